@@ -1,0 +1,1 @@
+"""Side doors: other hosts for the same app."""

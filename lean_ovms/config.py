@@ -1,0 +1,147 @@
+"""Every option once: name, type, default, bounds and help. Flags, environment names and the README table follow.
+
+A field is a row. Its flag is --name (hyphens and underscores are the same), its environment variable LEAN_OVMS_NAME.
+Values that are out of bounds stop the start with the option's name. This module must stay light: --help imports it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from .errors import StartError
+
+DEMO_MODEL = Path(__file__).parent / "demo_model"
+"""The small model that ships with the package; served when no model is named."""
+
+
+def option(
+    default: Any,
+    help: str,  # noqa: A002 - the word that argparse and readers use
+    *,
+    group: str,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+    env: str | None = None,
+    secret: bool = False,
+) -> Any:
+    """One row. low, high: inclusive bounds. env: a second environment variable. secret: never sent or logged."""
+    row = {"help": help, "group": group, "low": low, "high": high, "choices": choices, "env": env, "secret": secret}
+    return field(default=default, metadata=row)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """All options of a server. Build it with keywords, or from a command line with cli.parse."""
+
+    # --- model
+    model_path: str = option("", "model directory (OpenVINO IR); empty: the embedded demo model", group="model")
+    model_name: str = option("", "name in the API; empty: the directory's name", group="model")
+    chat_template: str = option("", "chat template, as a file or as text, instead of the model's", group="model")
+    chat_template_content_format: str = option(
+        "auto", "how message content reaches the template", group="model", choices=("auto", "string", "openai")
+    )
+    tool_parser: str = option("", "tool parser; empty: from the chat template; none: off", group="model")
+    reasoning_parser: str = option("", "reasoning parser; empty: from the chat template; none: off", group="model")
+    max_model_len: int = option(0, "context length in tokens; 0: the model's own", group="model", low=0)
+
+    # --- engine
+    target_device: str = option("CPU", "OpenVINO device", group="engine")
+    plugin_config: str = option("", "OpenVINO properties as a JSON object", group="engine")
+    cache_size: int = option(
+        0, "KV cache in GB; 0: a quarter of the free memory, used as needed", group="engine", low=0
+    )
+    kv_cache_precision: str = option("", "KV cache precision (u8, f16, f32); empty: the device's", group="engine")
+    max_num_batched_tokens: int = option(256, "most tokens of one step; smaller: steadier ITL", group="engine", low=1)
+    max_num_seqs: int = option(256, "most sequences running at once; others wait", group="engine", low=1, high=4096)
+    dynamic_split_fuse: bool = option(True, "split long prompts over steps", group="engine")
+    enable_prefix_caching: bool = option(True, "reuse the KV cache of equal prompt beginnings", group="engine")
+    draft_model_path: str = option("", "draft model directory: speculative decoding", group="engine")
+    draft_device: str = option("", "device of the draft model; empty: target_device", group="engine")
+    prompt_lookup: bool = option(False, "prompt lookup decoding", group="engine")
+    engine_watchdog_s: float = option(
+        120.0, "restart an engine silent for so long while it has work", group="engine", low=1
+    )
+    engine_load_timeout_s: float = option(600.0, "give up loading a model after", group="engine", low=1)
+    fake_engine: bool = option(
+        False, "no model: a scripted engine, to test and to measure the front end", group="engine"
+    )
+
+    # --- listen
+    rest_port: int = option(8000, "TCP port; 0: a free one", group="listen", low=0, high=65535)
+    rest_bind_address: str = option("0.0.0.0", "addresses, separated by commas; IPv6 too", group="listen")
+    unix_socket: str = option("", "path of a Unix socket to listen on instead of TCP", group="listen")
+    ssl_certfile: str = option("", "TLS certificate chain (PEM)", group="listen")
+    ssl_keyfile: str = option("", "TLS private key (PEM)", group="listen")
+    api_key_file: str = option("", "file whose first line is the API key; else the variable API_KEY", group="listen")
+    api_key: str = option("", "the key itself; from the environment only", group="listen", env="API_KEY", secret=True)
+    protect_models: bool = option(False, "the model list needs the API key too", group="listen")
+    allowed_origins: str = option("*", "CORS: Access-Control-Allow-Origin", group="listen")
+    allowed_methods: str = option("*", "CORS: Access-Control-Allow-Methods", group="listen")
+    allowed_headers: str = option("*", "CORS: Access-Control-Allow-Headers", group="listen")
+    allow_credentials: bool = option(False, "CORS: Access-Control-Allow-Credentials", group="listen")
+
+    # --- limits
+    max_header_bytes: int = option(65536, "request line and headers; more is a 431", group="limits", low=1024)
+    max_body_bytes: int = option(64 << 20, "request body; more is a 413", group="limits", low=1024)
+    max_connections: int = option(1024, "open connections; more get a 503", group="limits", low=1)
+    max_queued_requests: int = option(256, "requests waiting for the engine; more get a 429", group="limits", low=1)
+    header_timeout_s: float = option(20.0, "time to send the headers; then 408", group="limits", low=0.1)
+    body_timeout_s: float = option(60.0, "time to send the body; then 408", group="limits", low=0.1)
+    keep_alive_timeout_s: float = option(75.0, "close an idle connection after", group="limits", low=0.1)
+    stream_stall_timeout_s: float = option(60.0, "cancel for a client that takes nothing for", group="limits", low=0.1)
+    request_timeout_s: float = option(0.0, "end a generation after; 0: never", group="limits", low=0)
+    drain_timeout_s: float = option(30.0, "at shutdown, let running requests finish for", group="limits", low=0)
+    max_tokens_limit: int = option(
+        0, "most tokens a request may ask for, and its default; 0: none", group="limits", low=0
+    )
+    best_of_limit: int = option(
+        20, "most sequences (n, best_of) a request may ask for", group="limits", low=1, high=512
+    )
+    max_prompts: int = option(128, "most prompts in one completions request", group="limits", low=1, high=4096)
+
+    # --- behaviour
+    sse_ping_s: float = option(
+        0.0, "comment line in a silent stream every so many seconds; 0: off", group="behaviour", low=0
+    )
+    access_log: bool = option(True, "one log line per request", group="behaviour")
+    metrics_enable: bool = option(False, "serve Prometheus metrics at /metrics", group="behaviour")
+    log_level: str = option(
+        "INFO", "log level", group="behaviour", choices=("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
+    )
+
+    def __post_init__(self) -> None:
+        for row in fields(self):
+            _check(row.name, getattr(self, row.name), row.metadata)
+        if bool(self.ssl_certfile) != bool(self.ssl_keyfile):
+            raise StartError("--ssl_certfile and --ssl_keyfile go together")
+        if self.draft_model_path and self.prompt_lookup:
+            raise StartError("--draft_model_path and --prompt_lookup exclude each other")
+
+    def for_engine(self) -> dict[str, Any]:
+        """All fields but the secrets, as JSON for the engine child."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if not f.metadata["secret"]}
+
+    @property
+    def model_dir(self) -> Path:
+        """Where the model is."""
+        return Path(self.model_path) if self.model_path else DEMO_MODEL
+
+    @property
+    def served_name(self) -> str:
+        """The model's name in the API."""
+        if self.model_name:
+            return self.model_name
+        return self.model_dir.resolve().name if self.model_path else "demo"
+
+
+def _check(name: str, value: Any, row: Any) -> None:
+    low, high, choices = row["low"], row["high"], row["choices"]
+    if low is not None and value < low:
+        raise StartError(f"--{name} must be at least {low:g}, not {value:g}")
+    if high is not None and value > high:
+        raise StartError(f"--{name} must be at most {high:g}, not {value:g}")
+    if choices and value not in choices:
+        raise StartError(f"--{name} must be one of {', '.join(choices)}, not {value!r}")

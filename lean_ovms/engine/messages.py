@@ -1,0 +1,238 @@
+"""What crosses the pipe between front end and engine child, and its framing.
+
+A frame is a little-endian u32 length and that many bytes of JSON: an array of records, each an array
+[kind, field, ...] in the order of the dataclass below. One frame carries everything of a step, so a busy engine
+costs one write and one wake-up per step whatever the number of streams. JSON by orjson measured fastest for the token
+frames (0.44 us at one record, 4.8 us at 64; struct and pickle were slower), and nothing here can run code.
+
+This module knows no asyncio and no sockets: bytes in, records out.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import orjson
+
+MAX_FRAME_BYTES = 1 << 30
+_LENGTH = struct.Struct("<I")
+
+
+class Record:
+    """Base of everything that crosses the pipe."""
+
+    kind: ClassVar[str]
+
+
+# --- front end -> engine -------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Load(Record):
+    """First frame: everything the child needs to know. config: the fields of config.Config."""
+
+    kind: ClassVar[str] = "load"
+    config: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Submit(Record):
+    """Generate. Answered by exactly one Accepted or Refused; then, per sequence, by exactly one final.
+
+    prompt: text (tokenized by the child) or token ids. truncate: keep only that many last prompt tokens, or None.
+    sampling: the fields of shapes.Sampling. want_tokens: Accepted carries the prompt's ids.
+    """
+
+    kind: ClassVar[str] = "submit"
+    id: int
+    prompt: str | list[int]
+    add_special_tokens: bool
+    truncate: int | None
+    want_tokens: bool
+    sampling: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Cancel(Record):
+    """Stop a request (index None) or one sequence of it. Not answered; unknown and finished ids are ignored."""
+
+    kind: ClassVar[str] = "cancel"
+    id: int
+    index: int | None = None
+
+
+@dataclass(slots=True)
+class Encode(Record):
+    """Tokenize texts. Answered by one Encoded or Refused."""
+
+    kind: ClassVar[str] = "encode"
+    id: int
+    texts: list[str]
+    add_special_tokens: bool
+
+
+@dataclass(slots=True)
+class Decode(Record):
+    """Detokenize with the model's own detokenizer. Answered by one Decoded or Refused."""
+
+    kind: ClassVar[str] = "decode"
+    id: int
+    tokens: list[int]
+    skip_special_tokens: bool
+
+
+@dataclass(slots=True)
+class Ping(Record):
+    """Answered by one Pong between two steps."""
+
+    kind: ClassVar[str] = "ping"
+    id: int
+
+
+# --- engine -> front end -------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Ready(Record):
+    """The model is loaded. info: the fields of shapes.ModelInfo. pieces: Vocabulary.pieces as latin-1 strings."""
+
+    kind: ClassVar[str] = "ready"
+    info: dict[str, Any]
+    pieces: list[str]
+    special: list[int]
+    strip_leading_space: bool
+    exact: bool
+
+
+@dataclass(slots=True)
+class LoadFailed(Record):
+    """The model does not load; the child exits with status 3 after this."""
+
+    kind: ClassVar[str] = "load_failed"
+    message: str
+
+
+@dataclass(slots=True)
+class Accepted(Record):
+    """The request is valid and queued or running. tokens: the prompt's ids if Submit.want_tokens."""
+
+    kind: ClassVar[str] = "accepted"
+    id: int
+    prompt_tokens: int
+    tokens: list[int] | None = None
+
+
+@dataclass(slots=True)
+class Refused(Record):
+    """The request will not run. error: errors.RequestError.to_wire()."""
+
+    kind: ClassVar[str] = "refused"
+    id: int
+    error: list[str | None]
+
+
+@dataclass(slots=True)
+class Tokens(Record):
+    """New tokens of one sequence of a request. reason: None, or "stop" or "length": the sequence's final.
+
+    logprobs: one natural-log probability per token, or None where not asked for.
+    """
+
+    kind: ClassVar[str] = "tokens"
+    id: int
+    index: int
+    tokens: list[int]
+    logprobs: list[float] | None
+    reason: str | None
+
+
+@dataclass(slots=True)
+class PromptLogprobs(Record):
+    """Log probabilities of the prompt's tokens (first: None), before the first Tokens of the request."""
+
+    kind: ClassVar[str] = "prompt_logprobs"
+    id: int
+    logprobs: list[float | None]
+
+
+@dataclass(slots=True)
+class Failed(Record):
+    """An accepted request ends here, with all its sequences. error: errors.RequestError.to_wire()."""
+
+    kind: ClassVar[str] = "failed"
+    id: int
+    error: list[str | None]
+
+
+@dataclass(slots=True)
+class Encoded(Record):
+    """The ids of each text of an Encode."""
+
+    kind: ClassVar[str] = "encoded"
+    id: int
+    tokens: list[list[int]]
+
+
+@dataclass(slots=True)
+class Decoded(Record):
+    """The text of a Decode."""
+
+    kind: ClassVar[str] = "decoded"
+    id: int
+    text: str
+
+
+@dataclass(slots=True)
+class Pong(Record):
+    """stats: the fields of shapes.EngineStats."""
+
+    kind: ClassVar[str] = "pong"
+    id: int
+    stats: dict[str, int]
+
+
+_KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in Record.__subclasses__() if "kind" in vars(cls)}
+_FIELDS: dict[type[Any], tuple[str, ...]] = {cls: tuple(f.name for f in fields(cls)) for cls in _KINDS.values()}
+
+
+class FrameError(Exception):
+    """The other side sent something that is not a frame: a bug or a broken child, never a client's fault."""
+
+
+def encode(records: Iterable[Record]) -> bytes:
+    """One frame with these records."""
+    rows = [[r.kind, *[getattr(r, name) for name in _FIELDS[type(r)]]] for r in records]
+    body = orjson.dumps(rows)
+    return _LENGTH.pack(len(body)) + body
+
+
+class Decoder:
+    """Bytes in any cut to records, in order."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Record]:
+        """The records of every frame that is now complete. Raises FrameError."""
+        self._buffer += data
+        records: list[Record] = []
+        while len(self._buffer) >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(self._buffer)
+            if size > MAX_FRAME_BYTES:
+                raise FrameError(f"frame of {size} bytes")
+            end = _LENGTH.size + size
+            if len(self._buffer) < end:
+                break
+            records += _parse(bytes(self._buffer[_LENGTH.size : end]))
+            del self._buffer[:end]
+        return records
+
+
+def _parse(body: bytes) -> list[Record]:
+    try:
+        return [_KINDS[kind](*values) for kind, *values in orjson.loads(body)]
+    except (ValueError, TypeError, KeyError) as error:
+        raise FrameError(f"not a frame: {error}") from error

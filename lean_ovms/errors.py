@@ -1,0 +1,154 @@
+"""What can go wrong for a client, each with the status it deserves.
+
+An error class carries its own status, type and code, so there is no table elsewhere that could miss a row.
+Rendered as OpenAI's error object (https://platform.openai.com/docs/guides/error-codes). The engine child sends errors
+over the pipe as `to_wire`; `from_wire` makes the same error again in the front end.
+"""
+
+from __future__ import annotations
+
+import json
+
+
+class RequestError(Exception):
+    """Base: a request that cannot be served as asked. message is for the client: no paths, no traces.
+
+    param: the request field at fault. code: a machine-readable word. retry_after_s: sent as Retry-After.
+    """
+
+    status = 400
+    kind = "invalid_request_error"
+    code: str | None = None
+    retry_after_s: int | None = None
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        if code is not None:
+            self.code = code
+
+    def body(self) -> dict[str, dict[str, str | None]]:
+        """OpenAI's error object."""
+        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+    def to_bytes(self) -> bytes:
+        """The error object as UTF-8 JSON."""
+        return json.dumps(self.body(), ensure_ascii=False).encode("utf-8", "replace")
+
+    def headers(self) -> list[tuple[str, str]]:
+        """Headers that go with this error."""
+        return [] if self.retry_after_s is None else [("Retry-After", str(self.retry_after_s))]
+
+    def to_wire(self) -> list[str | None]:
+        """[class name, message, param, code], for the engine pipe."""
+        return [type(self).__name__, self.message, self.param, self.code]
+
+
+class BadRequest(RequestError):
+    """400: malformed, out of range, or impossible together."""
+
+
+class Unauthorized(RequestError):
+    """401: no API key, or the wrong one."""
+
+    status = 401
+    kind = "authentication_error"
+    code = "invalid_api_key"
+
+
+class NotFound(RequestError):
+    """404: unknown path."""
+
+    status = 404
+    kind = "not_found_error"
+    code = "not_found"
+
+
+class ModelNotFound(NotFound):
+    """404: unknown model name."""
+
+    code = "model_not_found"
+
+
+class MethodNotAllowed(RequestError):
+    """405: the path exists, not for this method."""
+
+    status = 405
+    code = "method_not_allowed"
+
+    def __init__(self, message: str, *, allow: str = "") -> None:
+        super().__init__(message)
+        self.allow = allow
+
+    def headers(self) -> list[tuple[str, str]]:
+        return [("Allow", self.allow)]
+
+
+class RequestTimeout(RequestError):
+    """408: the client took too long to send its request, or the request outlived its deadline."""
+
+    status = 408
+    kind = "timeout_error"
+    code = "request_timeout"
+
+
+class PayloadTooLarge(RequestError):
+    """413: the body is larger than the limit."""
+
+    status = 413
+    code = "payload_too_large"
+
+
+class UnsupportedMediaType(RequestError):
+    """415: a body of a kind this endpoint does not read."""
+
+    status = 415
+    code = "unsupported_media_type"
+
+
+class TooManyRequests(RequestError):
+    """429: the queue is full; try again later."""
+
+    status = 429
+    kind = "rate_limit_error"
+    code = "queue_full"
+    retry_after_s = 1
+
+
+class HeadersTooLarge(RequestError):
+    """431: request line and headers exceed the limit."""
+
+    status = 431
+    code = "headers_too_large"
+
+
+class EngineFailure(RequestError):
+    """500: the engine gave up on this request; the message says in one sentence why."""
+
+    status = 500
+    kind = "server_error"
+    code = "engine_error"
+
+
+class Unavailable(RequestError):
+    """503: the model is loading or restarting, or the server is shutting down."""
+
+    status = 503
+    kind = "server_error"
+    code = "model_unavailable"
+    retry_after_s = 2
+
+
+_BY_NAME = {c.__name__: c for c in (BadRequest, TooManyRequests, EngineFailure, Unavailable)}
+"""The errors that an engine child may send."""
+
+
+def from_wire(fields: list[str | None]) -> RequestError:
+    """The error that `to_wire` described; an unknown class name is an engine failure."""
+    name, message, param, code = fields
+    return _BY_NAME.get(name or "", EngineFailure)(message or "unknown error", param=param, code=code)
+
+
+class StartError(Exception):
+    """The server cannot start: a wrong option, a missing file, a model that does not load. The text says which."""
