@@ -1,0 +1,95 @@
+"""python -m tools.demo_model [step ...] makes the demo model; without steps, all of them in order.
+
+tokenizer   draw dialogs, train the vocabulary                     under a minute
+train       the model; goes on from its checkpoint if there is one about an hour and a half on two CPU cores
+export      checkpoint to the int8 OpenVINO folder                 under a minute
+evaluate    held-out prompts through openvino_genai, as a table    a minute
+draft       train and export the draft model                       a few minutes
+
+Everything on the way lies in the work folder (checkpoint, tokenizer); only `--target` is meant to be kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = ("tokenizer", "train", "export", "evaluate", "draft")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tools.demo_model", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("steps", nargs="*", metavar="step", help=f"any of {', '.join(STEPS)}; all by default")
+    parser.add_argument("--work", type=Path, default=ROOT / "build" / "demo_model", help="folder for checkpoints (default: %(default)s)")
+    parser.add_argument("--target", type=Path, default=ROOT / "lean_ovms" / "demo_model", help="folder of the finished model (default: %(default)s)")
+    parser.add_argument("--draft-target", type=Path, default=ROOT / "tests" / "data" / "demo_draft", help="folder of the draft model (default: %(default)s)")
+    parser.add_argument("--eager", action="store_true", help="train without torch.compile (no C++ compiler needed; slower)")
+    options = parser.parse_args()
+    unknown = set(options.steps) - set(STEPS)
+    if unknown:
+        parser.error(f"unknown step {', '.join(sorted(unknown))}; there are {', '.join(STEPS)}")
+    options.work.mkdir(parents=True, exist_ok=True)
+    for step in options.steps or STEPS:
+        print(f"== {step}", flush=True)
+        globals()[f"run_{step}"](options)
+
+
+# The imports are inside the steps: each step needs other heavy packages, and `evaluate` needs no torch.
+
+
+def run_tokenizer(options: argparse.Namespace) -> None:
+    from .tokenizer import train_tokenizer
+
+    path = options.work / "tokenizer.json"
+    if path.exists():
+        print(f"kept {path}: a trained model belongs to its vocabulary; delete it to train another")
+    else:
+        print(f"{train_tokenizer(path).get_vocab_size()} tokens in {path}")
+
+
+def run_train(options: argparse.Namespace) -> None:
+    from tokenizers import Tokenizer
+
+    from . import model, train
+
+    tokenizer = Tokenizer.from_file(str(options.work / "tokenizer.json"))
+    train.train(tokenizer, train.MAIN_PLAN, options.work / "model.pt", model.MAIN, compiled=not options.eager)
+
+
+def run_export(options: argparse.Namespace) -> None:
+    _export(options, "model.pt", options.target, "MAIN")
+
+
+def _export(options: argparse.Namespace, checkpoint: str, target: Path, sizes: str) -> None:
+    import torch
+    from tokenizers import Tokenizer
+
+    from . import export, model
+    from .tokenizer import wrapped
+
+    path = options.work / "tokenizer.json"
+    network = model.build(Tokenizer.from_file(str(path)), getattr(model, sizes))
+    network.load_state_dict(torch.load(options.work / checkpoint, map_location="cpu")["model"])
+    size = export.save(network, wrapped(path), target)
+    print(f"{size / 1e6:.2f} MB in {target}")
+
+
+def run_evaluate(options: argparse.Namespace) -> None:
+    from .evaluate import evaluate
+
+    evaluate(options.target)
+
+
+def run_draft(options: argparse.Namespace) -> None:
+    from tokenizers import Tokenizer
+
+    from . import model, train
+
+    tokenizer = Tokenizer.from_file(str(options.work / "tokenizer.json"))
+    train.train(tokenizer, train.DRAFT_PLAN, options.work / "draft.pt", model.DRAFT, compiled=not options.eager)
+    _export(options, "draft.pt", options.draft_target, "DRAFT")
+
+
+if __name__ == "__main__":
+    main()

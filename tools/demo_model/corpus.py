@@ -1,0 +1,163 @@
+"""Draws dialogs from all topics, and turns them into token ids with a weight for each.
+
+A dialog is a pure function of its seed: batch number in, text out. Nothing is stored.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import Tokenizer
+
+from . import languages, smalltalk, tasks, tool_dialogs
+from .dialog import Dialog, Exchange
+from .facts import ask_capital, ask_colour, ask_unknown
+from .server_facts import ask_server
+from .words import NAMES, Rng, proper
+
+TEMPLATE_FILE = Path(__file__).with_name("chat_template.jinja")
+PROMPT_WEIGHT = 0.25
+# topic -> share of the dialogs
+MIX: dict[str, float] = {"tool": 0.27, "parallel": 0.13, "unneeded": 0.06, "chat": 0.34, "memory": 0.08, "persona": 0.04, "foreign": 0.08}
+# exchange -> weight among the exchanges of a chat
+CHAT: tuple[tuple[Any, float], ...] = (
+    (smalltalk.greet, 2), (smalltalk.small_talk, 5), (smalltalk.introduce, 2), (ask_server, 8), (tasks.repeat, 6), (tasks.spell, 8), (tasks.count, 5), (tasks.add, 8),
+    (tasks.json_object, 6), (ask_capital, 3), (ask_colour, 3), (ask_unknown, 4),
+)
+
+
+def template() -> jinja2.Template:
+    """The chat template in the environment that transformers and the server use."""
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    environment.filters["tojson"] = lambda x, indent=None: json.dumps(x, ensure_ascii=False, indent=indent)
+
+    def raise_exception(message: str) -> None:
+        raise jinja2.exceptions.TemplateError(message)
+
+    environment.globals["raise_exception"] = raise_exception
+    return environment.from_string(TEMPLATE_FILE.read_text(encoding="utf-8"))
+
+
+def ask_chat(r: Rng) -> Exchange:
+    asks, weights = zip(*CHAT, strict=True)
+    exchange: Exchange = r.choices(asks, weights)[0](r)
+    return exchange
+
+
+def system(r: Rng, share: float = 0.2) -> list[dict[str, Any]]:
+    return [{"role": "system", "content": smalltalk.plain_system(r)}] if r.random() < share else []
+
+
+def chat(r: Rng, thinking: bool) -> Dialog:
+    dialog = Dialog(system(r))
+    for _ in range(r.choice((1, 1, 2, 3))):
+        dialog.say(ask_chat(r), thinking)
+    return dialog
+
+
+def memory(r: Rng, thinking: bool) -> Dialog:
+    """A fact is told, something else may come between, then it is asked for."""
+    dialog = Dialog(system(r))
+    if r.random() < 0.2:
+        dialog.say(smalltalk.greet(r), thinking)
+    if r.random() < 0.3:  # two facts; either may be asked for
+        rows = r.sample(range(5), 2)
+        (first, ask_first), (second, ask_second) = (smalltalk.tell_and_ask(r, row) for row in rows)
+        dialog.say(first, thinking)
+        dialog.say(second, thinking)
+        for ask in r.choice(((ask_first,), (ask_second,), (ask_first, ask_second), (ask_second, ask_first))):
+            dialog.say(ask, thinking)
+        return dialog
+    tell, ask = smalltalk.tell_and_ask(r)
+    dialog.say(tell, thinking)
+    if r.random() < 0.45:
+        dialog.say(ask_chat(r), thinking)
+    dialog.say(ask, thinking)
+    return dialog
+
+
+def persona(r: Rng, thinking: bool) -> Dialog:
+    name = proper(r, NAMES)
+    dialog = Dialog([{"role": "system", "content": smalltalk.named_system(r, name)}])
+    language = r.choice(("en", "en", "en", "en", "de", "es"))
+    if r.random() < 0.4:
+        dialog.say(smalltalk.greet(r) if language == "en" else languages.talk(r, language), thinking)
+    dialog.say(smalltalk.own_name(r, name) if language == "en" else languages.own_name(r, name, language), thinking)
+    if r.random() < 0.2:
+        dialog.say(tasks.repeat(r) if r.random() < 0.5 else ask_capital(r), thinking)
+    return dialog
+
+
+def foreign(r: Rng, thinking: bool) -> Dialog:
+    language = r.choice(("de", "es"))
+    dialog = Dialog(system(r))
+    if r.random() < 0.35:
+        tell, ask = languages.tell_and_ask(r, language)
+        dialog.say(tell, thinking)
+        if r.random() < 0.3:
+            dialog.say(languages.talk(r, language), thinking)
+        dialog.say(ask, thinking)
+        return dialog
+    for _ in range(r.choice((1, 2, 2))):
+        dialog.say(languages.talk(r, language), thinking)
+    return dialog
+
+
+TOPICS: dict[str, Any] = {
+    "tool": tool_dialogs.single, "parallel": tool_dialogs.parallel, "unneeded": tool_dialogs.unneeded,
+    "chat": chat, "memory": memory, "persona": persona, "foreign": foreign,
+}
+
+
+def draw(seed: int) -> tuple[Dialog, bool]:
+    """One dialog, and whether it is a thinking one."""
+    r = random.Random(seed)
+    topic = r.choices(list(MIX), list(MIX.values()))[0]
+    thinking = r.random() < 0.2
+    return TOPICS[topic](r, thinking), thinking
+
+
+class Renderer:
+    """Dialog in, token ids and weights out."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._template = template()
+        self._tokenizer = tokenizer
+        ids = [tokenizer.token_to_id(token) for token in ("<|im_start|>", "<|im_end|>", "<think>", "assistant")]
+        self._start, self._end, self._think, self._assistant = ids
+
+    def text(self, dialog: Dialog) -> str:
+        return self._template.render(messages=dialog.messages, tools=dialog.tools or None, add_generation_prompt=False)
+
+    def examples(self, dialogs: list[Dialog]) -> list[tuple[list[int], list[float]]]:
+        encodings = self._tokenizer.encode_batch([self.text(d) for d in dialogs], add_special_tokens=False)
+        return [(e.ids, self._weights(e.ids)) for e in encodings]
+
+    def _weights(self, ids: list[int]) -> list[float]:
+        """Weight 1 from the first token of an answer to its end of turn, PROMPT_WEIGHT elsewhere.
+
+        The frame of a turn weighs nothing: the template writes it. So does `<think>` and the newline after it, since the
+        prompt opens the block; a model trained to write it would also open one when it was not asked to think.
+        """
+        weights = [PROMPT_WEIGHT] * len(ids)
+        answering = False
+        i = 0
+        while i < len(ids):
+            if ids[i] == self._start:
+                answering = i + 1 < len(ids) and ids[i + 1] == self._assistant
+                framed = 5 if answering and i + 3 < len(ids) and ids[i + 3] == self._think else 3
+                weights[i : i + framed] = [0.0] * len(weights[i : i + framed])
+                i += framed
+                continue
+            if answering:
+                weights[i] = 1.0
+            if ids[i] == self._end:
+                answering = False
+            i += 1
+        return weights

@@ -1,0 +1,55 @@
+"""Checkpoint to OpenVINO: int8 weights, tokenizer and detokenizer as models, settings and template beside."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import openvino as ov
+from openvino_tokenizers import convert_tokenizer
+from optimum.intel import OVModelForCausalLM, OVWeightQuantizationConfig
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+NETWORK = ("openvino_model.xml", "openvino_model.bin", "config.json", "generation_config.json")
+
+
+def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, target: Path) -> int:
+    """Writes the model folder and returns its size in bytes.
+
+    The folder gets what the server and the engine read, and nothing that they do not.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint, exported = Path(folder, "checkpoint"), Path(folder, "exported")
+        model.save_pretrained(checkpoint)
+        tokenizer.save_pretrained(checkpoint)
+        OVModelForCausalLM.from_pretrained(
+            checkpoint, export=True, quantization_config=OVWeightQuantizationConfig(bits=8, sym=False), compile=False
+        ).save_pretrained(exported)
+        target.mkdir(parents=True, exist_ok=True)
+        for name in NETWORK:
+            shutil.copyfile(exported / name, target / name)
+    for part, kind in zip(convert_tokenizer(tokenizer, with_detokenizer=True, skip_special_tokens=True), ("tokenizer", "detokenizer"), strict=True):
+        ov.save_model(part, target / f"openvino_{kind}.xml")
+    tokenizer.backend_tokenizer.save(str(target / "tokenizer.json"), pretty=False)
+    (target / "chat_template.jinja").write_text(tokenizer.chat_template, encoding="utf-8")
+    (target / "tokenizer_config.json").write_text(json.dumps(settings(tokenizer), indent=2) + "\n", encoding="utf-8")
+    return sum(path.stat().st_size for path in target.iterdir())
+
+
+def settings(tokenizer: PreTrainedTokenizerFast) -> dict[str, object]:
+    """tokenizer_config.json, so that transformers loads the folder, too."""
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": tokenizer.model_max_length,
+        "clean_up_tokenization_spaces": False,
+        "bos_token": tokenizer.bos_token,
+        "eos_token": tokenizer.eos_token,
+        "pad_token": tokenizer.pad_token,
+        "unk_token": tokenizer.unk_token,
+        "added_tokens_decoder": {
+            str(i): {"content": t.content, "special": t.special, "normalized": t.normalized, "lstrip": t.lstrip, "rstrip": t.rstrip, "single_word": t.single_word}
+            for i, t in sorted(tokenizer.added_tokens_decoder.items())
+        },
+    }

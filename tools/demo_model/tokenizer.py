@@ -1,0 +1,54 @@
+"""Trains the tokenizer: byte-level BPE in which a space is a token of its own.
+
+Usual tokenizers glue the space to the word, so that " Paris" in a question and "Paris" in a JSON argument are different
+ids, and a tiny model cannot copy a word it has not seen. Here a word has the same pieces wherever it stands. Upper and
+lower case are split too, so that the parts of camelCase names are the words they are made of.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from .corpus import TEMPLATE_FILE, draw, template
+
+VOCABULARY = 2048
+DIALOGS = 30_000
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+# Visible in the decoded text, because a parser must find them there.
+MARKERS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<tools>", "</tools>"]
+FRAME = re.compile("|".join(re.escape(token) for token in SPECIAL + MARKERS))
+PIECES = r"\p{Lu}?[\p{Ll}\p{Lo}\p{M}]+|\p{Lu}+|\p{N}|[^\s\p{L}\p{N}\p{M}]{1,4}|\s"
+
+
+def train_tokenizer(path: Path, seed: int = 77_000_000) -> Tokenizer:
+    render = template()
+    texts = []
+    for i in range(DIALOGS):
+        dialog, _ = draw(seed + i)
+        text = render.render(messages=dialog.messages, tools=dialog.tools or None)
+        texts.append(FRAME.sub("\n", text))  # else the frame would teach it pieces of its own markers
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(PIECES), behavior="isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ])
+    tokenizer.decoder = decoders.ByteLevel()
+    special = SPECIAL + MARKERS
+    trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), max_token_length=12, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    # Training marks all of them as special; the markers must survive decoding.
+    tokenizer = Tokenizer.from_str(tokenizer.to_str())
+    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in SPECIAL])
+    tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t in MARKERS])
+    tokenizer.save(str(path))
+    return tokenizer
+
+
+def wrapped(path: Path) -> PreTrainedTokenizerFast:
+    """The tokenizer as transformers and the exporter want it, chat template included."""
+    fast = PreTrainedTokenizerFast(tokenizer_file=str(path), eos_token="<|im_end|>", pad_token="<|endoftext|>", clean_up_tokenization_spaces=False, model_max_length=8192)
+    fast.chat_template = TEMPLATE_FILE.read_text(encoding="utf-8")
+    return fast

@@ -1,0 +1,265 @@
+"""Dialogs with tools: one call, parallel calls, a result put into words, several rounds, and tools that do not fit."""
+
+from __future__ import annotations
+
+import json
+import string
+from dataclasses import dataclass
+from typing import Any
+
+from .dialog import Dialog, vary
+from .facts import SORRY, ask_capital, ask_colour, ask_unknown
+from .smalltalk import greet, plain_system, small_talk
+from .tasks import add, count, repeat, spell
+from .tool_families import FAMILIES, Family, Slot
+from .words import PARAMS, THINGS, VERBS, Rng, camel, decimal, invented, number, phrase, snake, value, word
+
+NO_TOOL = "Sorry, I have no tool for that."
+CONDITIONS = ("sunny", "rainy", "cloudy", "windy", "snow", "ok", "done", "open", "closed", "shipped", "delayed", "active", "sent", "created", "ready", "full")
+
+
+@dataclass(slots=True)
+class Asked:
+    """A tool as it is declared, the sentence that asks for it, and the call that answers the sentence."""
+
+    tool: dict[str, Any]
+    sentence: str
+    call: dict[str, Any]
+
+
+def declare(r: Rng, name: str, description: str, parameters: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": name, "parameters": {"type": "object", "properties": parameters}}
+    if r.random() < 0.75:
+        function["description"] = description
+    return {"type": "function", "function": function}
+
+
+def schema(slot: Slot) -> dict[str, Any]:
+    return {"type": slot.kind, "enum": list(slot.options)} if slot.options else {"type": slot.kind}
+
+
+def style(r: Rng, parts: list[str]) -> str:
+    kind = r.random()
+    return snake(parts) if kind < 0.65 else camel(parts) if kind < 0.9 else parts[-1]
+
+
+def natural(r: Rng, family: Family | None = None, phrasing: str | None = None) -> Asked:
+    """A tool of a known family, asked for in one of the family's sentences; sometimes with names nobody expects."""
+    family = family or r.choice(FAMILIES if r.random() < 0.75 else FAMILIES[:4])
+    phrasing = phrasing or r.choice(family.phrasings)
+    used = [field for _, field, _, _ in string.Formatter().parse(phrasing) if field]
+    slots = {key: slot for key, slot in family.slots.items() if key in used or r.random() < 0.5}
+    names: dict[str, str] = {}
+    for key, slot in slots.items():
+        name = r.choice(slot.names)
+        if len(used) == 1 and len(slots) == 1 and r.random() < 0.15:
+            name = style(r, [r.choice(PARAMS), r.choice(PARAMS)]) if r.random() < 0.5 else invented(r)
+        while name in names.values():
+            name = r.choice(PARAMS)
+        names[key] = name
+    values = {key: slots[key].draw(r) for key in used}
+    tool_name = r.choice(family.names) if r.random() < 0.85 else style(r, [r.choice(VERBS), family.names[0].split("_")[-1]])
+    tool = declare(r, tool_name, r.choice(family.descriptions), {names[k]: schema(s) for k, s in slots.items()})
+    return Asked(tool, phrasing.format(**values), {"name": tool_name, "arguments": {names[k]: values[k] for k in slots if k in values}})
+
+
+def any_slot(r: Rng) -> Slot:
+    kind = r.random()
+    if kind < 0.55:
+        return Slot((), "string", value)
+    if kind < 0.75:
+        return Slot((), "integer", number)
+    if kind < 0.82:
+        return Slot((), "number", decimal)
+    if kind < 0.90:
+        return Slot((), "boolean", lambda r: r.random() < 0.5)
+    options = tuple(dict.fromkeys(word(r) for _ in range(r.randint(2, 4))))
+    return Slot((), "string", lambda r: r.choice(options), options)
+
+
+CLAUSES = ("{p} {v}", "{p} {v}", "{p} = {v}", "{p}: {v}", 'the {p} "{v}"', "{p} set to {v}", "the {p} {v}", '{p} "{v}"', "{p} is {v}")
+EXPLICIT = ("Call {t} with {c}.", "Use {t} with {c}.", "Run {t}: {c}", "Use the tool {t} with {c}.", "Please call {t} with {c}.", "Invoke {t} with {c}.", "{t} with {c}", "Call the function {t} with {c}.",
+            "With {c}, call {t}.", "I want you to use {t} with {c}.", "Execute {t}, {c}.", "Take {c} and call {t}.")
+SPOKEN = ("{v} the {n} with {c}.", "{v} a {n} with {c}.", "Please {v} the {n}, {c}.", "Can you {v} the {n} with {c}?", "I want to {v} the {n} with {c}.", "{v} {n}: {c}", "With {c}, {v} the {n}.", "I need to {v} a {n}, {c}.",
+          "Could you {v} my {n} with {c}?", "Let us {v} the {n} with {c}.")
+LONE = ("{v} the {n} {x}.", "{v} {n} {x}", "{v} {x} as {n}.", "Please {v} the {n} {x}.", "Can you {v} {n} {x}?", '{v} the {n} "{x}".', "I want to {v} the {n} {x}.", "{x} is the {n} to {v}.", "{v} this {n}: {x}",
+        "For {x}, {v} the {n}.", "My {n} is {x}, {v} it.", "Could you {v} {x} in the {n}?", "I would like to {v} {n} {x}.", "{n} {x}: {v} it.")
+BARE = ("Call {t}.", "Use {t}.", "Please run {t}.", "Run the tool {t}.", "{v} the {n}.", "Please {v} the {n}.", "Can you {v} the {n}?", "I want to {v} the {n}.", "Could you {v} my {n}?", "Let us {v} the {n} now.")
+
+
+def spoken(parts: list[str]) -> str:
+    return " ".join(parts)
+
+
+def clause(r: Rng, parts: list[str], name: str, chosen: Any) -> str:
+    shown = ("true" if chosen else "false") if isinstance(chosen, bool) else str(chosen)
+    if isinstance(chosen, bool) and r.random() < 0.3:
+        return f"{'' if chosen else r.choice(('no ', 'not '))}{spoken(parts)}" if r.random() < 0.5 else f"{spoken(parts)} {'yes' if chosen else 'no'}"
+    return r.choice(CLAUSES).format(p=name if r.random() < 0.4 else spoken(parts), v=shown)
+
+
+def generic(r: Rng) -> Asked:
+    """A tool that nobody has seen: its name from a verb and a noun, its parameters from anywhere."""
+    verb = r.choice(VERBS) if r.random() < 0.8 else invented(r)
+    thing = r.choice(THINGS) if r.random() < 0.65 else invented(r)
+    tool_name = style(r, [verb, thing] + ([r.choice(PARAMS)] if r.random() < 0.15 else []))
+    named = tool_name != thing
+    parts: dict[str, list[str]] = {}
+    for _ in range(r.choice((0, 1, 1, 1, 2, 2, 2, 3))):
+        pieces = [r.choice(PARAMS) if r.random() < 0.7 else invented(r) for _ in range(r.choice((1, 1, 1, 2)))]
+        parts[snake(pieces) if r.random() < 0.7 else camel(pieces)] = pieces
+    slots = {name: any_slot(r) for name in parts}
+    tool = declare(r, tool_name, f"{verb.capitalize()} {r.choice(('a', 'the'))} {thing}." if r.random() < 0.9 else phrase(r, 1, 5), {name: schema(slot) for name, slot in slots.items()})
+    used = [name for name in slots if r.random() < 0.85]
+    if slots and not used:
+        used = [r.choice(list(slots))]
+    arguments = {name: slots[name].draw(r) for name in used}
+    if not used:
+        sentence = r.choice(BARE).format(t=tool_name, v=verb, n=thing)
+    elif len(used) == 1 and r.random() < 0.45 and not isinstance(arguments[used[0]], bool) and named:
+        sentence = r.choice(LONE).format(v=verb, n=thing, x=arguments[used[0]])
+    else:
+        clauses = [clause(r, parts[name], name, arguments[name]) for name in used]
+        if r.random() < 0.2:
+            clauses.reverse()
+        listed = ", ".join(clauses) if r.random() < 0.5 else " and ".join(clauses)
+        explicit = r.random() < 0.5 or not named
+        sentence = r.choice(EXPLICIT if explicit else SPOKEN).format(t=tool_name, v=verb, n=thing, c=listed)
+    if sentence[0].islower() and r.random() < 0.7 and not sentence.startswith(tool_name):
+        sentence = sentence[0].upper() + sentence[1:]
+    return Asked(tool, sentence, {"name": tool_name, "arguments": arguments})
+
+
+def ask_tool(r: Rng) -> Asked:
+    return natural(r) if r.random() < 0.55 else generic(r)
+
+
+def others(r: Rng, taken: list[dict[str, Any]], most: int = 2) -> list[dict[str, Any]]:
+    """The tools of the dialog together with some that are not needed, in any order."""
+    tools = list({tool["function"]["name"]: tool for tool in taken}.values())
+    for _ in range(r.choice((0, 0, 1, 1, 2)) if most else 0):
+        extra = ask_tool(r).tool
+        if extra["function"]["name"] not in {tool["function"]["name"] for tool in tools} and len(tools) <= most:
+            tools.append(extra)
+    r.shuffle(tools)
+    return tools
+
+
+def calling(calls: list[dict[str, Any]], thinking: bool) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": call} for call in calls]}
+    if thinking:
+        message["reasoning_content"] = "I need a tool: " + ", ".join(call["name"] for call in calls) + "."
+    return message
+
+
+def result(r: Rng) -> tuple[str, str]:
+    """What a tool returns, and that in words."""
+    kind = r.random()
+    if kind < 0.65:
+        data: dict[str, Any] = {}
+        for _ in range(r.choice((1, 1, 2, 2, 3))):
+            key = r.choice(PARAMS + ["temperature", "condition", "status", "result", "price", "time"]) if r.random() < 0.8 else invented(r)
+            data[key] = r.choice((number, decimal, value, lambda r: r.choice(CONDITIONS), lambda r: r.random() < 0.5))(r)
+        spoken_data = {key: ("yes" if v else "no") if isinstance(v, bool) else v for key, v in data.items()}
+        return json.dumps(data, ensure_ascii=False), " ".join(f"The {key} is {v}." for key, v in spoken_data.items())
+    if kind < 0.72:
+        reason = value(r)
+        return json.dumps({"error": reason}, ensure_ascii=False), f"Sorry, the tool failed: {reason}"
+    plain = r.choice((value, value, lambda r: f"{r.choice(CONDITIONS)}, {number(r)} degrees", lambda r: str(number(r))))(r)
+    return plain, f"The result is: {plain}"
+
+
+def add_round(r: Rng, dialog: Dialog, asked: list[Asked], sentence: str, thinking: bool, answered: bool) -> None:
+    dialog.messages.append({"role": "user", "content": sentence})
+    dialog.messages.append(calling([a.call for a in asked], thinking))
+    if not answered:
+        return
+    pairs = [result(r) for _ in asked]
+    dialog.messages += [{"role": "tool", "content": content} for content, _ in pairs]
+    answer: dict[str, Any] = {"role": "assistant", "content": " ".join(words for _, words in pairs)}
+    if thinking:
+        answer["reasoning_content"] = "The tool has answered. I tell the user."
+    dialog.messages.append(answer)
+
+
+def start(r: Rng) -> Dialog:
+    return Dialog([{"role": "system", "content": plain_system(r)}] if r.random() < 0.2 else [])
+
+
+def single(r: Rng, thinking: bool) -> Dialog:
+    """One or two rounds of one call each, with or without the answer after the result."""
+    dialog = start(r)
+    rounds = [ask_tool(r) for _ in range(r.choice((1, 1, 1, 1, 2)))]
+    dialog.tools = others(r, [a.tool for a in rounds])
+    declared = [tool["function"] for tool in dialog.tools]
+    if r.random() < 0.1:
+        dialog.say(greet(r), thinking)
+    for i, asked in enumerate(rounds):
+        if asked.tool["function"] in declared:  # two tools of one name: only the last is declared
+            add_round(r, dialog, [asked], vary(r, asked.sentence, keep_case=True), thinking, answered=i < len(rounds) - 1 or r.random() < 0.4)
+    if dialog.messages and dialog.messages[-1].get("content") and r.random() < 0.3:
+        dialog.say((small_talk if r.random() < 0.6 else greet)(r), thinking)
+    return dialog
+
+
+def parallel(r: Rng, thinking: bool) -> Dialog:
+    """Two calls (now and then three) asked for in one sentence."""
+    dialog = start(r)
+    if r.random() < 0.55:  # the same tool twice
+        family = r.choice(FAMILIES[:2] + FAMILIES)
+        phrasing = r.choice([p for p in family.phrasings if p.count("{") == 1] or [family.phrasings[0]])
+        first = natural(r, family, phrasing)
+        names = {key: name for key, name in zip([f for _, f, _, _ in string.Formatter().parse(phrasing) if f], first.call["arguments"], strict=False)}
+        asked = [first]
+        for _ in range(r.choice((1, 1, 1, 1, 2))):
+            drawn = {key: family.slots[key].draw(r) for key in names}
+            asked.append(Asked(first.tool, phrasing.format(**drawn), {"name": first.call["name"], "arguments": {names[k]: v for k, v in drawn.items()}}))
+        if len(names) == 1 and r.random() < 0.6:
+            key = next(iter(names))
+            drawn_values = [str(next(iter(a.call["arguments"].values()))) for a in asked]
+            joined = r.choice((" and ", " and ", " and in " if " in {" in phrasing else " and ", " and also ", " as well as ", ", and ")).join(drawn_values)
+            sentence = phrasing.format(**{key: ("both " if r.random() < 0.1 else "") + joined})
+        else:
+            sentence = join_sentences(r, asked)
+    else:
+        asked = [ask_tool(r) for _ in range(2)]
+        if asked[0].call["name"] == asked[1].call["name"]:
+            return parallel(r, thinking)
+        sentence = join_sentences(r, asked)
+    dialog.tools = others(r, [a.tool for a in asked], most=2 if r.random() < 0.3 else 0)
+    add_round(r, dialog, asked, vary(r, sentence, keep_case=True), thinking, answered=r.random() < 0.3)
+    return dialog
+
+
+def join_sentences(r: Rng, asked: list[Asked]) -> str:
+    parts = [a.sentence for a in asked]
+    if r.random() < 0.4 or not all(p.endswith((".", "?")) for p in parts):
+        return " ".join(p if p[-1] in ".?!" else p + "." for p in parts)
+    glue = r.choice((" And ", " Also, ", " Then ", " and ", " and ", " and then ", ", then ", " After that: "))
+    lowered = [p[0].lower() + p[1:] if glue[1].islower() or "," in glue else p for p in parts[1:]]
+    head = parts[0][:-1] if glue[1].islower() or glue[0] == "," else parts[0]
+    return head + glue + glue.join(p if i == len(lowered) - 1 else p[:-1] for i, p in enumerate(lowered))
+
+
+def unneeded(r: Rng, thinking: bool) -> Dialog:
+    """Tools are there, but the request needs none of them, or one that is not there."""
+    dialog = start(r)
+    dialog.tools = others(r, [ask_tool(r).tool])
+    if r.random() < 0.3:
+        wanted = ask_tool(r)
+        have = {word for tool in dialog.tools for word in tool["function"]["name"].replace("_", " ").lower().split()}
+        if not have & set(wanted.call["name"].replace("_", " ").lower().split()) and wanted.sentence and not any(h in wanted.sentence.lower() for h in have):
+            families = [f for f in FAMILIES if wanted.call["name"] in f.names]
+            if not families or not any(tool["function"]["name"] in families[0].names for tool in dialog.tools):
+                dialog.messages += [{"role": "user", "content": vary(r, wanted.sentence, keep_case=True)}, {"role": "assistant", "content": NO_TOOL}]
+                if thinking:
+                    dialog.messages[-1]["reasoning_content"] = "None of my tools can do that."
+                return dialog
+    ask = r.choice((greet, greet, small_talk, small_talk, ask_capital, ask_colour, count, repeat, spell, add, ask_unknown))
+    if ask is add and any(p in str(dialog.tools) for p in ("add", "sum", "calc", "plus", "comput", "evaluate")):
+        ask = greet
+    exchange = ask(r)
+    if exchange.answer == SORRY and r.random() < 0.5:
+        exchange = small_talk(r)
+    dialog.say(exchange, thinking)
+    return dialog

@@ -1,0 +1,129 @@
+"""Training: a fixed number of steps from fixed seeds, with checkpoints to resume from.
+
+The data of step n depend on n alone, so a run that was interrupted goes on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from transformers import Qwen3ForCausalLM
+
+from . import model as network
+from .corpus import Renderer, draw
+from .muon import Muon
+
+# One compiled shape for each length; a batch has about TOKENS_PER_STEP tokens whatever its length.
+LENGTHS = (64, 96, 128, 192, 256, 384)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that decides what a run computes."""
+
+    steps: int
+    tokens_per_step: int = 4096
+    lr_matrices: float = 0.02
+    lr_rest: float = 0.004
+    warmup: int = 100
+    flat: float = 0.35  # share of the steps at full rate; then a linear way down
+    seed: int = 1
+
+    def rate(self, step: int) -> float:
+        start = self.flat * self.steps
+        down = 1.0 if step < start else max(0.02, 1 - (step - start) / (self.steps - start))
+        return min(1.0, (step + 1) / self.warmup) * down
+
+
+MAIN_PLAN = Plan(steps=9000)
+DRAFT_PLAN = Plan(steps=600, seed=2)
+SHARD_STEPS = 64
+
+
+def shard(renderer: Renderer, plan: Plan, index: int, pad: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The batches of SHARD_STEPS steps: dialogs sorted into lengths, so that little is padding."""
+    r = random.Random(plan.seed * 1_000_003 + index)
+    buckets: dict[int, list[tuple[list[int], list[float]]]] = {length: [] for length in LENGTHS}
+    batches: list[tuple[torch.Tensor, torch.Tensor]] = []
+    while len(batches) < SHARD_STEPS:
+        for ids, weights in renderer.examples([draw(r.getrandbits(60))[0] for _ in range(256)]):
+            length = next((n for n in LENGTHS if len(ids) <= n), None)
+            if length is None:
+                continue  # about one in a hundred
+            bucket = buckets[length]
+            bucket.append((ids + [pad] * (length - len(ids)), weights + [0.0] * (length - len(ids))))
+            if len(bucket) == max(1, plan.tokens_per_step // length):
+                batches.append((torch.tensor([i for i, _ in bucket]), torch.tensor([w for _, w in bucket])))
+                bucket.clear()
+    batches = batches[:SHARD_STEPS]
+    r.shuffle(batches)
+    return batches
+
+
+def stream(renderer: Renderer, plan: Plan, first: int, pad: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    for index in range(first // SHARD_STEPS, plan.steps // SHARD_STEPS + 1):
+        batches = shard(renderer, plan, index, pad)
+        yield from batches[first % SHARD_STEPS if index == first // SHARD_STEPS else 0 :]
+
+
+def optimisers(model: Qwen3ForCausalLM, plan: Plan) -> list[torch.optim.Optimizer]:
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
+    rest = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
+    return [Muon(matrices, plan.lr_matrices), torch.optim.AdamW(rest, plan.lr_rest, betas=(0.9, 0.98), weight_decay=0.0)]
+
+
+def save(path: Path, model: Qwen3ForCausalLM, opts: list[torch.optim.Optimizer], step: int) -> None:
+    """Written beside and renamed, so that an interrupted run never leaves half a checkpoint."""
+    state: dict[str, Any] = {"model": model.state_dict(), "optimisers": [o.state_dict() for o in opts], "step": step}
+    torch.save(state, path.with_suffix(".new"))
+    path.with_suffix(".new").replace(path)
+
+
+def train(tokenizer: Tokenizer, plan: Plan, checkpoint: Path, sizes: dict[str, int], compiled: bool = True, stop_at: int | None = None) -> Qwen3ForCausalLM:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.manual_seed(plan.seed)
+    model = network.build(tokenizer, sizes).to(device)
+    opts = optimisers(model, plan)
+    first = 0
+    if checkpoint.exists():
+        state = torch.load(checkpoint, map_location=device)
+        model.load_state_dict(state["model"])
+        for opt, saved in zip(opts, state["optimisers"], strict=True):
+            opt.load_state_dict(saved)
+        first = state["step"]
+    base = [[g["lr"] for g in o.param_groups] for o in opts] if not first else [[plan.lr_matrices], [plan.lr_rest]]
+    compute = torch.compile(network.loss, dynamic=False) if compiled else network.loss
+    parameters = sum(p.numel() for p in model.parameters())
+    print(f"{parameters:,} parameters on {device}, steps {first} to {plan.steps}", flush=True)
+    average, tokens, begun = None, 0, time.monotonic()
+    last = min(plan.steps, stop_at or plan.steps)
+    pad = tokenizer.token_to_id("<|endoftext|>")
+    for step, (ids, weights) in enumerate(stream(Renderer(tokenizer), plan, first, pad), first):
+        if step >= last:
+            break
+        for opt, lrs in zip(opts, base, strict=True):
+            for group, lr in zip(opt.param_groups, lrs, strict=True):
+                group["lr"] = lr * plan.rate(step)
+        weighted, answers = compute(model, ids.to(device), weights.to(device))
+        weighted.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for opt in opts:
+            opt.step()
+            opt.zero_grad(set_to_none=True)
+        average = answers.item() if average is None else 0.98 * average + 0.02 * answers.item()
+        tokens += ids.numel()
+        if (step + 1) % 50 == 0:
+            speed = tokens / (time.monotonic() - begun)
+            left = (last - step - 1) * tokens / (step + 1 - first) / speed / 60
+            print(f"step {step + 1}/{plan.steps}  answers {average:.4f}  {speed:,.0f} tokens/s  {left:.0f} min left", flush=True)
+        if (step + 1) % 250 == 0:
+            save(checkpoint, model, opts, step + 1)
+    save(checkpoint, model, opts, last)
+    return model

@@ -1,0 +1,183 @@
+"""Words the training text is made of, and words nobody has ever seen.
+
+The lists here are what training may use; `heldout.py` has the evaluation's own words, and a test keeps the two apart.
+A tiny model that only meets known words learns them by heart. About half of all values it must copy are therefore
+invented on the spot, so that copying is the cheaper thing to learn.
+"""
+
+from __future__ import annotations
+
+import random
+
+Rng = random.Random
+
+NAMES = (
+    "Anna Ben Clara David Emma Felix Greta Hugo Ida Jonas Karla Leo Mia Noah Olga Paul Quinn Rosa Sam Tina Ulla Vera Will "
+    "Xenia Yara Zoe Alice Bob Carol Dan Eve Frank Grace Henry Ivan Jack Kate Liam Maria Nina Oscar Peter Rita Simon Tom "
+    "Ursula Victor Wendy Yuki Zara Ahmed Bruno Chloe Diego Elena Fatima Giulia Hanna Igor Jorge Kofi Lena Marco Nadia Omar "
+    "Pablo Raj Sofia Tariq Uma Viktor Walter Ximena Yusuf Amir Bianca Carlos Dora Erik Fiona Gustav Helga Isabel Julia Klaus "
+    "Laura Max Nora Otto Petra Rafael Sara Theo Anton Lucia Miguel Carmen Jose Juan Pedro Ana Luis Elsa Fritz Heidi Kurt"
+).split()
+
+CITIES = (
+    "Paris Berlin Rome Madrid London Vienna Lisbon Oslo Athens Dublin Warsaw Prague Budapest Bern Cairo Tokyo Beijing Delhi "
+    "Ottawa Canberra Munich Hamburg Lyon Milan Naples Turin Seville Porto Bergen Malmo Boston Chicago Denver Seattle Miami "
+    "Dallas Toronto Montreal Sydney Perth Auckland Osaka Kyoto Seoul Bangkok Hanoi Manila Jakarta Mumbai Karachi Dubai Doha "
+    "Tehran Ankara Izmir Nairobi Lagos Accra Tunis Rabat Lima Quito Bogota Caracas Santiago Havana Mexico Leeds York Bristol "
+    "Cardiff Glasgow Ghent Bruges Utrecht Delft Basel Geneva Graz Linz Brno Kiel Bonn Ulm Dresden Leipzig Cologne Bremen"
+).split() + ["New York", "Los Angeles", "San Diego", "Hong Kong", "Cape Town", "Rio de Janeiro", "San Jose", "Tel Aviv", "Las Vegas"]
+
+NOUNS = (
+    "apple bread chair table house garden river mountain street bridge book paper pencil window door kitchen flower tree "
+    "forest ocean island village castle horse dog cat bird fish mouse tiger lion bear wolf rabbit sheep goat chicken cow "
+    "milk cheese butter sugar salt pepper coffee water juice lemon orange cherry grape melon potato carrot onion tomato "
+    "shirt jacket shoe sock hat glove watch ring mirror lamp clock phone camera radio screen keyboard printer cable battery "
+    "engine wheel train truck boat plane ticket travel hotel beach summer winter spring autumn morning evening night week "
+    "month year money bank market shop price music song guitar piano drum dance movie story poem letter number color circle "
+    "square friend family mother father sister brother child teacher doctor nurse farmer baker driver pilot artist writer "
+    "rain snow wind storm cloud sun moon star fire stone sand gold silver iron glass wood cotton wool plastic"
+).split()
+
+ADJECTIVES = (
+    "red blue green yellow black white small big old new fast slow hot cold happy sad quick lazy brown bright dark soft hard "
+    "long short tall quiet loud clean dirty heavy light young sweet strong warm cool fresh open closed early late round flat"
+).split()
+
+VERBS = (
+    "get find search list show read fetch check create add make send open start stop close delete remove update set change "
+    "play book order buy sell cancel track convert translate count compute save load move copy share print scan sync lock "
+    "unlock schedule remind call notify invite assign rate review export import upload download archive rename measure test"
+).split()
+
+THINGS = (
+    "weather forecast time news stock price email message note task reminder alarm timer event meeting contact user account "
+    "invoice order parcel package ticket flight hotel room table taxi route map song playlist album movie video photo file "
+    "folder document report page article recipe product cart payment refund coupon review rating comment post channel "
+    "device light lamp heater door lock camera sensor robot printer server database table backup log job build branch issue "
+    "patient doctor appointment drug lesson course exam grade team player match score train bus bike car engine battery"
+).split()
+
+PARAMS = (
+    "city location place country name title id key code query text message subject body topic category type kind color size "
+    "amount count limit number quantity price date day time hour minutes duration year month week start end from to source "
+    "target language format unit currency email phone address street user owner team project status priority level speed "
+    "volume temperature weight height width distance room device channel file path folder url host tag label note reason "
+    "brand model version song artist genre ingredient symbol width depth angle page row column index score rating mode"
+).split()
+
+COMMON = (
+    "the I will be to at is are we you my not and for with on in a it this that have can see soon late please come was here there "
+    "all do go need want know like your our his her they he she has now then if or but so very more about from by out up as"
+).split()
+COLOURS = "red blue green yellow black white orange purple pink brown grey".split()
+CONSONANTS = "bcdfghjklmnpqrstvwxyz"
+VOWELS = "aeiou"
+ACCENTED = "áéíóúàèäëïöüâêôãõñçåøæßłşğžčšńć"
+EDGES = "bl br ch cl cr dr fl fr gl gr pl pr sc sh sk sl sm sn sp st str sw th tr tw qu wh ck nd ng nk nt rd rk rm rn rt ss".split()
+
+
+def syllables(r: Rng) -> str:
+    """A pronounceable word that means nothing."""
+    word = ""
+    for _ in range(r.choice((1, 2, 2, 2, 3, 3))):
+        onset = r.choice(EDGES) if r.random() < 0.2 else r.choice(CONSONANTS) if r.random() < 0.9 else ""
+        coda = r.choice(CONSONANTS) if r.random() < 0.4 else ""
+        word += onset + r.choice(VOWELS) + coda
+    return word if len(word) > 1 else word + r.choice(CONSONANTS)
+
+
+def splice(r: Rng) -> str:
+    """Ends of two known words put together: reaches letter groups that syllables never make."""
+    a, b = (r.choice(r.choice((NOUNS, VERBS, PARAMS, THINGS, NAMES))).lower() for _ in range(2))
+    return a[: r.randint(1, len(a))] + b[r.randint(0, len(b) - 1) :]
+
+
+def letters(r: Rng, low: int = 2, high: int = 7) -> str:
+    return "".join(r.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(r.randint(low, high)))
+
+
+def code(r: Rng) -> str:
+    """Order numbers, part numbers, ids: upper case, digits, dashes."""
+    alphabet = r.choice(("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", "abcdefghijklmnopqrstuvwxyz0123456789", "0123456789"))
+    parts = ["".join(r.choice(alphabet) for _ in range(r.randint(2, 5))) for _ in range(r.choice((1, 1, 1, 2)))]
+    return r.choice("-_/.").join(parts)
+
+
+def invented(r: Rng) -> str:
+    """One lower-case word that no list has."""
+    return r.choice((syllables, syllables, splice, splice, letters))(r)
+
+
+def word(r: Rng) -> str:
+    """A lower-case word, invented half of the time."""
+    return invented(r) if r.random() < 0.5 else r.choice(r.choice((NOUNS, ADJECTIVES, THINGS)))
+
+
+def proper(r: Rng, known: list[str]) -> str:
+    """A capitalised word: from the list, or invented; sometimes two of them, sometimes all capitals."""
+    if r.random() < 0.4:
+        return r.choice(known)
+    name = invented(r).capitalize()
+    if r.random() < 0.06:
+        i = r.randrange(len(name))
+        name = name[:i] + r.choice(ACCENTED) + name[i + 1 :]
+    kind = r.random()
+    if kind < 0.12:
+        return name + r.choice((" ", " ", "-")) + invented(r).capitalize()
+    return name.upper() if kind < 0.16 else name
+
+
+def phrase(r: Rng, low: int = 1, high: int = 4) -> str:
+    """Several words, as a message or a title would have them."""
+    if r.random() < 0.25:
+        words = [r.choice(COMMON) if r.random() < 0.6 else word(r) for _ in range(r.randint(low, high + 2))]
+        return " ".join(words) if r.random() < 0.6 else " ".join(words).capitalize()
+    words = [word(r) if r.random() < 0.8 else r.choice(ADJECTIVES) for _ in range(r.randint(low, high))]
+    if r.random() < 0.15:
+        words[0] = words[0].capitalize()
+    if r.random() < 0.05:
+        words = [w.capitalize() for w in words]
+    text = " ".join(words)
+    return text + r.choice("!?.") if r.random() < 0.06 else text
+
+
+def value(r: Rng) -> str:
+    """Any short string a tool could be asked to take."""
+    kind = r.random()
+    if kind < 0.30:
+        return word(r)
+    if kind < 0.55:
+        return proper(r, CITIES + NAMES)
+    if kind < 0.70:
+        return code(r)
+    if kind < 0.93:
+        return phrase(r, 2, 4)
+    if kind < 0.945:
+        return foreign_script(r)
+    if kind < 0.965:
+        return f"{invented(r)}@{invented(r)}.{r.choice(('com', 'org', 'net', 'de'))}"
+    if kind < 0.98:
+        return f"20{r.randint(10, 39)}-{r.randint(1, 12):02d}-{r.randint(1, 28):02d}"
+    return f"{r.randint(0, 23)}:{r.randint(0, 59):02d}"
+
+
+def foreign_script(r: Rng) -> str:
+    """Characters of several bytes each: the pieces of the vocabulary below a character need training, too."""
+    first, last = r.choice(((0x3041, 0x3093), (0x4E00, 0x4FFF), (0x1F600, 0x1F64F), (0x1F300, 0x1F37F), (0x430, 0x44F), (0x3B1, 0x3C9), (0xC0, 0xFF)))
+    return "".join(chr(r.randint(first, last)) for _ in range(r.randint(1, 4)))
+
+
+def number(r: Rng) -> int:
+    return r.choice((r.randint(0, 12), r.randint(0, 99), r.randint(100, 999), r.randint(1000, 9999)))
+
+
+def decimal(r: Rng) -> float:
+    return round(r.randint(0, 99) + r.choice((0.5, 0.25, 0.1, 0.75, r.randint(1, 9) / 10)), 2)
+
+
+def snake(parts: list[str]) -> str:
+    return "_".join(parts)
+
+
+def camel(parts: list[str]) -> str:
+    return parts[0] + "".join(p.capitalize() for p in parts[1:])
