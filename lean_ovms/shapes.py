@@ -136,15 +136,17 @@ class Sampling:
 class Output:
     """What the text room does with the tokens of a request.
 
-    stop: stop strings, found across token borders; include_stop: they stay in the text.
-    parse: run the model's reasoning and tool parser. tool_names: the tools that the client offered.
+    stop: stop strings, found across token borders, not looked for in the first min_tokens tokens.
+    include_stop: they stay in the text.
+    parse: run the model's reasoning parser, and its tool parser if the client offered tools.
     """
 
     stop: tuple[str, ...] = ()
     include_stop: bool = False
+    min_tokens: int = 0
     skip_special_tokens: bool = True
     parse: bool = False
-    tool_names: tuple[str, ...] = ()
+    tools: tuple[Json, ...] = ()
 
 
 # --- compute: what the engine says about itself --------------------------------------------------------------------
@@ -179,6 +181,7 @@ class ModelInfo:
     kv_blocks: int
     block_size: int
     eos_token_ids: list[int]
+    pad_token_id: int = 0
     bos_token: str
     eos_token: str
     chat_template: str

@@ -1,0 +1,137 @@
+"""App.handle(Request) -> Response: route, authorise, catch errors, write the access line. Knows no sockets.
+
+Every door calls `handle` and nothing else. Handlers raise RequestError; this is the one place where an error becomes
+an answer, and one of the three places where any exception may be caught.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import secrets
+import time
+
+from ..config import Config
+from ..errors import MethodNotAllowed, ModelNotFound, NotFound, RequestError, Unauthorized
+from ..log import safe
+from ..model import Model
+from ..shapes import Request, Response
+from .routes import Route, Table, collect
+
+logger = logging.getLogger("lean_ovms.access")
+errors_logger = logging.getLogger("lean_ovms.api")
+
+MAX_REQUEST_ID = 128
+
+
+class App:
+    """The API over a set of models."""
+
+    def __init__(self, config: Config, models: list[Model]) -> None:
+        self.config = config
+        self.models = {model.name: model for model in models}
+        self.draining = False
+        self._table = Table(collect())
+        self._key = config.api_key.encode()
+        self._cors = _cors(config)
+
+    def model(self, name: str) -> Model:
+        """The model of that name. Raises ModelNotFound."""
+        try:
+            return self.models[name]
+        except KeyError:
+            known = ", ".join(self.models)
+            raise ModelNotFound(f"The model {safe(name)!r} does not exist; served: {known}", param="model") from None
+
+    async def handle(self, request: Request) -> Response:
+        """The answer to a request; errors are answers too."""
+        started = time.monotonic()
+        request_id = _request_id(request)
+        try:
+            response = await self._dispatch(request)
+        except RequestError as error:
+            response = _error(error)
+        except Exception:
+            errors_logger.exception("%s %s failed", request.method, safe(request.path))
+            response = _error(_internal())
+        response.headers += self._cors
+        response.headers.append(("X-Request-Id", request_id))
+        if self.config.access_log:
+            return _Logged(response, request, request_id, started)
+        return response
+
+    async def _dispatch(self, request: Request) -> Response:
+        if request.method == "OPTIONS":
+            return Response(200)  # CORS preflight, on any path as in OVMS
+        route = self._route(request)
+        self._authorise(route, request)
+        return await route.handle(request, self)
+
+    def _route(self, request: Request) -> Route:
+        methods = self._table.methods(request.path)
+        route = methods.get("GET" if request.method == "HEAD" else request.method)
+        if route is not None:
+            return route
+        if methods:
+            allow = ", ".join(methods)
+            raise MethodNotAllowed(f"{safe(request.path)} answers {allow}, not {safe(request.method)}", allow=allow)
+        raise NotFound(f"Invalid request URL: {safe(request.path)}")
+
+    def _authorise(self, route: Route, request: Request) -> None:
+        if not self._key or route.guard == "open" or (route.guard == "models" and not self.config.protect_models):
+            return
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._key):
+            raise Unauthorized("Unauthorized request due to invalid or missing api-key")
+
+
+class _Logged(Response):
+    """A response that writes its access line when the door closes it, so that a stream's time is the whole of it."""
+
+    __slots__ = ("_line",)
+
+    def __init__(self, response: Response, request: Request, request_id: str, started: float) -> None:
+        super().__init__(response.status, response.headers, response.body, response.close)
+        self._line = (request, request_id, started)
+
+    async def aclose(self) -> None:
+        try:
+            await Response.aclose(self)
+        finally:
+            request, request_id, started = self._line
+            logger.info(
+                "%s %s %s %d %.1f ms %s",
+                request.peer or "-",
+                safe(request.method),
+                safe(request.path),
+                self.status,
+                (time.monotonic() - started) * 1e3,
+                request_id,
+            )
+
+
+def _error(error: RequestError) -> Response:
+    return Response(error.status, [("Content-Type", "application/json"), *error.headers()], error.to_bytes())
+
+
+def _internal() -> RequestError:
+    error = RequestError("internal error", code="internal_error")
+    error.status, error.kind = 500, "server_error"
+    return error
+
+
+def _request_id(request: Request) -> str:
+    """The client's X-Request-Id if it is harmless in a header and a log line, else one of our own."""
+    given = request.headers.get("x-request-id", "")
+    if given and len(given) <= MAX_REQUEST_ID and given.isascii() and given.isprintable():
+        return given
+    return secrets.token_hex(16)
+
+
+def _cors(config: Config) -> list[tuple[str, str]]:
+    headers = [
+        ("Access-Control-Allow-Origin", config.allowed_origins),
+        ("Access-Control-Allow-Methods", config.allowed_methods),
+        ("Access-Control-Allow-Headers", config.allowed_headers),
+    ]
+    return headers + ([("Access-Control-Allow-Credentials", "true")] if config.allow_credentials else [])

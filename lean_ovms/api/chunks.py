@@ -1,0 +1,126 @@
+"""One stream chunk of chat and completions as bytes.
+
+The parts of a chunk that stay the same in a stream are joined once; a token then costs one JSON string and one
+formatting (0.3 us against 1 us for a dict through orjson, 5 us through json). Key order follows contract section 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import orjson
+
+from .. import __version__
+from ..errors import RequestError
+from ..model import Stream
+from ..shapes import Delta, Json, TokenLogprob, Usage
+from .answers import now, usage
+from .sse import event
+
+FINGERPRINT = f"lean_ovms-{__version__}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """What all answers to one request have in common. object is the unary kind's word or the chunk's."""
+
+    id: str
+    model: str
+    object: str
+    created: int = field(default_factory=now)
+
+    def full(self, choices: list[Json], counts: Usage) -> Json:
+        """A unary body."""
+        return {
+            "id": self.id,
+            "choices": choices,
+            "created": self.created,
+            "model": self.model,
+            "object": self.object,
+            "system_fingerprint": FINGERPRINT,
+            "usage": usage(counts),
+        }
+
+
+@dataclass(slots=True)
+class Pending:
+    """Of one choice: what has been generated since its last chunk, and whether it has begun."""
+
+    begun: bool = False
+    called: bool = False
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+
+    def take(self, delta: Delta) -> None:
+        """Note the tokens of delta; the next chunk carries them."""
+        self.tokens += delta.tokens
+        self.logprobs += delta.logprobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkOptions:
+    """What the client asked its chunks to carry. usage: null in all but the last, or counts in each (continuous)."""
+
+    usage: bool = False
+    continuous: bool = False
+    token_ids: bool = False
+
+
+class Chunks:
+    """The chunks of one stream."""
+
+    def __init__(self, envelope: Envelope, generation: Stream, options: ChunkOptions) -> None:
+        self._generation = generation
+        self._options = options
+        dumped = orjson.dumps
+        self._head = b'data: {"id":%b,"choices":[' % dumped(envelope.id)
+        self._after = b'],"created":%d,"model":%b,"object":%b,"system_fingerprint":%b' % (
+            envelope.created,
+            dumped(envelope.model),
+            dumped(envelope.object),
+            dumped(FINGERPRINT),
+        )
+        self._plain_tail = b"}" + self._after + (b',"usage":null' if options.usage else b"") + b"}\n\n"
+        self._prompt_ids: Sequence[int] | None = getattr(generation, "prompt_ids", None) if options.token_ids else None
+
+    def chunk(self, index: int, content: bytes, pending: Pending, logprobs: bytes = b"null", finish: str = "") -> bytes:
+        """One chunk with one choice. content: the `"delta":…` or `"text":…` member."""
+        ids = b""
+        if self._options.token_ids:
+            ids = b',"token_ids":' + orjson.dumps(pending.tokens)
+        pending.tokens = []
+        reason = b'"%b"' % finish.encode() if finish else b"null"
+        return b'%b{"index":%d,"logprobs":%b,%b,"finish_reason":%b%b%b' % (
+            self._head,
+            index,
+            logprobs,
+            content,
+            reason,
+            ids,
+            self._tail(),
+        )
+
+    def end(self, counts: Usage) -> bytes:
+        """The usage chunk, if asked for."""
+        if not self._options.usage:
+            return b""
+        return self._head + self._after + b',"usage":' + orjson.dumps(usage(counts)) + b"}\n\n"
+
+    @staticmethod
+    def failed(error: RequestError) -> bytes:
+        """The in-band error event."""
+        return event(error.body())
+
+    def _tail(self) -> bytes:
+        if not self._options.continuous and self._prompt_ids is None:
+            return self._plain_tail
+        tail = b"}" + self._after
+        if self._prompt_ids is not None:
+            tail += b',"prompt_token_ids":' + orjson.dumps(self._prompt_ids)
+            self._prompt_ids = None
+        if self._options.continuous:
+            tail += b',"usage":' + orjson.dumps(usage(self._generation.usage))
+        elif self._options.usage:
+            tail += b',"usage":null'
+        return tail + b"}\n\n"

@@ -1,0 +1,273 @@
+"""POST …/completions: OpenAI's older API, text in, text out, with OVMS's and vLLM's parameters.
+
+https://platform.openai.com/docs/api-reference/completions, contract sections 2.5, 4.4, 5.2. A prompt may be a string,
+a list of strings, a list of token ids or a list of such lists. Not supported: suffix (refused).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from ...config import Config
+from ...errors import BadRequest, RequestError
+from ...model import Answer, Batch, Generation, Model, fold
+from ...shapes import (
+    Delta,
+    Json,
+    Output,
+    Request,
+    Response,
+    Sampling,
+    Text,
+    TextPrompt,
+    TokenLogprob,
+    TokenPrompt,
+    Usage,
+)
+from .. import sse
+from ..answers import STREAM, json, model_name, new_id, stream_options, warnings
+from ..app import App
+from ..chunks import ChunkOptions, Chunks, Envelope, Pending
+from ..fields import Row, json_body, read
+from ..routes import under_bases
+from ..sampling import SAMPLING, Defaults, Limits, build_output, build_sampling, token_ids
+
+FIELDS = (
+    Row(name="prompt", kind="any", help="a string, strings, token ids, or lists of token ids"),
+    Row(name="echo", kind="bool", help="the prompt comes first in the answer"),
+    Row(name="suffix", kind="string", help="refused unless empty"),
+    Row(
+        name="logprobs",
+        kind="int",
+        low=0,
+        high=5,
+        help="0 to 5: log probability of each chosen token",
+        wrong="logprobs accepts integer values",
+    ),
+    Row(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS and the like (default true)"),
+)
+
+TokenPrompts = list[TextPrompt | TokenPrompt]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A completions request, read. score_only: max_tokens 0 with echo."""
+
+    model: Model
+    prompts: TokenPrompts
+    sampling: Sampling
+    output: Output
+    echo: bool
+    stream: bool
+    score_only: bool
+    options: ChunkOptions
+    truncate: int | None
+    headers: list[tuple[str, str]]
+
+
+async def handle(request: Request, app: App) -> Response:
+    ask = read_ask(json_body(request), app)
+    generations = await _start_all(ask)
+    batch = Batch(generations, ask.sampling.n)
+    try:
+        echoes = [await _echo(ask, prompt, g) for prompt, g in zip(ask.prompts, generations, strict=True)]
+        if ask.stream:
+            return sse.response(batch, Stream(ask, batch, echoes), app.config.sse_ping_s, ask.headers)
+        answers = await fold(batch, len(generations) * ask.sampling.n)
+        body = json(full(ask, answers, echoes, batch.usage), ask.headers)
+    except BaseException:
+        await batch.aclose()
+        raise
+    await batch.aclose()
+    return body
+
+
+ROUTES = under_bases("POST", "/completions", handle)
+
+
+def read_ask(body: Json, app: App) -> Ask:
+    """Body to Ask. Raises RequestError."""
+    values = read((*STREAM, *FIELDS, *SAMPLING), body)
+    model = app.model(model_name(values))
+    usage, continuous = stream_options(values)
+    if values["suffix"]:
+        raise BadRequest("suffix is not supported", param="suffix")
+    echo, logprobs = bool(values["echo"]), values["logprobs"] is not None
+    score_only = values["max_tokens"] == 0
+    if score_only:
+        if not echo:
+            raise BadRequest("max_tokens value should be greater than 0 unless echo is set", param="max_tokens")
+        values["max_tokens"] = 1  # the engine always generates; this token is not shown
+    defaults = Defaults(model.directory.generation_config)
+    limits = Limits(max_tokens=app.config.max_tokens_limit, sequences=app.config.best_of_limit)
+    sampling = build_sampling(values, defaults, limits, logprobs=logprobs)
+    return Ask(
+        model=model,
+        prompts=_prompts(values, app.config),
+        sampling=replace(sampling, prompt_logprobs=echo and logprobs),
+        output=build_output(values, defaults, stream=bool(values["stream"])),
+        echo=echo,
+        stream=bool(values["stream"]),
+        score_only=score_only,
+        options=ChunkOptions(usage=usage, continuous=continuous, token_ids=bool(values["return_token_ids"])),
+        truncate=values["truncate_prompt_tokens"],
+        headers=warnings(body),
+    )
+
+
+def _prompts(values: Json, config: Config) -> TokenPrompts:
+    prompt = values["prompt"]
+    special = values["add_special_tokens"] is not False
+    if prompt is None or prompt in ("", []):
+        raise BadRequest("prompt is missing", param="prompt")
+    if isinstance(prompt, str):
+        return [TextPrompt(prompt, special)]
+    if not isinstance(prompt, list):
+        raise BadRequest("prompt is not a string, an array of strings or an array of token ids", param="prompt")
+    if type(prompt[0]) is int:
+        return [TokenPrompt(token_ids(prompt, "prompt"))]
+    if len(prompt) > config.max_prompts:
+        raise BadRequest(f"prompt has {len(prompt)} entries; the limit is {config.max_prompts}", param="prompt")
+    return [_one_prompt(item, i, special) for i, item in enumerate(prompt)]
+
+
+def _one_prompt(item: Any, index: int, special: bool) -> TextPrompt | TokenPrompt:
+    param = f"prompt[{index}]"
+    if not item:
+        raise BadRequest(f"{param} is empty", param=param)
+    if isinstance(item, str):
+        return TextPrompt(item, special)
+    if isinstance(item, list):
+        return TokenPrompt(token_ids(item, param))
+    raise BadRequest(f"{param} is not a string or an array of token ids", param=param)
+
+
+async def _start_all(ask: Ask) -> list[Generation]:
+    """A generation for each prompt, or none: when one is refused the others are closed."""
+    want = ask.echo or ask.options.token_ids
+    starts = [
+        asyncio.ensure_future(ask.model.start(p, ask.sampling, ask.output, truncate=ask.truncate, echo=want))
+        for p in ask.prompts
+    ]
+    try:
+        return list(await asyncio.gather(*starts))
+    except BaseException:
+        for start in starts:
+            start.cancel()
+        for result in await asyncio.gather(*starts, return_exceptions=True):
+            if isinstance(result, Generation):
+                await result.aclose()
+        raise
+
+
+@dataclass(slots=True)
+class Echo:
+    """The prompt as the answer shows it; empty without echo."""
+
+    text: str
+    generation: Generation
+
+    def logprobs(self) -> list[TokenLogprob]:
+        """The prompt's tokens; known with the generation's first delta."""
+        return self.generation.prompt_entries() if self.text else []
+
+
+async def _echo(ask: Ask, prompt: TextPrompt | TokenPrompt, generation: Generation) -> Echo:
+    if not ask.echo:
+        return Echo("", generation)
+    if isinstance(prompt, TextPrompt) and ask.truncate is None:
+        return Echo(prompt.text, generation)
+    return Echo(await ask.model.decode(generation.prompt_ids, ask.output.skip_special_tokens), generation)
+
+
+def full(ask: Ask, answers: list[Answer], echoes: list[Echo], counts: Usage) -> Json:
+    """The text_completion object (contract section 5.2)."""
+    envelope = Envelope(id=new_id("cmpl"), model=ask.model.name, object="text_completion")
+    choices = [_choice(ask, i, answer, echoes[i // ask.sampling.n]) for i, answer in enumerate(answers)]
+    return envelope.full(choices, _counts(ask, counts))
+
+
+def _counts(ask: Ask, counts: Usage) -> Usage:
+    return Usage(counts.prompt_tokens) if ask.score_only else counts
+
+
+def _choice(ask: Ask, index: int, answer: Answer, echo: Echo) -> Json:
+    if ask.score_only:
+        answer = Answer(finish="length")
+    choice: Json = {
+        "finish_reason": answer.finish,
+        "index": index,
+        "logprobs": _logprobs(echo.logprobs() + answer.logprobs) if ask.sampling.logprobs else None,
+        "text": echo.text + answer.text,
+    }
+    if answer.stop is not None:
+        choice["stop_reason"] = answer.stop
+    if ask.options.token_ids:
+        choice["token_ids"] = answer.tokens
+        choice["prompt_token_ids"] = echo.generation.prompt_ids
+    return choice
+
+
+def _logprobs(tokens: list[TokenLogprob], offset: int = 0) -> Json:
+    """OpenAI's four parallel lists; offsets are characters, the first entry's is offset."""
+    offsets = []
+    for token in tokens:
+        offsets.append(offset)
+        offset += len(token.token)
+    return {
+        "tokens": [t.token for t in tokens],
+        "token_logprobs": [t.logprob for t in tokens],
+        "top_logprobs": [None if t.logprob is None else {t.token: t.logprob} for t in tokens],
+        "text_offset": offsets,
+    }
+
+
+class Stream:
+    """Deltas to text_completion events (contract section 4.4)."""
+
+    def __init__(self, ask: Ask, batch: Batch, echoes: list[Echo]) -> None:
+        envelope = Envelope(id=new_id("cmpl"), model=ask.model.name, object="text_completion")
+        self._chunks = Chunks(envelope, batch, ask.options)
+        self._ask = ask
+        self._echoes = echoes
+        self._choices = [Pending() for _ in range(len(echoes) * ask.sampling.n)]
+        self._offsets = [0] * len(self._choices)
+
+    def deltas(self, deltas: list[Delta]) -> bytes:
+        return b"".join([self._delta(delta, self._choices[delta.index]) for delta in deltas])
+
+    def _delta(self, delta: Delta, pending: Pending) -> bytes:
+        out = b""
+        if not pending.begun:
+            pending.begun = True
+            echo = self._echoes[delta.index // self._ask.sampling.n]
+            pending.logprobs += echo.logprobs()
+            out = self._chunk(delta.index, echo.text, pending)
+        if self._ask.score_only:
+            return out + (self._chunk(delta.index, "", pending, "length") if delta.finish else b"")
+        pending.take(delta)
+        for said in delta.events:
+            if isinstance(said, Text):
+                out += self._chunk(delta.index, said.text, pending)
+        if delta.finish:
+            out += self._chunk(delta.index, "", pending, delta.finish)
+        return out
+
+    def _chunk(self, index: int, text: str, pending: Pending, finish: str = "") -> bytes:
+        logprobs = b"null"
+        if self._ask.sampling.logprobs and pending.logprobs:
+            logprobs = orjson.dumps(_logprobs(pending.logprobs, self._offsets[index]))
+            self._offsets[index] += sum(len(t.token) for t in pending.logprobs)
+            pending.logprobs = []
+        return self._chunks.chunk(index, b'"text":' + orjson.dumps(text), pending, logprobs, finish)
+
+    def end(self, usage: Usage) -> bytes:
+        return self._chunks.end(_counts(self._ask, usage))
+
+    def failed(self, error: RequestError) -> bytes:
+        return self._chunks.failed(error)

@@ -1,0 +1,41 @@
+"""Liveness and readiness: /health and /ping (vLLM), /v2/health/live, /v2/health/ready (OVMS, KServe), /version.
+
+Contract section 1.5. Live: this process answers. Ready: every model is served.
+"""
+
+from __future__ import annotations
+
+from ... import __version__
+from ...errors import Unavailable
+from ...shapes import Request, Response
+from ..answers import json
+from ..app import App
+from ..routes import Route
+
+
+async def handle_live(request: Request, app: App) -> Response:
+    return Response(200)
+
+
+async def handle_ready(request: Request, app: App) -> Response:
+    if app.draining:
+        raise Unavailable("Server is shutting down", code="draining")
+    waiting = {m.name: m.engine.state for m in app.models.values() if not m.ready}
+    if waiting:
+        raise Unavailable("Server is not ready: " + ", ".join(f"{name} is {state}" for name, state in waiting.items()))
+    return Response(200)
+
+
+async def handle_version(request: Request, app: App) -> Response:
+    versions = next((m.info.versions for m in app.models.values() if m.ready), {})
+    return json({"version": __version__, **versions})
+
+
+ROUTES = [
+    Route("GET", "/health", handle_ready, "open"),
+    Route("GET", "/ping", handle_live, "open"),
+    Route("POST", "/ping", handle_live, "open"),
+    Route("GET", "/v2/health/live", handle_live, "open"),
+    Route("GET", "/v2/health/ready", handle_ready, "open"),
+    Route("GET", "/version", handle_version, "open"),
+]

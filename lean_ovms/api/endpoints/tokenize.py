@@ -1,0 +1,145 @@
+"""POST …/tokenize and …/detokenize: text to ids and back.
+
+Two bodies in one endpoint: OVMS's (`text`, contract section 11.1: {"tokens": [...]}) and vLLM's (`prompt` or
+`messages`: {"tokens", "count", "max_model_len", "token_strs"}). Also without a base, as vLLM serves them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import BadRequest
+from ...model import Model
+from ...shapes import ChatPrompt, Json, Request, Response
+from ..answers import json, model_name
+from ..app import App
+from ..fields import UINT32_MAX, Row, json_body, read
+from ..messages import read_messages, read_tools
+from ..routes import Route, under_bases
+from ..sampling import token_ids
+
+MAX_TEXTS = 2048
+
+MODEL = Row(name="model", kind="string", help="name of a served model", wrong="model field is not a string")
+FIELDS = (
+    MODEL,
+    Row(name="text", kind="any", help="OVMS: a string or strings"),
+    Row(name="max_length", kind="any", help="OVMS: cut after so many tokens"),
+    Row(name="pad_to_max_length", kind="bool", help="OVMS: fill up", wrong="pad_to_max_length should be boolean"),
+    Row(name="padding_side", kind="any", help="OVMS: left or right"),
+    Row(
+        name="add_special_tokens",
+        kind="bool",
+        help="add BOS and the like (default true; false for messages)",
+        wrong="add_special_tokens should be boolean",
+    ),
+    Row(name="prompt", kind="string", help="vLLM: one text"),
+    Row(name="messages", kind="any", help="vLLM: a conversation, rendered by the chat template"),
+    Row(name="tools", kind="any", help="vLLM: with messages"),
+    Row(name="add_generation_prompt", kind="bool", help="vLLM: with messages (default true)"),
+    Row(name="continue_final_message", kind="bool", help="vLLM: with messages"),
+    Row(name="chat_template_kwargs", kind="object", help="vLLM: with messages"),
+    Row(name="return_token_strs", kind="bool", help="vLLM: each token's text as well"),
+)
+DETOKENIZE_FIELDS = (
+    MODEL,
+    Row(name="tokens", kind="array", help="token ids"),
+    Row(name="skip_special_tokens", kind="bool", help="hide special tokens (default false)"),
+)
+
+
+async def handle(request: Request, app: App) -> Response:
+    values = read(FIELDS, json_body(request))
+    model = app.model(model_name(values))
+    if values["text"] is not None:
+        return json(await _ovms(values, model))
+    if values["prompt"] is None and values["messages"] is None:
+        raise BadRequest("text field is required", param="text")
+    return json(await _vllm(values, model))
+
+
+async def handle_detokenize(request: Request, app: App) -> Response:
+    values = read(DETOKENIZE_FIELDS, json_body(request))
+    model = app.model(model_name(values))
+    if values["tokens"] is None:
+        raise BadRequest("tokens field is required", param="tokens")
+    tokens = token_ids(values["tokens"], "tokens")
+    text = await model.decode(tokens, bool(values["skip_special_tokens"])) if tokens else ""
+    return json({"prompt": text})
+
+
+ROUTES = [
+    *under_bases("POST", "/tokenize", handle),
+    *under_bases("POST", "/detokenize", handle_detokenize),
+    Route("POST", "/tokenize", handle),
+    Route("POST", "/detokenize", handle_detokenize),
+]
+
+
+async def _ovms(values: Json, model: Model) -> Json:
+    texts = _texts(values["text"])
+    length = _max_length(values["max_length"])
+    side = values["padding_side"] or "right"
+    if not isinstance(side, str):
+        raise BadRequest("padding_side should be string, either left or right", param="padding_side")
+    if side not in ("left", "right"):
+        raise BadRequest("padding_side should be either left or right", param="padding_side")
+    tokens = await model.encode(texts, values["add_special_tokens"] is not False)
+    if length is not None:
+        tokens = [ids[:length] for ids in tokens]
+    if values["pad_to_max_length"]:
+        tokens = _pad(tokens, length or model.info.context_length, side, model.info.pad_token_id)
+    return {"tokens": tokens[0] if len(tokens) == 1 else tokens}
+
+
+def _texts(text: Any) -> list[str]:
+    if isinstance(text, str):
+        return [text]
+    if not isinstance(text, list):
+        raise BadRequest("text should be string, array of strings or array of integers", param="text")
+    if not text:
+        raise BadRequest("text array should not be empty", param="text")
+    if len(text) > MAX_TEXTS:
+        raise BadRequest(f"text array should have no more than {MAX_TEXTS} elements", param="text")
+    if not all(isinstance(t, str) for t in text):
+        raise BadRequest("Input should be string or array of strings", param="text")
+    return text
+
+
+def _max_length(value: Any) -> int | None:
+    if value is None:
+        return None
+    if type(value) is not int or value < 0 or value > UINT32_MAX:
+        raise BadRequest("max_length should be unsigned integer", param="max_length")
+    if value == 0:
+        raise BadRequest("max_length should be greater than 0", param="max_length")
+    return value
+
+
+def _pad(tokens: list[list[int]], length: int, side: str, pad: int) -> list[list[int]]:
+    fills = [[pad] * (length - len(ids)) for ids in tokens]
+    return [fill + ids if side == "left" else ids + fill for ids, fill in zip(tokens, fills, strict=True)]
+
+
+async def _vllm(values: Json, model: Model) -> Json:
+    if values["messages"] is not None:
+        text, special = model.render(_conversation(values)), bool(values["add_special_tokens"])
+    else:
+        text, special = values["prompt"], values["add_special_tokens"] is not False
+    [tokens] = await model.encode([text], special)
+    strings = model.token_strings(tokens) if values["return_token_strs"] else None
+    return {"count": len(tokens), "max_model_len": model.info.context_length, "tokens": tokens, "token_strs": strings}
+
+
+def _conversation(values: Json) -> ChatPrompt:
+    tools, _ = read_tools(values["tools"], None)
+    carry_on = bool(values["continue_final_message"])
+    return ChatPrompt(
+        messages=read_messages(values["messages"]),
+        tools=tools,
+        template_kwargs=values["chat_template_kwargs"] or {},
+        add_generation_prompt=not carry_on
+        if values["add_generation_prompt"] is None
+        else values["add_generation_prompt"],
+        continue_final_message=carry_on,
+    )

@@ -1,0 +1,105 @@
+"""The row type for request fields, and the reader of rows.
+
+A field is one row: name, kind, bounds, help. From it follow validation, the error message with its `param`, and the
+documentation table. JSON null means absent, for every field. Unknown fields are ignored, as OVMS and vLLM do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from ..errors import BadRequest, UnsupportedMediaType
+from ..shapes import Json, Request
+
+UINT32_MAX = 4294967295
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One request field.
+
+    kind: "bool", "number", "int", "uint", "string", "object", "array" or "any". low, high: inclusive bounds.
+    above: an exclusive lower bound; below: an exclusive upper one. wrong: message for a value of another kind, where
+    OVMS has a text of its own (contract section 2). outside: the same for a value out of bounds.
+    read: turns the value of the right kind into what the endpoint works with; raises BadRequest.
+    """
+
+    name: str
+    kind: str
+    help: str
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+    below: float | None = None
+    wrong: str = ""
+    outside: str = ""
+    read: Callable[[Any], Any] | None = None
+
+
+_KINDS: dict[str, tuple[tuple[type[Any], ...], str]] = {
+    "bool": ((bool,), "accepts values true or false"),
+    "number": ((int, float), "is not a valid number"),
+    "int": ((int,), "is not an integer"),
+    "uint": ((int,), "is not an unsigned integer"),
+    "string": ((str,), "is not a string"),
+    "object": ((dict,), "is not an object"),
+    "array": ((list,), "is not an array"),
+    "any": ((object,), "is not valid"),
+}
+
+
+def json_body(request: Request) -> Json:
+    """The request's JSON object. Raises UnsupportedMediaType and BadRequest."""
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media and media != "application/json" and not media.endswith("+json"):
+        raise UnsupportedMediaType("Send the body as JSON with the header Content-Type: application/json")
+    try:
+        body = orjson.loads(request.body)
+    except ValueError as error:
+        raise BadRequest(f"Cannot parse JSON body: {error}") from None
+    if not isinstance(body, dict):
+        raise BadRequest("JSON body must be an object")
+    return body
+
+
+def read(rows: Iterable[Row], body: Json) -> Json:
+    """Every row's value by name; None where absent or null. Raises BadRequest with the field's name as param."""
+    return {row.name: read_one(row, body.get(row.name)) for row in rows}
+
+
+def read_one(row: Row, value: Any) -> Any:
+    """One value, checked against its row."""
+    if value is None:
+        return None
+    types, text = _KINDS[row.kind]
+    if not isinstance(value, types) or (isinstance(value, bool) and row.kind in ("number", "int", "uint")):
+        raise BadRequest(row.wrong or f"{row.name} {text}", param=row.name)
+    if row.kind == "uint" and value < 0:
+        raise BadRequest(row.wrong or f"{row.name} {text}", param=row.name)
+    if row.kind in ("number", "int", "uint") and not _inside(row, value):
+        raise BadRequest(row.outside or f"{row.name} out of range{_interval(row)}", param=row.name)
+    return row.read(value) if row.read else value
+
+
+def _inside(row: Row, value: float) -> bool:
+    return (
+        math.isfinite(value)
+        and (row.low is None or value >= row.low)
+        and (row.high is None or value <= row.high)
+        and (row.above is None or value > row.above)
+        and (row.below is None or value < row.below)
+    )
+
+
+def _interval(row: Row) -> str:
+    low = row.low if row.low is not None else row.above
+    high = row.high if row.high is not None else row.below
+    form = float if row.kind == "number" else int
+    left = " [" if row.below is not None or row.kind != "number" else "("
+    right = ")" if row.kind == "number" else "]"
+    return f"{left}{'-inf' if low is None else form(low)}, {'inf' if high is None else form(high)}{right}"

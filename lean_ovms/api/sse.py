@@ -1,0 +1,98 @@
+"""A generation as server-sent events: the one stream path of every endpoint.
+
+The endpoint's renderer turns deltas into bytes; this file owns the generation, the keep-alive comments, the in-band
+error and the terminator. Format: https://html.spec.whatwg.org/multipage/server-sent-events.html, `data: [DONE]` as
+OpenAI's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Protocol
+
+import orjson
+
+from ..errors import EngineFailure, RequestError
+from ..model import Stream
+from ..shapes import Delta, Response, Usage
+
+logger = logging.getLogger("lean_ovms.api")
+
+DONE = b"data: [DONE]\n\n"
+PING = b": ping\n\n"
+HEADERS = [("Content-Type", "text/event-stream; charset=utf-8"), ("Cache-Control", "no-cache")]
+
+
+class Renderer(Protocol):
+    """What an endpoint knows of its stream: bytes for deltas, for the end, for a failure. Keeps its own state."""
+
+    def deltas(self, deltas: list[Delta]) -> bytes: ...
+
+    def end(self, usage: Usage) -> bytes: ...
+
+    def failed(self, error: RequestError) -> bytes: ...
+
+
+def event(data: Any) -> bytes:
+    """One data-only event."""
+    return b"data: %b\n\n" % orjson.dumps(data)
+
+
+def response(generation: Stream, renderer: Renderer, ping_s: float, headers: list[tuple[str, str]]) -> Response:
+    """A 200 that streams this generation and closes it, whatever happens."""
+    return Response(200, HEADERS + headers, EventStream(generation, renderer, ping_s))
+
+
+class EventStream:
+    """The ByteStream of one generation. An object and not a generator: it can be closed without having been started."""
+
+    def __init__(self, generation: Stream, renderer: Renderer, ping_s: float) -> None:
+        self._generation = generation
+        self._renderer = renderer
+        self._ping_s = ping_s
+        self._pending: asyncio.Future[list[Delta]] | None = None
+        self._done = False
+
+    def __aiter__(self) -> EventStream:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._done:
+            raise StopAsyncIteration
+        try:
+            while True:
+                deltas = await (self._next_or_ping() if self._ping_s else self._generation.__anext__())
+                if deltas is None:
+                    return PING
+                if data := self._renderer.deltas(deltas):
+                    return data
+        except StopAsyncIteration:
+            self._done = True
+            return self._renderer.end(self._generation.usage) + DONE
+        except RequestError as error:
+            self._done = True
+            return self._renderer.failed(error) + DONE
+        except Exception:
+            # Status 200 is out: the client learns it here, the log has the details.
+            logger.exception("a stream broke")
+            self._done = True
+            return self._renderer.failed(EngineFailure("internal error")) + DONE
+
+    async def _next_or_ping(self) -> list[Delta] | None:
+        """The next deltas, or None when nothing came for ping_s; the wait for them goes on behind a ping."""
+        if self._pending is None:
+            self._pending = asyncio.ensure_future(self._generation.__anext__())
+        await asyncio.wait([self._pending], timeout=self._ping_s)
+        if not self._pending.done():
+            return None
+        pending, self._pending = self._pending, None
+        return pending.result()
+
+    async def aclose(self) -> None:
+        self._done = True
+        if self._pending is not None:
+            self._pending.cancel()
+            await asyncio.wait([self._pending])
+            self._pending = None
+        await self._generation.aclose()

@@ -1,0 +1,103 @@
+"""The wiring: build the rooms, listen, drain, stop. The only file that knows all of them, and the only one that
+touches signals and process exit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from . import __version__, log
+from .api.app import App
+from .config import Config
+from .errors import StartError
+from .model import Model
+from .wire.server import Server
+
+logger = logging.getLogger("lean_ovms")
+
+STARTED, NEVER_SERVED = 0, 3
+"""Exit statuses: stopped after serving; never served (a supervisor should not try the same again)."""
+
+
+def run(config: Config) -> int:
+    """Serve until SIGTERM or SIGINT; the exit status."""
+    log.setup(config.log_level)
+    try:
+        return uvloop.run(serve(build(config)))
+    except StartError as error:
+        logger.error("cannot start: %s", error)
+        return NEVER_SERVED
+
+
+def build(config: Config) -> App:
+    """The app over its models, not loaded yet. Serving it from elsewhere: `await load(app)`, then `app.handle`.
+
+    Raises StartError for options that cannot work.
+    """
+    config = replace(config, api_key=_api_key(config))
+    return App(config, [Model(config)])
+
+
+async def load(app: App) -> None:
+    """Load all models. Raises StartError."""
+    await asyncio.gather(*(model.load() for model in app.models.values()))
+
+
+async def serve(app: App) -> int:
+    """Listen at once (health says when models are ready), serve until a signal, drain, stop."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    server = Server(app.config, app.handle)
+    try:
+        await server.start()
+        logger.info("lean_ovms %s listens on %s", __version__, ", ".join(server.addresses))
+        await _until(load(app), stopping)
+        if not stopping.is_set():
+            logger.info("ready: %s", ", ".join(app.models))
+            await stopping.wait()
+        app.draining = True
+        logger.info("stopping: waiting up to %g s for running requests", app.config.drain_timeout_s)
+        await server.drain(app.config.drain_timeout_s)
+    finally:
+        await server.drain(0)
+        await asyncio.gather(*(model.stop() for model in app.models.values()))
+    logger.info("stopped")
+    return STARTED
+
+
+async def _until(loading: Coroutine[Any, Any, None], stopping: asyncio.Event) -> None:
+    """Wait for loading, or for the signal to stop, which cancels it."""
+    work = asyncio.create_task(loading)
+    stop = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
+    finally:
+        for task in (work, stop):
+            task.cancel()
+        await asyncio.gather(work, stop, return_exceptions=True)
+
+
+def _api_key(config: Config) -> str:
+    if not config.api_key_file:
+        return config.api_key
+    try:
+        lines = Path(config.api_key_file).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a text file"
+        raise StartError(f"--api_key_file {config.api_key_file}: {reason}") from None
+    key = lines[0].strip() if lines else ""
+    if not key:
+        raise StartError(f"--api_key_file {config.api_key_file}: the first line is empty")
+    return key
