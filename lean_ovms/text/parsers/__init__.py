@@ -1,0 +1,74 @@
+"""The directory is the registry: a family is a file here that defines `class Tools` and/or `class Thinking`.
+
+make() builds the parser of one choice, names() lists what can be chosen, detect() chooses by the chat template.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Sequence
+from functools import cache
+from types import ModuleType
+from typing import NamedTuple
+
+from ...shapes import Json
+from .base import Combined, Parser, Syntax
+from .detection import detect
+from .plain import Plain
+
+__all__ = ["Names", "Parser", "detect", "load", "make", "names"]
+
+
+class Names(NamedTuple):
+    """The parsers that exist, sorted."""
+
+    tool: tuple[str, ...]
+    reasoning: tuple[str, ...]
+
+
+@cache
+def names() -> Names:
+    """The names of all tool parsers and of all reasoning parsers. Imports the families (a few ms, once)."""
+    found = {info.name: importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)}
+    return Names(*(tuple(sorted(n for n, m in found.items() if part in vars(m))) for part in ("Tools", "Thinking")))
+
+
+def load(name: str) -> ModuleType:
+    """The family of that name. Raises ValueError with the list of names."""
+    if name not in {*names().tool, *names().reasoning}:
+        raise ValueError(f"unknown parser {name!r}; known are {', '.join(sorted({*names().tool, *names().reasoning}))}")
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+def make(tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (), prompt_tail: str = "") -> Parser:
+    """The parser of one choice.
+
+    tool, reasoning: names, or None. tools: what the client offers, in OpenAI's nested form; without any, the tool
+    parser does not run and its markup is text. prompt_tail: the end of the prompt as text with its special tokens
+    (some hundred characters do); it tells whether reasoning is open already. Raises ValueError for an unknown name.
+    """
+    calls = _part(tool, "tool")
+    thinks = _part(reasoning, "reasoning")
+    if not tools:
+        calls = None
+    if calls is None and thinks is None:
+        return Plain()
+    parser = Combined(tools)
+    syntaxes: list[Syntax] = []
+    if calls is not None:
+        syntaxes.append(calls(parser, calls=True, thinks=calls is thinks))
+    if thinks is not None and thinks is not calls:
+        syntaxes.append(thinks(parser, thinks=True))
+    parser.begin(syntaxes, prompt_tail)
+    return parser
+
+
+def _part(name: str | None, part: str) -> type[Syntax] | None:
+    if name is None:
+        return None
+    known: tuple[str, ...] = getattr(names(), part)
+    if name not in known:
+        raise ValueError(f"unknown {part} parser {name!r}; known are {', '.join(known)}")
+    found: type[Syntax] = getattr(load(name), "Tools" if part == "tool" else "Thinking")
+    return found

@@ -1,0 +1,259 @@
+"""What a parser promises, what a family must say about itself, and the machine that runs families.
+
+`Parser` is the contract with the rest of the server: text in, events out. A family file defines `class Tools(Syntax)`
+and/or `class Thinking(Syntax)`: the tags it writes and how to read on after one. `Combined` runs at most one of each
+over one scanner, so that a reasoning tag inside a call's arguments is argument text and nothing else.
+
+This file knows no family, no request, no token ids. A parser never raises on what a model writes.
+"""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from ...shapes import CallArgs, CallStart, Event, Json, Reasoning, Text
+from ..scanner import Scanner, Steps, Tags
+
+_Kind = type[Text] | type[Reasoning] | type[CallArgs]
+_ALPHABET = string.ascii_letters + string.digits
+
+
+class Parser:
+    """Reads one choice's text; each choice owns one. All events of any cut of the text fold to the same answer.
+
+    keep_special_tokens: the text must contain the special tokens named in `tags`.
+    tags: all markup that it reads; other special tokens may stay hidden.
+    """
+
+    keep_special_tokens: bool = False
+    tags: tuple[str, ...] = ()
+
+    def feed(self, text: str) -> list[Event]:
+        """What more text means; everything leaves at once that cannot still become a tag."""
+        raise NotImplementedError
+
+    def finish(self) -> list[Event]:
+        """The text is over: what was held back. A call that was cut off is shown as far as it came."""
+        raise NotImplementedError
+
+
+class Syntax:
+    """One family's way to write calls or reasoning.
+
+    tags: markup to look for; `read` is called after each. at_start: `start` is tried where an answer may begin.
+    start_tag: for reasoning, what a prompt ends with that leaves reasoning open. calls, thinks: which of the two parts
+    an instance plays (a format whose parts cannot be told apart is one class under both names).
+    """
+
+    tags: ClassVar[tuple[str, ...]] = ()
+    keep_special_tokens: ClassVar[bool] = False
+    at_start: ClassVar[bool] = False
+    start_tag: ClassVar[str] = ""
+
+    def __init__(self, out: Combined, *, calls: bool = False, thinks: bool = False) -> None:
+        self.out = out
+        self.scanner = out.scanner
+        self.calls = calls
+        self.thinks = thinks
+
+    def read(self, tag: str) -> Steps[bool]:
+        """Read on after a tag. False: it was not markup after all, and all that was read since is plain text."""
+        raise NotImplementedError
+
+    def start(self) -> Steps[bool]:
+        """Read something that has no tag, where an answer begins. False as for `read`."""
+        raise NotImplementedError
+
+    def opened(self, prompt_tail: str) -> bool:
+        """Whether the prompt ends with reasoning already open."""
+        return bool(self.start_tag) and prompt_tail.rstrip().endswith(self.start_tag.rstrip())
+
+    def resume(self) -> Steps[None]:
+        """Read on inside reasoning that the prompt opened."""
+        raise NotImplementedError
+
+
+class Block(Syntax):
+    """Reasoning between two tags. Text inside passes as it is."""
+
+    end_tag: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        cls.tags = (cls.start_tag,)
+        cls.ends = Tags([cls.end_tag])
+
+    ends: ClassVar[Tags]
+
+    def read(self, tag: str) -> Steps[bool]:
+        self.scanner.forget()
+        yield from self.resume()
+        return True
+
+    def resume(self) -> Steps[None]:
+        yield from self.scanner.until(self.ends, self.out.reasoning)
+        self.out.pause()
+
+
+class Combined(Parser):
+    """Runs a tool syntax and a reasoning syntax, each optional, over one stream.
+
+    Blanks where an answer begins, and around calls, are kept back until something follows: before a call they are
+    layout and vanish, before text they belong to it.
+    """
+
+    def __init__(self, tools: Sequence[Json] = ()) -> None:
+        self.scanner = Scanner()
+        self.schemas = schemas_of(tools)
+        self.syntaxes: list[Syntax] = []
+        self.count = 0
+        self._blanks: list[str] | None = None
+        self._events: list[Event] = []
+        self._kind: _Kind = Text
+        self._pieces: list[str] = []
+        self._args = False
+
+    def begin(self, syntaxes: Iterable[Syntax], prompt_tail: str) -> None:
+        """Set what to read, once, before the first text. prompt_tail: the end of the prompt, with its markup."""
+        self.syntaxes = list(syntaxes)
+        self._by_tag = {tag: syntax for syntax in reversed(self.syntaxes) for tag in syntax.tags}
+        self._tags = Tags(self._by_tag)
+        self._starters = [syntax for syntax in self.syntaxes if syntax.at_start]
+        self.tags = self._tags.all
+        self.keep_special_tokens = any(syntax.keep_special_tokens for syntax in self.syntaxes)
+        if any(syntax.calls for syntax in self.syntaxes):
+            self._blanks = []
+        self._steps = self._run(next((s for s in self.syntaxes if s.thinks and s.opened(prompt_tail)), None))
+
+    def feed(self, text: str) -> list[Event]:
+        if text:
+            self.scanner.feed(text)
+            next(self._steps)
+        return self._take()
+
+    def finish(self) -> list[Event]:
+        self.scanner.ended = True
+        next(self._steps, None)
+        if self._blanks and not self.count:
+            self._push(Text, "".join(self._blanks))
+        self._blanks = None
+        return self._take()
+
+    def _run(self, opened: Syntax | None) -> Steps[None]:
+        if opened:
+            yield from opened.resume()
+        while True:
+            if self._starters and self._blanks is not None and (yield from self._start()):
+                continue
+            tag = yield from self.scanner.until(self._tags, self.text)
+            if not tag:
+                return
+            self.scanner.record(tag)
+            yield from self._or_text(self._by_tag[tag].read(tag))
+
+    def _start(self) -> Steps[bool]:
+        """Try what may begin an answer without a tag; whether something was read."""
+        self.scanner.record()
+        yield from self.scanner.space()
+        self.text(self.scanner.recorded())
+        for syntax in self._starters:
+            self.scanner.record()
+            if (yield from self._or_text(syntax.start())):
+                return True
+        return False
+
+    def _or_text(self, reading: Steps[bool]) -> Steps[bool]:
+        if (yield from reading):
+            self.scanner.forget()
+            return True
+        self.text(self.scanner.recorded())
+        return False
+
+    # What a syntax says.
+
+    def text(self, piece: str) -> None:
+        """Content."""
+        if self._blanks is not None:
+            if not piece or piece.isspace():
+                self._blanks.append(piece)
+                return
+            piece = "".join(self._blanks) + piece
+            self._blanks = None
+        self._push(Text, piece)
+
+    def reasoning(self, piece: str) -> None:
+        """Thinking."""
+        self._push(Reasoning, piece)
+
+    def pause(self) -> None:
+        """A block of reasoning is over; an answer may begin here."""
+        if self._blanks is None and any(syntax.calls for syntax in self.syntaxes):
+            self._blanks = []
+
+    def call(self, name: str) -> None:
+        """A call begins; what was read of it so far is not text any more."""
+        self.scanner.forget()
+        self._flush()
+        self._events.append(CallStart(self.count, new_call_id(), name))
+        self.count += 1
+        self._blanks = []
+        self._args = False
+
+    def arguments(self, piece: str) -> None:
+        """A piece of the JSON text of the running call's arguments."""
+        self._args = True
+        self._push(CallArgs, piece)
+
+    def end_call(self) -> None:
+        """The call is complete; one without arguments gets an empty object."""
+        if not self._args:
+            self.arguments("{}")
+
+    # Pieces of one kind that come with one chunk leave as one event.
+
+    def _push(self, kind: _Kind, piece: str) -> None:
+        if kind is not self._kind:
+            self._flush()
+            self._kind = kind
+        self._pieces.append(piece)
+
+    def _flush(self) -> None:
+        if not self._pieces:
+            return
+        whole = self._pieces[0] if len(self._pieces) == 1 else "".join(self._pieces)
+        self._pieces.clear()
+        if not whole:
+            return
+        if self._kind is Text:
+            self._events.append(Text(whole))
+        elif self._kind is Reasoning:
+            self._events.append(Reasoning(whole))
+        else:
+            self._events.append(CallArgs(self.count - 1, whole))
+
+    def _take(self) -> list[Event]:
+        self._flush()
+        events = self._events
+        if events:
+            self._events = []
+        return events
+
+
+def new_call_id() -> str:
+    """call_ and 24 random characters: unique over requests and servers."""
+    return "call_" + "".join(secrets.choice(_ALPHABET) for _ in range(24))
+
+
+def schemas_of(tools: Sequence[Json]) -> dict[str, Mapping[str, Any]]:
+    """Tool name to the JSON schemas of its parameters by name, of tools in OpenAI's nested form."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for tool in tools:
+        function = tool.get("function")
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            continue
+        parameters = function.get("parameters")
+        properties = parameters.get("properties") if isinstance(parameters, dict) else None
+        found[function["name"]] = properties if isinstance(properties, dict) else {}
+    return found

@@ -1,0 +1,148 @@
+"""Calls written as JSON objects, {"name": …, "arguments": {…}}: what a dozen families have in common.
+
+A family says what stands before, between and after the objects. Argument text leaves as the model writes it.
+"""
+
+from __future__ import annotations
+
+import json
+
+import orjson
+
+from ..scanner import Steps
+from .base import Syntax
+
+
+class JsonCalls(Syntax):
+    """Reads call objects. eager: a name alone makes a call; otherwise it waits for the arguments to begin."""
+
+    name_keys = ("name", "function")
+    argument_keys = ("arguments", "parameters")
+    other_keys: tuple[str, ...] | None = None
+    """Keys that may stand beside them in a call; None: any."""
+
+    def call(self, *, eager: bool = True) -> Steps[bool]:
+        """Read one object. False, with the record going on, if no call came of it."""
+        if not (yield from self.scanner.literal("{")):
+            return False
+        call = _Call(self, eager)
+        while True:
+            mark = yield from self.scanner.space()
+            if mark == "}":
+                self.scanner.pos += 1
+                return call.complete()
+            if mark == ",":
+                self.scanner.pos += 1
+                continue
+            if call.started:
+                self.scanner.record()  # what is no argument text and breaks off is shown
+            if mark != '"' or not (yield from call.member()):
+                if call.started:
+                    self.out.text(self.scanner.recorded())
+                return call.started
+
+
+class _Call:
+    """One call object while it is read."""
+
+    def __init__(self, syntax: JsonCalls, eager: bool) -> None:
+        self.syntax = syntax
+        self.scanner = syntax.scanner
+        self.out = syntax.out
+        self.eager = eager
+        self.name = ""
+        self.started = False
+        self.early: list[str] | None = None
+        """Argument text that came before the name."""
+
+    def member(self) -> Steps[bool]:
+        """Read one "key": value. False: this goes no further."""
+        key: list[str] = []
+        if not (yield from self.scanner.json_string(key.append)) or (yield from self.scanner.space()) != ":":
+            return False
+        self.scanner.pos += 1
+        first = yield from self.scanner.space()
+        word = decoded("".join(key))
+        if word in self.syntax.argument_keys:
+            return (yield from self.arguments(first))
+        if word in self.syntax.name_keys and first == '"' and not self.name:
+            return (yield from self.named())
+        if self.syntax.other_keys is not None and word not in self.syntax.other_keys:
+            return False
+        return (yield from self.scanner.json_value(_ignore))
+
+    def named(self) -> Steps[bool]:
+        """Read the name, and begin the call if that is enough."""
+        name: list[str] = []
+        if not (yield from self.scanner.json_string(name.append)):
+            return False
+        self.name = decoded("".join(name))
+        if self.early is not None or (self.eager and self.name):
+            self.begin()
+        return bool(self.name)
+
+    def arguments(self, first: str) -> Steps[bool]:
+        """Read the arguments: hand them on, or keep them until the name is known."""
+        if first == '"':
+            quoted: list[str] = []
+            whole = yield from self.scanner.json_string(quoted.append)
+            self.give(unwrapped("".join(quoted), whole))
+            return whole
+        if first == "n":
+            return (yield from self.scanner.json_value(_ignore))
+        if first != "{" and not self.started:
+            return False
+        self.give("")
+        return (yield from self.scanner.json_value(self.give))
+
+    def give(self, piece: str) -> None:
+        """Argument text."""
+        if self.started:
+            self.scanner.forget()
+            self.out.arguments(piece)
+        elif self.name:
+            self.begin()
+            self.out.arguments(piece)
+        elif self.early is None:
+            self.early = [piece]
+        else:
+            self.early.append(piece)
+
+    def begin(self) -> None:
+        """The name goes out, and arguments that came before it."""
+        self.started = True
+        self.out.call(self.name)
+        for piece in self.early or ():
+            self.out.arguments(piece)
+
+    def complete(self) -> bool:
+        """The object is closed; whether it was a call."""
+        if not self.started and self.name and self.eager:
+            self.begin()
+        if self.started:
+            self.out.end_call()
+        return self.started
+
+
+def _ignore(piece: str) -> None:
+    """A value that means nothing to us."""
+
+
+def decoded(literal: str) -> str:
+    """The text of a JSON string literal as json_string hands it on; half a surrogate pair becomes U+FFFD."""
+    text: str = json.loads(literal)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def unwrapped(literal: str, whole: bool) -> str:
+    """Arguments written as a string: the JSON object inside it, or the literal if there is none."""
+    if not whole:
+        return literal
+    text = decoded(literal)
+    if not text.strip():
+        return "{}"
+    try:
+        inner = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return literal
+    return text if isinstance(inner, dict) else literal

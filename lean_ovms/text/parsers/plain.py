@@ -1,0 +1,16 @@
+"""No markup at all: every text is content. Used when a request or a model has no parser."""
+
+from __future__ import annotations
+
+from ...shapes import Event, Text
+from .base import Parser
+
+
+class Plain(Parser):
+    """Hands text through."""
+
+    def feed(self, text: str) -> list[Event]:
+        return [Text(text)] if text else []
+
+    def finish(self) -> list[Event]:
+        return []

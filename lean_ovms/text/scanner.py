@@ -1,0 +1,251 @@
+"""A stream of text read as if it were all there.
+
+The reading methods are generators that yield whenever they need more text, so a parser is written straight down with
+`yield from` and has no states of its own. It must not know parsers, events or tokens.
+
+Rule: what is read leaves the buffer. Only a tail that may still become a tag stays, so a call costs what its chunk
+costs, whatever came before; long values are handed on (or collected in a list) piece by piece, never concatenated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""A read in progress: yields when it needs more text, returns a T."""
+
+Sink = Callable[[str], object]
+"""Takes text as it is read."""
+
+# One character class each: a search is one pass, there is nothing to backtrack.
+_BLANK = re.compile(r"[ \t\r\n]*")
+_STRUCTURE = re.compile(r"[^0-9A-Za-z+\-.:, \t\r\n]")
+_SCALAR = re.compile(r"[0-9A-Za-z+\-.]*")
+_IN_STRING = re.compile(r'["\\\x00-\x1f]')
+_HEX = re.compile(r"[0-9A-Fa-f]*")
+_CLOSER = {"{": "}", "[": "]"}
+_CONTROL = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+class Tags:
+    """A set of tags to look for together. None may be the beginning of another."""
+
+    __slots__ = ("_first", "_longest", "_prefixes", "all", "search")
+
+    def __init__(self, tags: Iterable[str]) -> None:
+        self.all = tuple(dict.fromkeys(tags))
+        assert not any(a != b and b.startswith(a) for a in self.all for b in self.all), self.all
+        self._longest = max(map(len, self.all), default=0)
+        self._prefixes = frozenset(tag[:end] for tag in self.all for end in range(1, len(tag)))
+        never = r"(?!)"
+        self._first = re.compile("|".join(sorted({re.escape(tag[0]) for tag in self.all})) or never).search
+        self.search = re.compile("|".join(map(re.escape, self.all)) or never).search
+
+    def hold(self, text: str, pos: int) -> int:
+        """Where the tail of text[pos:] begins that may still become a tag; len(text) if there is none."""
+        at = max(pos, len(text) - self._longest + 1)
+        while found := self._first(text, at):
+            at = found.start()
+            if text[at:] in self._prefixes:
+                return at
+            at += 1
+        return len(text)
+
+
+class Scanner:
+    """The text that has come and has not been read: text[pos:]. ended: no more will come."""
+
+    __slots__ = ("_kept", "_mark", "ended", "pos", "text")
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.pos = 0
+        self.ended = False
+        self._kept: list[str] | None = None
+        self._mark = 0
+
+    def feed(self, text: str) -> None:
+        """More text has come."""
+        if self._kept is not None:
+            self._kept.append(self.text[self._mark : self.pos])
+            self._mark = 0
+        self.text = self.text[self.pos :] + text if self.pos < len(self.text) else text
+        self.pos = 0
+
+    # A record of what is read, so that it can become plain text when it turns out to be no call.
+
+    def record(self, before: str = "") -> None:
+        """Keep what is read from here on; before: what was read already and belongs to it."""
+        self._kept = [before]
+        self._mark = self.pos
+
+    def recorded(self) -> str:
+        """End the record and return it; "" when none is kept."""
+        if self._kept is None:
+            return ""
+        whole = "".join(self._kept) + self.text[self._mark : self.pos]
+        self._kept = None
+        return whole
+
+    def forget(self) -> None:
+        """End the record: what was read has had its effect."""
+        self._kept = None
+
+    # Reading.
+
+    def until(self, tags: Tags, sink: Sink) -> Steps[str]:
+        """Hand on all text before the next tag, as soon as it cannot be part of one. The tag, or "" at the end."""
+        while True:
+            text, pos = self.text, self.pos
+            if found := tags.search(text, pos):
+                if found.start() > pos:
+                    sink(text[pos : found.start()])
+                self.pos = found.end()
+                return found.group()
+            end = len(text) if self.ended else tags.hold(text, pos)
+            if end > pos:
+                sink(text[pos:end])
+                self.pos = end
+            if self.ended:
+                return ""
+            yield
+
+    def peek(self) -> Steps[str]:
+        """The next character, not yet read; "" at the end."""
+        while self.pos == len(self.text) and not self.ended:
+            yield
+        return self.text[self.pos : self.pos + 1]
+
+    def space(self) -> Steps[str]:
+        """Read blanks; the next character, not yet read; "" at the end."""
+        while True:
+            self.pos = self._match(_BLANK)
+            if self.pos < len(self.text):
+                return self.text[self.pos]
+            if self.ended:
+                return ""
+            yield
+
+    def literal(self, word: str) -> Steps[bool]:
+        """Read the word if it is what comes next; else read nothing."""
+        while True:
+            if self.text.startswith(word, self.pos):
+                self.pos += len(word)
+                return True
+            if self.ended or not word.startswith(self.text[self.pos : self.pos + len(word)]):
+                return False
+            yield
+
+    def run(self, inside: re.Pattern[str], sink: Sink) -> Steps[str]:
+        """Hand on everything up to the first character that `inside` (one repeated class) does not match; that one."""
+        while True:
+            end = self._match(inside)
+            if end > self.pos:
+                sink(self.text[self.pos : end])
+                self.pos = end
+            if end < len(self.text):
+                return self.text[end]
+            if self.ended:
+                return ""
+            yield
+
+    def json_value(self, sink: Sink) -> Steps[bool]:
+        """Hand on one JSON value as it comes; False if it broke off (at the end, or before what cannot be JSON).
+
+        Spacing stays as it was. Inside strings, raw control characters and wrong escapes are made valid.
+        """
+        first = yield from self.space()
+        if first == '"':
+            return (yield from self.json_string(sink))
+        if first not in _CLOSER:
+            return (yield from self._json_scalar(sink))
+        closers: list[str] = []
+        while True:
+            mark = yield from self._next_structure(sink)
+            if mark == '"':
+                if not (yield from self.json_string(sink)):
+                    return False
+                continue
+            if mark in _CLOSER:
+                closers.append(_CLOSER[mark])
+            elif not mark or mark != closers.pop():
+                return False
+            sink(mark)
+            self.pos += 1
+            if not closers:
+                return True
+
+    def _next_structure(self, sink: Sink) -> Steps[str]:
+        """Hand on scalars, commas, colons and blanks up to a quote, bracket or what cannot be JSON; that one."""
+        while True:
+            text, pos = self.text, self.pos
+            found = _STRUCTURE.search(text, pos)
+            end = found.start() if found else len(text)
+            if end > pos:
+                sink(text[pos:end])
+                self.pos = end
+            if found:
+                return text[end]
+            if self.ended:
+                return ""
+            yield
+
+    def _json_scalar(self, sink: Sink) -> Steps[bool]:
+        some = False
+
+        def seen(piece: str) -> None:
+            nonlocal some
+            some = True
+            sink(piece)
+
+        yield from self.run(_SCALAR, seen)
+        return some
+
+    def json_string(self, sink: Sink) -> Steps[bool]:
+        """Hand on one JSON string with its quotes and escapes; False if it broke off. The next character is a quote."""
+        sink('"')
+        self.pos += 1
+        while True:
+            text, pos = self.text, self.pos
+            found = _IN_STRING.search(text, pos)
+            end = found.start() if found else len(text)
+            if end > pos:
+                sink(text[pos:end])
+                self.pos = end
+            if found is None:
+                if self.ended:
+                    return False
+                yield
+            elif (mark := text[end]) == '"':
+                sink(mark)
+                self.pos = end + 1
+                return True
+            elif mark == "\\":
+                sink((yield from self._escape()))
+            else:
+                sink(_CONTROL.get(mark) or f"\\u{ord(mark):04x}")
+                self.pos = end + 1
+
+    def _escape(self) -> Steps[str]:
+        """Read one backslash escape; a wrong one comes back as a backslash and whatever follows."""
+        while len(self.text) < self.pos + 2 and not self.ended:
+            yield
+        pair = self.text[self.pos : self.pos + 2]
+        if pair == "\\u":
+            while len(self.text) < self.pos + 6 and not self.ended:
+                yield
+            digits = _HEX.match(self.text, self.pos + 2, self.pos + 6)
+            if digits and len(digits.group()) == 4:
+                pair += digits.group()
+        if len(pair) == 6 or (len(pair) == 2 and pair[1] in '"\\/bfnrt'):
+            self.pos += len(pair)
+            return pair
+        self.pos += 1
+        return "\\" if len(pair) == 1 else "\\\\"
+
+    def _match(self, pattern: re.Pattern[str]) -> int:
+        found = pattern.match(self.text, self.pos)
+        return found.end() if found else self.pos

@@ -1,0 +1,1 @@
+"""Laws: what holds for every file of a kind."""
