@@ -1,0 +1,299 @@
+"""The model's detokenizer as a table: bytes of every token id, read from openvino_detokenizer.xml.
+
+The file is a straight chain of operators behind VocabDecoder. What each of them does to a single token, or to the very
+start of the text, goes into the table; an operator that a table cannot represent makes it inexact, and so does any
+difference from the engine's own decode. An inexact table is still good for looking at single tokens.
+
+Runs in the engine child, once, while the model loads. It reads the two files by itself, without openvino: their layout
+is fixed by the IR format, it takes 1 ms, and an ov.Core that dies before its model takes the process with it.
+It must not know requests.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree  # the model's files are trusted input, like its weights
+
+from ..shapes import Vocabulary
+
+DETOKENIZER = "openvino_detokenizer"
+_BYTE_TOKEN = re.compile(rb"<0x([0-9A-Fa-f]{2})>")
+_LITERAL = re.compile(rb"(?:[^\\^$.|?*+()\[\]{}]|\\[^A-Za-z0-9])*")
+_REPLACED = re.compile("\ufffd+")
+
+Rewrite = Callable[[bytes], bytes]
+
+
+class NotATable(Exception):
+    """The detokenizer does something that a table of tokens cannot."""
+
+
+def build(model_dir: Path, tokenizer: Any) -> Vocabulary:
+    """The table of the model's detokenizer, proven against tokenizer.decode (openvino_genai.Tokenizer) or not exact.
+
+    Never raises: a model whose detokenizer is not understood is served by decoding in the engine. 60 ms at 131k ids.
+    """
+    try:
+        vocabulary = read(model_dir)
+    except (NotATable, OSError, ElementTree.ParseError, ValueError, KeyError, IndexError):
+        return from_tokens(tokenizer)
+    if vocabulary.exact and not agrees(vocabulary, tokenizer):
+        return _inexact(vocabulary)
+    return vocabulary
+
+
+def _inexact(vocabulary: Vocabulary) -> Vocabulary:
+    return Vocabulary(
+        pieces=vocabulary.pieces,
+        special=vocabulary.special,
+        strip_leading_space=vocabulary.strip_leading_space,
+        exact=False,
+    )
+
+
+# --- the graph -----------------------------------------------------------------------------------------------------
+
+
+class _Graph:
+    """Layers, edges and constants of an OpenVINO IR, as far as a detokenizer needs them."""
+
+    def __init__(self, xml: Path) -> None:
+        root = ElementTree.parse(xml).getroot()  # noqa: S314 - see the import
+        self.layers = {layer.attrib["id"]: layer for layer in root.iterfind("layers/layer")}
+        self._sources: dict[tuple[str, str], str] = {}
+        self._consumers: dict[tuple[str, str], list[str]] = {}
+        for edge in root.iterfind("edges/edge"):
+            source, target = edge.attrib["from-layer"], edge.attrib["to-layer"]
+            self._sources[target, edge.attrib["to-port"]] = source
+            self._consumers.setdefault((source, edge.attrib["from-port"]), []).append(target)
+        self._data = memoryview(xml.with_suffix(".bin").read_bytes())
+
+    def decoder(self) -> str:
+        """The id of the one VocabDecoder."""
+        found = [name for name in self.layers if self.kind(name) == "VocabDecoder"]
+        if len(found) != 1:
+            raise NotATable(f"{len(found)} VocabDecoder layers")
+        return found[0]
+
+    def kind(self, layer: str) -> str:
+        return self.layers[layer].attrib["type"]
+
+    def attributes(self, layer: str) -> dict[str, str]:
+        data = self.layers[layer].find("data")
+        return {} if data is None else data.attrib
+
+    def source_kind(self, layer: str, port: int) -> str:
+        return self.kind(self._sources[layer, str(port)])
+
+    def has_input(self, layer: str, port: int) -> bool:
+        return (layer, str(port)) in self._sources
+
+    def following(self, layer: str) -> str:
+        """The layer that takes the characters of this one: its last output, by the extension's convention."""
+        ports = self.layers[layer].findall("output/port")
+        consumers = self._consumers.get((layer, ports[-1].attrib["id"]), []) if ports else []
+        if len(consumers) != 1:
+            raise NotATable(f"{self.kind(layer)} does not feed exactly one layer")
+        return consumers[0]
+
+    def bytes(self, layer: str, port: int) -> bytes:
+        """The constant at an input, as bytes."""
+        return bytes(self._constant(layer, port, ("u8",)))
+
+    def ints(self, layer: str, port: int) -> list[int]:
+        """The 32-bit integers at an input: a constant, or a slice of one (how skipped ids can be switched off)."""
+        source = self._sources[layer, str(port)]
+        if self.kind(source) != "Slice":
+            return self._constant(layer, port, ("i32",)).cast("i").tolist()
+        start, stop, step = (self.ints(source, p)[0] for p in (1, 2, 3))
+        return self.ints(source, 0)[start:stop:step]
+
+    def _constant(self, layer: str, port: int, types: tuple[str, ...]) -> memoryview:
+        source = self._sources[layer, str(port)]
+        row = self.attributes(source)
+        if self.kind(source) != "Const" or row["element_type"] not in types:
+            raise NotATable(f"input {port} of {self.kind(layer)} is not a constant")
+        size = 0 if row["shape"] == "0" else int(row["size"])
+        offset = int(row["offset"])
+        return self._data[offset : offset + size]
+
+
+# --- from graph to table -------------------------------------------------------------------------------------------
+
+
+def read(model_dir: Path) -> Vocabulary:
+    """The table as the graph describes it, not yet checked. Raises NotATable, OSError and what a broken file raises."""
+    graph = _Graph(model_dir / f"{DETOKENIZER}.xml")
+    decoder = graph.decoder()
+    begins, ends, chars = graph.ints(decoder, 1), graph.ints(decoder, 2), graph.bytes(decoder, 3)
+    pieces = [chars[begin:end] for begin, end in zip(begins, ends, strict=True)]
+    try:
+        rewrites, strip = _chain(graph, graph.following(decoder))
+    except NotATable:
+        return Vocabulary(pieces=pieces, special=_special(graph, decoder), exact=False)
+    for rewrite in rewrites:
+        pieces = [rewrite(piece) for piece in pieces]
+    return Vocabulary(pieces=pieces, special=_special(graph, decoder), strip_leading_space=strip)
+
+
+def _special(graph: _Graph, decoder: str) -> frozenset[int]:
+    """Ids that VocabDecoder skips: its fifth input, or an attribute in files of openvino_tokenizers before 2024.4."""
+    if graph.has_input(decoder, 4):
+        return frozenset(graph.ints(decoder, 4))
+    listed = graph.attributes(decoder).get("skip_tokens", "")
+    return frozenset(int(word) for word in listed.replace(",", " ").split())
+
+
+def _chain(graph: _Graph, layer: str) -> tuple[list[Rewrite], bool]:
+    """What the operators before FuzeRagged do to each token, and whether one behind it strips a space at the start.
+
+    FuzeRagged joins only the begins and ends; characters bypass it. So an operator works on the joined text when its
+    begins come from FuzeRagged or from another operator on the joined text.
+    """
+    rewrites: list[Rewrite] = []
+    strip = joined = False
+    while (kind := graph.kind(layer)) != "StringTensorPack":
+        joined = joined or graph.source_kind(layer, 0) == "FuzeRagged"
+        if not joined:
+            rewrites.append(_rewrite(graph, layer, kind))
+        elif kind == "RegexNormalization" and not strip and _pattern(graph, layer) == (b"^ ", b""):
+            strip = True
+        elif kind != "UTF8Validate":
+            raise NotATable(f"{kind} on the joined text")
+        layer = graph.following(layer)
+    if not joined and graph.source_kind(layer, 0) != "FuzeRagged":
+        raise NotATable("tokens are not joined")
+    return rewrites, strip
+
+
+def _rewrite(graph: _Graph, layer: str, kind: str) -> Rewrite:
+    """One operator on one token."""
+    if kind == "ByteFallback":
+        return _byte_fallback
+    if kind == "CharsToBytes":
+        return _chars_to_bytes
+    if kind != "RegexNormalization":
+        raise NotATable(f"{kind} on tokens")
+    pattern, replacement = _pattern(graph, layer)
+    at_start = pattern.startswith(b"^")
+    literal = pattern[at_start:]
+    if not _LITERAL.fullmatch(literal) or b"$" in replacement or b"\\" in replacement:
+        raise NotATable(f"pattern {pattern!r}")
+    literal = re.sub(rb"\\(.)", rb"\1", literal)
+    if at_start:
+        return lambda piece: replacement + piece.removeprefix(literal) if piece.startswith(literal) else piece
+    return lambda piece: piece.replace(literal, replacement)
+
+
+def _pattern(graph: _Graph, layer: str) -> tuple[bytes, bytes]:
+    return graph.bytes(layer, 3), graph.bytes(layer, 4)
+
+
+def _byte_fallback(piece: bytes) -> bytes:
+    """SentencePiece's <0xE2> is the byte, not its name."""
+    if not piece.startswith(b"<0x"):
+        return piece
+    found = _BYTE_TOKEN.fullmatch(piece)
+    return bytes.fromhex(found[1].decode()) if found else piece
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's printable stand-ins for bytes: a character of Latin-1 that prints is itself, the rest moves to U+0100."""
+    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    return {chr(byte): byte for byte in shown} | {chr(256 + i): byte for i, byte in enumerate(hidden)}
+
+
+_BYTES = _byte_alphabet()
+
+
+def _chars_to_bytes(piece: bytes) -> bytes:
+    """Files of openvino_tokenizers before 2024.3 keep byte-level tokens in GPT-2's alphabet."""
+    try:
+        return bytes([_BYTES[char] for char in piece.decode()])
+    except (KeyError, UnicodeDecodeError):
+        return piece
+
+
+# --- without a graph -----------------------------------------------------------------------------------------------
+
+
+def from_tokens(tokenizer: Any) -> Vocabulary:
+    """A table from the tokenizer's own list, for models without detokenizer files (GGUF) and unreadable graphs."""
+    pieces: list[bytes] = []
+    try:
+        vocab: dict[Any, int] = tokenizer.get_vocab()
+        pieces = [b""] * (max(vocab.values(), default=-1) + 1)
+        for token, index in vocab.items():
+            pieces[index] = token if isinstance(token, bytes) else str(token).encode()
+        special = _hidden(pieces, tokenizer)
+        vocabulary = Vocabulary(pieces=pieces, special=special)
+        return vocabulary if agrees(vocabulary, tokenizer) else _inexact(vocabulary)
+    except Exception:  # the engine's border: whatever its tokenizer cannot list is decoded by it instead
+        return Vocabulary(pieces=pieces, exact=False)
+
+
+def _hidden(pieces: list[bytes], tokenizer: Any) -> frozenset[int]:
+    """Ids that print nothing alone although they have text."""
+    alone = tokenizer.decode([[index] for index in range(len(pieces))], skip_special_tokens=True)
+    return frozenset(i for i, (piece, text) in enumerate(zip(pieces, alone, strict=True)) if piece and not text)
+
+
+# --- proof ---------------------------------------------------------------------------------------------------------
+
+ROWS, WIDTH = 200, 24
+
+
+def agrees(vocabulary: Vocabulary, tokenizer: Any) -> bool:
+    """Whether the table prints what the engine prints, up to the number of U+FFFD for bytes that are not UTF-8.
+
+    Compared are ROWS random texts of WIDTH ids (one width: a batch of unequal rows would be padded), some of them
+    with spaces in front, and one text of all ids; with and without special tokens.
+    """
+    size = len(vocabulary.pieces)
+    if not size:
+        return False
+    rows = _samples(vocabulary)
+    everything = _all_ids(size)
+    try:
+        for skip in (True, False):
+            texts = tokenizer.decode(rows, skip_special_tokens=skip)
+            texts.append(tokenizer.decode(everything, skip_special_tokens=skip))
+            expected = [_text(vocabulary, skip, row) for row in (*rows, everything)]
+            if [_REPLACED.sub("\ufffd", text) for text in texts] != expected:
+                return False
+    except Exception:  # the engine's border: a decode that fails proves nothing
+        return False
+    return True
+
+
+def _samples(vocabulary: Vocabulary) -> list[list[int]]:
+    dice = random.Random(0)
+    ids = range(len(vocabulary.pieces))
+    rows = [dice.choices(ids, k=WIDTH) for _ in range(ROWS)]
+    if spaced := [i for i in ids if vocabulary.pieces[i].startswith(b" ")]:
+        for row in rows[: ROWS // 2]:
+            front = dice.randint(1, 3)
+            row[:front] = dice.choices(spaced, k=front)
+    return rows
+
+
+def _all_ids(size: int) -> list[int]:
+    """Every id once, far from its neighbours; a shuffle of 131k ids would take 90 ms, this takes 10."""
+    stride = int(size * 0.618) or 1
+    while math.gcd(stride, size) != 1:
+        stride += 1
+    return [i * stride % size for i in range(size)]
+
+
+def _text(vocabulary: Vocabulary, skip: bool, tokens: Sequence[int]) -> str:
+    hidden = vocabulary.special if skip else frozenset[int]()
+    data = b"".join([vocabulary.pieces[token] for token in tokens if token not in hidden])
+    if vocabulary.strip_leading_space:
+        data = data.removeprefix(b" ")
+    return _REPLACED.sub("\ufffd", data.decode("utf-8", "replace"))

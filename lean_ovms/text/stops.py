@@ -1,0 +1,111 @@
+"""Stop strings in a stream of text, to the character, however the stream is cut.
+
+The rule: the stop string that is complete first ends the text; of those that are complete at the same character, the
+longest. So the result depends on the text alone and nothing is ever taken back. (OpenAI's API leaves the choice open;
+vLLM's depends on the order of the list and on token borders, GenAI's on how the model tokenizes the stop string.)
+Only an end of the text that may still become a stop string is held.
+
+An Aho-Corasick automaton walks each character once, whatever the number of stop strings. It knows no tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+
+class StopMatcher:
+    """Finds the end of one choice's text. include: the stop string stays in it (then nothing is ever held).
+
+    A feed without the first character of a stop string costs 0.3 us, any other 0.1 us more for each character.
+    """
+
+    __slots__ = ("_first", "_include", "_node", "_root")
+
+    def __init__(self, stop: tuple[str, ...], include: bool) -> None:
+        words = [word for word in stop if word]
+        self._root = _automaton(words)
+        self._node: _Node | None = self._root  # what is held is the node's string; None: a stop string was found
+        self._first = re.compile(f"[{re.escape(''.join(sorted({word[0] for word in words})))}]") if words else None
+        self._include = include
+
+    def feed(self, text: str) -> tuple[str, str | None]:
+        """(text that is safe to show, the stop string found or None). After a find nothing more comes."""
+        before = self._node
+        if before is None or self._first is None:
+            return ("", None) if before is None else (text, None)
+        after, end = self._walk(before, self._first, text)
+        if after.stop is None:
+            self._node = after
+            return self._shown(before, text, after.depth), None
+        self._node = None
+        return self._shown(before, text[:end], len(after.stop)), after.stop
+
+    def flush(self) -> str:
+        """What was held, now that the text has ended without a stop string."""
+        node, self._node = self._node, None
+        return "" if node is None or self._include else node.word[: node.depth]
+
+    def _walk(self, node: _Node, first: re.Pattern[str], text: str) -> tuple[_Node, int]:
+        """Where the automaton is after the text, or after the first stop string in it, and how far that is."""
+        root, at, size = self._root, 0, len(text)
+        while at < size:
+            if node is root:  # jump to the next character that can begin a stop string
+                found = first.search(text, at)
+                if found is None:
+                    return root, size
+                at = found.start()
+            char = text[at]
+            at += 1
+            while char not in node.next and node is not root:
+                node = node.fail
+            node = node.next.get(char, root)
+            if node.stop is not None:
+                break
+        return node, at
+
+    def _shown(self, before: _Node, text: str, held: int) -> str:
+        """What was held before, then text, but for the last `held` characters; without copying what stays held."""
+        if self._include:
+            return text
+        shown = before.depth + len(text) - held
+        if shown <= before.depth:
+            return before.word[:shown]
+        return before.word[: before.depth] + text[: shown - before.depth]
+
+
+class _Node:
+    """A beginning of stop strings: word[:depth]. fail: the longest other beginning that it ends with.
+
+    stop: the longest stop string that it ends with.
+    """
+
+    __slots__ = ("depth", "fail", "next", "stop", "word")
+
+    def __init__(self, word: str, depth: int) -> None:
+        self.word = word
+        self.depth = depth
+        self.next: dict[str, _Node] = {}
+        self.fail: _Node = self
+        self.stop: str | None = None
+
+
+def _automaton(words: Iterable[str]) -> _Node:
+    root = _Node("", 0)
+    for word in words:
+        node = root
+        for depth, char in enumerate(word, 1):
+            node = node.next.setdefault(char, _Node(word, depth))
+        node.stop = word
+    level = list(root.next.values())
+    for node in level:
+        node.fail = root
+    for node in level:  # breadth first: the list grows while it is walked
+        for char, child in node.next.items():
+            fail = node.fail
+            while char not in fail.next and fail is not root:
+                fail = fail.fail
+            child.fail = fail.next.get(char, root)
+            child.stop = child.stop or child.fail.stop
+            level.append(child)
+    return root
