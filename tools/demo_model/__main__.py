@@ -19,12 +19,17 @@ STEPS = ("tokenizer", "train", "export", "evaluate", "draft")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tools.demo_model", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="python -m tools.demo_model", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("steps", nargs="*", metavar="step", help=f"any of {', '.join(STEPS)}; all by default")
-    parser.add_argument("--work", type=Path, default=ROOT / "build" / "demo_model", help="folder for checkpoints (default: %(default)s)")
-    parser.add_argument("--target", type=Path, default=ROOT / "lean_ovms" / "demo_model", help="folder of the finished model (default: %(default)s)")
-    parser.add_argument("--draft-target", type=Path, default=ROOT / "tests" / "data" / "demo_draft", help="folder of the draft model (default: %(default)s)")
-    parser.add_argument("--eager", action="store_true", help="train without torch.compile (no C++ compiler needed; slower)")
+    parser.add_argument("--work", type=Path, default=ROOT / "build" / "demo_model",
+        help="folder for checkpoints (default: %(default)s)")
+    parser.add_argument("--target", type=Path, default=ROOT / "lean_ovms" / "demo_model",
+        help="folder of the finished model (default: %(default)s)")
+    parser.add_argument("--draft-target", type=Path, default=ROOT / "tests" / "data" / "demo_draft",
+        help="folder of the draft model (default: %(default)s)")
+    parser.add_argument("--eager", action="store_true", help="train without torch.compile (no C++ compiler needed; "
+    "slower)")
     options = parser.parse_args()
     unknown = set(options.steps) - set(STEPS)
     if unknown:

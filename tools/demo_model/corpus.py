@@ -5,8 +5,10 @@ A dialog is a pure function of its seed: batch number in, text out. Nothing is s
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +17,51 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
-from . import languages, smalltalk, tasks, tool_dialogs
+from . import dialog as dialog_frames
+from . import facts, languages, server_facts, smalltalk, tasks, tool_dialogs, tool_families, words
 from .dialog import Dialog, Exchange
 from .facts import ask_capital, ask_colour, ask_unknown
+from .heldout import held_out
 from .server_facts import ask_server
 from .words import NAMES, Rng, proper
 
 TEMPLATE_FILE = Path(__file__).with_name("chat_template.jinja")
 PROMPT_WEIGHT = 0.25
 # topic -> share of the dialogs
-MIX: dict[str, float] = {"tool": 0.27, "parallel": 0.13, "unneeded": 0.06, "chat": 0.34, "memory": 0.08, "persona": 0.04, "foreign": 0.08}
+MIX: dict[str, float] = {"tool": 0.27, "parallel": 0.13, "unneeded": 0.07, "chat": 0.32, "memory": 0.08,
+    "persona": 0.06, "foreign": 0.07}
 # exchange -> weight among the exchanges of a chat
 CHAT: tuple[tuple[Any, float], ...] = (
-    (smalltalk.greet, 2), (smalltalk.small_talk, 5), (smalltalk.introduce, 2), (ask_server, 8), (tasks.repeat, 6), (tasks.spell, 8), (tasks.count, 5), (tasks.add, 8),
+    (smalltalk.greet, 2), (smalltalk.small_talk, 5), (smalltalk.introduce, 2), (ask_server, 8), (tasks.repeat, 6),
+    (tasks.spell, 13), (tasks.count, 5), (tasks.add, 9),
     (tasks.json_object, 6), (ask_capital, 3), (ask_colour, 3), (ask_unknown, 4),
 )
+
+
+def lexicon() -> list[str]:
+    """The words of all sentences of the generator, each once, in a fixed order."""
+    modules = (dialog_frames, facts, languages, server_facts, smalltalk, tasks, tool_dialogs, tool_families, words)
+    found: set[str] = set()
+
+    def collect(value: object) -> None:
+        if isinstance(value, str):
+            found.update(word for word in re.findall(r"[^\W\d_]+", value) if len(word) > 1)
+        elif isinstance(value, dict):
+            collect(list(value.items()))
+        elif isinstance(value, (list, tuple)):
+            for item in value:
+                collect(item)
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            collect([getattr(value, f.name) for f in dataclasses.fields(value)])
+
+    for module in modules:
+        for name, value in vars(module).items():
+            if name.isupper():
+                collect(value)
+    return sorted(found)
+
+
+words.LEXICON[:] = lexicon()
 
 
 def template() -> jinja2.Template:
@@ -56,7 +88,7 @@ def system(r: Rng, share: float = 0.2) -> list[dict[str, Any]]:
 
 def chat(r: Rng, thinking: bool) -> Dialog:
     dialog = Dialog(system(r))
-    for _ in range(r.choice((1, 1, 2, 3))):
+    for _ in range(r.choice((1, 1, 2, 3)) if r.random() < 0.97 else r.randint(5, 10)):
         dialog.say(ask_chat(r), thinking)
     return dialog
 
@@ -116,11 +148,14 @@ TOPICS: dict[str, Any] = {
 
 
 def draw(seed: int) -> tuple[Dialog, bool]:
-    """One dialog, and whether it is a thinking one."""
+    """One dialog, and whether it is a thinking one. A question of the evaluation is never drawn."""
     r = random.Random(seed)
     topic = r.choices(list(MIX), list(MIX.values()))[0]
     thinking = r.random() < 0.2
-    return TOPICS[topic](r, thinking), thinking
+    dialog = TOPICS[topic](r, thinking)
+    while any(m["role"] == "user" and held_out(m["content"]) for m in dialog.messages):
+        dialog = TOPICS[topic](r, thinking)
+    return dialog, thinking
 
 
 class Renderer:
@@ -142,8 +177,8 @@ class Renderer:
     def _weights(self, ids: list[int]) -> list[float]:
         """Weight 1 from the first token of an answer to its end of turn, PROMPT_WEIGHT elsewhere.
 
-        The frame of a turn weighs nothing: the template writes it. So does `<think>` and the newline after it, since the
-        prompt opens the block; a model trained to write it would also open one when it was not asked to think.
+        The frame of a turn weighs nothing: the template writes it. So do `<think>` and the newline after it, since
+        the prompt opens the block; a model trained to write it would also open one when it was not asked to think.
         """
         weights = [PROMPT_WEIGHT] * len(ids)
         answering = False

@@ -30,7 +30,8 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, target: Pat
         target.mkdir(parents=True, exist_ok=True)
         for name in NETWORK:
             shutil.copyfile(exported / name, target / name)
-    for part, kind in zip(convert_tokenizer(tokenizer, with_detokenizer=True, skip_special_tokens=True), ("tokenizer", "detokenizer"), strict=True):
+    for part, kind in zip(convert_tokenizer(tokenizer, with_detokenizer=True, skip_special_tokens=True),
+        ("tokenizer", "detokenizer"), strict=True):
         ov.save_model(part, target / f"openvino_{kind}.xml")
     tokenizer.backend_tokenizer.save(str(target / "tokenizer.json"), pretty=False)
     (target / "chat_template.jinja").write_text(tokenizer.chat_template, encoding="utf-8")
@@ -49,7 +50,8 @@ def settings(tokenizer: PreTrainedTokenizerFast) -> dict[str, object]:
         "pad_token": tokenizer.pad_token,
         "unk_token": tokenizer.unk_token,
         "added_tokens_decoder": {
-            str(i): {"content": t.content, "special": t.special, "normalized": t.normalized, "lstrip": t.lstrip, "rstrip": t.rstrip, "single_word": t.single_word}
+            str(i): {"content": t.content, "special": t.special, "normalized": t.normalized, "lstrip": t.lstrip,
+                "rstrip": t.rstrip, "single_word": t.single_word}
             for i, t in sorted(tokenizer.added_tokens_decoder.items())
         },
     }

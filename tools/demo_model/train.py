@@ -21,7 +21,7 @@ from .corpus import Renderer, draw
 from .muon import Muon
 
 # One compiled shape for each length; a batch has about TOKENS_PER_STEP tokens whatever its length.
-LENGTHS = (64, 96, 128, 192, 256, 384)
+LENGTHS = (64, 96, 128, 192, 256, 384, 512)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class Plan:
 
     steps: int
     tokens_per_step: int = 4096
-    lr_matrices: float = 0.02
-    lr_rest: float = 0.004
+    lr_matrices: float = 0.015
+    lr_rest: float = 0.003
     warmup: int = 100
-    flat: float = 0.35  # share of the steps at full rate; then a linear way down
+    flat: float = 0.15  # share of the steps at full rate; then a linear way down
     seed: int = 1
 
     def rate(self, step: int) -> float:
@@ -42,7 +42,7 @@ class Plan:
         return min(1.0, (step + 1) / self.warmup) * down
 
 
-MAIN_PLAN = Plan(steps=9000)
+MAIN_PLAN = Plan(steps=8000)
 DRAFT_PLAN = Plan(steps=600, seed=2)
 SHARD_STEPS = 64
 

@@ -1,0 +1,106 @@
+"""What counts as an acceptable answer. A check takes the text of an answer and says yes or no."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from .words import each
+
+Check = Callable[[str], bool]
+CALL = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)
+LANGUAGE_WORDS = {
+    "de": set(each("ich bin du dir wie kann nicht das ist und auf die der hallo wiedersehen geschehen gut heißt wohnst mir "
+                     "gern ja weiß leider sicher warum schön")),
+    "es": set(each("soy estoy qué puedo hola gracias adiós nada día un poco lo siento sé es la el de te llamas vives sí en "
+                     "por gusto suena")),
+    "en": set(each("i am you your the is how can help hello sorry do not know that welcome nice sounds like")),
+}
+
+
+def says(*needed: str) -> Check:
+    """The answer contains all of these, upper or lower case alike. `a|b` means either."""
+    return lambda answer: all(any(option in answer.lower() for option in need.lower().split("|")) for need in needed)
+
+
+def exactly(text: str) -> Check:
+    """The text itself, with or without a final full stop or quotes around it."""
+    return lambda answer: answer.strip().strip('"').rstrip(".") == text.strip().rstrip(".")
+
+
+def spells(word: str) -> Check:
+    """All letters in order, each on its own."""
+    return lambda answer: re.findall(r"\w+", answer) == list(word)
+
+
+def counts(low: int, high: int) -> Check:
+    return lambda answer: [int(n) for n in re.findall(r"\d+", answer)] == list(range(low, high + 1))
+
+
+def sums_to(total: int) -> Check:
+    return lambda answer: re.findall(r"\d+", answer)[-1:] == [str(total)]
+
+
+def speaks(language: str, *needed: str) -> Check:
+    """More words of this language than of the two others, and what must be in it anyway."""
+
+    def check(answer: str) -> bool:
+        found = {name: sum(word in words for word in re.findall(r"\w+", answer.lower())) for name,
+            words in LANGUAGE_WORDS.items()}
+        return found[language] > max(n for name, n in found.items() if name != language) and says(*needed)(answer)
+
+    return check
+
+
+def is_json(expected: Any = None) -> Check:
+    """The whole answer parses, and equals what was asked for where that is known."""
+
+    def check(answer: str) -> bool:
+        try:
+            value = json.loads(answer)
+        except ValueError:
+            return False
+        return isinstance(value, (dict, list)) and (expected is None or value == expected)
+
+    return check
+
+
+def calls_of(answer: str) -> list[dict[str, Any]] | None:
+    """The tool calls of an answer that is nothing but calls; None for anything else."""
+    found = CALL.findall(answer)
+    if not found or CALL.sub("", answer).strip():
+        return None
+    try:
+        return [json.loads(call) for call in found]
+    except ValueError:
+        return None
+
+
+def calls(*expected: tuple[str, dict[str, Any]]) -> Check:
+    """Exactly these calls with exactly these arguments, in any order of arguments."""
+    return lambda answer: calls_of(answer) == [{"name": name, "arguments": arguments} for name, arguments in expected]
+
+
+def plain(check: Check) -> Check:
+    """Words, not calls."""
+    return lambda answer: "<tool_call>" not in answer and check(answer)
+
+
+def split_thought(answer: str) -> tuple[str, str] | None:
+    """(thought, answer) of an answer whose <think> was opened by the prompt; None if it is not well formed."""
+    thought, mark, rest = answer.partition("</think>")
+    if not mark or not thought.strip() or not rest.strip() or "think>" in rest:
+        return None
+    return thought.strip(), rest.strip()
+
+
+def thinks(check: Check) -> Check:
+    """A thought of at least two words, closed once, then an acceptable answer."""
+
+    def both(answer: str) -> bool:
+        parts = split_thought(answer)
+        return parts is not None and len(parts[0].split()) >= 2 and check(parts[1])
+
+    return both

@@ -1,0 +1,91 @@
+"""Runs the held-out cases through openvino_genai's continuous batching, greedily, and counts the right answers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import openvino_genai
+
+from .cases import TARGETS, Case, all_cases
+from .checks import split_thought
+
+MAX_NEW_TOKENS = 160
+
+
+class Runner:
+    """Answers many cases at once, turn by turn."""
+
+    def __init__(self, folder: Path) -> None:
+        scheduler = openvino_genai.SchedulerConfig()
+        scheduler.max_num_batched_tokens = 4096
+        self._pipeline = openvino_genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU")
+        self._tokenizer = self._pipeline.get_tokenizer()
+        self._config = self._pipeline.get_config()
+        self._config.max_new_tokens = MAX_NEW_TOKENS
+        self._config.apply_chat_template = False
+        self.ended = 0
+        self.answered = 0
+
+    def answers(self, cases: list[Case]) -> list[str]:
+        """The last answer to each case."""
+        messages = [[{"role": "system", "content": case.system}] if case.system else [] for case in cases]
+        last = [""] * len(cases)
+        for turn in range(max(len(case.turns) for case in cases)):
+            active = [i for i, case in enumerate(cases) if turn < len(case.turns)]
+            for i in active:
+                messages[i].append({"role": "user", "content": cases[i].turns[turn]})
+                messages[i].extend(cases[i].past)
+            prompts = [self._prompt(cases[i], messages[i]) for i in active]
+            for i, result in zip(active, self._pipeline.generate(prompts, [self._config] * len(prompts)), strict=True):
+                last[i] = result.m_generation_ids[0]
+                self.answered += 1
+                self.ended += len(self._tokenizer.encode(last[i],
+                    add_special_tokens=False).input_ids.data[0]) < MAX_NEW_TOKENS - 1
+                parts = split_thought(last[i]) if cases[i].thinking else None
+                messages[i].append({"role": "assistant", "content": parts[1] if parts else last[i]})
+        return last
+
+    def _prompt(self, case: Case, messages: list[dict[str, object]]) -> str:
+        context = {"enable_thinking": True} if case.thinking else {}
+        prompt: str = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tools=list(case.tools),
+            extra_context=context)
+        return prompt
+
+
+def evaluate(folder: Path, show: int = 3) -> dict[str, float]:
+    """Prints the table and up to `show` wrong answers of each topic; returns the share of right ones of each group."""
+    runner = Runner(folder)
+    cases = all_cases()
+    right: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    wrong: dict[tuple[str, str], list[tuple[Case, str]]] = defaultdict(list)
+    unasked: list[bool] = []
+    for case, answer in zip(cases, runner.answers(cases), strict=True):
+        key = (case.group, case.topic)
+        right[key].append(case.check(answer))
+        if not right[key][-1]:
+            wrong[key].append((case, answer))
+        if case.thinking:
+            right["thinking", "block opened by the prompt is closed"].append(split_thought(answer) is not None)
+        else:
+            unasked.append("think>" not in answer)
+    right["thinking", "no block without enable_thinking"] = unasked
+    right["ends", "ends its turn by itself"] = [i < runner.ended for i in range(runner.answered)]
+    shares = {}
+    print("| group | topic | right | of | share |\n|---|---|---|---|---|")
+    for group in TARGETS:
+        rows = {topic: results for (g, topic), results in right.items() if g == group}
+        for topic, results in rows.items():
+            print(table_row(group, topic, results))
+        everything = [result for results in rows.values() for result in results]
+        shares[group] = sum(everything) / len(everything)
+        print(table_row(f"**{group}**", f"all, target {100 * TARGETS[group]:.0f} %", everything))
+    for (_, topic), misses in wrong.items():
+        for case, answer in misses[:show]:
+            print(f"{topic}: {case.turns[-1]!r} -> {answer!r}")
+    return shares
+
+
+def table_row(group: str, topic: str, results: list[bool]) -> str:
+    right, of = sum(results), len(results)
+    return f"| {group} | {topic} | {right} | {of} | {100 * right / of:.1f} % |"
