@@ -1,0 +1,115 @@
+"""python -m lean_ovms.engine <fd>: the engine child, on its end of a socket pair that it inherited.
+
+Exit status: 0 the front end closed the pipe, 2 wrong use, 3 the model does not load (LoadFailed was sent), 4 the engine
+broke and could not be repaired. Always leaves by os._exit: GenAI's destructors may crash after a failed step.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from dataclasses import asdict
+
+# Before numpy and openvino are imported: no thread pool for the one array we make, and no telemetry thread that forks
+# and tries the network (90 ms and 15 MB less).
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+sys.modules.setdefault("openvino.tools.ovc", None)  # type: ignore[arg-type]
+
+from .. import log as logs  # noqa: E402
+from ..config import Config  # noqa: E402
+from ..errors import StartError  # noqa: E402
+from ..shapes import Vocabulary  # noqa: E402
+from .contract import Pipeline  # noqa: E402
+from .link import SocketLink  # noqa: E402
+from .messages import Load, LoadFailed, Ready  # noqa: E402
+from .recovery import EngineLost, last_line  # noqa: E402
+from .worker import Limits, Worker  # noqa: E402
+
+log = logging.getLogger(__name__)
+
+CLOSED, MISUSED, NOT_LOADED, BROKEN = 0, 2, 3, 4
+PR_SET_PDEATHSIG = 1
+
+
+def main(argv: list[str]) -> int:
+    """The exit status."""
+    if len(argv) != 1 or not argv[0].isdigit():
+        print("usage: python -m lean_ovms.engine <fd>   (the server starts this by itself)", file=sys.stderr)
+        return MISUSED
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the front end drains and closes
+    link = SocketLink(socket.socket(fileno=int(argv[0])))
+    try:
+        return serve(link)
+    except OSError:
+        return CLOSED  # the front end went away while we were writing
+
+
+def serve(link: SocketLink) -> int:
+    """Load what the first frame asks for, say so, and work until the link closes."""
+    records = link.take(True)
+    if records is None or not isinstance(records[0], Load):
+        return CLOSED if records is None else MISUSED
+    try:
+        config = Config(**records[0].config)
+        logs.setup(config.log_level)
+        pipeline = load(config)
+    except Exception as error:  # whatever keeps a model from loading has to reach the front end in one line
+        log.debug("loading failed", exc_info=True)
+        link.send([LoadFailed(str(error) if isinstance(error, StartError) else last_line(error))])
+        return NOT_LOADED
+    link.send([ready(pipeline)])
+    gc.collect()
+    gc.freeze()  # what lives from here on is small, and a collection between two steps too
+    limits = Limits(queued=config.max_queued_requests, running=config.max_num_seqs, sequences=config.best_of_limit)
+    try:
+        Worker(pipeline, link, limits).run()
+    except EngineLost as error:
+        log.error("the engine is lost: %s", error)
+        return BROKEN
+    return CLOSED
+
+
+def load(config: Config) -> Pipeline:
+    """The pipeline that the options name. Raises StartError."""
+    if config.fake_engine:
+        from .scripted import Scripted
+
+        return Scripted.from_config(config)
+    from .pipeline import GenAi
+
+    return GenAi(config)
+
+
+def ready(pipeline: Pipeline) -> Ready:
+    """What the front end needs to know of a loaded model."""
+    words: Vocabulary = pipeline.vocabulary
+    return Ready(
+        info=asdict(pipeline.info),
+        pieces=[piece.decode("latin-1") for piece in words.pieces],
+        special=sorted(words.special),
+        strip_leading_space=words.strip_leading_space,
+        exact=words.exact,
+    )
+
+
+def die_with_parent() -> None:
+    """Ask Linux for SIGKILL when the parent dies, since a long load or step does not look at the pipe."""
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):
+        log.debug("no prctl here: the end of the pipe is the only sign of the parent's end")
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -1,0 +1,304 @@
+"""The sequences that live: those that wait, those that run, and what they may take of the KV cache.
+
+It guards the pipeline (contract.Pipeline): nothing is added that may not fit, nobody grows beyond the cache, whoever is
+lost or harmed by another's failure is taken up again. It knows no sockets; what the front end is to hear goes to `out`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+
+from ..errors import BadRequest, EngineFailure, RequestError
+from ..shapes import EngineStats
+from . import reading, recovery
+from .contract import Pipeline
+from .kv import Accounts
+from .messages import Failed, Record, Tokens
+from .prefixes import Prefixes
+from .sequences import Request, Sequence
+
+log = logging.getLogger(__name__)
+
+CHECK_EVERY = 16
+"""Steps of silence after which a sequence's status is looked up (1 us); a long prompt is silent for many steps."""
+STUCK_S = 1.0
+"""A pipeline that is busy and schedules nothing for so long is stuck."""
+MOST_LOST = 2
+"""How often a sequence that the pipeline gave up is added again."""
+PREFILL_TOKENS = 32
+"""Of a step's tokens, so many are kept for prompts: running sequences come first and could take all for ever."""
+
+
+class Batch:
+    """The queue and the running sequences of one pipeline."""
+
+    def __init__(self, pipeline: Pipeline, max_running: int, clock: Callable[[], float] = time.monotonic) -> None:
+        info = pipeline.info
+        self.pipeline = pipeline
+        self.accounts = Accounts(info.kv_blocks, info.block_size)
+        self.out: list[Record] = []
+        self.requests: dict[int, Request] = {}
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+        self.suspects: set[Sequence] = set()
+        self.steps = self.preemptions = self.recoveries = 0
+        self.clearing = False  # a step is due to free what was cancelled
+        self._max_running = max_running
+        self._prefixes = Prefixes(info.block_size, info.kv_blocks) if info.prefix_caching else None
+        self._admitted = 0
+        self._stuck_since: float | None = None
+        self._clock = clock
+
+    @property
+    def idle(self) -> bool:
+        """Nothing to step for."""
+        return not (self.running or self.waiting or self.clearing)
+
+    def stats(self) -> EngineStats:
+        """The accounts as they are now."""
+        return EngineStats(
+            running=len(self.running),
+            queued=len(self.waiting),
+            kv_blocks_used=self.accounts.used,
+            kv_blocks_total=self.accounts.total,
+            steps=self.steps,
+            preemptions=self.preemptions,
+            recoveries=self.recoveries,
+        )
+
+    # --- requests come and go
+
+    def put(self, request: Request) -> None:
+        """Queue a request that fits the pipeline."""
+        self.requests[request.id] = request
+        self.waiting.extend(request.sequences)
+
+    def queued_requests(self) -> int:
+        """Requests of which no sequence has started."""
+        started = {s.request.id for s in self.running}
+        return len({s.request.id for s in self.waiting if not s.generated} - started)
+
+    def cancel(self, request_id: int, index: int | None) -> None:
+        """Stop a request or one answer of it; what is not known is over already."""
+        request = self.requests.get(request_id)
+        if request is None:
+            return
+        gone = set(request.wanted) if index is None else request.wanted & {index}
+        request.wanted -= gone
+        if not request.wanted:
+            del self.requests[request_id]
+        for sequence in request.sequences:
+            if not request.wanted or (sequence.index in gone and not sequence.beams):
+                self.drop(sequence)
+
+    def drop(self, sequence: Sequence) -> None:
+        """Take a sequence out of the queue or out of the pipeline, whatever it is doing."""
+        if sequence.handle is not None:
+            sequence.handle.cancel()
+            self.clearing = True
+            self.running.remove(sequence)
+            self.release(sequence)
+        elif sequence in self.waiting:
+            self.waiting.remove(sequence)
+        self.suspects.discard(sequence)
+
+    def fail(self, request: Request, error: RequestError) -> None:
+        """End a request with an error, all its sequences."""
+        if self.requests.get(request.id) is request:
+            self.out.append(Failed(request.id, error.to_wire()))
+            self.cancel(request.id, None)
+
+    def fail_all(self, error: RequestError) -> None:
+        """End every request, running or waiting."""
+        self.out += [Failed(request_id, error.to_wire()) for request_id in self.requests]
+        self.requests.clear()
+        self.waiting.clear()
+        self.running.clear()
+
+    # --- admission
+
+    def admit(self) -> None:
+        """Start those who wait, in order, as far as sequences and blocks allow.
+
+        Who waits for another's prompt or for a clean trial lets others pass; who waits for blocks does not, or a long
+        prompt would starve behind short ones.
+        """
+        passed: list[Sequence] = []
+        while self.waiting and len(self.running) < self._max_running and self._fits(self.waiting[0]):
+            sequence = self.waiting.popleft()
+            if self._held(sequence):
+                passed.append(sequence)
+            else:
+                self._start(sequence)
+        self.waiting.extendleft(reversed(passed))
+
+    def _fits(self, sequence: Sequence) -> bool:
+        if not self.running:
+            return True
+        # Room for a fourth of the others to grow by a block, or the newcomer would be the next to be preempted.
+        spare = len(self.running) // 4
+        need = sequence.reserve or self.accounts.blocks(sequence.length + sequence.headroom)
+        return self.accounts.used + need + spare <= self.accounts.total
+
+    def _held(self, sequence: Sequence) -> bool:
+        if self.suspects and not all(s.proven for s in self.running):
+            return True
+        return self._prefixes is not None and self._prefixes.must_wait(sequence)
+
+    def _start(self, sequence: Sequence) -> None:
+        try:
+            sequence.handle = self.pipeline.add(sequence.work())
+        except BadRequest as error:
+            self.fail(sequence.request, error)
+            return
+        self._admitted += 1
+        sequence.order, sequence.heard, sequence.proven = self._admitted, self.steps, False
+        need = sequence.reserve or self.accounts.blocks(sequence.length + sequence.headroom)
+        sequence.blocks = need
+        sequence.capacity = need * self.accounts.block_size
+        self.accounts.take(need)
+        self.running.append(sequence)
+        if self._prefixes is not None:
+            self._prefixes.started(sequence)
+
+    def release(self, sequence: Sequence) -> None:
+        """Book out a sequence that has left the pipeline, and let go of its handle."""
+        self.accounts.give(sequence.blocks)
+        sequence.blocks = 0
+        sequence.handle = None
+        if self._prefixes is not None:
+            self._prefixes.gone(sequence)
+
+    def _make_room(self) -> None:
+        """Send the newest back to the head of the queue until the next step fits the cache.
+
+        Those with presence or frequency penalties stay if others can go: what they have generated counts as prompt
+        afterwards, which these penalties do not look at.
+        """
+        while self.accounts.over:
+            movable = [s for s in self.running if not s.reserve]
+            victim = next((s for s in reversed(movable) if not s.penalised), movable[-1])
+            self.drop(victim)
+            self.waiting.appendleft(victim)
+            self.preemptions += 1
+
+    # --- stepping
+
+    def step(self) -> None:
+        """One step of the pipeline and everything that it brought. Raises recovery.EngineLost."""
+        if self.accounts.over:
+            self._make_room()
+        self.steps += 1
+        try:
+            self.pipeline.step()
+            self.clearing = False
+            heard = self._collect()
+        except Exception as error:  # the border to the pipeline: whatever it throws, the others go on
+            recovery.recover(self, error)
+            return
+        if heard:
+            self._stuck_since = None
+            if self.steps % CHECK_EVERY == 0:
+                self._check([s for s in self.running if self.steps - s.heard >= CHECK_EVERY])
+        else:
+            self._silence()
+
+    def _collect(self) -> bool:
+        heard = False
+        over: list[Sequence] = []
+        for sequence in self.running:
+            handle = sequence.handle
+            if handle is not None and handle.can_read():
+                heard = True
+                if self.take(sequence):
+                    over.append(sequence)
+        for sequence in over:
+            self.running.remove(sequence)
+            self.release(sequence)
+        return heard
+
+    def take(self, sequence: Sequence) -> bool:
+        """Read one output of a sequence; True if that was its last. Only after can_read."""
+        assert sequence.handle is not None
+        if not sequence.proven:
+            self._first_output(sequence)
+        sequence.heard = self.steps
+        outputs = sequence.handle.read()
+        over = (
+            reading.tell_beams(sequence, outputs, self.out)
+            if sequence.beams
+            else reading.tell(sequence, outputs[0], self.out)
+        )
+        if over:
+            self._over(sequence)
+        elif sequence.length + sequence.headroom > sequence.capacity and not sequence.reserve:
+            self._grow(sequence)
+        return over
+
+    def _first_output(self, sequence: Sequence) -> None:
+        sequence.proven = True
+        self.suspects.discard(sequence)
+        if self._prefixes is not None:
+            self._prefixes.computed(sequence)
+
+    def _grow(self, sequence: Sequence) -> None:
+        need = self.accounts.blocks(sequence.length + sequence.headroom) - sequence.blocks
+        self.accounts.take(need)
+        sequence.blocks += need
+        sequence.capacity = sequence.blocks * self.accounts.block_size
+
+    def _over(self, sequence: Sequence) -> None:
+        """The sequence has had its last token: nothing is to be computed for it, whatever the pipeline thinks."""
+        request = sequence.request
+        request.wanted.discard(sequence.index)
+        if sequence.beams:
+            request.wanted.clear()
+        if not request.wanted:
+            self.requests.pop(request.id, None)
+        if sequence.handle is not None and self.pipeline.status(sequence.handle) == "running":
+            sequence.handle.cancel()
+            self.clearing = True
+
+    # --- silence
+
+    def _silence(self) -> None:
+        """A step without any output: a prompt in the making, an end that nobody told, or a pipeline that is stuck."""
+        busy = self.pipeline.busy()
+        self.clearing = busy and not self.running
+        if not busy:
+            self._stuck_since = None
+            self._check(list(self.running))
+        elif self.pipeline.scheduled():
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = self._clock()
+        elif self._clock() - self._stuck_since > STUCK_S:
+            self._stuck_since = None
+            recovery.recover(self, TimeoutError("the pipeline schedules nothing"))
+
+    def _check(self, silent: list[Sequence]) -> None:
+        for sequence in reversed(silent):
+            if sequence.handle is None or sequence.handle.can_read():
+                continue
+            status = self.pipeline.status(sequence.handle)
+            if status == "running":
+                continue
+            self.running.remove(sequence)
+            self.release(sequence)
+            if status == "lost":
+                self._again(sequence)
+            else:
+                self.out.append(Tokens(sequence.request.id, sequence.index, [], None, "stop"))
+                self._over(sequence)
+
+    def _again(self, sequence: Sequence) -> None:
+        """The pipeline gave up on it, by its own rule that ends everybody who runs when blocks are short."""
+        sequence.lost += 1
+        log.warning("request %d was given up by the pipeline (%d)", sequence.request.id, sequence.lost)
+        if sequence.lost > MOST_LOST:
+            self.fail(sequence.request, EngineFailure("The engine ran out of KV cache for this request."))
+        else:
+            self.waiting.appendleft(sequence)

@@ -1,0 +1,108 @@
+"""What the worker asks of a pipeline: the seam between our loop and whoever computes tokens.
+
+`pipeline.GenAi` and `scripted.Scripted` implement it, and one test suite runs on both. A handle and its outputs have
+the names of openvino_genai's own objects, so that reading one in the hot loop costs no wrapper. No openvino here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from ..shapes import ModelInfo, Sampling, Vocabulary
+
+Status = Literal["running", "finished", "lost"]
+"""lost: the pipeline gave up on it for want of KV blocks and will never say so by itself (GenAI's IGNORED)."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Work:
+    """One request to a pipeline, complete. sampling.n, max_tokens, min_tokens, seeds and stop_token_ids are not read.
+
+    tokens: prompt ids in [0, vocab). done: how many of them, at the end, were generated before a preemption; the seed
+    moves on by that, or a sampler would draw the same random numbers again. stops: every id that ends it.
+    echo: the first output starts with the prompt's ids and log probabilities.
+    """
+
+    tokens: list[int]
+    sampling: Sampling
+    max_tokens: int
+    min_tokens: int
+    seed: int
+    stops: frozenset[int]
+    echo: bool = False
+    done: int = 0
+
+
+class Output(Protocol):
+    """What one step made of one sequence. score: the cumulative log probability (beams: by length penalty)."""
+
+    @property
+    def generated_ids(self) -> list[int]: ...
+
+    @property
+    def generated_log_probs(self) -> list[float]: ...
+
+    @property
+    def score(self) -> float: ...
+
+
+class Handle(Protocol):
+    """One request inside a pipeline. Whoever lets go of a handle stops its request."""
+
+    def can_read(self) -> bool:
+        """There is an output to read; False for ever after cancel."""
+        ...
+
+    def read(self) -> Mapping[int, Output]:
+        """The outputs of one step, {0: ...} unless it is a beam search. Never call it when can_read is False:
+        GenAI would block for ever or raise."""
+        ...
+
+    def cancel(self) -> None:
+        """Stop; what was not read is lost, the KV blocks are free at the next step."""
+        ...
+
+
+class Pipeline(Protocol):
+    """Continuous batching. Not thread-safe, and nobody else may use it."""
+
+    info: ModelInfo
+    vocabulary: Vocabulary
+    recoverable: bool
+    """After an exception out of `step`, cancelling everything and stepping until idle makes it whole again."""
+    step_tokens: int
+    """Most tokens of one step, prompts and answers together."""
+
+    def check(self, work: Work) -> None:
+        """Raises errors.BadRequest for what `add` would refuse. Changes nothing."""
+        ...
+
+    def add(self, work: Work) -> Handle:
+        """Take a request for the next steps. Raises errors.BadRequest, with no harm to others."""
+        ...
+
+    def step(self) -> None:
+        """Compute once for every request that can be scheduled. Any exception leaves the pipeline poisoned."""
+        ...
+
+    def busy(self) -> bool:
+        """Requests are unfinished, or cancelled and not yet cleared away by a step."""
+        ...
+
+    def scheduled(self) -> int:
+        """How many requests the last step computed for."""
+        ...
+
+    def status(self, handle: Handle) -> Status:
+        """What became of a request that is silent."""
+        ...
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        """Text to ids. Raises errors.BadRequest for text that is not Unicode (lone surrogates)."""
+        ...
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        """Ids to text, with the model's own detokenizer."""
+        ...

@@ -1,0 +1,128 @@
+"""A Submit to a Request that the pipeline can take, or a BadRequest that says why not. Runs between two steps.
+
+Here a request gets its limits: how much it may generate at most, what ends it, how many engine requests it takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import BadRequest
+from ..shapes import ModelInfo, Sampling
+from . import checks
+from .contract import Pipeline
+from .kv import Accounts
+from .messages import Submit
+from .sequences import Request, Sequence
+
+ASSISTANT_TOKENS = 5
+NGRAM_SIZE = 3
+"""What OVMS takes in assisted pipelines when a request says nothing."""
+BEAM_SPARE_BLOCKS = 2
+"""Blocks per beam beyond its own tokens: the copy of a shared block that is written to, and one for rounding."""
+
+
+class Intake:
+    """Checks requests against one pipeline."""
+
+    def __init__(self, pipeline: Pipeline, most_sequences: int) -> None:
+        self._pipeline = pipeline
+        self._most_sequences = most_sequences
+
+    def request(self, submit: Submit) -> Request:
+        """The request with its sequences, not yet queued. Raises BadRequest."""
+        info = self._pipeline.info
+        sampling = checks.sampling(submit.sampling, info.vocab_size, self._most_sequences)
+        sampling = _assisted(sampling, info)
+        if sampling.prompt_logprobs and info.prefix_caching:
+            raise BadRequest(
+                "log probabilities of the prompt need a server that was started with --enable_prefix_caching false",
+                param="prompt_logprobs",
+            )
+        request = Request(submit.id, sampling, set(range(sampling.n)))
+        request.sequences = self._sequences(request, self.prompt(submit))
+        self._pipeline.check(request.sequences[0].work())
+        return request
+
+    def prompt(self, submit: Submit) -> list[int]:
+        """The prompt's ids. Raises BadRequest for an empty prompt and for ids that do not exist."""
+        tokens = submit.prompt
+        if isinstance(tokens, str):
+            tokens = self._pipeline.encode(tokens, submit.add_special_tokens)
+        else:
+            checks.token_ids(tokens, self._pipeline.info.vocab_size, "prompt")
+        if submit.truncate is not None:
+            if type(submit.truncate) is not int or submit.truncate < 1:
+                raise BadRequest("truncate_prompt_tokens is not a positive integer", param="truncate_prompt_tokens")
+            tokens = tokens[-submit.truncate :]
+        if not tokens:
+            raise BadRequest("prompt is empty", param="prompt")
+        return tokens
+
+    def _sequences(self, request: Request, prompt: list[int]) -> list[Sequence]:
+        sampling, info = request.sampling, self._pipeline.info
+        headroom = 1 + (sampling.num_assistant_tokens or (ASSISTANT_TOKENS if info.assisted else 0))
+        accounts = Accounts(info.kv_blocks, info.block_size)
+        room = _room(info, accounts, len(prompt), headroom)
+        reserve = 0
+        if sampling.beams > 1:
+            room = min(room, _beam_room(accounts, len(prompt), sampling.beams))
+        if room < 1:
+            raise _too_long(info, accounts, len(prompt))
+        limit = room if sampling.max_tokens is None else min(sampling.max_tokens, room)
+        if sampling.beams > 1:
+            each = accounts.blocks(limit) + BEAM_SPARE_BLOCKS
+            reserve = accounts.blocks(len(prompt)) + sampling.beams * each
+        stops = frozenset(sampling.stop_token_ids)
+        if not sampling.ignore_eos:
+            stops |= frozenset(info.eos_token_ids)
+        count = 1 if sampling.beams > 1 else sampling.n
+        return [
+            Sequence(
+                request,
+                index,
+                prompt,
+                limit,
+                stops,
+                headroom,
+                reserve,
+                echo=sampling.prompt_logprobs and index == 0,
+            )
+            for index in range(count)
+        ]
+
+
+def _room(info: ModelInfo, accounts: Accounts, prompt: int, headroom: int) -> int:
+    """Most tokens that one sequence may generate: what context and cache leave after its prompt."""
+    return min(info.context_length - prompt, accounts.tokens - prompt - headroom + 1)
+
+
+def _beam_room(accounts: Accounts, prompt: int, beams: int) -> int:
+    blocks_each = (accounts.total - accounts.blocks(prompt)) // beams - BEAM_SPARE_BLOCKS
+    return blocks_each * accounts.block_size
+
+
+def _too_long(info: ModelInfo, accounts: Accounts, prompt: int) -> BadRequest:
+    most = min(info.context_length, accounts.tokens)
+    if prompt > most:
+        text = f"Number of prompt tokens: {prompt} exceeds model max length: {most}"
+    else:
+        text = f"Number of prompt tokens: {prompt} leaves no room to generate within model max length: {most}"
+    return BadRequest(text, code="context_length_exceeded")
+
+
+def _assisted(sampling: Sampling, info: ModelInfo) -> Sampling:
+    """The assistant's fields as the pipeline needs them: set in an assisted one, zero in a plain one."""
+    if not info.assisted:
+        return replace(sampling, num_assistant_tokens=0, assistant_confidence_threshold=0.0, max_ngram_size=0)
+    if sampling.beams > 1:
+        raise BadRequest("beam search is not possible with speculative or prompt lookup decoding", param="best_of")
+    if info.assisted == "draft":
+        unset = not sampling.num_assistant_tokens and not sampling.assistant_confidence_threshold
+        return replace(sampling, num_assistant_tokens=ASSISTANT_TOKENS, max_ngram_size=0) if unset else sampling
+    return replace(
+        sampling,
+        num_assistant_tokens=sampling.num_assistant_tokens or ASSISTANT_TOKENS,
+        assistant_confidence_threshold=0.0,
+        max_ngram_size=sampling.max_ngram_size or NGRAM_SIZE,
+    )

@@ -1,0 +1,121 @@
+"""From options and config.json to the numbers that a pipeline is built with. Pure: no openvino.
+
+GenAI's own default for the KV cache grows by copying the whole cache and ends only with the machine's memory, so the
+number of blocks is always fixed here. Memory for them is committed as they are used.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..config import Config
+from ..errors import StartError
+from ..shapes import Json
+from . import geometry
+
+BLOCK_SIZE = {"CPU": 32}
+OTHER_BLOCK_SIZE = 16
+MEMORY_SHARE = 4
+"""A quarter of the memory that is free at the start, as the option's help says."""
+UNKNOWN_CONTEXT = 4096
+"""For a model that does not tell its context length; --max_model_len sets another."""
+SPARE_BLOCKS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to build. blocks: 0 means cache_gb counts. step_tokens: GenAI's max_num_batched_tokens."""
+
+    device: str
+    properties: dict[str, Any]
+    assisted: str
+    context: int
+    vocab_size: int
+    block_size: int
+    blocks: int
+    cache_gb: int
+    step_tokens: int
+    split_prompts: bool
+
+
+def make(config: Config, free_bytes: int) -> Plan:
+    """Raises StartError with the option at fault."""
+    properties = _properties(config)
+    lookup = bool(properties.pop("prompt_lookup", False)) or config.prompt_lookup
+    if lookup and config.draft_model_path:
+        raise StartError("--draft_model_path and prompt lookup exclude each other")
+    assisted = "draft" if config.draft_model_path else "prompt_lookup" if lookup else ""
+    model = geometry.read(config.model_dir)
+    context = geometry.context_length(model) or UNKNOWN_CONTEXT
+    if config.max_model_len:
+        context = min(context, config.max_model_len) if geometry.context_length(model) else config.max_model_len
+    block_size = BLOCK_SIZE.get(config.target_device, OTHER_BLOCK_SIZE)
+    blocks = 0 if config.cache_size else _blocks(config, model, properties, free_bytes, context // block_size + 1)
+    cache_gb = config.cache_size or max(1, free_bytes // MEMORY_SHARE >> 30)
+    split = config.dynamic_split_fuse and assisted != "draft"
+    return Plan(
+        device=config.target_device,
+        properties=properties,
+        assisted=assisted,
+        context=context,
+        vocab_size=geometry.vocab_size(model),
+        block_size=block_size,
+        blocks=blocks,
+        cache_gb=cache_gb,
+        step_tokens=config.max_num_batched_tokens if split else max(config.max_num_batched_tokens, context),
+        split_prompts=split,
+    )
+
+
+def free_memory_bytes(root: Path = Path("/")) -> int:
+    """What this process may still take: the machine's available memory, or what its control group leaves."""
+    free = _meminfo(root / "proc/meminfo")
+    group = root / "sys/fs/cgroup"
+    limit, used = _number(group / "memory.max"), _number(group / "memory.current")
+    return free if limit is None or used is None else max(0, min(free, limit - used))
+
+
+def _blocks(config: Config, model: Json, properties: dict[str, Any], free_bytes: int, per_context: int) -> int:
+    """As many as the memory share holds, but no more than max_num_seqs whole contexts could ever fill."""
+    precision = str(properties.get("KV_CACHE_PRECISION", "u8" if config.target_device == "CPU" else "f16")).lower()
+    per_token = geometry.kv_bytes_per_token(model, precision)
+    if config.draft_model_path:
+        per_token += geometry.kv_bytes_per_token(geometry.read(Path(config.draft_model_path)), precision)
+    if not per_token:
+        return 0
+    block_size = BLOCK_SIZE.get(config.target_device, OTHER_BLOCK_SIZE)
+    affordable = free_bytes // MEMORY_SHARE // (per_token * block_size)
+    return max(SPARE_BLOCKS, min(affordable, per_context * config.max_num_seqs + SPARE_BLOCKS))
+
+
+def _properties(config: Config) -> dict[str, Any]:
+    try:
+        asked = json.loads(config.plugin_config) if config.plugin_config else {}
+    except ValueError:
+        raise StartError("--plugin_config is not valid JSON") from None
+    if not isinstance(asked, dict):
+        raise StartError("--plugin_config is not a JSON object")
+    # Pinned threads lose when a second busy process shares the cores, and the front end is one.
+    result: dict[str, Any] = {"ENABLE_CPU_PINNING": False} if config.target_device == "CPU" else {}
+    if config.kv_cache_precision:
+        result["KV_CACHE_PRECISION"] = config.kv_cache_precision
+    return {**result, **asked}
+
+
+def _meminfo(path: Path) -> int:
+    try:
+        lines = path.read_text("ascii").splitlines()
+    except OSError:
+        return 4 << 30
+    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(found[0]) << 10 if found else 4 << 30
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text("ascii"))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,295 @@
+"""A pipeline that plays a script: for tests, for measuring the front end, and for --fake_engine. No openvino, no model.
+
+It is as strict as the real one, on purpose: reading an empty handle raises, an exception out of a step poisons every
+later step until all are cancelled and drained, running out of KV blocks loses everybody who runs, blocks of a cancelled
+request are free only at the next step. tests/engine/test_pipeline_contract.py holds the two to the same promises.
+
+The text is bytes: ids 0 to 255 are UTF-8, the rest special. The answer to a prompt is what the last <|user|> said (the
+whole prompt if nobody did), from a character that the seed chooses, and then <eos>.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..config import Config
+from ..errors import BadRequest, StartError
+from ..shapes import ModelInfo, Vocabulary
+from .contract import Handle, Status, Work
+
+SPECIAL = ("<eos>", "<bos>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|end|>")
+TRICKS = ("<|raise|>", "<|hang|>", "<|die|>", "<|lose|>", "<|stall|>")
+"""Special tokens that make mischief when their prompt is computed: throw, never return, kill the process, lose the
+request as for want of KV blocks, or leave it unscheduled for ever."""
+NAMES = SPECIAL + TRICKS
+IDS = {name: 256 + place for place, name in enumerate(NAMES)}
+EOS, BOS, USER = IDS["<eos>"], IDS["<bos>"], IDS["<|user|>"]
+VOCAB_SIZE = 256 + len(NAMES)
+_SPLIT = re.compile("(" + "|".join(map(re.escape, NAMES)) + ")")
+TEMPLATE = (
+    "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+NEVER_S = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """How the pipeline behaves. For --fake_engine these are the keys of --plugin_config.
+
+    step_s: what a step takes. answer: the text of every answer, instead of the prompt's own. tokens_per_step: as an
+    assisted pipeline would. sleep: how time passes.
+    """
+
+    context: int = 8192
+    blocks: int = 4096
+    block_size: int = 32
+    step_tokens: int = 256
+    step_s: float = 0.0
+    answer: str = ""
+    tokens_per_step: int = 1
+    assisted: str = ""
+    prefix_caching: bool = False
+    recoverable: bool = True
+    sleep: Callable[[float], None] = time.sleep
+
+
+@dataclass(slots=True)
+class ScriptedOutput:
+    generated_ids: list[int]
+    generated_log_probs: list[float]
+    score: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class ScriptedHandle:
+    """One request; its answer is known from the start."""
+
+    work: Work
+    answer: list[int]
+    fed: int = 0  # prompt tokens computed
+    told: int = 0  # answer tokens computed
+    state: str = "running"  # finished, lost, cancelled
+    outputs: deque[dict[int, ScriptedOutput]] = field(default_factory=deque)
+
+    def can_read(self) -> bool:
+        return bool(self.outputs) and self.state != "cancelled"
+
+    def read(self) -> Mapping[int, ScriptedOutput]:
+        if not self.can_read():
+            raise RuntimeError("read of an empty handle: the real one blocks for ever")
+        return self.outputs.popleft()
+
+    def cancel(self) -> None:
+        self.state = "cancelled"
+        self.outputs.clear()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in the KV cache, the next one included."""
+        return self.fed + self.told + 1
+
+
+class Scripted:
+    """A contract.Pipeline without a model."""
+
+    def __init__(self, script: Script | None = None) -> None:
+        script = script or Script()
+        self.script = script
+        self.recoverable = script.recoverable
+        self.step_tokens = script.step_tokens
+        self.steps = 0
+        self.live: list[ScriptedHandle] = []
+        self._poisoned = False
+        self._scheduled = 0
+        self.vocabulary = Vocabulary(
+            pieces=[bytes([i]) for i in range(256)] + [name.encode() for name in NAMES],
+            special=frozenset(range(256, VOCAB_SIZE)),
+        )
+        self.info = ModelInfo(
+            vocab_size=VOCAB_SIZE,
+            context_length=script.context,
+            kv_blocks=script.blocks,
+            block_size=script.block_size,
+            eos_token_ids=[EOS],
+            bos_token=SPECIAL[1],
+            eos_token=SPECIAL[0],
+            chat_template=TEMPLATE,
+            assisted=script.assisted,
+            prefix_caching=script.prefix_caching,
+            versions={"scripted": "1"},
+        )
+
+    @classmethod
+    def from_config(cls, config: Config) -> Scripted:
+        """For --fake_engine. Raises StartError."""
+        try:
+            asked: dict[str, Any] = json.loads(config.plugin_config or "{}")
+            script = Script(
+                **{
+                    "context": config.max_model_len or 8192,
+                    "step_tokens": config.max_num_batched_tokens,
+                    "prefix_caching": config.enable_prefix_caching,
+                    **asked,
+                }
+            )
+        except (ValueError, TypeError) as error:
+            raise StartError(f"--plugin_config does not fit the fake engine: {error}") from None
+        return cls(script)
+
+    # --- contract
+
+    def check(self, work: Work) -> None:
+        if not work.tokens:
+            raise BadRequest("prompt is empty")
+        if work.max_tokens < 1:
+            raise BadRequest("max_tokens must be positive")
+
+    def add(self, work: Work) -> ScriptedHandle:
+        self.check(work)
+        if self._poisoned and self.live:
+            raise RuntimeError("added to a poisoned pipeline before it was drained")
+        handle = ScriptedHandle(work, self._answer(work))
+        self.live.append(handle)
+        return handle
+
+    def step(self) -> None:
+        self.steps += 1
+        self.live = [h for h in self.live if h.state == "running"]
+        if self._poisoned and self.live:
+            raise RuntimeError("step of a poisoned pipeline")
+        self._poisoned = False
+        if self.script.step_s and self.live:
+            self.script.sleep(self.script.step_s)
+        plan = self._schedule()
+        self._scheduled = len(plan)
+        for handle, tokens in plan:
+            self._compute(handle, tokens)
+        self.live = [h for h in self.live if h.state == "running"]
+
+    def busy(self) -> bool:
+        return bool(self.live)
+
+    def scheduled(self) -> int:
+        return self._scheduled
+
+    def status(self, handle: Handle) -> Status:
+        assert isinstance(handle, ScriptedHandle)
+        return "lost" if handle.state == "lost" else "running" if handle.state == "running" else "finished"
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        tokens = [BOS] if add_special_tokens else []
+        try:
+            for part in _SPLIT.split(text):
+                tokens += [IDS[part]] if part in IDS else part.encode()
+        except UnicodeEncodeError:
+            raise BadRequest("the text is not valid Unicode (lone surrogates)") from None
+        return tokens
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        pieces = self.vocabulary.pieces
+        shown = [pieces[t] for t in tokens if t < 256 or not skip_special_tokens]
+        return b"".join(shown).decode("utf-8", "replace")
+
+    # --- one step
+
+    def _schedule(self) -> list[tuple[ScriptedHandle, int]]:
+        """Who computes how many tokens: running answers first, then prompts in order, as far as the step reaches."""
+        ready = [h for h in self.live if IDS["<|stall|>"] not in h.work.tokens]
+        answering = [(h, 1) for h in ready if h.fed == len(h.work.tokens)]
+        left = self.step_tokens - len(answering)
+        plan = answering[: self.step_tokens]
+        for handle in ready:
+            missing = len(handle.work.tokens) - handle.fed
+            if missing and left > 0:
+                plan.append((handle, min(missing, left)))
+                left -= missing
+        if self._blocks_needed(dict(plan)) > self.script.blocks:
+            self._lose([h for h in self.live if h.fed or h.told])
+            return []
+        return plan
+
+    def _blocks_needed(self, plan: Mapping[ScriptedHandle, int]) -> int:
+        size = self.script.block_size
+        return sum(-(-(h.fed + h.told + plan.get(h, 0)) // size) for h in self.live)
+
+    def _lose(self, handles: list[ScriptedHandle]) -> None:
+        for handle in handles or self.live:
+            handle.state = "lost"
+
+    def _compute(self, handle: ScriptedHandle, tokens: int) -> None:
+        prompt = handle.work.tokens
+        if handle.fed < len(prompt):
+            handle.fed += tokens
+            if handle.fed < len(prompt):
+                return
+            self._play_tricks(handle)
+        if handle.state == "running":
+            self._tell(handle)
+
+    def _play_tricks(self, handle: ScriptedHandle) -> None:
+        prompt = set(handle.work.tokens)
+        if IDS["<|raise|>"] in prompt:
+            self._poisoned = True
+            raise RuntimeError("Exception from src/cpp/src/scripted.cpp:1:\n/somewhere/build/x.cpp:2\nscripted failure")
+        if IDS["<|hang|>"] in prompt:
+            self.script.sleep(NEVER_S)
+        if IDS["<|die|>"] in prompt:
+            os._exit(9)
+        if IDS["<|lose|>"] in prompt:
+            handle.state = "lost"
+
+    def _tell(self, handle: ScriptedHandle) -> None:
+        """The next tokens, with the end that GenAI would see."""
+        work, beams = handle.work, handle.work.sampling.beams
+        upto = min(handle.told + self.script.tokens_per_step, work.max_tokens)
+        tokens = handle.answer[handle.told : upto]
+        if beams > 1:
+            upto, tokens = work.max_tokens, handle.answer
+        tokens = self._until_stop(work, tokens, handle.told)
+        echoed = work.tokens if work.echo and not handle.told else []
+        handle.told += len(tokens)
+        if handle.told >= work.max_tokens or (not work.sampling.ignore_eos and tokens[-1] in work.stops):
+            handle.state = "finished"
+        shown = [*echoed, *tokens]
+        handle.outputs.append(
+            {key: ScriptedOutput(list(shown), [_logprob(t) for t in shown], -float(key)) for key in range(beams)}
+        )
+
+    def _until_stop(self, work: Work, tokens: list[int], told: int) -> list[int]:
+        for place, token in enumerate(tokens):
+            if not work.sampling.ignore_eos and token in work.stops and told + place + 1 >= work.min_tokens:
+                return tokens[: place + 1]
+        return tokens
+
+    def _answer(self, work: Work) -> list[int]:
+        """max_tokens tokens that depend on prompt and seed alone, with <eos> after each time that the text is said."""
+        prompt = work.tokens[: len(work.tokens) - work.done]
+        begin = max((i for i, t in enumerate(prompt) if t == USER), default=-1)
+        said = bytes(t for t in prompt[begin + 1 :] if t < 256).decode("utf-8", "replace") or "?"
+        text = self.script.answer or said
+        if work.sampling.temperature > 0 and work.sampling.beams == 1:
+            start = random.Random(work.seed).randrange(len(text))
+            text = text[start:] + text[:start]
+        once, least = [*text.encode(), EOS], work.done + work.min_tokens
+        answer: list[int] = []
+        for token in itertools.cycle(once):
+            if len(answer) == work.done + work.max_tokens:
+                break
+            if token != EOS or (len(answer) + 1 >= least and not work.sampling.ignore_eos):
+                answer.append(token)
+        return answer[work.done :]
+
+
+def _logprob(token: int) -> float:
+    """A value that tells the token, so that a test sees which is whose; exact in binary."""
+    return -(token + 1) / 1024
