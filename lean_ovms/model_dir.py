@@ -86,15 +86,6 @@ def _found(path: Path) -> str:
     return f"it holds {', '.join(inside[:8])}{', ...' if len(inside) > 8 else ''}" if inside else "it is empty"
 
 
-def template_text(option: str) -> str:
-    """The template that --chat_template means: the file of that name, or the text itself. Raises StartError."""
-    if "{" in option or "\n" in option:
-        return option
-    if not Path(option).is_file():
-        raise StartError(f"--chat_template: {option} is neither a file nor the text of a template")
-    return _text(Path(option))
-
-
 def _text(file: Path) -> str:
     """A file's text, or "" when there is none."""
     try:

@@ -1,0 +1,79 @@
+"""What a chat template can read, found out by rendering small probes when it is loaded.
+
+What a template does is surer than what its source looks like: macros, filters and renamed variables all count.
+It must not know how rendering works: a function does it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+from ..shapes import Json
+from .conversation import Capabilities
+
+Render = Callable[[list[Json], list[Json], bool, Json], str]
+"""(messages, tools, add_generation_prompt, template arguments) to text; may raise anything."""
+
+_NEEDLE = "probe9needle"
+_THINKING = re.compile(r"\.thinking\b|\[['\"]thinking['\"]\]|get\(['\"]thinking['\"]")
+_NATIVE = ('"{}": "', '"{}":"', "<parameter={}>", '<atem:parameter name="{}">', '<param name="{}">', "{}:<|", "{}=")
+"""How the model families write an argument of a call that their template understood as an object."""
+
+
+def probe(source: str, render: Render, content_format: str) -> Capabilities:
+    """The capabilities of a template. content_format: "auto", or "string" or "openai" where the operator knows."""
+    if content_format == "auto":
+        parts = _reads(render, [{"type": "text", "text": _NEEDLE}])
+        strings = not parts or _reads(render, _NEEDLE)
+    else:
+        parts = content_format == "openai"
+        strings = not parts
+    hey: Json = {"role": "user", "content": "Hey" if strings else [{"type": "text", "text": "Hey"}]}
+    return Capabilities(
+        parts=parts,
+        strings=strings,
+        null=_null(render, hey),
+        arguments=_arguments(render, hey) if "tool_calls" in source else "any",
+        thinking=_THINKING.search(source) is not None,
+    )
+
+
+def _reads(render: Render, content: object) -> bool:
+    """Whether content of this form shows up as text, and not as the dump of a list."""
+    text = _try(render, [{"role": "user", "content": content}])
+    return _NEEDLE in text and "type" not in text.partition(_NEEDLE)[0][-40:]
+
+
+def _null(render: Render, hey: Json) -> str:
+    """How to say that a message has no content: the first way that the template bears, in the order of the contract
+    (OVMS leaves null), of transformers from 5.20 on (the key is missing), and the empty string."""
+    call = _call({_NEEDLE: "value"})
+    ways: dict[str, Json] = {"null": {"content": None}, "missing": {}, "empty": {"content": ""}}
+    for name, content in ways.items():
+        text = _try(render, [hey, {"role": "assistant", **content, "tool_calls": [call]}])
+        if text and "None" not in text.rpartition("Hey")[2].partition(_NEEDLE)[0]:
+            return name
+    return "null"
+
+
+def _arguments(render: Render, hey: Json) -> str:
+    """In which form earlier calls must have their arguments. A template that reads both forms gets objects."""
+    for form, arguments in (("object", {_NEEDLE: "value"}), ("string", json.dumps({_NEEDLE: "value"}))):
+        text = _try(render, [hey, {"role": "assistant", "content": "", "tool_calls": [_call(arguments)]}])
+        if any(native.format(_NEEDLE) in text for native in _NATIVE):
+            return form
+    return "any"
+
+
+def _call(arguments: object) -> Json:
+    return {"id": "call00001", "type": "function", "function": {"name": "test_tool", "arguments": arguments}}
+
+
+def _try(render: Render, messages: list[Json]) -> str:
+    """A probe's text; "" where the template refuses it."""
+    try:
+        return render(messages, [], False, {})
+    except Exception:  # a template is a program: it can fail in every way that Python can
+        return ""

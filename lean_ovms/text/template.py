@@ -1,0 +1,219 @@
+"""Chat template: messages and tools to the text of a prompt, equal to Hugging Face transformers' rendering.
+
+A template is compiled and probed once; rendering a short conversation takes 0.1 ms. Whatever a template does wrong is
+a BadRequest with one line, without paths: the operator's model and the client's conversation do not go together.
+It must not know tokens, parsers or where templates are stored beyond the order in which they are preferred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import jinja2
+
+from ..errors import BadRequest, StartError
+from ..shapes import ChatPrompt, Json
+from . import sandbox
+from .capabilities import probe
+from .conversation import Capabilities, prepare
+
+NO_TEMPLATE = "Error: Chat template not loaded correctly, so it cannot be applied"
+
+_OURS = ("messages", "tools", "bos_token", "eos_token", "continue_final_message")
+_THEIRS = ("chat_template", "tokenize", "conversation", "conversations", "tokenizer_kwargs", "padding", "truncation")
+_THEIRS_TOO = ("max_length", "return_dict", "return_tensors", "return_assistant_tokens_mask")
+RESERVED = frozenset((*_OURS, *_THEIRS, *_THEIRS_TOO))
+"""What chat_template_kwargs may not set: the server's own arguments, and those of transformers' apply_chat_template,
+with which a client of other servers could change how a template is run (CVE-2025-61620, CVE-2025-62426)."""
+
+
+class Directory(Protocol):
+    """What a model directory knows about templates: model_dir.ModelDir."""
+
+    @property
+    def path(self) -> Path | None: ...
+    @property
+    def chat_template(self) -> str: ...
+    @property
+    def fallback_template(self) -> str: ...
+    @property
+    def tool_template(self) -> str: ...
+    @property
+    def special_tokens(self) -> Mapping[str, str]: ...
+
+
+class ChatTemplate:
+    """A model's chat template, with the one for tools if that is a separate one.
+
+    special_tokens: text by name, given to the template. content_format: "string", "openai" (a list of parts) or
+    "auto": whatever the template reads. directory: for a template's includes.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        tool_source: str = "",
+        *,
+        special_tokens: Mapping[str, str] | None = None,
+        content_format: str = "auto",
+        directory: Path | None = None,
+    ) -> None:
+        self.source = source
+        tokens = {"bos_token": "", "eos_token": "", **(special_tokens or {})}
+        env = sandbox.environment(directory)
+        self._main = _Compiled(env, source, tokens, content_format)
+        self._tool = _Compiled(env, tool_source, tokens, content_format) if tool_source else self._main
+
+    @classmethod
+    def load(
+        cls,
+        directory: Directory,
+        *,
+        override: str = "",
+        from_tokenizer: str = "",
+        bos_token: str = "",
+        eos_token: str = "",
+        content_format: str = "auto",
+    ) -> ChatTemplate:
+        """The template of a model, by preference: override, chat_template.jinja, the tokenizer's, the JSON files'.
+
+        override: a file or the text itself. bos_token, eos_token: the engine's; where it has none, the model
+        directory's. Raises StartError for an override that is no template; a broken one of the model's only makes
+        chat impossible.
+        """
+        override = _override(override)
+        source = override or directory.chat_template or from_tokenizer or directory.fallback_template
+        known = {"bos_token": bos_token, "eos_token": eos_token}
+        template = cls(
+            source,
+            "" if override else directory.tool_template,
+            special_tokens={**directory.special_tokens, **{name: text for name, text in known.items() if text}},
+            content_format=content_format,
+            directory=directory.path,
+        )
+        if override and template._main.broken:
+            raise StartError(f"--chat_template: {template._main.broken}")
+        return template
+
+    def render(self, prompt: ChatPrompt) -> str:
+        """The prompt's text. Raises BadRequest."""
+        if not self.source:
+            raise BadRequest(NO_TEMPLATE)
+        return (self._tool if prompt.tools else self._main).render(prompt)
+
+
+def _override(option: str) -> str:
+    """The template that --chat_template means."""
+    if not option or "{" in option or "\n" in option:
+        return option
+    try:
+        return Path(option).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise StartError(f"--chat_template: neither the text of a template nor a readable file: {option}") from error
+
+
+class _Compiled:
+    """One template, its capabilities, and what is wrong with it ("" if nothing)."""
+
+    def __init__(self, env: jinja2.Environment, source: str, tokens: Mapping[str, str], content_format: str) -> None:
+        self.broken = ""
+        self._tokens = tokens
+        self._template = env.from_string("")
+        self._capabilities = Capabilities()
+        try:
+            self._template = env.from_string(source)
+        except jinja2.TemplateError as error:
+            self.broken = f"the model's chat template is invalid: {_one_line(error)}"
+            return
+        self._capabilities = probe(source, self._call, content_format)
+
+    def render(self, prompt: ChatPrompt) -> str:
+        if self.broken:
+            raise BadRequest(self.broken)
+        add, kwargs = _arguments(prompt)
+        messages = prepare(prompt.messages, self._capabilities)
+        if prompt.continue_final_message:
+            if add:
+                raise BadRequest(
+                    "continue_final_message and add_generation_prompt exclude each other",
+                    param="continue_final_message",
+                )
+            text = self._continued(messages, prompt.tools, kwargs)
+        else:
+            text = self._safe(messages, prompt.tools, add, kwargs)
+        if not text:
+            raise BadRequest("Final prompt after applying chat template is empty", param="messages")
+        return text
+
+    def _continued(self, messages: list[Json], tools: list[Json], kwargs: Json) -> str:
+        """The prompt up to the end of the last message's content, which a mark finds in the rendered text."""
+        last, content = _marked(messages[-1] if messages else {})
+        text = self._safe([*messages[:-1], last], tools, False, kwargs)
+        at = text.rfind(_MARK)
+        if at < 0 or content.strip() not in text:
+            raise BadRequest(
+                "continue_final_message: the chat template changes or drops the content of the final message",
+                param="continue_final_message",
+            )
+        kept = text.startswith(_MARK + _SPACE, at)  # else the template trims, and did so before the mark as well
+        return text[:at] if kept else text[:at].rstrip()
+
+    def _safe(self, messages: list[Json], tools: list[Json], add: bool, kwargs: Json) -> str:
+        """A rendering whose failure is the client's to know, in one line."""
+        try:
+            return self._call(messages, tools, add, kwargs)
+        except sandbox.RaisedByTemplate as error:
+            raise BadRequest(_one_line(error), param="messages") from error
+        except RecursionError as error:
+            raise BadRequest("the conversation is nested too deeply for the chat template", param="messages") from error
+        except Exception as error:  # a template is a program: it can fail in every way that Python can
+            raise BadRequest(f"the chat template failed: {_one_line(error)}", param="messages") from error
+
+    def _call(self, messages: list[Json], tools: list[Json], add: bool, kwargs: Json) -> str:
+        """transformers gives tools and documents always, as none when there are none; templates test for that."""
+        variables = {"documents": None, **self._tokens, **kwargs}
+        return sandbox.render(
+            self._template, {**variables, "messages": messages, "tools": tools or None, "add_generation_prompt": add}
+        )
+
+
+_MARK, _SPACE = "CONTINUE-HERE-6f1e0c", " "
+"""Put behind the content to be continued. The space shows whether the template trims content."""
+
+
+def _marked(message: Json) -> tuple[Json, str]:
+    """(the message with the mark behind its content or behind its last text part, the content without it)."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return {**message, "content": content + _MARK + _SPACE}, content
+    parts = list(content) if isinstance(content, list) else []
+    for i in range(len(parts) - 1, -1, -1):
+        text = parts[i].get("text") if isinstance(parts[i], dict) else None
+        if isinstance(text, str):
+            parts[i] = {**parts[i], "text": text + _MARK + _SPACE}
+            return {**message, "content": parts}, text
+    raise BadRequest(
+        "continue_final_message: the final message has no text to continue", param="continue_final_message"
+    )
+
+
+def _arguments(prompt: ChatPrompt) -> tuple[bool, Json]:
+    """(add_generation_prompt, the other template arguments). Raises BadRequest for reserved names."""
+    kwargs = prompt.template_kwargs
+    if reserved := sorted(RESERVED.intersection(kwargs)):
+        raise BadRequest(f"chat_template_kwargs must not set {', '.join(reserved)}", param="chat_template_kwargs")
+    if "add_generation_prompt" not in kwargs:
+        return prompt.add_generation_prompt, kwargs
+    kwargs = dict(kwargs)
+    add = kwargs.pop("add_generation_prompt")
+    if not isinstance(add, bool):
+        raise BadRequest("add_generation_prompt accepts values true or false", param="chat_template_kwargs")
+    return add, kwargs
+
+
+def _one_line(error: Exception) -> str:
+    """An exception's words, without line breaks, and not without end."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 500 else text[:499] + "…"
