@@ -13,7 +13,7 @@ import orjson
 
 from .. import __version__
 from ..errors import RequestError
-from ..model import Stream
+from ..generation import Stream
 from ..shapes import Delta, Json, TokenLogprob, Usage
 from .answers import now, usage
 from .sse import event

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import orjson
 
 from ..errors import EngineFailure, RequestError
-from ..model import Stream
+from ..generation import Stream
 from ..shapes import Delta, Response, Usage
 
 logger = logging.getLogger("lean_ovms.api")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import orjson
 
 from ...errors import BadRequest, RequestError
-from ...model import Answer, Generation, Model, fold
+from ...generation import Answer, Generation, fold
+from ...model import Model
 from ...shapes import (
     CallArgs,
     CallStart,

@@ -14,7 +14,8 @@ import orjson
 
 from ...config import Config
 from ...errors import BadRequest, RequestError
-from ...model import Answer, Batch, Generation, Model, fold
+from ...generation import Answer, Batch, Generation, fold
+from ...model import Model
 from ...shapes import (
     Delta,
     Json,

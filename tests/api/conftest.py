@@ -1,0 +1,75 @@
+"""An app over a fake engine, and the request that a client would send."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import orjson
+import pytest
+from fakes import FakeEngine, Script
+
+from lean_ovms.api.app import App
+from lean_ovms.config import Config
+from lean_ovms.model import Model
+from lean_ovms.shapes import Request, Response
+
+MakeApp = Callable[..., Awaitable[tuple[App, FakeEngine]]]
+
+
+@pytest.fixture
+def make_app() -> MakeApp:
+    """make_app(script, **options) -> (app, engine), loaded."""
+
+    async def make(script: Any = (), **options: Any) -> tuple[App, FakeEngine]:
+        config = Config(fake_engine=True, model_name="m", access_log=False, **options)
+        engine = FakeEngine(script if callable(script) else list(script))
+        model = Model(config, engine)  # type: ignore[arg-type]
+        app = App(config, [model])
+        await model.load()
+        return app, engine
+
+    return make
+
+
+async def post(app: App, path: str, body: Any, **headers: str) -> Response:
+    """The response to a POST with this JSON body."""
+    data = body if isinstance(body, bytes) else orjson.dumps(body)
+    sent = {"content-type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
+    return await app.handle(Request("POST", path, headers=sent, body=data))
+
+
+async def get(app: App, path: str, **headers: str) -> Response:
+    return await app.handle(Request("GET", path, headers={k.replace("_", "-"): v for k, v in headers.items()}))
+
+
+async def whole(response: Response) -> Any:
+    """The JSON of a unary response, closed as a door would."""
+    assert isinstance(response.body, bytes)
+    await response.aclose()
+    return orjson.loads(response.body) if response.body else None
+
+
+async def parts(response: Response) -> AsyncIterator[bytes]:
+    assert not isinstance(response.body, bytes), response.body
+    try:
+        async for part in response.body:
+            yield part
+    finally:
+        await response.aclose()
+
+
+async def events(response: Response) -> list[Any]:
+    """The data of every event of a stream; "[DONE]" as it is."""
+    text = b"".join([part async for part in parts(response)])
+    assert text.endswith(b"\n\n")
+    found = []
+    for block in text.removesuffix(b"\n\n").split(b"\n\n"):
+        assert block.startswith((b"data: ", b":")), block
+        if block.startswith(b"data: "):
+            data = block.removeprefix(b"data: ")
+            found.append("[DONE]" if data == b"[DONE]" else orjson.loads(data))
+    return found
+
+
+__all__ = ["MakeApp", "Script", "events", "get", "parts", "post", "whole"]

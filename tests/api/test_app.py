@@ -1,0 +1,131 @@
+"""Routing, keys, CORS, request ids, and what happens when a handler breaks."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from fakes import say
+
+from lean_ovms.api.routes import collect
+from lean_ovms.shapes import Request
+
+from .conftest import MakeApp, get, post, whole
+
+CHAT = "/v1/chat/completions"
+HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+
+
+async def test_an_unknown_path_is_a_404_and_a_known_one_names_its_methods(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    for path in ("/nope", "/v1/chat/completions/", "/v1/models/"):
+        response = await get(app, path)
+        assert response.status == 404
+        assert (await whole(response))["error"]["code"] == "not_found"
+    response = await get(app, CHAT)
+    assert response.status == 405
+    assert ("Allow", "POST") in response.headers
+
+
+async def test_options_is_answered_on_every_path_with_cors(make_app: MakeApp) -> None:
+    app, _ = await make_app(allowed_origins="https://a.example", allow_credentials=True)
+    response = await app.handle(Request("OPTIONS", "/anything"))
+    assert response.status == 200
+    assert ("Access-Control-Allow-Origin", "https://a.example") in response.headers
+    assert ("Access-Control-Allow-Credentials", "true") in response.headers
+
+
+async def test_head_is_routed_as_get(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    assert (await app.handle(Request("HEAD", "/v1/models"))).status == 200
+
+
+@pytest.mark.parametrize("given", [None, "Bearer wrong", "Bearer ", "secret", "Basic secret", "Bearer secret2"])
+async def test_generating_needs_the_key(make_app: MakeApp, given: str | None) -> None:
+    app, _ = await make_app(say("x"), api_key="secret")
+    headers = {} if given is None else {"authorization": given}
+    response = await post(app, CHAT, HELLO, **headers)
+    assert response.status == 401
+    assert (await whole(response))["error"]["code"] == "invalid_api_key"
+    assert (await post(app, CHAT, HELLO, authorization="Bearer secret")).status == 200
+
+
+async def test_every_generating_route_is_guarded(make_app: MakeApp) -> None:
+    app, _ = await make_app(api_key="secret")
+    for route in collect():
+        if route.method == "POST" and route.guard != "open":
+            assert (await post(app, route.path, {})).status == 401, route.path
+
+
+async def test_the_model_list_is_open_unless_protected(make_app: MakeApp) -> None:
+    app, _ = await make_app(api_key="secret")
+    assert (await get(app, "/v1/models")).status == 200
+    app, _ = await make_app(api_key="secret", protect_models=True)
+    assert (await get(app, "/v1/models")).status == 401
+    assert (await get(app, "/v1/models", authorization="Bearer secret")).status == 200
+    assert (await get(app, "/health")).status == 200
+
+
+async def test_a_request_id_comes_back_if_harmless(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    assert ("X-Request-Id", "abc-1") in (await get(app, "/health", x_request_id="abc-1")).headers
+    for bad in ("a\r\nSet-Cookie: x", "x" * 1000, "é", ""):
+        sent = dict((await get(app, "/health", x_request_id=bad)).headers)["X-Request-Id"]
+        assert sent != bad
+        assert len(sent) == 32
+
+
+async def test_a_bug_in_a_handler_is_a_500_without_details(make_app: MakeApp, caplog: pytest.LogCaptureFixture) -> None:
+    def script(prompt: object, sampling: object) -> None:
+        raise ZeroDivisionError("secret detail")
+
+    app, _ = await make_app(script)
+    with caplog.at_level(logging.CRITICAL, "lean_ovms.api"):
+        response = await post(app, CHAT, HELLO)
+    error = (await whole(response))["error"]
+    assert (response.status, error["message"], error["code"]) == (500, "internal error", "internal_error")
+
+
+async def test_the_access_line_cannot_be_forged(make_app: MakeApp, caplog: pytest.LogCaptureFixture) -> None:
+    app, _ = await make_app()
+    object.__setattr__(app.config, "access_log", True)
+    with caplog.at_level(logging.INFO, "lean_ovms.access"):
+        response = await app.handle(Request("GET", "/x\r\nGET /forged 200\x1b[31m"))
+        assert caplog.records == []
+        await response.aclose()
+    [line] = [r.getMessage() for r in caplog.records]
+    assert "\n" not in line
+    assert "\x1b" not in line
+    assert " 404 " in line
+
+
+async def test_models_are_listed_and_retrieved(make_app: MakeApp) -> None:
+    app, engine = await make_app()
+    body = await whole(await get(app, "/v3/models"))
+    assert body["object"] == "list"
+    [model] = body["data"]
+    assert (model["id"], model["object"], model["max_model_len"]) == ("m", "model", 1000)
+    assert await whole(await get(app, "/v3/v1/models/m")) == model
+    assert (await get(app, "/v1/models/none")).status == 404
+    engine.state = "restarting"
+    assert (await whole(await get(app, "/v1/models")))["data"] == []
+
+
+async def test_health_tells_ready_from_restarting_from_draining(make_app: MakeApp) -> None:
+    app, engine = await make_app()
+    for path in ("/health", "/v2/health/ready", "/v2/health/live", "/ping"):
+        assert (await get(app, path)).status == 200
+    engine.state = "restarting"
+    response = await get(app, "/health")
+    assert response.status == 503
+    assert "m is restarting" in (await whole(response))["error"]["message"]
+    assert (await get(app, "/v2/health/live")).status == 200
+    assert (await post(app, CHAT, HELLO)).status == 503
+    engine.state = "ready"
+    app.draining = True
+    assert (await get(app, "/v2/health/ready")).status == 503
+
+
+async def test_version(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    assert set(await whole(await get(app, "/version"))) == {"version", "openvino_genai"}

@@ -1,0 +1,104 @@
+"""The reader of rows: kinds, bounds, null, messages, and what a body may be."""
+
+from __future__ import annotations
+
+import pytest
+
+from lean_ovms.api.fields import Row, json_body, read, read_one
+from lean_ovms.api.sampling import SAMPLING
+from lean_ovms.errors import BadRequest, UnsupportedMediaType
+from lean_ovms.shapes import Request
+
+ROWS = {row.name: row for row in SAMPLING}
+
+
+def post(body: bytes, content_type: str = "application/json") -> Request:
+    headers = {"content-type": content_type} if content_type else {}
+    return Request("POST", "/", headers=headers, body=body)
+
+
+@pytest.mark.parametrize("row", SAMPLING, ids=lambda row: row.name)
+def test_null_and_absent_are_the_same_for_every_field(row: Row) -> None:
+    assert read([row], {row.name: None}) == read([row], {}) == {row.name: None}
+
+
+@pytest.mark.parametrize("row", [r for r in SAMPLING if r.kind != "any"], ids=lambda row: row.name)
+@pytest.mark.parametrize("wrong", ["x", 1.5, True, [], {}], ids=repr)
+def test_a_value_of_another_kind_is_refused_by_name(row: Row, wrong: object) -> None:
+    fits = {"bool": bool, "array": list, "number": float}.get(row.kind)
+    if fits is not None and isinstance(wrong, fits):
+        return
+    with pytest.raises(BadRequest) as caught:
+        read_one(row, wrong)
+    assert caught.value.param == row.name
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("temperature", 2.1, "temperature out of range(0.0, 2.0)"),
+        ("temperature", "hot", "temperature is not a valid number"),
+        ("top_p", 0, "top_p out of range(0.0, 1.0)"),
+        ("min_p", 1.0, "min_p out of range [0.0, 1.0)"),
+        ("top_k", -2, "top_k must be -1 (all tokens) or a positive integer"),
+        ("seed", -1, "seed out of range [0, 4294967295]"),
+        ("seed", 1.5, "seed is not an integer"),
+        ("max_tokens", -1, "max_tokens is not an unsigned integer"),
+        ("max_tokens", 4294967296, "max_tokens value can't be greater than 4294967295"),
+        ("ignore_eos", 1, "ignore_eos accepts values true or false"),
+        ("frequency_penalty", 3, "frequency_penalty out of range(-2.0, 2.0)"),
+        ("stop", 5, "stop is not a string or array of strings"),
+        ("stop", ["a", 5], "stop array contains non string element"),
+        ("stop", ["a"] * 17, "stop array must have no more than 16 strings"),
+        ("stop", "", "stop strings must not be empty"),
+        ("stop_token_ids", [1, -1], "stop_token_ids[1] is not a token id"),
+        ("stop_token_ids", [True], "stop_token_ids[0] is not a token id"),
+    ],
+)
+def test_messages_are_those_of_the_contract(name: str, value: object, message: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        read_one(ROWS[name], value)
+    assert caught.value.message == message
+    assert caught.value.param == name
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("temperature", [0, 2, 0.0, 2.0]),
+        ("top_p", [1, 1e-9]),
+        ("min_p", [0, 0.999]),
+        ("top_k", [-1, 0, 1]),
+        ("seed", [0, 4294967295]),
+        ("presence_penalty", [-2, 2]),
+        ("max_tokens", [0, 4294967295]),
+    ],
+)
+def test_bounds_are_inside(name: str, values: list[float]) -> None:
+    for value in values:
+        assert read_one(ROWS[name], value) == value
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b'"text"', b"[]", b"\xff\xfe{}", b'{"a": NaN}', b'{"a": "\\ud800"}', b"[" * 100_000, b"null"],
+    ids=lambda b: repr(b[:12]),
+)
+def test_what_is_not_a_json_object_is_a_400(body: bytes) -> None:
+    with pytest.raises(BadRequest):
+        json_body(post(body))
+
+
+def test_content_type_decides_whether_the_body_is_read() -> None:
+    assert json_body(post(b"{}", "application/json; charset=utf-8")) == {}
+    assert json_body(post(b"{}", "application/vnd.api+json")) == {}
+    assert json_body(post(b"{}", "")) == {}
+    with pytest.raises(UnsupportedMediaType):
+        json_body(post(b"a=1", "application/x-www-form-urlencoded"))
+
+
+def test_a_huge_integer_is_out_of_range_not_a_crash() -> None:
+    body = json_body(post(b'{"seed": 123456789012345678901234567890, "max_tokens": 1e308}'))
+    for name in ("seed", "max_tokens"):
+        with pytest.raises(BadRequest):
+            read_one(ROWS[name], body[name])

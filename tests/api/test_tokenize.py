@@ -1,0 +1,68 @@
+"""tokenize and detokenize: OVMS's body, vLLM's body, and the way back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes import EOS
+
+from .conftest import MakeApp, post, whole
+
+PATH = "/v3/tokenize"
+
+
+async def ask(make_app: MakeApp, path: str = PATH, **fields: Any) -> Any:
+    app, _ = await make_app()
+    return await whole(await post(app, path, {"model": "m", **fields}))
+
+
+async def test_one_text_is_a_flat_list_also_in_an_array(make_app: MakeApp) -> None:
+    expected = {"tokens": [EOS, 97, 98]}
+    assert await ask(make_app, text="ab") == expected
+    assert await ask(make_app, text=["ab"]) == expected
+    assert await ask(make_app, text=["a", "b"], add_special_tokens=False) == {"tokens": [[97], [98]]}
+
+
+async def test_length_and_padding(make_app: MakeApp) -> None:
+    plain = {"add_special_tokens": False}
+    assert await ask(make_app, text="abc", max_length=2, **plain) == {"tokens": [97, 98]}
+    assert await ask(make_app, text="a", max_length=3, pad_to_max_length=True, **plain) == {"tokens": [97, 0, 0]}
+    assert await ask(
+        make_app, text="a", max_length=3, pad_to_max_length=True, padding_side="left", **plain
+    ) == {"tokens": [0, 0, 97]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "text field is required"),
+        ({"text": []}, "text array should not be empty"),
+        ({"text": 5}, "text should be string, array of strings or array of integers"),
+        ({"text": [1, 2]}, "Input should be string or array of strings"),
+        ({"text": "a", "max_length": 0}, "max_length should be greater than 0"),
+        ({"text": "a", "max_length": "5"}, "max_length should be unsigned integer"),
+        ({"text": "a", "pad_to_max_length": 1}, "pad_to_max_length should be boolean"),
+        ({"text": "a", "add_special_tokens": 1}, "add_special_tokens should be boolean"),
+        ({"text": "a", "padding_side": "up"}, "padding_side should be either left or right"),
+        ({"text": "a", "padding_side": 1}, "padding_side should be string, either left or right"),
+    ],
+)
+async def test_messages_are_those_of_the_contract(make_app: MakeApp, fields: dict[str, Any], message: str) -> None:
+    assert (await ask(make_app, **fields))["error"]["message"] == message
+
+
+async def test_vllms_body_with_a_prompt_and_with_messages(make_app: MakeApp) -> None:
+    body = await ask(make_app, "/tokenize", prompt="ab", return_token_strs=True)
+    assert body == {"count": 3, "max_model_len": 1000, "tokens": [EOS, 97, 98], "token_strs": ["<eos>", "a", "b"]}
+    body = await ask(make_app, "/v1/tokenize", messages=[{"role": "user", "content": "x"}])
+    assert bytes(body["tokens"]) == b"user:x;"
+    assert body["token_strs"] is None
+
+
+async def test_detokenize_is_the_way_back(make_app: MakeApp) -> None:
+    assert await ask(make_app, "/detokenize", tokens=[97, 98]) == {"prompt": "ab"}
+    assert await ask(make_app, "/v1/detokenize", tokens=[]) == {"prompt": ""}
+    assert await ask(make_app, "/v1/detokenize", tokens=[97, EOS]) == {"prompt": "a<eos>"}
+    error = (await ask(make_app, "/v3/detokenize", tokens=[97, "b"]))["error"]
+    assert error["param"] == "tokens"

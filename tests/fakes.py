@@ -1,0 +1,111 @@
+"""An engine that plays a script in this process: real mailboxes, a byte vocabulary, no child and no clock.
+
+Token ids 0-255 are bytes, 256 is the end of text. A script is a list of steps; a step is a list of
+(sequence, text, reason). It is made for each request from its prompt and sampling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from lean_ovms.engine import messages
+from lean_ovms.engine.mailroom import Mailroom, Reply
+from lean_ovms.errors import RequestError, Unavailable
+from lean_ovms.shapes import EngineStats, ModelInfo, Sampling, Vocabulary
+
+EOS = 256
+
+Step = list[tuple[int, str, "str | None"]]
+Script = list["Step | RequestError"]
+
+INFO = ModelInfo(
+    vocab_size=257,
+    context_length=1000,
+    kv_blocks=100,
+    block_size=32,
+    eos_token_ids=[EOS],
+    bos_token="",
+    eos_token="<eos>",
+    chat_template="{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}",
+    assisted="",
+    prefix_caching=True,
+    versions={"openvino_genai": "fake"},
+)
+
+
+def say(*pieces: str, reason: str = "stop", sequences: int = 1) -> Script:
+    """Each piece in a step of its own, to every sequence."""
+    last = len(pieces) - 1
+    return [[(s, p, reason if i == last else None) for s in range(sequences)] for i, p in enumerate(pieces)]
+
+
+class FakeEngine:
+    """What lean_ovms.model asks of an engine. submitted, cancelled: what it was asked."""
+
+    def __init__(self, script: Callable[[Any, Sampling], Script] | Script) -> None:
+        self.script = script if callable(script) else lambda prompt, sampling: script
+        self.info = INFO
+        self.vocabulary = Vocabulary(pieces=[bytes([i]) for i in range(256)] + [b"<eos>"], special=frozenset([EOS]))
+        self.state = "loading"
+        self.refusal: RequestError | None = None
+        self.submitted: list[tuple[Any, Sampling]] = []
+        self.cancelled: list[messages.Cancel] = []
+        self.mail = Mailroom(self._sent)
+
+    async def start(self) -> ModelInfo:
+        self.state = "ready"
+        return self.info
+
+    async def stop(self) -> None:
+        self.state = "stopped"
+
+    def unavailable(self) -> Unavailable:
+        return Unavailable(f"the model is {self.state}")
+
+    def _sent(self, record: messages.Record) -> None:
+        assert isinstance(record, messages.Cancel)
+        self.cancelled.append(record)
+
+    async def submit(self, prompt: Any, *, add_special_tokens: bool, truncate: int | None, want_tokens: bool,
+                     sampling: Sampling) -> Reply:  # fmt: skip
+        if self.state != "ready":
+            raise self.unavailable()
+        if self.refusal is not None:
+            raise self.refusal
+        self.submitted.append((prompt, sampling))
+        tokens = list(prompt.encode()) if isinstance(prompt, str) else prompt
+        reply = self.mail.open(sampling.n)
+        self.mail.deliver([messages.Accepted(reply.id, len(tokens), tokens if want_tokens else None)])
+        if sampling.prompt_logprobs:
+            self.mail.deliver([messages.PromptLogprobs(reply.id, [None] + [-1.0] * (len(tokens) - 1))])
+        self._play(reply.id, list(self.script(prompt, sampling)), sampling)
+        return reply
+
+    def _play(self, number: int, script: Script, sampling: Sampling) -> None:
+        if not script or not self.mail.busy:
+            return
+        step = script.pop(0)
+        if isinstance(step, RequestError):
+            self.mail.deliver([messages.Failed(number, step.to_wire())])
+            return
+        records: list[messages.Record] = []
+        for sequence, text, reason in step:
+            tokens = list(text.encode()) + ([EOS] if reason == "stop" else [])
+            logprobs = [-0.5] * len(tokens) if sampling.logprobs else None
+            records.append(messages.Tokens(number, sequence, tokens, logprobs, reason))
+        self.mail.deliver(records)
+        asyncio.get_running_loop().call_soon(self._play, number, script, sampling)
+
+    async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
+        return [([EOS] if add_special_tokens else []) + list(t.encode()) for t in texts]
+
+    async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        hidden = self.vocabulary.special if skip_special_tokens else frozenset()
+        return b"".join(self.vocabulary.pieces[t] for t in tokens if t not in hidden).decode("utf-8", "replace")
+
+    async def stats(self) -> EngineStats:
+        return EngineStats(
+            running=0, queued=0, kv_blocks_used=0, kv_blocks_total=100, steps=0, preemptions=0, recoveries=0
+        )

@@ -1,0 +1,115 @@
+"""Imports go one way (README, tour of the house). Lazy and type-only imports count."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import lean_ovms
+
+ROOT = Path(lean_ovms.__file__).parent
+
+LEAVES = {"shapes", "errors", "metrics", "log"}
+ALLOWED: dict[str, set[str]] = {
+    "__init__": set(),
+    "shapes": set(),
+    "errors": set(),
+    "metrics": set(),
+    "log": set(),
+    "config": {"errors"},
+    "model_dir": {"errors"},
+    "wire": {"shapes", "errors", "config", "log"},
+    "text": {"shapes", "errors", "log", "model_dir"},
+    "engine": {"shapes", "errors", "config", "metrics", "log"},
+    "generation": {"text", "engine", *LEAVES},
+    "model": {"generation", "text", "engine", "model_dir", "config", *LEAVES},
+    "api": {"model", "generation", "config", "__version__", *LEAVES},
+    "adapters": {"api", "shapes", "errors"},
+}
+EVERYTHING = {"serve", "cli", "__main__"}
+
+FOREIGN = {
+    "h11": {"wire/session.py"},
+    "uvloop": {"serve.py"},
+    "jinja2": {"text/"},
+    "openvino": {"engine/"},
+    "openvino_genai": {"engine/"},
+    "openvino_tokenizers": {"engine/"},
+    "numpy": {"engine/"},
+    "starlette": {"adapters/"},
+    "ray": {"adapters/"},
+    "prometheus_client": {"metrics.py"},
+}
+"""Who may import what is not ours."""
+
+CHILD_ONLY = {"__main__", "worker", "pipeline", "scripted", "vocabulary"}
+"""Modules of the engine child; the front end must not import them (they are heavy), nor they asyncio."""
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that `path` imports, as a dotted name."""
+    here = ("lean_ovms", *path.relative_to(ROOT).parent.parts)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = here[: len(here) - node.level + 1] if node.level else ()
+            name = ".".join((*base, *(node.module or "").split("."))).strip(".")
+            yield from (f"{name}.{alias.name}" for alias in node.names)
+
+
+def modules() -> Iterator[tuple[Path, str]]:
+    for path in sorted(ROOT.rglob("*.py")):
+        yield path, path.relative_to(ROOT).with_suffix("").parts[0]
+
+
+def test_every_room_imports_only_what_it_may() -> None:
+    found = []
+    for path, mine in modules():
+        if mine in EVERYTHING:
+            continue
+        assert mine in ALLOWED, f"{path.relative_to(ROOT)}: a room without a rule"
+        for name in imported(path):
+            package, _, rest = name.partition(".")
+            other = rest.split(".")[0]
+            if package == "lean_ovms" and other and other != mine and other not in ALLOWED[mine]:
+                found.append(f"{path.relative_to(ROOT)}: {mine} must not import {other}")
+    assert found == []
+
+
+def test_foreign_packages_stay_where_they_belong() -> None:
+    found = []
+    for path, _ in modules():
+        where = str(path.relative_to(ROOT))
+        for name in imported(path):
+            places = FOREIGN.get(name.split(".")[0])
+            if places is not None and not any(where == p or (p.endswith("/") and where.startswith(p)) for p in places):
+                found.append(f"{where} must not import {name}")
+    assert found == []
+
+
+def test_the_front_end_never_imports_the_childs_modules() -> None:
+    found = []
+    for path, mine in modules():
+        inside = mine == "engine" and path.stem in CHILD_ONLY
+        for name in imported(path):
+            parts = name.split(".")
+            if inside and parts[0] == "asyncio":
+                found.append(f"{path.name} must not import asyncio")
+            if mine != "engine" and parts[:2] == ["lean_ovms", "engine"] and len(parts) > 2 and parts[2] in CHILD_ONLY:
+                found.append(f"{path.relative_to(ROOT)} must not import {name}")
+    assert found == []
+
+
+def test_endpoints_never_import_each_other() -> None:
+    for path in (ROOT / "api" / "endpoints").glob("*.py"):
+        others = {p.stem for p in path.parent.glob("*.py")} - {path.stem, "__init__"}
+        for name in imported(path):
+            parts = name.split(".")
+            assert not ("endpoints" in parts and set(parts) & others), f"{path.name} imports {name}"
+
+
+def test_files_stay_readable() -> None:
+    long = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p, _ in modules()}
+    assert {name: lines for name, lines in long.items() if lines > 420} == {}
