@@ -1,0 +1,237 @@
+"""One life of an engine child: start it, wait until it is ready, notice its death, stop it.
+
+Knows a process and a pipe, and the first record that comes through it. What the others mean, and whether there is a
+next life, is decided by the client. A Child is used once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from ..errors import StartError
+from . import messages
+
+log = logging.getLogger("lean_ovms.engine")
+
+GRACE_S = 2.0
+"""How long a child may take to exit by itself once the pipe is closed, and again after SIGTERM."""
+
+
+class Child(asyncio.Protocol):
+    """The process and our end of its pipe.
+
+    deliver gets all records after Ready. lost is called once if the pipe of a child that was ready ends, whoever
+    ended it; from then on nothing is delivered. why: the reason of the end where one is known.
+    """
+
+    def __init__(self, deliver: Callable[[list[messages.Record]], None], lost: Callable[[Child], None]) -> None:
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        self._deliver = deliver
+        self._lost = lost
+        self.why = ""
+        self.ended = False  # the pipe; the process may last a little longer
+        self._decoder = messages.Decoder()
+        self._ready: asyncio.Future[messages.Ready] = loop.create_future()
+        self._exited: asyncio.Future[int] = loop.create_future()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while the process exists."""
+        return None if self._process is None or self._exited.done() else self._process.pid
+
+    # --- life ---
+
+    async def start(self, command: Sequence[str], load: messages.Load, timeout_s: float) -> messages.Ready:
+        """Spawn and greet. Raises StartError, with the child gone, when it dies, refuses, or takes longer."""
+        try:
+            ours = self._spawn(command)
+            await self._loop.create_unix_connection(lambda: self, sock=ours)
+        except OSError as error:
+            self.kill("no pipe")
+            raise StartError(f"cannot start the engine: {error.strerror or error}") from error
+        late = f"the model did not load within {timeout_s:g} s (--engine_load_timeout_s)"
+        timer = self._loop.call_later(timeout_s, self.kill, late)
+        self.send(load)
+        try:
+            return await self._ready
+        except BaseException:
+            self.kill("given up while loading")
+            raise
+        finally:
+            timer.cancel()
+
+    def send(self, record: messages.Record) -> None:
+        """Write one record. What a child that is gone no longer reads is dropped: its death answers for it."""
+        self.write(messages.encode([record]))
+
+    def write(self, frame: bytes) -> None:
+        """Write one encoded frame; never blocks (what the child does not read yet is kept, bounded by the requests)."""
+        if not self.ended and self._transport is not None:
+            self._transport.write(frame)
+
+    def kill(self, why: str) -> None:
+        """End it now, together with what it started; the first reason given is the one that is told."""
+        self._hang_up(why)
+        self._signal_group()
+
+    async def stop(self) -> None:
+        """Close the pipe and wait until the process is gone; SIGTERM and SIGKILL help after GRACE_S each."""
+        self._hang_up("stopped")
+        if self._process is None:
+            return
+        try:
+            if not await self._exits_within(GRACE_S):
+                self._process.terminate()
+                await self._exits_within(GRACE_S)
+        finally:
+            self._signal_group()
+        await asyncio.wait([self._exited])
+
+    async def _exits_within(self, seconds: float) -> bool:
+        done, _ = await asyncio.wait([self._exited], timeout=seconds)
+        return bool(done)
+
+    def _spawn(self, command: Sequence[str]) -> socket.socket:
+        """Start the process with one end of a socket pair and return the other; all else that is open stays here."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 - the command is ours
+                    [*command, str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    env=_environment(),
+                    start_new_session=True,  # Ctrl-C in a terminal is for the server, which drains; one group to kill
+                )
+            except OSError:
+                ours.close()
+                raise
+        self._watch_exit(self._process.pid)
+        return ours
+
+    # --- the pipe (asyncio.Protocol) ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            records = self._decoder.feed(data)
+            if not self._ready.done():
+                records = self._greet(records)
+            if records:
+                self._deliver(records)
+        except (messages.FrameError, TypeError, ValueError, KeyError, AttributeError) as error:
+            log.error("engine %s sent what cannot be understood: %s", self.pid, error)
+            self.kill("it sent something that is not a frame")
+
+    def _greet(self, records: list[messages.Record]) -> list[messages.Record]:
+        match records:
+            case [messages.Ready() as ready, *rest]:
+                self._ready.set_result(ready)
+                return rest
+            case [messages.LoadFailed(message=message), *_]:
+                self._hang_up(message)
+            case [other, *_]:
+                raise messages.FrameError(f"{other.kind} before ready")
+        return []
+
+    def eof_received(self) -> None:
+        self._hang_up("")  # closes at once, also when the child left something unread
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended = True
+        if not self._exited.done():
+            self._timer = self._loop.call_later(GRACE_S, self._signal_group)
+        if self._was_ready():
+            self._lost(self)
+        self._settle()
+
+    def _hang_up(self, why: str) -> None:
+        self.why = self.why or why
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- the process ---
+
+    def _watch_exit(self, pid: int) -> None:
+        """No polling and no SIGCHLD handler, which would be the main thread's: a pidfd, or else a waiting thread."""
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:  # Linux before 5.3, or a container that forbids it
+            threading.Thread(target=self._wait_in_thread, args=(pid,), daemon=True).start()
+            return
+        self._loop.add_reader(pidfd, self._on_pidfd, pidfd)
+
+    def _on_pidfd(self, pidfd: int) -> None:
+        self._loop.remove_reader(pidfd)
+        os.close(pidfd)
+        self._reap()
+
+    def _wait_in_thread(self, pid: int) -> None:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left who wants to know
+            self._loop.call_soon_threadsafe(self._reap)
+
+    def _reap(self) -> None:
+        assert self._process is not None
+        self._signal_group()  # before the wait: as long as the zombie lies there the group's number is its own
+        status = self._process.wait()
+        self._exited.set_result(status)
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.ended and self._transport is not None:
+            # Frames that it sent at last are still read; a pipe that somebody else holds open must not keep us waiting.
+            self._timer = self._loop.call_later(GRACE_S / 4, self._transport.abort)
+        log.info("engine %d is gone: %s", self._process.pid, describe_exit(status))
+        self._settle()
+
+    def _signal_group(self) -> None:
+        if self._process is not None and not self._exited.done():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _was_ready(self) -> bool:
+        return self._ready.done() and not self._ready.cancelled() and self._ready.exception() is None
+
+    def _settle(self) -> None:
+        """Both pipe and process are gone: a start that still waits has failed."""
+        if self.ended and self._exited.done() and not self._ready.done():
+            why = self.why or f"the engine died while loading the model: {describe_exit(self._exited.result())}"
+            self._ready.set_exception(StartError(why))
+
+
+def describe_exit(status: int) -> str:
+    """A Popen.returncode in words."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    return f"killed by {name}" + (" (out of memory?)" if -status == signal.SIGKILL else "")
+
+
+def _environment() -> dict[str, str]:
+    """Ours, and: import from exactly where we do, in that order, and from nowhere else; no thread pool of numpy's."""
+    path = [entry or os.getcwd() for entry in sys.path]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path),
+        "PYTHONSAFEPATH": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
