@@ -17,7 +17,7 @@ from .base import Combined, Parser, Syntax
 from .detection import detect
 from .plain import Plain
 
-__all__ = ["Names", "Parser", "detect", "load", "make", "names"]
+__all__ = ["Names", "Parser", "detect", "load", "make", "names", "reasoning_names", "tool_names"]
 
 
 class Names(NamedTuple):
@@ -32,6 +32,16 @@ def names() -> Names:
     """The names of all tool parsers and of all reasoning parsers. Imports the families (a few ms, once)."""
     found = {info.name: importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)}
     return Names(*(tuple(sorted(n for n, m in found.items() if part in vars(m))) for part in ("Tools", "Thinking")))
+
+
+def tool_names() -> list[str]:
+    """The names of all tool parsers, sorted."""
+    return list(names().tool)
+
+
+def reasoning_names() -> list[str]:
+    """The names of all reasoning parsers, sorted."""
+    return list(names().reasoning)
 
 
 def load(name: str) -> ModuleType:
@@ -57,9 +67,9 @@ def make(tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (),
     parser = Combined(tools)
     syntaxes: list[Syntax] = []
     if calls is not None:
-        syntaxes.append(calls(parser, calls=True, thinks=calls is thinks))
+        syntaxes.append(calls(parser, tools=True, thinking=calls is thinks))
     if thinks is not None and thinks is not calls:
-        syntaxes.append(thinks(parser, thinks=True))
+        syntaxes.append(thinks(parser, thinking=True))
     parser.begin(syntaxes, prompt_tail)
     return parser
 

@@ -43,21 +43,23 @@ class Parser:
 class Syntax:
     """One family's way to write calls or reasoning.
 
-    tags: markup to look for; `read` is called after each. at_start: `start` is tried where an answer may begin.
-    start_tag: for reasoning, what a prompt ends with that leaves reasoning open. calls, thinks: which of the two parts
+    tags: markup to look for; `read` is called after each. noise: markup that says nothing and is erased from content.
+    at_start: `start` is tried where an answer may begin.
+    start_tag: for reasoning, what a prompt ends with that leaves reasoning open. tools, thinking: which of the two parts
     an instance plays (a format whose parts cannot be told apart is one class under both names).
     """
 
-    tags: ClassVar[tuple[str, ...]] = ()
+    tags: tuple[str, ...] = ()
+    noise: ClassVar[tuple[str, ...]] = ()
     keep_special_tokens: ClassVar[bool] = False
     at_start: ClassVar[bool] = False
     start_tag: ClassVar[str] = ""
 
-    def __init__(self, out: Combined, *, calls: bool = False, thinks: bool = False) -> None:
+    def __init__(self, out: Combined, *, tools: bool = False, thinking: bool = False) -> None:
         self.out = out
         self.scanner = out.scanner
-        self.calls = calls
-        self.thinks = thinks
+        self.tools = tools
+        self.thinking = thinking
 
     def read(self, tag: str) -> Steps[bool]:
         """Read on after a tag. False: it was not markup after all, and all that was read since is plain text."""
@@ -81,11 +83,11 @@ class Block(Syntax):
 
     end_tag: ClassVar[str]
 
+    ends: ClassVar[Tags]
+
     def __init_subclass__(cls) -> None:
         cls.tags = (cls.start_tag,)
         cls.ends = Tags([cls.end_tag])
-
-    ends: ClassVar[Tags]
 
     def read(self, tag: str) -> Steps[bool]:
         self.scanner.forget()
@@ -119,13 +121,14 @@ class Combined(Parser):
         """Set what to read, once, before the first text. prompt_tail: the end of the prompt, with its markup."""
         self.syntaxes = list(syntaxes)
         self._by_tag = {tag: syntax for syntax in reversed(self.syntaxes) for tag in syntax.tags}
-        self._tags = Tags(self._by_tag)
+        self._noise = frozenset(tag for syntax in self.syntaxes for tag in syntax.noise)
+        self._tags = Tags([*self._by_tag, *self._noise])
         self._starters = [syntax for syntax in self.syntaxes if syntax.at_start]
         self.tags = self._tags.all
         self.keep_special_tokens = any(syntax.keep_special_tokens for syntax in self.syntaxes)
-        if any(syntax.calls for syntax in self.syntaxes):
+        if any(syntax.tools for syntax in self.syntaxes):
             self._blanks = []
-        self._steps = self._run(next((s for s in self.syntaxes if s.thinks and s.opened(prompt_tail)), None))
+        self._steps = self._run(next((s for s in self.syntaxes if s.thinking and s.opened(prompt_tail)), None))
 
     def feed(self, text: str) -> list[Event]:
         if text:
@@ -150,6 +153,8 @@ class Combined(Parser):
             tag = yield from self.scanner.until(self._tags, self.text)
             if not tag:
                 return
+            if tag in self._noise:
+                continue
             self.scanner.record(tag)
             yield from self._or_text(self._by_tag[tag].read(tag))
 
@@ -189,7 +194,7 @@ class Combined(Parser):
 
     def pause(self) -> None:
         """A block of reasoning is over; an answer may begin here."""
-        if self._blanks is None and any(syntax.calls for syntax in self.syntaxes):
+        if self._blanks is None and any(syntax.tools for syntax in self.syntaxes):
             self._blanks = []
 
     def call(self, name: str) -> None:

@@ -13,16 +13,22 @@ from ..scanner import Steps
 from .base import Syntax
 
 
+_SILENT = frozenset(("id", "type", "index", "tool_call_id"))
+"""Keys that models put beside name and arguments, and that nobody misses."""
+
+
 class JsonCalls(Syntax):
-    """Reads call objects. eager: a name alone makes a call; otherwise it waits for the arguments to begin."""
+    """Reads call objects."""
 
     name_keys = ("name", "function")
     argument_keys = ("arguments", "parameters")
-    other_keys: tuple[str, ...] | None = None
-    """Keys that may stand beside them in a call; None: any."""
 
     def call(self, *, eager: bool = True) -> Steps[bool]:
-        """Read one object. False, with the record going on, if no call came of it."""
+        """Read one object. False, with the record going on, if no call came of it.
+
+        eager: a name alone makes a call; otherwise arguments must follow, and nothing that is not part of a call may
+        stand beside them (an answer in JSON looks much like a call without tags).
+        """
         if not (yield from self.scanner.literal("{")):
             return False
         call = _Call(self, eager)
@@ -41,6 +47,39 @@ class JsonCalls(Syntax):
                     self.out.text(self.scanner.recorded())
                 return call.started
 
+    def calls(self, *, eager: bool = True) -> Steps[bool]:
+        """Read objects, alone or in a list, with any of , ; between them. False as for `call`."""
+        called = False
+        while True:
+            mark = yield from self.scanner.space()
+            if mark and mark in "[,;":
+                self.scanner.pos += 1
+            elif mark == "]" and called:
+                self.scanner.pos += 1
+                return True
+            elif mark != "{":
+                return called
+            elif (yield from self.call(eager=eager)):
+                called = True
+                self.scanner.record()
+            else:
+                if called:
+                    self.out.text(self.scanner.recorded())
+                return called
+
+
+class Enclosed(JsonCalls):
+    """Call objects after a begin tag, up to an end tag: the last of `tags`. The end tag may be missing."""
+
+    _open = False
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag == self.tags[-1]:
+            was_open, self._open = self._open, False
+            return was_open
+        self._open = yield from self.calls()
+        return self._open
+
 
 class _Call:
     """One call object while it is read."""
@@ -54,6 +93,8 @@ class _Call:
         self.started = False
         self.early: list[str] | None = None
         """Argument text that came before the name."""
+        self.strange: list[str] = []
+        """Members that are no part of a call: shown as text rather than lost."""
 
     def member(self) -> Steps[bool]:
         """Read one "key": value. False: this goes no further."""
@@ -67,9 +108,15 @@ class _Call:
             return (yield from self.arguments(first))
         if word in self.syntax.name_keys and first == '"' and not self.name:
             return (yield from self.named())
-        if self.syntax.other_keys is not None and word not in self.syntax.other_keys:
+        if word in _SILENT:
+            return (yield from self.scanner.json_value(_ignore))
+        if not self.eager and not self.started:
             return False
-        return (yield from self.scanner.json_value(_ignore))
+        key.append(": ")
+        whole = yield from self.scanner.json_value(key.append)
+        if whole:
+            self.strange += key
+        return whole
 
     def named(self) -> Steps[bool]:
         """Read the name, and begin the call if that is enough."""
@@ -77,7 +124,7 @@ class _Call:
         if not (yield from self.scanner.json_string(name.append)):
             return False
         self.name = decoded("".join(name))
-        if self.early is not None or (self.eager and self.name):
+        if self.name and (self.early is not None or self.eager):
             self.begin()
         return bool(self.name)
 
@@ -86,7 +133,8 @@ class _Call:
         if first == '"':
             quoted: list[str] = []
             whole = yield from self.scanner.json_string(quoted.append)
-            self.give(unwrapped("".join(quoted), whole))
+            if whole or self.started:
+                self.give(unwrapped("".join(quoted), whole))
             return whole
         if first == "n":
             return (yield from self.scanner.json_value(_ignore))
@@ -97,11 +145,10 @@ class _Call:
 
     def give(self, piece: str) -> None:
         """Argument text."""
+        if not self.started and self.name:
+            self.begin()
         if self.started:
             self.scanner.forget()
-            self.out.arguments(piece)
-        elif self.name:
-            self.begin()
             self.out.arguments(piece)
         elif self.early is None:
             self.early = [piece]
@@ -121,6 +168,7 @@ class _Call:
             self.begin()
         if self.started:
             self.out.end_call()
+            self.out.text("".join(self.strange))
         return self.started
 
 
