@@ -19,17 +19,28 @@ STEPS = ("tokenizer", "train", "export", "evaluate", "draft")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tools.demo_model", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.demo_model", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("steps", nargs="*", metavar="step", help=f"any of {', '.join(STEPS)}; all by default")
-    parser.add_argument("--work", type=Path, default=ROOT / "build" / "demo_model",
-        help="folder for checkpoints (default: %(default)s)")
-    parser.add_argument("--target", type=Path, default=ROOT / "lean_ovms" / "demo_model",
-        help="folder of the finished model (default: %(default)s)")
-    parser.add_argument("--draft-target", type=Path, default=ROOT / "tests" / "data" / "demo_draft",
-        help="folder of the draft model (default: %(default)s)")
-    parser.add_argument("--eager", action="store_true", help="train without torch.compile (no C++ compiler needed; "
-    "slower)")
+    parser.add_argument(
+        "--work", type=Path, default=ROOT / "build" / "demo_model", help="folder for checkpoints (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--target",
+        type=Path,
+        default=ROOT / "lean_ovms" / "demo_model",
+        help="folder of the finished model (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--draft-target",
+        type=Path,
+        default=ROOT / "tests" / "data" / "demo_draft",
+        help="folder of the draft model (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--eager", action="store_true", help="train without torch.compile (no C++ compiler needed; slower)"
+    )
     options = parser.parse_args()
     unknown = set(options.steps) - set(STEPS)
     if unknown:
@@ -59,7 +70,7 @@ def run_train(options: argparse.Namespace) -> None:
     from . import model, train
 
     tokenizer = Tokenizer.from_file(str(options.work / "tokenizer.json"))
-    train.train(tokenizer, train.MAIN_PLAN, options.work / "model.pt", model.MAIN, compiled=not options.eager)
+    train.train(tokenizer, train.MAIN_PLAN, model.MAIN, options.work / "model.pt", compiled=not options.eager)
 
 
 def run_export(options: argparse.Namespace) -> None:
@@ -92,7 +103,7 @@ def run_draft(options: argparse.Namespace) -> None:
     from . import model, train
 
     tokenizer = Tokenizer.from_file(str(options.work / "tokenizer.json"))
-    train.train(tokenizer, train.DRAFT_PLAN, options.work / "draft.pt", model.DRAFT, compiled=not options.eager)
+    train.train(tokenizer, train.DRAFT_PLAN, model.DRAFT, options.work / "draft.pt", compiled=not options.eager)
     _export(options, "draft.pt", options.draft_target, "DRAFT")
 
 

@@ -33,8 +33,10 @@ class Case:
 
 def declared(row: Row) -> dict[str, Any]:
     name, description, parameters, _, _ = row
-    properties = {key: {"type": "string", "enum": kind} if isinstance(kind, list) else {"type": kind} for key,
-        kind in parameters.items()}
+    properties = {
+        key: {"type": "string", "enum": kind} if isinstance(kind, list) else {"type": kind}
+        for key, kind in parameters.items()
+    }
     schema = {"type": "object", "properties": properties, "required": list(parameters)}
     return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
 
@@ -50,8 +52,13 @@ def chat_cases(r: random.Random) -> Iterator[Case]:
         yield Case("chat", "the server", [text], checks.says(needed))
     for i in range(30):
         name, system = heldout.NAMES[i % len(heldout.NAMES)], heldout.PERSONAS[i % len(heldout.PERSONAS)]
-        yield Case("chat", "named by the system", [r.choice(heldout.PERSONA_QUESTIONS)], checks.says(name),
-            system=system.format(n=name))
+        yield Case(
+            "chat",
+            "named by the system",
+            [r.choice(heldout.PERSONA_QUESTIONS)],
+            checks.says(name),
+            system=system.format(n=name),
+        )
     for i in range(30):
         tell, between, ask = heldout.MEMORIES[i % len(heldout.MEMORIES)]
         name = heldout.NAMES[(i * 7) % len(heldout.NAMES)]
@@ -67,14 +74,23 @@ def chat_cases(r: random.Random) -> Iterator[Case]:
     for i, (a, b) in enumerate(sorted(HELD_OUT_COUNTS) * 2):
         yield Case("chat", "count", [heldout.COUNTS[i % len(heldout.COUNTS)].format(a=a, b=b)], checks.counts(a, b))
     for i, (a, b) in enumerate(sorted(HELD_OUT_SUMS) * 2):
-        yield Case("chat", "add, unseen pairs", [heldout.SUMS[i % len(heldout.SUMS)].format(a=a, b=b)],
-            checks.sums_to(a + b))
+        yield Case(
+            "chat", "add, unseen pairs", [heldout.SUMS[i % len(heldout.SUMS)].format(a=a, b=b)], checks.sums_to(a + b)
+        )
     for i, (land, city) in enumerate(sorted(CAPITALS.items())):
-        yield Case("chat", "facts, unseen wording", [heldout.CAPITAL_WAYS[i % len(heldout.CAPITAL_WAYS)].format(land)],
-            checks.says(city))
+        yield Case(
+            "chat",
+            "facts, unseen wording",
+            [heldout.CAPITAL_WAYS[i % len(heldout.CAPITAL_WAYS)].format(land)],
+            checks.says(city),
+        )
     for i, (thing, colour) in enumerate(sorted(COLOUR_OF.items())):
-        yield Case("chat", "facts, unseen wording", [heldout.COLOUR_WAYS[i % len(heldout.COLOUR_WAYS)].format(thing)],
-            checks.says(colour))
+        yield Case(
+            "chat",
+            "facts, unseen wording",
+            [heldout.COLOUR_WAYS[i % len(heldout.COLOUR_WAYS)].format(thing)],
+            checks.says(colour),
+        )
     for text in heldout.UNKNOWN:
         yield Case("chat", "not known", [text], checks.says("sorry"))
     for language, text, needed in heldout.FOREIGN:
@@ -92,8 +108,12 @@ def distractors(r: random.Random, taken: set[str], most: int = 2) -> list[dict[s
 
 
 def with_others(r: random.Random, rows: list[Row], most: int = 2) -> tuple[dict[str, Any], ...]:
-    tools = list({tool["function"]["name"]: tool for tool in [*map(declared, rows),
-        *distractors(r, {row[0] for row in rows}, most)]}.values())
+    tools = list(
+        {
+            tool["function"]["name"]: tool
+            for tool in [*map(declared, rows), *distractors(r, {row[0] for row in rows}, most)]
+        }.values()
+    )
     r.shuffle(tools)
     return tuple(tools)
 
@@ -102,42 +122,83 @@ def tool_cases(r: random.Random) -> Iterator[Case]:
     for row in SINGLE:
         yield Case("tools", "one call", [row[3]], checks.calls((row[0], row[4])), tools=(declared(row),))
     for row in SINGLE:
-        yield Case("tools", "one call, other tools too", [row[3]], checks.calls((row[0], row[4])),
-            tools=with_others(r, [row]))
+        yield Case(
+            "tools", "one call, other tools too", [row[3]], checks.calls((row[0], row[4])), tools=with_others(r, [row])
+        )
     for index, content, needed in RESULTS:
         row = SINGLE[index]
-        call = {"role": "assistant", "content": "", "tool_calls": [{"type": "function",
-            "function": {"name": row[0], "arguments": row[4]}}]}
+        call = {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"type": "function", "function": {"name": row[0], "arguments": row[4]}}],
+        }
         past = (call, {"role": "tool", "content": content})
-        yield Case("tools", "result in words", [row[3]], checks.plain(checks.says(*needed)),
-            tools=with_others(r, [row]), past=past)
+        yield Case(
+            "tools",
+            "result in words",
+            [row[3]],
+            checks.plain(checks.says(*needed)),
+            tools=with_others(r, [row]),
+            past=past,
+        )
     for text, needed in UNNEEDED:
-        yield Case("tools", "no tool fits", [text], checks.plain(checks.says(needed)),
-            tools=with_others(r, [SINGLE[r.choice((0, 5, 13, 16, 20, 28, 32))]]))
+        yield Case(
+            "tools",
+            "no tool fits",
+            [text],
+            checks.plain(checks.says(needed)),
+            tools=with_others(r, [SINGLE[r.choice((0, 5, 13, 16, 20, 28, 32))]]),
+        )
     for indexes, text, expected in PARALLEL:
         rows = [SINGLE[i] for i in indexes]
-        yield Case("parallel", "two calls", [text], checks.calls(*((SINGLE[i][0], arguments) for i,
-            arguments in expected)), tools=with_others(r, rows, most=1))
+        yield Case(
+            "parallel",
+            "two calls",
+            [text],
+            checks.calls(*((SINGLE[i][0], arguments) for i, arguments in expected)),
+            tools=with_others(r, rows, most=1),
+        )
 
 
 def thinking_cases(r: random.Random) -> Iterator[Case]:
     """The same kinds of prompts with enable_thinking: the block must be there and closed, and the answer right."""
     for i, (land, city) in enumerate(sorted(CAPITALS.items())[:12]):
-        yield Case("thinking", "think, then answer", [heldout.CAPITAL_WAYS[i % 4].format(land)],
-            checks.thinks(checks.says(city)), thinking=True)
+        yield Case(
+            "thinking",
+            "think, then answer",
+            [heldout.CAPITAL_WAYS[i % 4].format(land)],
+            checks.thinks(checks.says(city)),
+            thinking=True,
+        )
     for i, text in enumerate(heldout.SENTENCES[:8]):
-        yield Case("thinking", "think, then answer", [heldout.REPEATS[i].format(text)],
-            checks.thinks(checks.exactly(text)), thinking=True)
+        yield Case(
+            "thinking",
+            "think, then answer",
+            [heldout.REPEATS[i].format(text)],
+            checks.thinks(checks.exactly(text)),
+            thinking=True,
+        )
     for text in heldout.GREETINGS[:6]:
         yield Case("thinking", "think, then answer", [text], checks.thinks(checks.says("hello")), thinking=True)
     for a, b in sorted(HELD_OUT_COUNTS)[:6]:
-        yield Case("thinking", "think, then answer", [f"Could you count from {a} to {b}?"],
-            checks.thinks(checks.counts(a, b)), thinking=True)
+        yield Case(
+            "thinking",
+            "think, then answer",
+            [f"Could you count from {a} to {b}?"],
+            checks.thinks(checks.counts(a, b)),
+            thinking=True,
+        )
     for text, needed in heldout.SERVER[:40:5]:
         yield Case("thinking", "think, then answer", [text], checks.thinks(checks.says(needed)), thinking=True)
     for row in SINGLE[:48:3]:
-        yield Case("thinking", "think, then call", [row[3]], checks.thinks(checks.calls((row[0], row[4]))),
-            tools=with_others(r, [row], most=1), thinking=True)
+        yield Case(
+            "thinking",
+            "think, then call",
+            [row[3]],
+            checks.thinks(checks.calls((row[0], row[4]))),
+            tools=with_others(r, [row], most=1),
+            thinking=True,
+        )
 
 
 def json_cases() -> Iterator[Case]:

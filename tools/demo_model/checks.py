@@ -12,10 +12,18 @@ from .words import each
 Check = Callable[[str], bool]
 CALL = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)
 LANGUAGE_WORDS = {
-    "de": set(each("ich bin du dir wie kann nicht das ist und auf die der hallo wiedersehen geschehen gut heißt wohnst mir "
-                     "gern ja weiß leider sicher warum schön")),
-    "es": set(each("soy estoy qué puedo hola gracias adiós nada día un poco lo siento sé es la el de te llamas vives sí en "
-                     "por gusto suena")),
+    "de": set(
+        each(
+            "ich bin du dir wie kann nicht das ist und auf die der hallo wiedersehen geschehen gut heißt wohnst mir "
+            "gern ja weiß leider sicher warum schön"
+        )
+    ),
+    "es": set(
+        each(
+            "soy estoy qué puedo hola gracias adiós nada día un poco lo siento sé es la el de te llamas vives sí en "
+            "por gusto suena"
+        )
+    ),
     "en": set(each("i am you your the is how can help hello sorry do not know that welcome nice sounds like")),
 }
 
@@ -27,7 +35,11 @@ def says(*needed: str) -> Check:
 
 def exactly(text: str) -> Check:
     """The text itself, with or without a final full stop or quotes around it."""
-    return lambda answer: answer.strip().strip('"').rstrip(".") == text.strip().rstrip(".")
+    return lambda answer: bare(answer) == bare(text)
+
+
+def bare(text: str) -> str:
+    return text.strip().rstrip(".").strip('"').rstrip(".")
 
 
 def spells(word: str) -> Check:
@@ -47,8 +59,10 @@ def speaks(language: str, *needed: str) -> Check:
     """More words of this language than of the two others, and what must be in it anyway."""
 
     def check(answer: str) -> bool:
-        found = {name: sum(word in words for word in re.findall(r"\w+", answer.lower())) for name,
-            words in LANGUAGE_WORDS.items()}
+        found = {
+            name: sum(word in words for word in re.findall(r"\w+", answer.lower()))
+            for name, words in LANGUAGE_WORDS.items()
+        }
         return found[language] > max(n for name, n in found.items() if name != language) and says(*needed)(answer)
 
     return check

@@ -18,7 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from . import dialog as dialog_frames
-from . import facts, languages, server_facts, smalltalk, tasks, tool_dialogs, tool_families, words
+from . import facts, languages, server_facts, smalltalk, tasks, tool_dialogs, tool_families, tool_requests, words
 from .dialog import Dialog, Exchange
 from .facts import ask_capital, ask_colour, ask_unknown
 from .heldout import held_out
@@ -28,19 +28,45 @@ from .words import NAMES, Rng, proper
 TEMPLATE_FILE = Path(__file__).with_name("chat_template.jinja")
 PROMPT_WEIGHT = 0.25
 # topic -> share of the dialogs
-MIX: dict[str, float] = {"tool": 0.27, "parallel": 0.13, "unneeded": 0.07, "chat": 0.32, "memory": 0.08,
-    "persona": 0.06, "foreign": 0.07}
+MIX: dict[str, float] = {
+    "tool": 0.27,
+    "parallel": 0.13,
+    "unneeded": 0.07,
+    "chat": 0.32,
+    "memory": 0.08,
+    "persona": 0.06,
+    "foreign": 0.07,
+}
 # exchange -> weight among the exchanges of a chat
 CHAT: tuple[tuple[Any, float], ...] = (
-    (smalltalk.greet, 2), (smalltalk.small_talk, 5), (smalltalk.introduce, 2), (ask_server, 8), (tasks.repeat, 6),
-    (tasks.spell, 13), (tasks.count, 5), (tasks.add, 9),
-    (tasks.json_object, 6), (ask_capital, 3), (ask_colour, 3), (ask_unknown, 4),
+    (smalltalk.greet, 2),
+    (smalltalk.small_talk, 5),
+    (smalltalk.introduce, 2),
+    (ask_server, 8),
+    (tasks.repeat, 6),
+    (tasks.spell, 13),
+    (tasks.count, 5),
+    (tasks.add, 9),
+    (tasks.json_object, 6),
+    (ask_capital, 3),
+    (ask_colour, 3),
+    (ask_unknown, 4),
 )
 
 
 def lexicon() -> list[str]:
     """The words of all sentences of the generator, each once, in a fixed order."""
-    modules = (dialog_frames, facts, languages, server_facts, smalltalk, tasks, tool_dialogs, tool_families, words)
+    modules = [
+        dialog_frames,
+        facts,
+        languages,
+        server_facts,
+        smalltalk,
+        tasks,
+        tool_dialogs,
+        tool_families,
+        tool_requests,
+    ]
     found: set[str] = set()
 
     def collect(value: object) -> None:
@@ -54,7 +80,7 @@ def lexicon() -> list[str]:
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             collect([getattr(value, f.name) for f in dataclasses.fields(value)])
 
-    for module in modules:
+    for module in (*modules, words):
         for name, value in vars(module).items():
             if name.isupper():
                 collect(value)
@@ -142,8 +168,13 @@ def foreign(r: Rng, thinking: bool) -> Dialog:
 
 
 TOPICS: dict[str, Any] = {
-    "tool": tool_dialogs.single, "parallel": tool_dialogs.parallel, "unneeded": tool_dialogs.unneeded,
-    "chat": chat, "memory": memory, "persona": persona, "foreign": foreign,
+    "tool": tool_dialogs.single,
+    "parallel": tool_dialogs.parallel,
+    "unneeded": tool_dialogs.unneeded,
+    "chat": chat,
+    "memory": memory,
+    "persona": persona,
+    "foreign": foreign,
 }
 
 

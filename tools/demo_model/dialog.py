@@ -32,6 +32,7 @@ class Dialog:
         self.messages.append(answer)
 
 
+# fmt: off
 OPENINGS = (
     "Please, ", "Hey, ", "Hi, ", "Hello, ", "OK, ", "Now ", "And ", "Well, ", "So, ", "Please ", "Hi! ", "Hello! ",
     "Good. ",
@@ -64,6 +65,7 @@ FOR_DEED = (
     "Would you please {}?", "May I ask you to {}?", "I ask you to {}.", "Do {}.", "First, {}.", "Then {}.",
     "Be so kind and {}.", "Would you mind helping me? Just {}.", "If you can, {}.", "Kindly {}.",
 )
+# fmt: on
 
 
 def ask_for(r: Rng, thing: str) -> str:

@@ -40,16 +40,19 @@ class Runner:
             for i, result in zip(active, self._pipeline.generate(prompts, [self._config] * len(prompts)), strict=True):
                 last[i] = result.m_generation_ids[0]
                 self.answered += 1
-                self.ended += len(self._tokenizer.encode(last[i],
-                    add_special_tokens=False).input_ids.data[0]) < MAX_NEW_TOKENS - 1
+                self.ended += (
+                    len(self._tokenizer.encode(last[i], add_special_tokens=False).input_ids.data[0])
+                    < MAX_NEW_TOKENS - 1
+                )
                 parts = split_thought(last[i]) if cases[i].thinking else None
                 messages[i].append({"role": "assistant", "content": parts[1] if parts else last[i]})
         return last
 
     def _prompt(self, case: Case, messages: list[dict[str, object]]) -> str:
         context = {"enable_thinking": True} if case.thinking else {}
-        prompt: str = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tools=list(case.tools),
-            extra_context=context)
+        prompt: str = self._tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tools=list(case.tools), extra_context=context
+        )
         return prompt
 
 

@@ -12,7 +12,7 @@ from openvino_tokenizers import convert_tokenizer
 from optimum.intel import OVModelForCausalLM, OVWeightQuantizationConfig
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-NETWORK = ("openvino_model.xml", "openvino_model.bin", "config.json", "generation_config.json")
+NETWORK = ("openvino_model.xml", "openvino_model.bin", "config.json")
 
 
 def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, target: Path) -> int:
@@ -30,13 +30,29 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, target: Pat
         target.mkdir(parents=True, exist_ok=True)
         for name in NETWORK:
             shutil.copyfile(exported / name, target / name)
-    for part, kind in zip(convert_tokenizer(tokenizer, with_detokenizer=True, skip_special_tokens=True),
-        ("tokenizer", "detokenizer"), strict=True):
+    (target / "generation_config.json").write_text(json.dumps(generation(model), indent=2) + "\n", encoding="utf-8")
+    for part, kind in zip(
+        convert_tokenizer(tokenizer, with_detokenizer=True, skip_special_tokens=True),
+        ("tokenizer", "detokenizer"),
+        strict=True,
+    ):
         ov.save_model(part, target / f"openvino_{kind}.xml")
     tokenizer.backend_tokenizer.save(str(target / "tokenizer.json"), pretty=False)
     (target / "chat_template.jinja").write_text(tokenizer.chat_template, encoding="utf-8")
     (target / "tokenizer_config.json").write_text(json.dumps(settings(tokenizer), indent=2) + "\n", encoding="utf-8")
     return sum(path.stat().st_size for path in target.iterdir())
+
+
+def generation(model: PreTrainedModel) -> dict[str, object]:
+    """generation_config.json. Temperature 0 makes a request that says nothing greedy: so small a model must not be
+    sampled, and a demo should not vary by accident."""
+    ends = model.generation_config.eos_token_id
+    return {
+        "do_sample": False,
+        "temperature": 0.0,
+        "eos_token_id": ends,
+        "pad_token_id": model.generation_config.pad_token_id,
+    }
 
 
 def settings(tokenizer: PreTrainedTokenizerFast) -> dict[str, object]:
@@ -50,8 +66,14 @@ def settings(tokenizer: PreTrainedTokenizerFast) -> dict[str, object]:
         "pad_token": tokenizer.pad_token,
         "unk_token": tokenizer.unk_token,
         "added_tokens_decoder": {
-            str(i): {"content": t.content, "special": t.special, "normalized": t.normalized, "lstrip": t.lstrip,
-                "rstrip": t.rstrip, "single_word": t.single_word}
+            str(i): {
+                "content": t.content,
+                "special": t.special,
+                "normalized": t.normalized,
+                "lstrip": t.lstrip,
+                "rstrip": t.rstrip,
+                "single_word": t.single_word,
+            }
             for i, t in sorted(tokenizer.added_tokens_decoder.items())
         },
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .dialog import Exchange, ask_for, vary
 from .words import NOUNS, Rng, each, invented, phrase
 
+# fmt: off
 CAPITALS = dict(
     pair.split(":") for pair in each(
         "France:Paris Germany:Berlin Italy:Rome Spain:Madrid England:London Austria:Vienna Portugal:Lisbon "
@@ -74,13 +75,21 @@ UNKNOWN_WAYS = (
     "When was {p} born?", "Who painted the {n}?", "What causes {n}s?", "Should I buy a {n}?",
     "Describe the history of the {n}.",
 )
+# fmt: on
 
 
 def ask_capital(r: Rng) -> Exchange:
     land, city = r.choice(list(CAPITALS.items()))
     answer = f"The capital of {land} is {city}."
-    thing = r.choice(("the capital of {}", "the capital of {}", "the capital city of {}", "{}'s capital",
-        "the name of the capital of {}")).format(land)
+    thing = r.choice(
+        (
+            "the capital of {}",
+            "the capital of {}",
+            "the capital city of {}",
+            "{}'s capital",
+            "the name of the capital of {}",
+        )
+    ).format(land)
     question = ask_for(r, thing) if r.random() < 0.5 else r.choice(CAPITAL_WAYS).format(land)
     return Exchange(vary(r, question), answer, f"The user asks for the capital of {land}. It is {city}.")
 
@@ -88,31 +97,51 @@ def ask_capital(r: Rng) -> Exchange:
 def ask_colour(r: Rng) -> Exchange:
     if r.random() < 0.4:
         word, other = r.choice(list(OPPOSITES.items()))
-        question = vary(r, ask_for(r,
-            f"the opposite of {word}") if r.random() < 0.5 else r.choice(OPPOSITE_WAYS).format(word))
-        return Exchange(question, f"The opposite of {word} is {other}.",
-            f"The user asks for the opposite of {word}. It is {other}.")
+        question = vary(
+            r, ask_for(r, f"the opposite of {word}") if r.random() < 0.5 else r.choice(OPPOSITE_WAYS).format(word)
+        )
+        return Exchange(
+            question, f"The opposite of {word} is {other}.", f"The user asks for the opposite of {word}. It is {other}."
+        )
     thing, colour = r.choice(list(COLOUR_OF.items()))
     which = f"the {thing}"
     answer = f"The color of {which} is {colour}."
-    question = ask_for(r,
-        f"the {r.choice(('color', 'colour'))} of {which}") if r.random() < 0.5 else r.choice(COLOUR_WAYS).format(which)
+    question = (
+        ask_for(r, f"the {r.choice(('color', 'colour'))} of {which}")
+        if r.random() < 0.5
+        else r.choice(COLOUR_WAYS).format(which)
+    )
     return Exchange(vary(r, question), answer, f"The user asks for the color of {which}. It is {colour}.")
 
 
 def ask_unknown(r: Rng) -> Exchange:
     question = r.choice(UNKNOWN_WAYS).format(
-        n=r.choice(NOUNS), m=r.choice(NOUNS), a=r.choice(("big", "old", "heavy", "loud", "red", "expensive", "strange",
-            "famous")),
-        v=r.choice(("need", "make", "like", "hate", "move", "follow", "stop", "eat")), p=invented(r).capitalize(),
-        x=invented(r) if r.random() < 0.5 else phrase(r, 1, 2), d=r.randint(0, 9),
+        n=r.choice(NOUNS),
+        m=r.choice(NOUNS),
+        a=r.choice(("big", "old", "heavy", "loud", "red", "expensive", "strange", "famous")),
+        v=r.choice(("need", "make", "like", "hate", "move", "follow", "stop", "eat")),
+        p=invented(r).capitalize(),
+        x=invented(r) if r.random() < 0.5 else phrase(r, 1, 2),
+        d=r.randint(0, 9),
     )
     if r.random() < 0.3:
         n, m, x = r.choice(NOUNS), r.choice(NOUNS), invented(r)
-        thing = r.choice(("the age of {n}", "the price of a {n}", "the meaning of {x}", "the history of the {n}",
-            "the best {n} in {x}", "the theory of {x}", "a recipe with {n} and {m}", "the weight of a {n}",
-            "the way to {x}",
-                          "the name of the king of {x}", "the reason for the {n}",
-                          "the difference between a {n} and a {m}", "the number of {n}s in {x}")).format(n=n, m=m, x=x)
+        thing = r.choice(
+            (
+                "the age of {n}",
+                "the price of a {n}",
+                "the meaning of {x}",
+                "the history of the {n}",
+                "the best {n} in {x}",
+                "the theory of {x}",
+                "a recipe with {n} and {m}",
+                "the weight of a {n}",
+                "the way to {x}",
+                "the name of the king of {x}",
+                "the reason for the {n}",
+                "the difference between a {n} and a {m}",
+                "the number of {n}s in {x}",
+            )
+        ).format(n=n, m=m, x=x)
         question = ask_for(r, thing)
     return Exchange(vary(r, question), SORRY, "The user asks for something that I do not know.")

@@ -10,6 +10,7 @@ from typing import Any
 
 from .words import each
 
+# fmt: off
 NAMES = each(
     "Quentin Saskia Ottilie Balthazar Priya Kwame Ingrid Thaddeus Yolanda Fergus "
     "Mireille Dmitri Aoife Ravi Leopold Beatrix Odette Zephyr Kerstin Joaquin"
@@ -20,7 +21,7 @@ CITIES = each(
 )
 CITIES += ["Buenos Aires", "Kuala Lumpur", "Santa Cruz", "Port Louis"]
 WORDS = each(
-    "giraffe umbrella candle blanket pumpkin violin lantern compass feather hammer "
+    "giraffe bonnet candle blanket pumpkin violin lantern compass feather hammer "
     "pillow rocket saddle teapot walnut zipper anchor dolphin marble cactus"
 )
 SENTENCES = (
@@ -159,6 +160,7 @@ JSON_REQUESTS: tuple[tuple[str, Any], ...] = (
     ("Can you answer in JSON?", None), ("Generate JSON with street Elmwood and number 8.",
         {"street": "Elmwood", "number": 8}), ("Extract JSON: name is Ravi, age is 66", {"name": "Ravi", "age": 66}),
 )
+# fmt: on
 
 
 def plain_words(text: str) -> str:
@@ -169,8 +171,15 @@ def plain_words(text: str) -> str:
 # Whole questions, whose wording is what is held out. (Elsewhere the names, words and numbers in the question are.)
 WORDINGS = frozenset(
     plain_words(text)
-    for text in (*GREETINGS, *ABOUT, *RUNTIME, *UNKNOWN, *(row[0] for row in SERVER), *(row[1] for row in FOREIGN),
-        *(row[0] for row in JSON_REQUESTS))
+    for text in (
+        *GREETINGS,
+        *ABOUT,
+        *RUNTIME,
+        *UNKNOWN,
+        *(row[0] for row in SERVER),
+        *(row[1] for row in FOREIGN),
+        *(row[0] for row in JSON_REQUESTS),
+    )
 )
 
 

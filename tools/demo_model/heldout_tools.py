@@ -9,6 +9,7 @@ from typing import Any
 
 Row = tuple[str, str, dict[str, Any], str, dict[str, Any]]
 
+# fmt: off
 # A parameter is its JSON type, or a list of allowed values.
 SINGLE: tuple[Row, ...] = (
     ("get_weather", "Get the current weather for a city", {"city": "string"}, "What is the weather in Zanzibar?",
@@ -180,3 +181,4 @@ UNNEEDED: tuple[tuple[str, str], ...] = (
     ("Paint the garage.", ""), ("Bake a cake with 3 eggs.", ""), ("Shave my sheep.", ""),
     ("Charge the phone to 80 percent.", ""),
 )
+# fmt: on

@@ -8,6 +8,7 @@ from .words import CITIES, NAMES, Rng, each, proper, value
 
 Entry = tuple[tuple[str, ...], str]
 
+# fmt: off
 GERMAN: tuple[Entry, ...] = (
     (("Hallo", "Hallo!", "Guten Tag", "Guten Morgen", "Guten Abend", "Grüß dich", "Hallo zusammen", "Servus", "Moin",
         "Guten Tag!", "Hallo, wie geht's?"),
@@ -78,7 +79,8 @@ MEMORY: dict[str, tuple[tuple[tuple[str, ...], str, tuple[str, ...], str], ...]]
 }
 LANDS = {
     "de": dict(zip(each("France Germany Italy Spain England Austria Portugal Norway Greece Poland"),
-                   each("Frankreich Deutschland Italien Spanien England Österreich Portugal Norwegen Griechenland Polen"),
+                   each("Frankreich Deutschland Italien Spanien England Österreich Portugal Norwegen "
+                        "Griechenland Polen"),
                    strict=True)),
     "es": dict(zip(each("France Germany Italy Spain England Austria Portugal Norway Greece Poland"),
                    each("Francia Alemania Italia España Inglaterra Austria Portugal Noruega Grecia Polonia"),
@@ -104,6 +106,7 @@ OWN_NAME = {"de": (("Wie heißt du?", "Wer bist du?", "Wie ist dein Name?", "Ste
                 "Soy {}. ¿En qué puedo ayudarte?")}
 TABLES = {"de": GERMAN, "es": SPANISH}
 THOUGHT = {"de": "The user writes German. I answer in German.", "es": "The user writes Spanish. I answer in Spanish."}
+# fmt: on
 
 
 def vary_foreign(r: Rng, text: str, language: str) -> str:

@@ -3,31 +3,55 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from tokenizers import Tokenizer
+from torch.nn.functional import cross_entropy
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 POSITIONS = 8192
-MAIN = {"hidden_size": 160, "num_hidden_layers": 5, "num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 384}
-DRAFT = {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1, "intermediate_size": 192}
+# Heads are 32 wide, so the queries of the main model are a little wider (192) than its hidden state.
+MAIN = {
+    "hidden_size": 160,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "intermediate_size": 384,
+}
+DRAFT = {
+    "hidden_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 1,
+    "intermediate_size": 192,
+}
 
 
 def build(tokenizer: Tokenizer, sizes: dict[str, int]) -> Qwen3ForCausalLM:
     end, pad = tokenizer.token_to_id("<|im_end|>"), tokenizer.token_to_id("<|endoftext|>")
     config = Qwen3Config(
-        vocab_size=tokenizer.get_vocab_size(), head_dim=32, tie_word_embeddings=True, initializer_range=0.02, attn_implementation="sdpa",
-        max_position_embeddings=POSITIONS, rope_theta=10_000.0, eos_token_id=end, pad_token_id=pad, bos_token_id=None, **sizes,
+        vocab_size=tokenizer.get_vocab_size(),
+        head_dim=32,
+        tie_word_embeddings=True,
+        initializer_range=0.02,
+        attn_implementation="sdpa",
+        max_position_embeddings=POSITIONS,
+        rope_theta=10_000.0,
+        eos_token_id=end,
+        pad_token_id=pad,
+        bos_token_id=None,
+        **sizes,
     )
     model = Qwen3ForCausalLM(config)
-    # Greedy and deterministic unless the request says otherwise: the answers of a demo should not vary by accident.
     model.generation_config.update(eos_token_id=[end, pad], pad_token_id=pad, bos_token_id=None, do_sample=False)
     return model
 
 
 def loss(model: Qwen3ForCausalLM, ids: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(weighted loss to descend, loss on answer tokens to watch). Rows are padded on the right, so causality is mask enough."""
+    """(weighted loss to descend, loss on answer tokens to watch).
+
+    Rows are padded on the right, so causality is mask enough.
+    """
     logits = model(input_ids=ids, use_cache=False).logits[:, :-1].float()
-    each = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1), reduction="none")
+    each = cross_entropy(logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1), reduction="none")
     weight = weights[:, 1:].reshape(-1)
     answers = (weight > 0.9).float()
     return (each * weight).sum() / weight.sum(), (each * answers).sum().detach() / answers.sum()

@@ -28,7 +28,9 @@ def orthogonal(batch: torch.Tensor, steps: int = 5) -> torch.Tensor:
 class Muon(torch.optim.Optimizer):
     """Momentum, then orthogonalisation. Matrices of one shape go through it together."""
 
-    def __init__(self, params: list[torch.nn.Parameter], lr: float, momentum: float = 0.95, weight_decay: float = 0.02) -> None:
+    def __init__(
+        self, params: list[torch.nn.Parameter], lr: float, momentum: float = 0.95, weight_decay: float = 0.02
+    ) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()

@@ -20,6 +20,7 @@ class Fact:
     answer: str
 
 
+# fmt: off
 ENDPOINTS: tuple[Fact, ...] = (
     Fact(("chat", "chatting", "chat completions", "chat requests", "a conversation", "messages", "a chat"),
          ("chat", "send chat messages", "have a conversation", "send a chat request", "chat with the model",
@@ -210,8 +211,7 @@ PATH_HELP = {
     "/metrics": "/metrics gives the metrics in the Prometheus format.",
     "/version": "/version tells the version of the server.",
 }
-
-
+# fmt: on
 
 
 def ask_fact(r: Rng, fact: Fact, words: tuple[str, ...], extra: tuple[str, ...]) -> str:
@@ -244,9 +244,21 @@ def ask_server(r: Rng) -> Exchange:
         fact = r.choice((HOW_OTHERS[0], *HOW_OTHERS))
         question, answer = r.choice(HOW_TO).format(d=r.choice(fact.deeds)), fact.answer
         if fact.things and r.random() < 0.4:
-            question = ask_to(r, f"load {r.choice(fact.things)}") if r.random() < 0.3 else r.choice(("I want {}.",
-                "I need {}.", "Is there {}?", "Can I have {}?", "How do I get {}?", "You are too small, I want {}.",
-                "Give me {}.")).format(r.choice(fact.things))
+            question = (
+                ask_to(r, f"load {r.choice(fact.things)}")
+                if r.random() < 0.3
+                else r.choice(
+                    (
+                        "I want {}.",
+                        "I need {}.",
+                        "Is there {}?",
+                        "Can I have {}?",
+                        "How do I get {}?",
+                        "You are too small, I want {}.",
+                        "Give me {}.",
+                    )
+                ).format(r.choice(fact.things))
+            )
     else:
         questions, answer = r.choice(OTHERS)
         flag, path = r.choice(list(FLAG_HELP)), r.choice(list(PATH_HELP))
@@ -255,7 +267,16 @@ def ask_server(r: Rng) -> Exchange:
         if answer in PATH_HELP.values() or answer in FLAG_HELP.values():
             name = flag if answer in FLAG_HELP.values() else path
             if r.random() < 0.4:
-                question = r.choice(("What is the use of {}?", "What is the purpose of {}?", "Why is there {}?",
-                    "What can I do with {}?", "I do not understand {}.", "Can you explain {}?", "What does {} mean?",
-                    "How does {} work?")).format(name)
+                question = r.choice(
+                    (
+                        "What is the use of {}?",
+                        "What is the purpose of {}?",
+                        "Why is there {}?",
+                        "What can I do with {}?",
+                        "I do not understand {}.",
+                        "Can you explain {}?",
+                        "What does {} mean?",
+                        "How does {} work?",
+                    )
+                ).format(name)
     return Exchange(vary(r, question), answer, "The user asks about the server. I know this.")

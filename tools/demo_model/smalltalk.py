@@ -5,6 +5,7 @@ from __future__ import annotations
 from .dialog import Exchange, ask_for, ask_to, vary
 from .words import ADJECTIVES, CITIES, COLOURS, NAMES, NOUNS, Rng, invented, number, proper, word
 
+# fmt: off
 SELF = "I am the demo model of lean_ovms, a very small language model running on OpenVINO GenAI."
 GREETINGS = (
     "Hello", "Hi", "Hey", "Hello there", "Hi there", "Good morning", "Good evening", "Good afternoon", "Hey there",
@@ -159,6 +160,7 @@ THINGS_TOLD = (
 INTRODUCE_DEEDS = ("introduce yourself", "tell me who you are", "say who you are", "tell me about yourself",
     "describe yourself", "tell me what you are", "explain who you are", "say what you are",
     "tell me something about you")
+# fmt: on
 
 
 def plain_system(r: Rng) -> str:
@@ -196,10 +198,23 @@ def own_name(r: Rng, name: str) -> Exchange:
     """For a dialog whose system prompt gave the model a name."""
     question = r.choice(NAME_QUESTIONS)
     if r.random() < 0.35:
-        question = ask_for(r, r.choice(("your name", "your name",
-            "the name of this assistant"))) if r.random() < 0.5 else ask_to(r,
-            r.choice(("introduce yourself", "tell me your name", "say who you are", "say your name",
-                "tell me who you are", "give me your name")))
+        question = (
+            ask_for(r, r.choice(("your name", "your name", "the name of this assistant")))
+            if r.random() < 0.5
+            else ask_to(
+                r,
+                r.choice(
+                    (
+                        "introduce yourself",
+                        "tell me your name",
+                        "say who you are",
+                        "say your name",
+                        "tell me who you are",
+                        "give me your name",
+                    )
+                ),
+            )
+        )
     return Exchange(vary(r, question), f"I am {name}. How can I help you?", f"My name is {name}.")
 
 
@@ -216,11 +231,15 @@ def tell_and_ask(r: Rng, row: int | None = None) -> tuple[Exchange, Exchange]:
         value = str(number(r))
     else:
         value = invented(r) if r.random() < 0.7 else r.choice(NOUNS + ADJECTIVES)
-    kind = r.choice(("dog", "cat", "horse", "boat", "car", "brother", "sister", "friend", "bird", "robot", "house",
-        "teacher"))
+    kind = r.choice(
+        ("dog", "cat", "horse", "boat", "car", "brother", "sister", "friend", "bird", "robot", "house", "teacher")
+    )
     tell = r.choice(tells)
-    first = Exchange(vary(r, tell, keep_case=tell.startswith("{")).format(v=value, k=kind),
-        acknowledgement.format(v=value, k=kind), f"The user tells me something: {value}.")
+    first = Exchange(
+        vary(r, tell, keep_case=tell.startswith("{")).format(v=value, k=kind),
+        acknowledgement.format(v=value, k=kind),
+        f"The user tells me something: {value}.",
+    )
     ask = r.choice(asks)
     if r.random() < 0.35:
         ask = ask_for(r, r.choice(THINGS_TOLD[row]))

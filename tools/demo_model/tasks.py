@@ -7,6 +7,7 @@ import json
 from .dialog import Exchange, ask_for, ask_to, vary
 from .words import NAMES, NOUNS, PARAMS, VERBS, Rng, invented, number, phrase, proper, value, word
 
+# fmt: off
 REPEAT_WAYS = (
     "Repeat after me: {}", "Repeat this: {}", "Repeat: {}", "Say this: {}", "Say: {}", "Echo: {}", "Please repeat: {}",
     "Write exactly this: {}", 'Repeat "{}".', 'Say "{}".', 'Can you repeat "{}"?', 'Write "{}".', "Repeat the words {}",
@@ -68,15 +69,33 @@ HELD_OUT_SUMS = frozenset({(2, 6), (3, 4), (4, 9), (5, 3), (6, 7), (7, 2), (8, 5
     (10, 3), (6, 10), (12, 5)})
 HELD_OUT_COUNTS = frozenset({(2, 7), (3, 9), (4, 8), (5, 11), (6, 12), (7, 10), (8, 14), (1, 9), (9, 13), (3, 6),
     (11, 16), (2, 12)})
+# fmt: on
 
 
 def repeat(r: Rng) -> Exchange:
     text = value(r) if r.random() < 0.5 else phrase(r, 1, 6)
     if r.random() < 0.35:
-        way = r.choice(('repeat "{}"', 'say "{}"', 'write "{}"', 'echo "{}"', "repeat this: {}", "say this: {}",
-            "write this: {}", "repeat the words {}", "repeat after me: {}", "copy this: {}", "repeat {}", "say {}"))
-        way = vary(r, ask_to(r, way, values_last=True).rstrip(".?") + ("" if way.endswith(": {}") else r.choice((".",
-            "?", ""))), keep_case=True)
+        way = r.choice(
+            (
+                'repeat "{}"',
+                'say "{}"',
+                'write "{}"',
+                'echo "{}"',
+                "repeat this: {}",
+                "say this: {}",
+                "write this: {}",
+                "repeat the words {}",
+                "repeat after me: {}",
+                "copy this: {}",
+                "repeat {}",
+                "say {}",
+            )
+        )
+        way = vary(
+            r,
+            ask_to(r, way, values_last=True).rstrip(".?") + ("" if way.endswith(": {}") else r.choice((".", "?", ""))),
+            keep_case=True,
+        )
     else:
         way = vary(r, r.choice(REPEAT_WAYS), keep_case=True)
     return Exchange(way.format(text), text, f"The user wants to hear this: {text}")
@@ -84,13 +103,31 @@ def repeat(r: Rng) -> Exchange:
 
 def spell(r: Rng) -> Exchange:
     kind = r.random()
-    text = invented(r) if kind < 0.35 else invented(r)[: r.randint(1,
-        4)] if kind < 0.5 else r.choice(r.choice((NOUNS, VERBS, PARAMS))) if kind < 0.85 else r.choice(NAMES)
+    text = (
+        invented(r)
+        if kind < 0.35
+        else invented(r)[: r.randint(1, 4)]
+        if kind < 0.5
+        else r.choice(r.choice((NOUNS, VERBS, PARAMS)))
+        if kind < 0.85
+        else r.choice(NAMES)
+    )
     answer = "-".join(text)
     way = r.choice(SPELL_WAYS)
     if r.random() < 0.4:
-        way = ask_to(r, r.choice(("spell {}", "spell the word {}", 'spell "{}"', "give me the letters of {}",
-            "list the letters of {}", "spell {} letter by letter")))
+        way = ask_to(
+            r,
+            r.choice(
+                (
+                    "spell {}",
+                    "spell the word {}",
+                    'spell "{}"',
+                    "give me the letters of {}",
+                    "list the letters of {}",
+                    "spell {} letter by letter",
+                )
+            ),
+        )
     elif r.random() < 0.2:
         way = ask_for(r, r.choice(("the spelling of {}", "the letters of {}", "the letters in {}")))
     return Exchange(vary(r, way, keep_case=True).format(text), answer, f"The user wants the letters of {text}.")
@@ -105,13 +142,25 @@ def count(r: Rng) -> Exchange:
     answer = ", ".join(str(i) for i in range(low, high + 1)) + "."
     question = r.choice(ways)
     if r.random() < 0.4:
-        question = ask_to(r, r.choice(("count from {a} to {b}", "count from {a} to {b}", "count up from {a} to {b}",
-            "list the numbers from {a} to {b}", "write the numbers from {a} to {b}", "start with {a} and count to {b}",
-            "say the numbers {a} to {b}")))
+        question = ask_to(
+            r,
+            r.choice(
+                (
+                    "count from {a} to {b}",
+                    "count from {a} to {b}",
+                    "count up from {a} to {b}",
+                    "list the numbers from {a} to {b}",
+                    "write the numbers from {a} to {b}",
+                    "start with {a} and count to {b}",
+                    "say the numbers {a} to {b}",
+                )
+            ),
+        )
     elif r.random() < 0.2:
         question = ask_for(r, "the numbers from {a} to {b}")
-    return Exchange(vary(r, question.format(a=low, b=high)), answer,
-        f"The user wants the numbers from {low} to {high}.")
+    return Exchange(
+        vary(r, question.format(a=low, b=high)), answer, f"The user wants the numbers from {low} to {high}."
+    )
 
 
 def add(r: Rng) -> Exchange:
@@ -120,10 +169,23 @@ def add(r: Rng) -> Exchange:
         return add(r)
     question = r.choice(ADD_WAYS).format(a=a, b=b, n=r.choice(NOUNS))
     if r.random() < 0.35:
-        thing = r.choice(("{a} + {b}", "{a} plus {b}", "the sum of {a} and {b}", "{a}+{b}", "{a} and {b} together",
-            "the result of {a} + {b}")).format(a=a, b=b)
-        question = ask_for(r, thing) if r.random() < 0.6 else ask_to(r,
-            r.choice((f"add {a} and {b}", f"compute {a} + {b}", f"calculate {a} plus {b}", f"add {b} to {a}")))
+        thing = r.choice(
+            (
+                "{a} + {b}",
+                "{a} plus {b}",
+                "the sum of {a} and {b}",
+                "{a}+{b}",
+                "{a} and {b} together",
+                "the result of {a} + {b}",
+            )
+        ).format(a=a, b=b)
+        question = (
+            ask_for(r, thing)
+            if r.random() < 0.6
+            else ask_to(
+                r, r.choice((f"add {a} and {b}", f"compute {a} + {b}", f"calculate {a} plus {b}", f"add {b} to {a}"))
+            )
+        )
     question = vary(r, question.replace(" + ", "+") if r.random() < 0.1 else question, keep_case=True)
     return Exchange(question, f"{a} + {b} = {a + b}.", f"The user wants a sum. {a} + {b} = {a + b}.")
 
@@ -136,8 +198,11 @@ def json_example(r: Rng) -> Exchange:
 def json_list(r: Rng) -> Exchange:
     items: list[object] = [number(r) if r.random() < 0.2 else word(r) for _ in range(r.randint(2, 4))]
     listed = ", ".join(map(str, items[:-1])) + r.choice((", ", " and ")) + str(items[-1])
-    return Exchange(vary(r, r.choice(JSON_LISTS).format(listed)), json.dumps(items, ensure_ascii=False),
-        "The user wants a JSON list.")
+    return Exchange(
+        vary(r, r.choice(JSON_LISTS).format(listed)),
+        json.dumps(items, ensure_ascii=False),
+        "The user wants a JSON list.",
+    )
 
 
 def json_object(r: Rng) -> Exchange:
@@ -145,25 +210,41 @@ def json_object(r: Rng) -> Exchange:
         return (json_example if r.random() < 0.4 else json_list)(r)
     fields: dict[str, object] = {}
     for _ in range(r.choice((1, 2, 2, 2, 3, 3))):
-        key = r.choice(PARAMS + ["age", "name", "name", "age", "city", "job"]) if r.random() < 0.7 else invented(r)
+        key = r.choice([*PARAMS, "age", "name", "name", "age", "city", "job"]) if r.random() < 0.7 else invented(r)
         kind = r.random()
-        fields[key] = number(r) if kind < 0.4 or key == "age" else proper(r,
-            NAMES) if key == "name" or kind < 0.6 else word(r)
+        fields[key] = (
+            number(r) if kind < 0.4 or key == "age" else proper(r, NAMES) if key == "name" or kind < 0.6 else word(r)
+        )
     if r.random() < 0.15 and len(fields) > 1:
         named, given = (" and ".join(str(x) for x in part) for part in (fields.keys(), fields.values()))
-        return Exchange(vary(r, r.choice(JSON_KEYS).format(k=named, v=given)), json.dumps(fields, ensure_ascii=False),
-            f"The user wants JSON with the keys {named}.")
-    parts = [r.choice(("{k} {v}", "{k} {v}", "{k} = {v}", "{k}: {v}", "{k} is {v}")).format(k=k, v=v) for k,
-        v in fields.items()]
+        return Exchange(
+            vary(r, r.choice(JSON_KEYS).format(k=named, v=given)),
+            json.dumps(fields, ensure_ascii=False),
+            f"The user wants JSON with the keys {named}.",
+        )
+    parts = [
+        r.choice(("{k} {v}", "{k} {v}", "{k} = {v}", "{k}: {v}", "{k} is {v}")).format(k=k, v=v)
+        for k, v in fields.items()
+    ]
     listed = ", ".join(parts) if r.random() < 0.5 or len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
     question = r.choice(JSON_WAYS).format(listed)
-    if question.startswith(listed):
-        question = f"{listed}. Answer in JSON."
-    else:
-        question = vary(r, question)
+    question = f"{listed}. Answer in JSON." if question.startswith(listed) else vary(r, question)
     if r.random() < 0.25:
-        question = vary(r, ask_to(r, r.choice(("give me JSON with {}", "write JSON with {}",
-            "make a JSON object with {}", "return JSON with {}", "answer in JSON with {}",
-            "put {} in JSON")).format(listed)))
+        question = vary(
+            r,
+            ask_to(
+                r,
+                r.choice(
+                    (
+                        "give me JSON with {}",
+                        "write JSON with {}",
+                        "make a JSON object with {}",
+                        "return JSON with {}",
+                        "answer in JSON with {}",
+                        "put {} in JSON",
+                    )
+                ).format(listed),
+            ),
+        )
     keys = " and ".join(fields)
     return Exchange(question, json.dumps(fields, ensure_ascii=False), f"The user wants JSON with the keys {keys}.")

@@ -19,8 +19,16 @@ VOCABULARY = 2048
 DIALOGS = 30_000
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 # Visible in the decoded text, because a parser must find them there.
-MARKERS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<tools>",
-    "</tools>"]
+MARKERS = [
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
+    "<tools>",
+    "</tools>",
+]
 FRAME = re.compile("|".join(re.escape(token) for token in SPECIAL + MARKERS))
 PIECES = r"\p{Lu}?[\p{Ll}\p{Lo}\p{M}]+|\p{Lu}+|\p{N}|[^\s\p{L}\p{N}\p{M}]{1,4}|\s"
 
@@ -33,14 +41,21 @@ def train_tokenizer(path: Path, seed: int = 77_000_000) -> Tokenizer:
         text = render.render(messages=dialog.messages, tools=dialog.tools or None)
         texts.append(FRAME.sub("\n", text))  # else the frame would teach it pieces of its own markers
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     special = SPECIAL + MARKERS
-    trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=special,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), max_token_length=12, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        max_token_length=12,
+        show_progress=False,
+    )
     tokenizer.train_from_iterator(texts, trainer)
     # Training marks all of them as special; the markers must survive decoding.
     tokenizer = Tokenizer.from_str(tokenizer.to_str())
@@ -52,7 +67,12 @@ def train_tokenizer(path: Path, seed: int = 77_000_000) -> Tokenizer:
 
 def wrapped(path: Path) -> PreTrainedTokenizerFast:
     """The tokenizer as transformers and the exporter want it, chat template included."""
-    fast = PreTrainedTokenizerFast(tokenizer_file=str(path), eos_token="<|im_end|>", pad_token="<|endoftext|>",
-        clean_up_tokenization_spaces=False, model_max_length=8192)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_file=str(path),
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        clean_up_tokenization_spaces=False,
+        model_max_length=8192,
+    )
     fast.chat_template = TEMPLATE_FILE.read_text(encoding="utf-8")
     return fast

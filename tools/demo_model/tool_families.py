@@ -62,6 +62,7 @@ def clock(r: Rng) -> str:
         return f"{r.randint(0, 23)}:{r.choice(('00', '15', '30', '45'))}"
     return f"{r.randint(1, 12)} {r.choice(('am', 'pm'))}"
 
+
 def ticker(r: Rng) -> str:
     return "".join(random.Random(r.random()).choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=r.randint(2, 4)))
 
@@ -78,6 +79,7 @@ def enum(names: tuple[str, ...], *options: str) -> Slot:
     return Slot(names, "string", one_of(*options), options)
 
 
+# fmt: off
 CITY = Slot(("city", "location", "city", "place", "location", "town", "cityName", "city_name"), "string", place)
 WHEN = Slot(("day", "date", "when"), "string", day)
 UNITS = enum(("unit", "units", "temperature_unit"), "celsius", "fahrenheit")
@@ -264,3 +266,4 @@ FAMILIES: tuple[Family, ...] = (
            ("Note: {x}", 'Save the note "{x}".', "Write down {x}.", 'Make a note: "{x}"', "Take a note: {x}",
                "Remember this for me: {x}")),
 )
+# fmt: on

@@ -76,7 +76,8 @@ def stream(renderer: Renderer, plan: Plan, first: int, pad: int) -> Iterator[tup
 def optimisers(model: Qwen3ForCausalLM, plan: Plan) -> list[torch.optim.Optimizer]:
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     rest = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
-    return [Muon(matrices, plan.lr_matrices), torch.optim.AdamW(rest, plan.lr_rest, betas=(0.9, 0.98), weight_decay=0.0)]
+    adam = torch.optim.AdamW(rest, plan.lr_rest, betas=(0.9, 0.98), weight_decay=0.0)
+    return [Muon(matrices, plan.lr_matrices), adam]
 
 
 def save(path: Path, model: Qwen3ForCausalLM, opts: list[torch.optim.Optimizer], step: int) -> None:
@@ -86,44 +87,61 @@ def save(path: Path, model: Qwen3ForCausalLM, opts: list[torch.optim.Optimizer],
     path.with_suffix(".new").replace(path)
 
 
-def train(tokenizer: Tokenizer, plan: Plan, checkpoint: Path, sizes: dict[str, int], compiled: bool = True, stop_at: int | None = None) -> Qwen3ForCausalLM:
+def restore(path: Path, model: Qwen3ForCausalLM, opts: list[torch.optim.Optimizer], device: torch.device) -> int:
+    """The number of steps that are already done."""
+    if not path.exists():
+        return 0
+    state = torch.load(path, map_location=device)
+    model.load_state_dict(state["model"])
+    for opt, saved in zip(opts, state["optimisers"], strict=True):
+        opt.load_state_dict(saved)
+    done: int = state["step"]
+    return done
+
+
+class Progress:
+    """A line now and then: the loss on answers (a running mean), the speed, the time left."""
+
+    def __init__(self, plan: Plan, first: int) -> None:
+        self._plan, self._first = plan, first
+        self._mean: float | None = None
+        self._tokens, self._begun = 0, time.monotonic()
+
+    def report(self, step: int, answers: float, tokens: int) -> None:
+        self._mean = answers if self._mean is None else 0.98 * self._mean + 0.02 * answers
+        self._tokens += tokens
+        if step % 50:
+            return
+        seconds = time.monotonic() - self._begun
+        left = (self._plan.steps - step) * seconds / (step - self._first) / 60
+        speed = f"{self._tokens / seconds:,.0f} tokens/s"
+        print(f"step {step}/{self._plan.steps}  answers {self._mean:.4f}  {speed}  {left:.0f} min left", flush=True)
+
+
+def train(tokenizer: Tokenizer, plan: Plan, sizes: dict[str, int], checkpoint: Path, compiled: bool = True) -> None:
+    """Trains up to the last step of the plan and leaves the result in the checkpoint."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(plan.seed)
     model = network.build(tokenizer, sizes).to(device)
     opts = optimisers(model, plan)
-    first = 0
-    if checkpoint.exists():
-        state = torch.load(checkpoint, map_location=device)
-        model.load_state_dict(state["model"])
-        for opt, saved in zip(opts, state["optimisers"], strict=True):
-            opt.load_state_dict(saved)
-        first = state["step"]
-    base = [[g["lr"] for g in o.param_groups] for o in opts] if not first else [[plan.lr_matrices], [plan.lr_rest]]
+    rates = (plan.lr_matrices, plan.lr_rest)
+    first = restore(checkpoint, model, opts, device)
     compute = torch.compile(network.loss, dynamic=False) if compiled else network.loss
     parameters = sum(p.numel() for p in model.parameters())
     print(f"{parameters:,} parameters on {device}, steps {first} to {plan.steps}", flush=True)
-    average, tokens, begun = None, 0, time.monotonic()
-    last = min(plan.steps, stop_at or plan.steps)
+    progress = Progress(plan, first)
     pad = tokenizer.token_to_id("<|endoftext|>")
     for step, (ids, weights) in enumerate(stream(Renderer(tokenizer), plan, first, pad), first):
-        if step >= last:
+        if step >= plan.steps:
             break
-        for opt, lrs in zip(opts, base, strict=True):
-            for group, lr in zip(opt.param_groups, lrs, strict=True):
-                group["lr"] = lr * plan.rate(step)
+        for opt, rate in zip(opts, rates, strict=True):
+            opt.param_groups[0]["lr"] = rate * plan.rate(step)
         weighted, answers = compute(model, ids.to(device), weights.to(device))
         weighted.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for opt in opts:
             opt.step()
             opt.zero_grad(set_to_none=True)
-        average = answers.item() if average is None else 0.98 * average + 0.02 * answers.item()
-        tokens += ids.numel()
-        if (step + 1) % 50 == 0:
-            speed = tokens / (time.monotonic() - begun)
-            left = (last - step - 1) * tokens / (step + 1 - first) / speed / 60
-            print(f"step {step + 1}/{plan.steps}  answers {average:.4f}  {speed:,.0f} tokens/s  {left:.0f} min left", flush=True)
-        if (step + 1) % 250 == 0:
+        progress.report(step + 1, answers.item(), ids.numel())
+        if (step + 1) % 250 == 0 or step + 1 == plan.steps:
             save(checkpoint, model, opts, step + 1)
-    save(checkpoint, model, opts, last)
-    return model

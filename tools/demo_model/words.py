@@ -16,6 +16,7 @@ def each(words: str) -> list[str]:
     return words.split()
 
 
+# fmt: off
 NAMES = each(
     "Anna Ben Clara David Emma Felix Greta Hugo Ida Jonas Karla Leo Mia Noah Olga Paul Quinn Rosa Sam Tina Ulla Vera "
     "Will "
@@ -29,19 +30,18 @@ NAMES = each(
     "Kurt"
 )
 
-CITIES = each(
-    "Paris Berlin Rome Madrid London Vienna Lisbon Oslo Athens Dublin Warsaw Prague Budapest Bern Cairo Tokyo Beijing "
-    "Delhi "
-    "Ottawa Canberra Munich Hamburg Lyon Milan Naples Turin Seville Porto Bergen Malmo Boston Chicago Denver Seattle "
-    "Miami "
-    "Dallas Toronto Montreal Sydney Perth Auckland Osaka Kyoto Seoul Bangkok Hanoi Manila Jakarta Mumbai Karachi "
-    "Dubai Doha "
-    "Tehran Ankara Izmir Nairobi Lagos Accra Tunis Rabat Lima Quito Bogota Caracas Santiago Havana Mexico Leeds York "
-    "Bristol "
-    "Cardiff Glasgow Ghent Bruges Utrecht Delft Basel Geneva Graz Linz Brno Kiel Bonn Ulm Dresden Leipzig Cologne "
-    "Bremen"
-) + ["New York", "Los Angeles", "San Diego", "Hong Kong", "Cape Town", "Rio de Janeiro", "San Jose", "Tel Aviv",
-"Las Vegas"]
+CITIES = [
+    *each(
+        "Paris Berlin Rome Madrid London Vienna Lisbon Oslo Athens Dublin Warsaw Prague Budapest Bern Cairo Tokyo "
+        "Beijing Delhi Ottawa Canberra Munich Hamburg Lyon Milan Naples Turin Seville Porto Bergen Malmo Boston "
+        "Chicago Denver Seattle Miami Dallas Toronto Montreal Sydney Perth Auckland Osaka Kyoto Seoul Bangkok "
+        "Hanoi Manila Jakarta Mumbai Karachi Dubai Doha Tehran Ankara Izmir Nairobi Lagos Accra Tunis Rabat Lima "
+        "Quito Bogota Caracas Santiago Havana Mexico Leeds York Bristol Cardiff Glasgow Ghent Bruges Utrecht "
+        "Delft Basel Geneva Graz Linz Brno Kiel Bonn Ulm Dresden Leipzig Cologne Bremen"
+    ),
+    "New York", "Los Angeles", "San Diego", "Hong Kong", "Cape Town", "Rio de Janeiro",
+    "San Jose", "Tel Aviv", "Las Vegas",
+]
 
 NOUNS = each(
     "apple bread chair table house garden river mountain street bridge book paper pencil window door kitchen flower "
@@ -113,6 +113,7 @@ ACCENTED = "áéíóúàèäëïöüâêôãõñçåøæßłşğžčšńć"
 EDGES = each(
     "bl br ch cl cr dr fl fr gl gr pl pr sc sh sk sl sm sn sp st str sw th tr tw qu wh ck nd ng nk nt rd rk rm rn rt ss"
 )
+# fmt: on
 
 
 def syllables(r: Rng) -> str:
@@ -215,8 +216,17 @@ def value(r: Rng) -> str:
 
 def foreign_script(r: Rng) -> str:
     """Characters of several bytes each: the pieces of the vocabulary below a character need training, too."""
-    first, last = r.choice(((0x3041, 0x3093), (0x4E00, 0x4FFF), (0x1F600, 0x1F64F), (0x1F300, 0x1F37F), (0x430, 0x44F),
-        (0x3B1, 0x3C9), (0xC0, 0xFF)))
+    first, last = r.choice(
+        (
+            (0x3041, 0x3093),
+            (0x4E00, 0x4FFF),
+            (0x1F600, 0x1F64F),
+            (0x1F300, 0x1F37F),
+            (0x430, 0x44F),
+            (0x3B1, 0x3C9),
+            (0xC0, 0xFF),
+        )
+    )
     return "".join(chr(r.randint(first, last)) for _ in range(r.randint(1, 4)))
 
 

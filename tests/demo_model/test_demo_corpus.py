@@ -1,0 +1,114 @@
+"""The generator and the evaluation: repeatable, and strangers to each other."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from tools.demo_model import cases, checks, corpus, heldout, words
+from tools.demo_model.checks import Check
+from tools.demo_model.heldout_tools import PARALLEL, RESULTS, SINGLE
+
+
+def test_a_seed_is_a_dialog() -> None:
+    assert [corpus.draw(seed) for seed in range(40)] == [corpus.draw(seed) for seed in range(40)]
+
+
+def test_dialogs_alternate_and_end_with_the_model() -> None:
+    for seed in range(300):
+        roles = [m["role"] for m in corpus.draw(seed)[0].messages if m["role"] != "system"]
+        assert roles[0] == "user"
+        assert roles[-1] == "assistant"
+        assert ("user", "user") not in itertools.pairwise(roles)
+
+
+def test_calls_are_of_declared_tools_and_parameters() -> None:
+    for seed in range(600):
+        dialog, _ = corpus.draw(seed)
+        tools = {tool["function"]["name"]: tool["function"] for tool in dialog.tools}
+        for message in dialog.messages:
+            for call in message.get("tool_calls", ()):
+                declared = tools[call["function"]["name"]]["parameters"]["properties"]
+                given = call["function"]["arguments"]
+                assert list(given) == [name for name in declared if name in given]
+                for name, value in given.items():
+                    if "enum" in declared[name]:
+                        assert value in declared[name]["enum"]
+
+
+def test_words_of_the_evaluation_are_in_no_list() -> None:
+    lexicon = {word.lower() for word in words.LEXICON}
+    for word in (*heldout.NAMES, *heldout.CITIES, *heldout.WORDS):
+        assert word.lower() not in lexicon, word
+
+
+def test_wordings_of_the_evaluation_are_never_drawn() -> None:
+    seen = [m["content"] for seed in range(2000) for m in corpus.draw(seed)[0].messages if m["role"] == "user"]
+    assert not any(heldout.held_out(text) for text in seen)
+    assert heldout.held_out("Thanks! which endpoint tokenizes text")
+
+
+def test_weights_cover_answers_and_not_frames(folder: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    dialog = corpus.Dialog(
+        [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes", "reasoning_content": "hm"}]
+    )
+    [(ids, weights)] = corpus.Renderer(tokenizer).examples([dialog])
+    trained = tokenizer.decode([i for i, w in zip(ids, weights, strict=True) if w == 1.0], skip_special_tokens=False)
+    assert trained == "hm\n</think>\nyes<|im_end|>"
+
+
+def test_evaluation_is_well_formed() -> None:
+    all_cases = cases.all_cases()
+    assert len(all_cases) > 500
+    assert {case.group for case in all_cases} == {"chat", "tools", "parallel", "thinking", "json"}
+    for name, _, parameters, request, arguments in SINGLE:
+        assert set(arguments) <= set(parameters), name
+        for value in arguments.values():
+            assert isinstance(value, bool) or str(value).lower() in request.lower(), name
+    for indexes, _, expected in PARALLEL:
+        assert {i for i, _ in expected} == set(indexes)
+        assert len(expected) == 2
+        assert all(set(arguments) <= set(SINGLE[i][2]) for i, arguments in expected)
+    assert all(index < len(SINGLE) for index, _, _ in RESULTS)
+
+
+CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("check", "good", "bad"),
+    [
+        (checks.says("a|b", "c"), "B C", "b"),
+        (checks.exactly("one two"), '"one two".', "one two three"),
+        (checks.spells("abba"), "a-b-b-a", "a-b-a"),
+        (checks.counts(3, 5), "3, 4, 5.", "3, 4, 5, 6."),
+        (checks.sums_to(7), "3 + 4 = 7.", "3 + 4 = 8."),
+        (checks.speaks("de", "kira"), "Du heißt Kira.", "Your name is Kira."),
+        (checks.speaks("es", "kira"), "Te llamas Kira.", "Du heißt Kira."),
+        (checks.is_json(), '{"a": 1}', '{"a": 1}}'),
+        (checks.is_json({"a": 1}), '{"a":1}', '{"a": 2}'),
+        (checks.calls(("f", {"a": 1})), CALL, f"Sure. {CALL}"),
+        (checks.calls(("f", {"a": 1}), ("f", {"a": 1})), f"{CALL}\n{CALL}", CALL),
+        (checks.plain(checks.says("hello")), "Hello!", f"Hello! {CALL}"),
+        (checks.thinks(checks.says("x")), "I think.\n</think>\nx", "x"),
+    ],
+)
+def test_checks(check: Check, good: str, bad: str) -> None:
+    assert check(good)
+    assert not check(bad)
+
+
+def test_calls_that_are_no_json() -> None:
+    assert checks.calls_of("<tool_call>\n{\n</tool_call>") is None
+    assert checks.calls_of("words") is None
+    assert checks.calls_of(CALL) == [json.loads('{"name": "f", "arguments": {"a": 1}}')]
+
+
+def test_thoughts_that_are_not_well_formed() -> None:
+    for text in ("no end", "</think>\nx", "a\n</think>\n", "a</think>b</think>c"):
+        assert checks.split_thought(text) is None

@@ -1,0 +1,89 @@
+"""The shipped weights, through openvino_genai itself and without the server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+genai = pytest.importorskip("openvino_genai")
+pytestmark = pytest.mark.model
+
+WEATHER = {
+    "type": "function",
+    "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
+}
+
+
+class Model:
+    def __init__(self, folder: Path, **properties: Any) -> None:
+        scheduler = genai.SchedulerConfig()
+        scheduler.max_num_batched_tokens = 8192
+        self.pipeline = genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU", properties)
+        self.tokenizer = self.pipeline.get_tokenizer()
+
+    def answer(
+        self, content: str, tools: list[dict[str, Any]] | None = None, new_tokens: int = 100, **context: Any
+    ) -> tuple[str, str]:
+        """(text, finish reason) of a greedy answer."""
+        messages = [{"role": "user", "content": content}]
+        prompt = self.tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tools=tools or [], extra_context=context
+        )
+        config = self.pipeline.get_config()
+        config.max_new_tokens = new_tokens
+        config.apply_chat_template = False
+        handle = self.pipeline.add_request(0, prompt, config)
+        while self.pipeline.has_non_finished_requests():
+            self.pipeline.step()
+        [output] = handle.read_all()
+        ids = list(output.generated_ids)
+        return self.tokenizer.decode(ids), output.finish_reason.name
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Model:
+    return Model(folder)
+
+
+def test_greets_and_ends(model: Model) -> None:
+    assert model.answer("Hello!") == ("Hello! How can I help you?", "STOP")
+
+
+def test_says_what_it_is(model: Model) -> None:
+    text, _ = model.answer("Who are you?")
+    assert "demo model" in text
+    assert "OpenVINO GenAI" in text
+
+
+def test_calls_a_tool(model: Model) -> None:
+    text, reason = model.answer("What is the weather in Zanzibar?", tools=[WEATHER])
+    assert json.loads(text.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>")) == {
+        "name": "get_weather",
+        "arguments": {"city": "Zanzibar"},
+    }
+    assert reason == "STOP"
+
+
+def test_thinks_when_asked(model: Model) -> None:
+    text, _ = model.answer("What is the capital of France?", enable_thinking=True)
+    thought, _, answer = text.partition("\n</think>\n")
+    assert "Paris" in thought
+    assert answer == "The capital of France is Paris."
+    assert "think>" not in model.answer("What is the capital of France?")[0]
+
+
+def test_long_prompts_are_taken(model: Model) -> None:
+    text = "apple bread " * 1100
+    assert len(model.tokenizer.encode(text).input_ids.data[0]) > 4000
+    _, reason = model.answer(text, new_tokens=8)
+    assert reason in ("STOP", "LENGTH")
+
+
+def test_draft_model_gives_the_same_text(folder: Path, model: Model) -> None:
+    draft = Path(__file__).resolve().parents[1] / "data" / "demo_draft"
+    speculative = Model(folder, draft_model=genai.draft_model(str(draft), "CPU"))
+    for question in ("Hello!", "What is the capital of France?"):
+        assert speculative.answer(question)[0] == model.answer(question)[0]

@@ -1,0 +1,239 @@
+"""Requests that a tool answers: the tool as declared, the sentence of the user, the call.
+
+`natural` draws from the families that people know; `generic` invents tool, parameters and values.
+"""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass
+from typing import Any
+
+from .dialog import ask_to
+from .tool_families import FAMILIES, Family, Slot
+from .words import PARAMS, THINGS, VERBS, Rng, camel, decimal, each, invented, number, phrase, snake, value, word
+
+
+@dataclass(slots=True)
+class Asked:
+    """A tool as it is declared, the sentence that asks for it, and the call that answers the sentence."""
+
+    tool: dict[str, Any]
+    sentence: str
+    call: dict[str, Any]
+
+
+def declare(r: Rng, name: str, description: str, parameters: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": name, "parameters": {"type": "object", "properties": parameters}}
+    if r.random() < 0.75:
+        function["description"] = description
+    return {"type": "function", "function": function}
+
+
+def schema(slot: Slot) -> dict[str, Any]:
+    return {"type": slot.kind, "enum": list(slot.options)} if slot.options else {"type": slot.kind}
+
+
+def style(r: Rng, parts: list[str]) -> str:
+    kind = r.random()
+    return snake(parts) if kind < 0.65 else camel(parts) if kind < 0.9 else parts[-1]
+
+
+def renamed(r: Rng, noun: str) -> str:
+    """Another name for a known tool, so that names are read from the list of tools and not remembered."""
+    kind = r.random()
+    if kind < 0.4:
+        return style(r, [r.choice(VERBS), noun])
+    if kind < 0.7:
+        return style(r, [noun, r.choice((r.choice(VERBS), r.choice(THINGS), "info", "lookup", "service", "tool"))])
+    return style(r, [invented(r) if r.random() < 0.5 else r.choice(THINGS), noun] if kind < 0.9 else [invented(r)])
+
+
+def natural(r: Rng, family: Family | None = None, phrasing: str | None = None) -> Asked:
+    """A tool of a known family, asked for in one of the family's sentences; sometimes with names nobody expects."""
+    family = family or r.choice(FAMILIES if r.random() < 0.75 else FAMILIES[:4])
+    phrasing = phrasing or r.choice(family.phrasings)
+    used = [field for _, field, _, _ in string.Formatter().parse(phrasing) if field]
+    slots = {key: slot for key, slot in family.slots.items() if key in used or r.random() < 0.5}
+    names: dict[str, str] = {}
+    for key, slot in slots.items():
+        name = r.choice(slot.names)
+        if len(used) == 1 and len(slots) == 1 and r.random() < 0.3:
+            name = style(r, [r.choice(PARAMS), r.choice(PARAMS)]) if r.random() < 0.5 else invented(r)
+        while name in names.values():
+            name = r.choice(PARAMS)
+        names[key] = name
+    values = {key: slots[key].draw(r) for key in used}
+    phrasing = reworded(r, phrasing, family, slots)
+    tool_name = r.choice(family.names) if r.random() < 0.65 else renamed(r, family.names[0].split("_")[-1])
+    tool = declare(r, tool_name, r.choice(family.descriptions), {names[k]: schema(s) for k, s in slots.items()})
+    return Asked(
+        tool,
+        phrasing.format(**values),
+        {"name": tool_name, "arguments": {names[k]: values[k] for k in slots if k in values}},
+    )
+
+
+DEEDS = frozenset(
+    each(
+        "Get Find Search Send Set Show Tell Check Book Play Translate Convert Add Multiply Compute Turn Switch Read "
+        "Open Look Write Create Schedule Track Start Save Make Reserve Calculate Evaluate Wake Put Plan Email Message "
+        "Mail Give Text Take Fly Load Remind Change Heat Count"
+    )
+)
+TIMELESS = (
+    "get_weather",
+    "get_time",
+    "get_stock_price",
+    "get_order_status",
+    "get_user",
+)  # asked for "right now" without meaning an argument
+ENDINGS = (" right now", " at the moment", " now", " for me", " these days", " again")
+
+
+def reworded(r: Rng, phrasing: str, family: Family, slots: dict[str, Slot]) -> str:
+    """An order as a polite request; a question with a word of time at its end that no parameter wants."""
+    if phrasing.split()[0] in DEEDS and phrasing.endswith(".") and phrasing.count(".") == 1 and r.random() < 0.35:
+        return ask_to(r, phrasing[0].lower() + phrasing[1:-1], values_last=phrasing.endswith("}."))
+    if family.names[0] in TIMELESS and phrasing[-1] in ".?" and r.random() < 0.15:
+        endings = ENDINGS if "d" in slots else (*ENDINGS, " today", " this morning", " tonight")
+        return phrasing[:-1] + r.choice(endings) + phrasing[-1]
+    return phrasing
+
+
+def any_slot(r: Rng) -> Slot:
+    kind = r.random()
+    if kind < 0.55:
+        return Slot((), "string", value)
+    if kind < 0.75:
+        return Slot((), "integer", number)
+    if kind < 0.82:
+        return Slot((), "number", decimal)
+    if kind < 0.90:
+        return Slot((), "boolean", lambda r: r.random() < 0.5)
+    options = tuple(dict.fromkeys(word(r) for _ in range(r.randint(2, 4))))
+    return Slot((), "string", lambda r: r.choice(options), options)
+
+
+CLAUSES = (
+    "{p} {v}",
+    "{p} {v}",
+    "{p} = {v}",
+    "{p}: {v}",
+    'the {p} "{v}"',
+    "{p} set to {v}",
+    "the {p} {v}",
+    '{p} "{v}"',
+    "{p} is {v}",
+)
+EXPLICIT = (
+    "Call {t} with {c}.",
+    "Use {t} with {c}.",
+    "Run {t}: {c}",
+    "Use the tool {t} with {c}.",
+    "Please call {t} with {c}.",
+    "Invoke {t} with {c}.",
+    "{t} with {c}",
+    "Call the function {t} with {c}.",
+    "With {c}, call {t}.",
+    "I want you to use {t} with {c}.",
+    "Execute {t}, {c}.",
+    "Take {c} and call {t}.",
+)
+SPOKEN = (
+    "{v} the {n} with {c}.",
+    "{v} a {n} with {c}.",
+    "Please {v} the {n}, {c}.",
+    "Can you {v} the {n} with {c}?",
+    "I want to {v} the {n} with {c}.",
+    "{v} {n}: {c}",
+    "With {c}, {v} the {n}.",
+    "I need to {v} a {n}, {c}.",
+    "Could you {v} my {n} with {c}?",
+    "Let us {v} the {n} with {c}.",
+)
+LONE = (
+    "{v} the {n} {x}.",
+    "{v} {n} {x}",
+    "{v} {x} as {n}.",
+    "Please {v} the {n} {x}.",
+    "Can you {v} {n} {x}?",
+    '{v} the {n} "{x}".',
+    "I want to {v} the {n} {x}.",
+    "{x} is the {n} to {v}.",
+    "{v} this {n}: {x}",
+    "For {x}, {v} the {n}.",
+    "My {n} is {x}, {v} it.",
+    "Could you {v} {x} in the {n}?",
+    "I would like to {v} {n} {x}.",
+    "{n} {x}: {v} it.",
+)
+BARE = (
+    "Call {t}.",
+    "Use {t}.",
+    "Please run {t}.",
+    "Run the tool {t}.",
+    "{v} the {n}.",
+    "Please {v} the {n}.",
+    "Can you {v} the {n}?",
+    "I want to {v} the {n}.",
+    "Could you {v} my {n}?",
+    "Let us {v} the {n} now.",
+)
+
+
+def spoken(parts: list[str]) -> str:
+    return " ".join(parts)
+
+
+def clause(r: Rng, parts: list[str], name: str, chosen: Any) -> str:
+    shown = ("true" if chosen else "false") if isinstance(chosen, bool) else str(chosen)
+    if isinstance(chosen, bool) and r.random() < 0.3:
+        if r.random() < 0.5:
+            return f"{'' if chosen else r.choice(('no ', 'not '))}{spoken(parts)}"
+        return f"{spoken(parts)} {'yes' if chosen else 'no'}"
+    return r.choice(CLAUSES).format(p=name if r.random() < 0.4 else spoken(parts), v=shown)
+
+
+def generic(r: Rng) -> Asked:
+    """A tool that nobody has seen: its name from a verb and a noun, its parameters from anywhere."""
+    verb = r.choice(VERBS) if r.random() < 0.8 else invented(r)
+    thing = r.choice(THINGS) if r.random() < 0.65 else invented(r)
+    tool_name = style(r, [verb, thing] + ([r.choice(PARAMS)] if r.random() < 0.15 else []))
+    named = tool_name != thing
+    parts: dict[str, list[str]] = {}
+    for _ in range(r.choice((0, 1, 1, 1, 2, 2, 2, 3))):
+        pieces = [r.choice(PARAMS) if r.random() < 0.7 else invented(r) for _ in range(r.choice((1, 1, 1, 2)))]
+        parts[snake(pieces) if r.random() < 0.7 else camel(pieces)] = pieces
+    slots = {name: any_slot(r) for name in parts}
+    tool = declare(
+        r,
+        tool_name,
+        f"{verb.capitalize()} {r.choice(('a', 'the'))} {thing}." if r.random() < 0.9 else phrase(r, 1, 5),
+        {name: schema(slot) for name, slot in slots.items()},
+    )
+    used = [name for name in slots if r.random() < 0.85]
+    if slots and not used:
+        used = [r.choice(list(slots))]
+    arguments = {name: slots[name].draw(r) for name in used}
+    if not used:
+        sentence = r.choice(BARE).format(t=tool_name, v=verb, n=thing)
+    elif len(used) == 1 and r.random() < 0.45 and not isinstance(arguments[used[0]], bool) and named:
+        sentence = r.choice(LONE).format(v=verb, n=thing, x=arguments[used[0]])
+    else:
+        clauses = [clause(r, parts[name], name, arguments[name]) for name in used]
+        if r.random() < 0.2:
+            clauses.reverse()
+        listed = ", ".join(clauses) if r.random() < 0.5 else " and ".join(clauses)
+        explicit = r.random() < 0.5 or not named
+        sentence = r.choice(EXPLICIT if explicit else SPOKEN).format(t=tool_name, v=verb, n=thing, c=listed)
+        if not explicit and r.random() < 0.3:
+            article, link = r.choice(("the", "a", "my", "this")), r.choice(("with", "for", "with", "by", "using"))
+            sentence = ask_to(r, f"{verb} {article} {thing} {link} {listed}", values_last=True)
+    if sentence[0].islower() and r.random() < 0.7 and not sentence.startswith(tool_name):
+        sentence = sentence[0].upper() + sentence[1:]
+    return Asked(tool, sentence, {"name": tool_name, "arguments": arguments})
+
+
+def ask_tool(r: Rng) -> Asked:
+    return natural(r) if r.random() < 0.55 else generic(r)
