@@ -1,7 +1,8 @@
 """jinja2 for chat templates: the environment they are written for, shut in and bounded.
 
 Templates come with models and are written for Hugging Face transformers: its options, globals and filters are the
-standard, byte for byte. A template sees plain data only, cannot change it, and cannot reach Python's internals.
+standard, byte for byte (transformers.utils.chat_template_utils, 4.51 to 5.23). A template sees plain data, cannot
+change it, cannot reach Python's internals (jinja2's immutable sandbox), and is stopped by the bounds of bounds.py.
 
 It must not know messages.
 """
@@ -9,6 +10,7 @@ It must not know messages.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,22 +19,72 @@ import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from . import bounds
 
-def environment(directory: Path | None) -> jinja2.Environment:
-    """A new environment. directory: where a template's includes are looked for."""
-    env = ImmutableSandboxedEnvironment(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        extensions=[_Generation, "jinja2.ext.loopcontrols"],
-        loader=None if directory is None else jinja2.FileSystemLoader(directory),
-    )
-    env.filters["tojson"] = _to_json
-    env.filters["from_json"] = json.loads
-    env.globals["raise_exception"] = _raise_exception
-    env.globals["strftime_now"] = _strftime_now
-    return env
+
+class RaisedByTemplate(jinja2.TemplateError):
+    """The template called raise_exception: its own words for what is wrong with the conversation."""
+
+
+def render(template: jinja2.Template, variables: dict[str, Any]) -> str:
+    """The text of a template of a ChatEnvironment. Raises whatever a template can raise."""
+    env = template.environment
+    assert isinstance(env, ChatEnvironment)
+    env.budget.refill()
+    pieces: list[str] = []
+    size = 0
+    for piece in template.generate(variables):
+        size += len(piece)
+        if size > bounds.MAX_CHARS:
+            raise bounds.OverBudget(f"the prompt is longer than {bounds.MAX_CHARS} characters")
+        pieces.append(piece)
+    return "".join(pieces)
+
+
+class ChatEnvironment(ImmutableSandboxedEnvironment):
+    """For the templates of one model; one rendering at a time. directory: where includes are looked for."""
+
+    intercepted_binops = frozenset(("*", "**", "%"))
+
+    def __init__(self, directory: Path | None = None) -> None:
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[_Generation, "jinja2.ext.loopcontrols"],
+            loader=None if directory is None else jinja2.FileSystemLoader(directory),
+        )
+        self.budget = bounds.Budget()
+        self.filters.update(bounds.bounded_filters(self.filters))
+        self.filters.update({bounds.COUNTED: self.budget.counted, bounds.MEASURED: bounds.measured})
+        self.filters.update(tojson=_to_json, from_json=json.loads)
+        self.globals.update(raise_exception=_raise_exception, strftime_now=_strftime_now)
+        del self.globals["lipsum"]
+
+    def compile(self, source: Any, *args: Any, **kwargs: Any) -> Any:
+        """Source or tree to code, bounded; all templates come this way, included ones too."""
+        tree = self.parse(source) if isinstance(source, str) else source
+        return super().compile(bounds.Bounded().visit(tree), *args, **kwargs)
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as jinja2's
+        __self.budget.spend()
+        for value in args:
+            bounds.measured(value)
+        if isinstance(getattr(__obj, "__self__", None), str):
+            bounds.check_method(__obj, args)
+        return super().call(__context, __obj, *args, **kwargs)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        bounds.check_binop(operator, left, right)
+        return super().call_binop(context, operator, left, right)
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        wrapped = super().wrap_str_format(value)
+        if wrapped is not None:
+            bounds.check_format(value.__self__)
+        return wrapped
 
 
 class _Generation(Extension):
@@ -43,10 +95,6 @@ class _Generation(Extension):
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-class RaisedByTemplate(jinja2.TemplateError):
-    """The template called raise_exception: its own words for what is wrong with the conversation."""
 
 
 def _raise_exception(message: Any) -> NoReturn:
@@ -66,23 +114,3 @@ def _to_json(
 ) -> str:
     """Signature and result of transformers'; jinja2's own would escape HTML."""
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-MAX_PROMPT_CHARS = 64 << 20
-"""Longer than any model's context, and than the largest request body by default."""
-
-
-def render(template: jinja2.Template, variables: dict[str, Any]) -> str:
-    """The template's text. Raises what a template can raise, and TooLong."""
-    pieces: list[str] = []
-    size = 0
-    for piece in template.generate(variables):
-        size += len(piece)
-        if size > MAX_PROMPT_CHARS:
-            raise TooLong(f"the prompt is longer than {MAX_PROMPT_CHARS} characters")
-        pieces.append(piece)
-    return "".join(pieces)
-
-
-class TooLong(jinja2.TemplateError):
-    """The rendering is cut off."""

@@ -62,7 +62,7 @@ class ChatTemplate:
     ) -> None:
         self.source = source
         tokens = {"bos_token": "", "eos_token": "", **(special_tokens or {})}
-        env = sandbox.environment(directory)
+        env = sandbox.ChatEnvironment(directory)
         self._main = _Compiled(env, source, tokens, content_format)
         self._tool = _Compiled(env, tool_source, tokens, content_format) if tool_source else self._main
 

@@ -1,0 +1,175 @@
+"""Bounds for chat templates: how many steps one rendering may take and how big its values may get.
+
+jinja2's sandbox keeps a template from Python's internals, but lets `'x' * 10**9` and nested loops through; a rendering
+runs on the event loop. Steps are loop rounds and calls. Values are measured where they can grow by more than what is
+already there: products, padding, joins, and where they are stored (a value doubled in a loop has to be stored).
+A model's files are trusted like its weights, so this is for accidents and for what a client's arguments could do; time
+inside one operation on a value within the bounds is not measured.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
+from typing import Any
+
+import jinja2
+from jinja2 import nodes, pass_eval_context
+from jinja2.visitor import NodeTransformer
+
+MAX_CHARS = 64 << 20
+"""Of a prompt and of any value in between: beyond every context, and the default limit of a request's body."""
+
+MAX_STEPS = 5_000_000
+"""Of one rendering: a second or two. A conversation of 1 000 messages takes some 20 000."""
+
+MAX_WIDTH = 10_000
+"""Of a number that pads, repeats or rounds."""
+
+
+class OverBudget(jinja2.TemplateError):
+    """The template works too long or builds something too big."""
+
+
+class Budget:
+    """Steps left in the running rendering."""
+
+    __slots__ = ("steps",)
+
+    def __init__(self) -> None:
+        self.steps = MAX_STEPS
+
+    def refill(self) -> None:
+        """A new rendering begins."""
+        self.steps = MAX_STEPS
+
+    def spend(self) -> None:
+        """One step. Raises OverBudget."""
+        self.steps -= 1
+        if self.steps < 0:
+            raise OverBudget(f"it takes more than {MAX_STEPS} steps")
+
+    def counted(self, items: Iterable[Any]) -> Iterator[Any]:
+        """items, each for one step."""
+        for item in items:
+            self.spend()
+            yield item
+
+
+# --- in the template's tree ----------------------------------------------------------------------------------------
+
+COUNTED, MEASURED = "counted loop", "measured value"
+"""Filters that a template cannot name."""
+
+
+class Bounded(NodeTransformer):
+    """Puts COUNTED behind what every loop runs over, and MEASURED behind every value that is stored."""
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - jinja2 looks for this name
+        node.iter = _filtered(node.iter, COUNTED)
+        return self.generic_visit(node)
+
+    def visit_Assign(self, node: nodes.Assign) -> nodes.Node:  # noqa: N802 - jinja2 looks for this name
+        node.node = _filtered(node.node, MEASURED)
+        return self.generic_visit(node)
+
+    def visit_With(self, node: nodes.With) -> nodes.Node:  # noqa: N802 - jinja2 looks for this name
+        node.values = [_filtered(value, MEASURED) for value in node.values]
+        return self.generic_visit(node)
+
+
+def _filtered(node: Any, name: str) -> nodes.Expr:
+    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+
+
+# --- values --------------------------------------------------------------------------------------------------------
+
+
+def measured(value: Any) -> Any:
+    """The value. Raises OverBudget."""
+    if isinstance(value, (str, list, tuple)):
+        _fits(len(value))
+    return value
+
+
+def check_binop(operator: str, left: Any, right: Any) -> None:
+    """Raise OverBudget for a product, a power or a %-format that is too big."""
+    if operator == "%":
+        check_format(left)
+    elif operator == "**":
+        if abs(left) > MAX_WIDTH or abs(right) > 64:
+            raise OverBudget("a power that is too big")
+    elif isinstance(left, int) and isinstance(right, int):
+        _fits(left.bit_length() + right.bit_length())
+    elif isinstance(left, int) or isinstance(right, int):
+        count, value = (left, right) if isinstance(left, int) else (right, left)
+        if isinstance(value, (str, list, tuple)):
+            _fits(count * len(value))
+
+
+def check_method(method: Any, args: tuple[Any, ...]) -> None:
+    """Raise OverBudget for a method of str that would build something too big."""
+    text, name = method.__self__, method.__name__
+    if name in ("center", "expandtabs", "ljust", "rjust", "zfill"):
+        _narrow(args)
+    elif name == "replace" and len(args) > 1:
+        _fits(len(text) + text.count(args[0]) * len(args[1]))
+    elif name == "join" and args and isinstance(args[0], (list, tuple)):
+        _fits(_joined_size(text, args[0]))
+
+
+_WIDE = re.compile(r"%[^a-zA-Z%]*(?:\*|\d{5})|\{[^}]*\d{5}|\{[^{}]+\{")
+"""A format with a width of five digits, or with one that is an argument: %99999d, %*d, {:99999}, {:{width}}."""
+
+
+def check_format(template: Any) -> None:
+    """Raise OverBudget for a %- or {}-format that asks for a huge width."""
+    if isinstance(template, str) and _WIDE.search(template):
+        raise OverBudget("a format that is too wide")
+
+
+def bounded_filters(filters: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """jinja2's filters that can make a short value huge, with a check before them."""
+    narrow = {name: _with_narrow_arguments(filters[name]) for name in ("batch", "center", "indent", "round", "slice")}
+    format_, join, replace = filters["format"], filters["join"], filters["replace"]
+
+    def do_format(value: Any, *args: Any, **kwargs: Any) -> Any:
+        check_format(value)
+        return format_(value, *args, **kwargs)
+
+    @pass_eval_context
+    def do_join(context: Any, value: Any, d: str = "", attribute: Any = None) -> Any:
+        value = list(value)
+        _fits(_joined_size(d, value))
+        return join(context, value, d, attribute)
+
+    @pass_eval_context
+    def do_replace(context: Any, s: Any, old: Any, new: Any, count: int | None = None) -> Any:
+        _fits(len(str(s)) + str(s).count(str(old)) * len(str(new)))
+        return replace(context, s, old, new, count)
+
+    return {**narrow, "format": do_format, "join": do_join, "replace": do_replace}
+
+
+def _with_narrow_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)  # keeps jinja2's mark for what the filter wants to be passed
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        _narrow((*args[1:], *kwargs.values()))
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def _narrow(numbers: Iterable[Any]) -> None:
+    if any(isinstance(number, int) and abs(number) > MAX_WIDTH for number in numbers):
+        raise OverBudget(f"a width of more than {MAX_WIDTH}")
+
+
+def _joined_size(glue: Any, items: Any) -> int:
+    return len(str(glue)) * len(items) + sum(len(item) for item in items if isinstance(item, str))
+
+
+def _fits(size: int) -> None:
+    if size > MAX_CHARS:
+        raise OverBudget(f"a value of more than {MAX_CHARS} characters or items")
