@@ -6,28 +6,21 @@ lost or harmed by another's failure is taken up again. It knows no sockets; what
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable
 
-from ..errors import BadRequest, EngineFailure, RequestError
+from ..errors import BadRequest, RequestError
 from ..shapes import EngineStats
-from . import reading, recovery
-from .contract import Pipeline
+from . import reading, recovery, silence
+from .contract import ASSISTANT_TOKENS, Pipeline
 from .kv import Accounts
-from .messages import Failed, Record, Tokens
+from .messages import Failed, Record
 from .prefixes import Prefixes
 from .sequences import Request, Sequence
 
-log = logging.getLogger(__name__)
-
 CHECK_EVERY = 16
 """Steps of silence after which a sequence's status is looked up (1 us); a long prompt is silent for many steps."""
-STUCK_S = 1.0
-"""A pipeline that is busy and schedules nothing for so long is stuck."""
-MOST_LOST = 2
-"""How often a sequence that the pipeline gave up is added again."""
 PREFILL_TOKENS = 32
 """Of a step's tokens, so many are kept for prompts: running sequences come first and could take all for ever."""
 
@@ -46,11 +39,11 @@ class Batch:
         self.suspects: set[Sequence] = set()
         self.steps = self.preemptions = self.recoveries = 0
         self.clearing = False  # a step is due to free what was cancelled
-        self._max_running = max_running
+        self._max_running = min(max_running, _decoding_at_once(pipeline))
         self._prefixes = Prefixes(info.block_size, info.kv_blocks) if info.prefix_caching else None
         self._admitted = 0
-        self._stuck_since: float | None = None
-        self._clock = clock
+        self.stuck_since: float | None = None
+        self.clock = clock
 
     @property
     def idle(self) -> bool:
@@ -200,11 +193,11 @@ class Batch:
             recovery.recover(self, error)
             return
         if heard:
-            self._stuck_since = None
+            self.stuck_since = None
             if self.steps % CHECK_EVERY == 0:
-                self._check([s for s in self.running if self.steps - s.heard >= CHECK_EVERY])
+                silence.check(self, [s for s in self.running if self.steps - s.heard >= CHECK_EVERY])
         else:
-            self._silence()
+            silence.after_step(self)
 
     def _collect(self) -> bool:
         heard = False
@@ -233,7 +226,7 @@ class Batch:
             else reading.tell(sequence, outputs[0], self.out)
         )
         if over:
-            self._over(sequence)
+            self.over(sequence)
         elif sequence.length + sequence.headroom > sequence.capacity and not sequence.reserve:
             self._grow(sequence)
         return over
@@ -250,7 +243,7 @@ class Batch:
         sequence.blocks += need
         sequence.capacity = sequence.blocks * self.accounts.block_size
 
-    def _over(self, sequence: Sequence) -> None:
+    def over(self, sequence: Sequence) -> None:
         """The sequence has had its last token: nothing is to be computed for it, whatever the pipeline thinks."""
         request = sequence.request
         request.wanted.discard(sequence.index)
@@ -262,43 +255,9 @@ class Batch:
             sequence.handle.cancel()
             self.clearing = True
 
-    # --- silence
 
-    def _silence(self) -> None:
-        """A step without any output: a prompt in the making, an end that nobody told, or a pipeline that is stuck."""
-        busy = self.pipeline.busy()
-        self.clearing = busy and not self.running
-        if not busy:
-            self._stuck_since = None
-            self._check(list(self.running))
-        elif self.pipeline.scheduled():
-            self._stuck_since = None
-        elif self._stuck_since is None:
-            self._stuck_since = self._clock()
-        elif self._clock() - self._stuck_since > STUCK_S:
-            self._stuck_since = None
-            recovery.recover(self, TimeoutError("the pipeline schedules nothing"))
-
-    def _check(self, silent: list[Sequence]) -> None:
-        for sequence in reversed(silent):
-            if sequence.handle is None or sequence.handle.can_read():
-                continue
-            status = self.pipeline.status(sequence.handle)
-            if status == "running":
-                continue
-            self.running.remove(sequence)
-            self.release(sequence)
-            if status == "lost":
-                self._again(sequence)
-            else:
-                self.out.append(Tokens(sequence.request.id, sequence.index, [], None, "stop"))
-                self._over(sequence)
-
-    def _again(self, sequence: Sequence) -> None:
-        """The pipeline gave up on it, by its own rule that ends everybody who runs when blocks are short."""
-        sequence.lost += 1
-        log.warning("request %d was given up by the pipeline (%d)", sequence.request.id, sequence.lost)
-        if sequence.lost > MOST_LOST:
-            self.fail(sequence.request, EngineFailure("The engine ran out of KV cache for this request."))
-        else:
-            self.waiting.appendleft(sequence)
+def _decoding_at_once(pipeline: Pipeline) -> int:
+    """Sequences that can get a token in every step and still leave some of the step to prompts."""
+    each = 1 + (ASSISTANT_TOKENS if pipeline.info.assisted else 0)
+    spare = min(PREFILL_TOKENS, pipeline.step_tokens // 4)
+    return max(1, (pipeline.step_tokens - spare) // each)

@@ -12,6 +12,10 @@ from typing import Literal, Protocol
 
 from ..shapes import ModelInfo, Sampling, Vocabulary
 
+ASSISTANT_TOKENS = 5
+NGRAM_SIZE = 3
+"""What OVMS takes in assisted pipelines when a request says nothing."""
+
 Status = Literal["running", "finished", "lost"]
 """lost: the pipeline gave up on it for want of KV blocks and will never say so by itself (GenAI's IGNORED)."""
 

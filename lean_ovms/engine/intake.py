@@ -10,14 +10,11 @@ from dataclasses import replace
 from ..errors import BadRequest
 from ..shapes import ModelInfo, Sampling
 from . import checks
-from .contract import Pipeline
+from .contract import ASSISTANT_TOKENS, NGRAM_SIZE, Pipeline
 from .kv import Accounts
 from .messages import Submit
 from .sequences import Request, Sequence
 
-ASSISTANT_TOKENS = 5
-NGRAM_SIZE = 3
-"""What OVMS takes in assisted pipelines when a request says nothing."""
 BEAM_SPARE_BLOCKS = 2
 """Blocks per beam beyond its own tokens: the copy of a shared block that is written to, and one for rounding."""
 

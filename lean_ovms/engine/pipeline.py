@@ -20,8 +20,7 @@ from ..errors import BadRequest, StartError
 from ..shapes import ModelInfo, Sampling
 from . import vocabulary
 from .checks import MAX_SEED
-from .contract import Handle, Status, Work
-from .intake import ASSISTANT_TOKENS, NGRAM_SIZE
+from .contract import ASSISTANT_TOKENS, NGRAM_SIZE, Handle, Status, Work
 from .plan import Plan, free_memory_bytes, make
 from .recovery import last_line
 
@@ -37,9 +36,9 @@ GREEDY_BELOW = 1e-5
 class GenAi:
     """A contract.Pipeline on openvino_genai.ContinuousBatchingPipeline."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, plan: Plan | None = None) -> None:
         """Load and warm up. Raises errors.StartError with one line that tells what is wrong."""
-        plan = make(config, free_memory_bytes())
+        plan = plan or make(config, free_memory_bytes())
         for folder in (str(config.model_dir), config.draft_model_path):
             if folder and not (Path(folder) / "openvino_model.xml").is_file():
                 raise StartError(f"{folder} has no openvino_model.xml")

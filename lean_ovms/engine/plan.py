@@ -102,6 +102,9 @@ def _properties(config: Config) -> dict[str, Any]:
     result: dict[str, Any] = {"ENABLE_CPU_PINNING": False} if config.target_device == "CPU" else {}
     if config.kv_cache_precision:
         result["KV_CACHE_PRECISION"] = config.kv_cache_precision
+    if config.kv_cache_precision == "f32" and config.target_device == "CPU":
+        # A CPU with bf16 computes in bf16 by default, and then does not take an f32 cache.
+        result["INFERENCE_PRECISION_HINT"] = "f32"
     return {**result, **asked}
 
 
