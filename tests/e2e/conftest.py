@@ -1,0 +1,136 @@
+"""The whole server on the demo model: in this process for looking inside, as a process for everything else."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import openai
+import pytest
+
+from lean_ovms.api.app import App
+from lean_ovms.config import Config
+from lean_ovms.model import Model
+from lean_ovms.serve import build, load
+from lean_ovms.wire.server import Server
+
+EXACT = '{"EXECUTION_MODE_HINT": "ACCURACY", "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}'
+"""Engine properties under which results do not depend on the batch."""
+
+
+@dataclass
+class Process:
+    """A server as a user starts it. lines: what it has printed so far."""
+
+    popen: subprocess.Popen[str]
+    url: str
+    lines: list[str] = field(default_factory=list)
+
+    def wait_for(self, text: str, timeout_s: float = 30) -> str:
+        """The first line with this text, printed so far or coming."""
+        for line in self.lines:
+            if text in line:
+                return line
+        assert self.popen.stderr is not None
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            line = self.popen.stderr.readline()
+            if not line:
+                break
+            self.lines.append(line)
+            if text in line:
+                return line
+        raise AssertionError(f"no line with {text!r} in:\n{''.join(self.lines)}")
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Signal it and wait; the exit status."""
+        self.popen.send_signal(number)
+        return self.popen.wait(30)
+
+
+def start_process(*flags: str, env: dict[str, str] | None = None) -> Process:
+    """`python -m lean_ovms` on a free port, listening (perhaps still loading)."""
+    command = [sys.executable, "-m", "lean_ovms", "--rest_port", "0", "--rest_bind_address", "127.0.0.1", *flags]
+    popen = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
+    process = Process(popen, "")
+    found = re.search(r"listens on (http\S+)", process.wait_for("listens on"))
+    assert found
+    process.url = found[1].rstrip(",")
+    return process
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Process]:
+    """One server process for all tests that do not change it, ready."""
+    process = start_process("--plugin_config", EXACT)
+    try:
+        process.wait_for("ready: demo")
+        yield process
+    finally:
+        process.popen.kill()
+        process.popen.wait()
+        process.popen.stderr.close()  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def client(server: Process) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def aclient(server: Process) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=server.url + "/v3", api_key="none", max_retries=0, timeout=60)
+
+
+@dataclass
+class House:
+    """A server in this process."""
+
+    app: App
+    server: Server
+    url: str
+
+    @property
+    def model(self) -> Model:
+        return next(iter(self.app.models.values()))
+
+    def client(self, **options: Any) -> openai.AsyncOpenAI:
+        return openai.AsyncOpenAI(base_url=self.url + "/v1", api_key="none", max_retries=0, timeout=60, **options)
+
+
+@asynccontextmanager
+async def open_house(**options: Any) -> AsyncIterator[House]:
+    """Build, listen and load; stop whatever happens."""
+    config = Config(rest_port=0, rest_bind_address="127.0.0.1", access_log=False, **options)
+    app = build(config)
+    server = Server(app.config, app.handle)
+    try:
+        await server.start()
+        await load(app)
+        yield House(app, server, server.addresses[0])
+    finally:
+        await server.drain(0)
+        for model in app.models.values():
+            await model.stop()
+
+
+async def until(condition: Callable[[], bool | Awaitable[bool]], timeout_s: float = 10) -> None:
+    """Wait until condition holds, looking often."""
+    import asyncio
+
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if await value if isinstance(value, Awaitable) else value:
+            return
+        assert time.monotonic() < deadline, "it never came true"
+        await asyncio.sleep(0.01)

@@ -1,0 +1,80 @@
+"""The server's answers are those of a direct openvino_genai call with the same prompt, seed and parameters."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from lean_ovms.config import DEMO_MODEL
+
+from .conftest import EXACT
+
+pytestmark = pytest.mark.model
+
+PROMPTS = ["Hello", "The capital of France is", "One two three four", "def f(x):"]
+
+
+@pytest.fixture(scope="module")
+def direct() -> Any:
+    genai = pytest.importorskip("openvino_genai")
+    scheduler = genai.SchedulerConfig()
+    scheduler.num_kv_blocks = 256
+    return genai.ContinuousBatchingPipeline(str(DEMO_MODEL), scheduler, "CPU", json.loads(EXACT))
+
+
+def generate(direct: Any, prompt: str, **fields: Any) -> list[str]:
+    """The texts of one direct call, best first."""
+    import numpy as np
+    import openvino as ov
+    import openvino_genai as genai
+
+    config = genai.GenerationConfig()
+    config.max_new_tokens = 24
+    config.stop_token_ids = direct.get_config().stop_token_ids
+    for name, value in fields.items():
+        setattr(config, name, value)
+    tokenizer = direct.get_tokenizer()
+    ids = np.array(tokenizer.encode(prompt).input_ids.data, dtype=np.int64)
+    handle = direct.add_request(7, ov.Tensor(ids), config)
+    while direct.has_non_finished_requests():
+        direct.step()
+    outputs = sorted(handle.read_all(), key=lambda output: -output.score)
+    return [tokenizer.decode(output.generated_ids) for output in outputs]
+
+
+def texts(client: openai.OpenAI, prompt: str, **fields: Any) -> list[str]:
+    answer = client.completions.create(model="demo", prompt=prompt, max_tokens=24, **fields)
+    return [choice.text for choice in answer.choices]
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_greedy(client: openai.OpenAI, direct: Any, prompt: str) -> None:
+    assert texts(client, prompt, temperature=0) == generate(direct, prompt, do_sample=False)
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize("seed", [1, 4294967295])
+def test_seeded_multinomial(client: openai.OpenAI, direct: Any, prompt: str, seed: int) -> None:
+    mine = texts(client, prompt, temperature=1.2, top_p=0.9, seed=seed, extra_body={"top_k": 50})
+    assert mine == generate(direct, prompt, do_sample=True, temperature=1.2, top_p=0.9, top_k=50, rng_seed=seed)
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_penalties(client: openai.OpenAI, direct: Any, prompt: str) -> None:
+    mine = texts(client, prompt, temperature=0, presence_penalty=0.5, extra_body={"repetition_penalty": 1.3})
+    assert mine == generate(direct, prompt, do_sample=False, presence_penalty=0.5, repetition_penalty=1.3)
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_beam_search(client: openai.OpenAI, direct: Any, prompt: str) -> None:
+    mine = texts(client, prompt, n=2, best_of=4, extra_body={"length_penalty": 0.7})
+    theirs = generate(direct, prompt, num_beams=4, num_return_sequences=2, length_penalty=0.7)
+    assert mine == theirs[:2]
+
+
+def test_answers_do_not_depend_on_the_company(client: openai.OpenAI, direct: Any) -> None:
+    together = client.completions.create(model="demo", prompt=PROMPTS, max_tokens=24, temperature=0)
+    assert [c.text for c in together.choices] == [generate(direct, p, do_sample=False)[0] for p in PROMPTS]

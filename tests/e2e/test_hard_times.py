@@ -1,0 +1,169 @@
+"""What happens when clients leave, the engine dies, nobody asks, and the server is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from typing import Any
+
+import openai
+import pytest
+
+from .conftest import EXACT, open_house, start_process, until
+
+pytestmark = pytest.mark.model
+
+
+async def stream(client: openai.AsyncOpenAI, cut_after: int | None = None, **fields: Any) -> tuple[str, str | None]:
+    """(text, finish reason) of a streamed completion; cut_after: leave after so many chunks."""
+    chunks = await client.completions.create(model="demo", stream=True, temperature=0, **fields)
+    text, reason, seen = "", None, 0
+    async with chunks:
+        async for chunk in chunks:
+            text += chunk.choices[0].text
+            reason = chunk.choices[0].finish_reason or reason
+            seen += 1
+            if cut_after is not None and seen >= cut_after:
+                break
+    return text, reason
+
+
+async def test_sixty_four_streams_a_third_of_them_cut_off() -> None:
+    rng = random.Random(7)
+    asks = [
+        {"prompt": f"Item {i}: {'word ' * rng.randrange(1, 60)}", "max_tokens": rng.randrange(4, 80)} for i in range(64)
+    ]
+    cuts = [rng.randrange(1, 6) if i % 3 == 0 else None for i in range(64)]
+    async with open_house(plugin_config=EXACT) as house, house.client() as client:
+        ignore = {"extra_body": {"ignore_eos": True}}
+        quiet = [await stream(client, **ask, **ignore) for ask in asks]
+        found = await asyncio.gather(
+            *(stream(client, cut, **ask, **ignore) for ask, cut in zip(asks, cuts, strict=True))
+        )
+        for (text, reason), cut, whole in zip(found, cuts, quiet, strict=True):
+            if cut is None:
+                assert (text, reason) == whole
+            else:
+                assert whole[0].startswith(text)
+        await until(lambda: house.server.open_exchanges == 0)
+
+        async def idle() -> bool:
+            stats = await house.model.stats()
+            return stats.running == stats.queued == stats.kv_blocks_used == 0
+
+        await until(idle)
+
+
+async def test_a_timeout_of_the_client_cancels_the_work() -> None:
+    async with open_house() as house, house.client() as client:
+        with pytest.raises(openai.APITimeoutError):
+            await client.with_options(timeout=0.2).completions.create(
+                model="demo", prompt="x", max_tokens=8000, extra_body={"ignore_eos": True}
+            )
+
+        async def idle() -> bool:
+            return (await house.model.stats()).running == 0
+
+        await until(idle, 5)
+
+
+async def test_a_killed_engine_fails_its_streams_honestly_and_comes_back() -> None:
+    async with open_house() as house, house.client() as client:
+        fields = {"model": "demo", "prompt": "x", "max_tokens": 4000, "stream": True}
+        streams = [await client.completions.create(**fields, extra_body={"ignore_eos": True}) for _ in range(8)]
+        for chunks in streams:
+            await chunks.__anext__()
+        assert house.model.engine.pid
+        os.kill(house.model.engine.pid, signal.SIGKILL)
+        for chunks in streams:
+            with pytest.raises(openai.APIError) as caught:
+                async for _ in chunks:
+                    pass
+            assert caught.value.code == "engine_restarted"
+        with pytest.raises(openai.InternalServerError) as refused:
+            await client.completions.create(model="demo", prompt="x", max_tokens=2)
+        assert refused.value.status_code == 503
+        assert int(refused.value.response.headers["Retry-After"]) >= 1
+        await until(lambda: house.model.ready, 20)
+        answer = await client.completions.create(model="demo", prompt="x", max_tokens=2)
+        assert answer.usage
+
+
+async def test_a_full_queue_refuses_with_retry_after() -> None:
+    async with open_house(max_num_seqs=1, max_queued_requests=2) as house, house.client() as client:
+        long = {"model": "demo", "prompt": "x", "max_tokens": 600, "extra_body": {"ignore_eos": True}}
+        work = [asyncio.create_task(client.completions.create(**long)) for _ in range(8)]
+        results = await asyncio.gather(*work, return_exceptions=True)
+        refused = [r for r in results if isinstance(r, openai.RateLimitError)]
+        served = [r for r in results if not isinstance(r, BaseException)]
+        assert len(refused) + len(served) == 8
+        assert len(served) >= 3
+        assert refused
+        assert refused[0].response.headers["Retry-After"] == "1"
+
+
+def cpu_seconds(pid: int) -> float:
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def children(pid: int) -> list[int]:
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]
+
+
+@pytest.mark.slow
+def test_an_idle_server_uses_no_cpu_and_stops_on_a_signal() -> None:
+    process = start_process()
+    process.wait_for("ready")
+    with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0) as client:
+        client.completions.create(model="demo", prompt="x", max_tokens=4)
+    pids = [process.popen.pid, *children(process.popen.pid)]
+    assert len(pids) == 2
+    time.sleep(0.5)  # what the request left to do
+    before = [cpu_seconds(pid) for pid in pids]
+    time.sleep(2.0)
+    assert [cpu_seconds(pid) - b for pid, b in zip(pids, before, strict=True)] == [0.0, 0.0]
+    assert process.stop(signal.SIGINT) == 0
+    assert not os.path.exists(f"/proc/{pids[1]}")
+    assert process.popen.stderr
+    process.popen.stderr.close()
+
+
+def test_a_stop_lets_streams_finish() -> None:
+    process = start_process()
+    process.wait_for("ready")
+    with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0) as client:
+        chunks = client.completions.create(
+            model="demo", prompt="x", max_tokens=400, stream=True, extra_body={"ignore_eos": True}
+        )
+        first = next(chunks)
+        process.popen.send_signal(signal.SIGTERM)
+        last = [first, *chunks][-1]
+    assert last.choices[0].finish_reason == "length"
+    assert process.popen.wait(30) == 0
+    assert process.popen.stderr
+    process.popen.stderr.close()
+
+
+def test_a_wrong_key_and_the_right_one(tmp_path: Any) -> None:
+    key = tmp_path / "key"
+    key.write_text("s3cret\n")
+    process = start_process("--api_key_file", str(key))
+    try:
+        process.wait_for("ready")
+        for given, right in (("wrong", False), ("s3cret", True)):
+            with openai.OpenAI(base_url=process.url + "/v1", api_key=given, max_retries=0) as client:
+                if right:
+                    assert client.completions.create(model="demo", prompt="x", max_tokens=1).usage
+                else:
+                    with pytest.raises(openai.AuthenticationError):
+                        client.completions.create(model="demo", prompt="x", max_tokens=1)
+    finally:
+        process.popen.kill()
+        process.popen.wait()
+        process.popen.stderr.close()  # type: ignore[union-attr]

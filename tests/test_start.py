@@ -1,0 +1,54 @@
+"""Starts that cannot succeed say why in one line and end with a status of their own."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+
+def run(*flags: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "lean_ovms", "--rest_bind_address", "127.0.0.1", *flags]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_wrong_model_path_is_named() -> None:
+    done = run("--model_path", "/no/such/model", "--rest_port", "0")
+    assert done.returncode == 3
+    assert "/no/such/model" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_directory_that_is_no_model_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "readme.txt").write_text("x")
+    done = run("--model_path", str(tmp_path), "--rest_port", "0")
+    assert done.returncode == 3
+    assert "openvino_model.xml" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_model_that_does_not_load_stops_the_start(tmp_path: Path) -> None:
+    for name in ("openvino_model.xml", "openvino_tokenizer.xml", "openvino_detokenizer.xml"):
+        (tmp_path / name).write_text("<nonsense/>")
+    done = run("--model_path", str(tmp_path), "--rest_port", "0")
+    assert done.returncode == 3
+    assert "cannot start" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = run("--rest_port", str(port), "--fake_engine", "true")
+    assert done.returncode == 3
+    assert str(port) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unreadable_key_file_is_named(tmp_path: Path) -> None:
+    done = run("--api_key_file", str(tmp_path / "none"), "--rest_port", "0")
+    assert done.returncode == 3
+    assert "--api_key_file" in done.stderr

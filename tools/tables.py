@@ -1,0 +1,80 @@
+"""Write the generated tables of README.md and docs/: `python -m tools.tables`. A test compares them with the code."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from lean_ovms.api import answers, endpoints, sampling
+from lean_ovms.api.fields import Row
+from lean_ovms.api.routes import BASES, collect
+from lean_ovms.config import Config
+
+ROOT = Path(__file__).parent.parent
+FILES = (ROOT / "README.md", ROOT / "docs" / "fields.md")
+
+
+def options() -> str:
+    """Every option: flag, default, help."""
+    lines = ["| option | default | what it does |", "|---|---|---|"]
+    for row in fields(Config):
+        default = str(row.default).lower() if isinstance(row.default, bool) else row.default
+        shown = "" if default == "" else f"`{default}`"
+        choices = f" ({', '.join(row.metadata['choices'])})" if row.metadata["choices"] else ""
+        name = f"env `{row.metadata['env']}`" if row.metadata["secret"] else f"`--{row.name}`"
+        lines.append(f"| {name} | {shown} | {row.metadata['help']}{choices} |")
+    return "\n".join(lines)
+
+
+def routes() -> str:
+    """Every path once, with its methods; the bases are folded into `…`."""
+    found: dict[str, set[str]] = {}
+    for route in collect():
+        base = next((b for b in sorted(BASES, key=len, reverse=True) if route.path.startswith(b + "/")), "")
+        found.setdefault(("…" if base else "") + route.path[len(base) :], set()).add(route.method)
+    lines = ["| path | methods |", "|---|---|"]
+    lines += [f"| `{path}` | {', '.join(sorted(methods))} |" for path, methods in sorted(found.items())]
+    return "\n".join(lines)
+
+
+def request_fields() -> str:
+    """Every request field by endpoint."""
+    groups: dict[str, tuple[Row, ...]] = {
+        "Every generating endpoint: how to answer": answers.STREAM,
+        "Every generating endpoint: sampling": sampling.SAMPLING,
+    }
+    for module in sorted(pkgutil.iter_modules(endpoints.__path__), key=lambda m: m.name):
+        rows = getattr(importlib.import_module(f"{endpoints.__name__}.{module.name}"), "FIELDS", None)
+        if rows:
+            groups[module.name] = rows
+    parts = []
+    for title, rows in groups.items():
+        lines = [f"### {title}", "", "| field | type | range | meaning |", "|---|---|---|---|"]
+        lines += [f"| `{r.name}` | {r.kind} | {_range(r)} | {r.help} |" for r in rows]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _range(row: Row) -> str:
+    low = f"≥ {row.low:.12g}" if row.low is not None else f"> {row.above:.12g}" if row.above is not None else ""
+    high = f"≤ {row.high:.12g}" if row.high is not None else f"< {row.below:.12g}" if row.below is not None else ""
+    return ", ".join(part for part in (low, high) if part)
+
+
+TABLES = {"options": options, "routes": routes, "fields": request_fields}
+
+
+def rewritten(text: str) -> str:
+    """text with every table between its markers made anew."""
+    for name, make in TABLES.items():
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
+        text = re.sub(pattern, lambda m, make=make: m[1] + make() + "\n" + m[2], text, flags=re.S)
+    return text
+
+
+if __name__ == "__main__":
+    for file in FILES:
+        file.write_text(rewritten(file.read_text("utf-8")), "utf-8")
