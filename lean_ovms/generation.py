@@ -7,7 +7,8 @@ the stream to its end. Closing a generation is the only way to stop its work.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -91,17 +92,21 @@ class Stream(Protocol):
     async def aclose(self) -> None: ...
 
 
+OnClose = Callable[["Generation"], None]
+
+
 class Generation:
     """One accepted request. Iterate for what is new; close it in any case, read to the end or not."""
 
-    def __init__(self, engine: Engine, reply: Reply, choices: list[Choice], timeout_s: float) -> None:
+    def __init__(self, engine: Engine, reply: Reply, choices: list[Choice], on_close: OnClose) -> None:
         self.prompt_tokens = reply.prompt_tokens
+        self.started = time.monotonic()
+        self.first_token: float | None = None
+        self._on_close: OnClose | None = on_close
         self._engine = engine
         self._reply = reply
         self._choices = choices
         self._deadline: asyncio.TimerHandle | None = None
-        if timeout_s:
-            self._deadline = asyncio.get_running_loop().call_later(timeout_s, self._expire, timeout_s)
 
     @property
     def prompt_ids(self) -> list[int]:
@@ -131,6 +136,8 @@ class Generation:
             records = await self._reply.next()
         if not records:
             raise StopAsyncIteration
+        if self.first_token is None:
+            self.first_token = time.monotonic()
         deltas = []
         for record in records:
             choice = self._choices[record.index]
@@ -148,6 +155,10 @@ class Generation:
             return text + choice.detokenizer.flush() if record.reason else text
         return await choice.window.feed(record.tokens, bool(record.reason), choice.skip_special, self._engine.decode)
 
+    def end_after(self, timeout_s: float) -> None:
+        """End with a RequestTimeout unless finished by then."""
+        self._deadline = asyncio.get_running_loop().call_later(timeout_s, self._expire, timeout_s)
+
     def _expire(self, timeout_s: float) -> None:
         self._reply.abort(RequestTimeout(f"the request took longer than this server's limit of {timeout_s:g} s"))
 
@@ -156,6 +167,9 @@ class Generation:
         if self._deadline is not None:
             self._deadline.cancel()
         self._reply.close()
+        if self._on_close is not None:
+            on_close, self._on_close = self._on_close, None
+            on_close(self)
 
 
 class Batch:

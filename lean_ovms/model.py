@@ -13,6 +13,7 @@ from .config import Config
 from .engine.client import Engine
 from .errors import StartError
 from .generation import Choice, Generation
+from .metrics import Metrics
 from .model_dir import ModelDir
 from .model_dir import read as read_model_dir
 from .shapes import ChatPrompt, EngineStats, ModelInfo, Output, Prompt, Sampling, TextPrompt, Vocabulary
@@ -33,6 +34,7 @@ class Model:
         self.created = int(time.time())
         self.directory = ModelDir() if config.fake_engine else read_model_dir(config.model_dir)
         self.engine = engine or Engine(config)
+        self.metrics = Metrics()
         self._config = config
         self._template: ChatTemplate | None = None
         self._shown: tuple[Vocabulary, tuple[str, ...], Vocabulary] | None = None
@@ -100,7 +102,15 @@ class Model:
         )
         tail = words[-PROMPT_TAIL:] if isinstance(words, str) else ""
         choices = [self._choice(i, output, sampling, tail) for i in range(sampling.n)]
-        return Generation(self.engine, reply, choices, self._config.request_timeout_s)
+        generation = Generation(self.engine, reply, choices, self._ended)
+        if self._config.request_timeout_s:
+            generation.end_after(self._config.request_timeout_s)
+        return generation
+
+    def _ended(self, generation: Generation) -> None:
+        first = generation.first_token
+        ttft_s = None if first is None else first - generation.started
+        self.metrics.generation(self.name, generation.usage, ttft_s, time.monotonic() - generation.started)
 
     def _words(self, prompt: Prompt) -> tuple[str | list[int], bool]:
         if isinstance(prompt, ChatPrompt):

@@ -49,6 +49,7 @@ class FakeEngine:
         self.info = INFO
         self.vocabulary = Vocabulary(pieces=[bytes([i]) for i in range(256)] + [b"<eos>"], special=frozenset([EOS]))
         self.state = "loading"
+        self.restarts = 0
         self.refusal: RequestError | None = None
         self.submitted: list[tuple[Any, Sampling]] = []
         self.cancelled: list[messages.Cancel] = []

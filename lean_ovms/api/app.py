@@ -10,10 +10,12 @@ import hmac
 import logging
 import secrets
 import time
+from dataclasses import dataclass
 
 from ..config import Config
 from ..errors import MethodNotAllowed, ModelNotFound, NotFound, RequestError, Unauthorized
 from ..log import safe
+from ..metrics import Metrics, Prometheus
 from ..model import Model
 from ..shapes import Request, Response
 from .routes import Route, Table, collect
@@ -27,9 +29,12 @@ MAX_REQUEST_ID = 128
 class App:
     """The API over a set of models."""
 
-    def __init__(self, config: Config, models: list[Model]) -> None:
+    def __init__(self, config: Config, models: list[Model], metrics: Metrics | None = None) -> None:
         self.config = config
+        self.metrics = metrics or (Prometheus() if config.metrics_enable else Metrics())
         self.models = {model.name: model for model in models}
+        for model in models:
+            model.metrics = self.metrics
         self.draining = False
         self._table = Table(collect())
         self._key = config.api_key.encode()
@@ -56,9 +61,21 @@ class App:
             response = _error(_internal())
         response.headers += self._cors
         response.headers.append(("X-Request-Id", request_id))
-        if self.config.access_log:
-            return _Logged(response, request, request_id, started)
+        if self.config.access_log or self.metrics.enabled:
+            return _Observed(response, Exchange(self, request, request_id, started))
         return response
+
+    def ended(self, exchange: Exchange, status: int) -> None:
+        """The door has closed the response: the access line, the metrics."""
+        request, seconds = exchange.request, time.monotonic() - exchange.started
+        if self.config.access_log:
+            form = "%s %s %s %d %.1f ms %s"
+            method, path = safe(request.method), safe(request.path)
+            logger.info(form, request.peer or "-", method, path, status, seconds * 1e3, exchange.request_id)
+        if self.metrics.enabled:
+            route = self._table.methods(request.path).get(request.method)
+            known = (route.path, route.method) if route is not None else ("other", "other")
+            self.metrics.exchange(*known, status, seconds)
 
     async def _dispatch(self, request: Request) -> Response:
         if request.method == "OPTIONS":
@@ -85,29 +102,30 @@ class App:
             raise Unauthorized("Unauthorized request due to invalid or missing api-key")
 
 
-class _Logged(Response):
-    """A response that writes its access line when the door closes it, so that a stream's time is the whole of it."""
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What is remembered of a request until its response is closed."""
 
-    __slots__ = ("_line",)
+    app: App
+    request: Request
+    request_id: str
+    started: float
 
-    def __init__(self, response: Response, request: Request, request_id: str, started: float) -> None:
+
+class _Observed(Response):
+    """A response that reports when the door closes it, so that a stream's time is the whole of it."""
+
+    __slots__ = ("_exchange",)
+
+    def __init__(self, response: Response, exchange: Exchange) -> None:
         super().__init__(response.status, response.headers, response.body, response.close)
-        self._line = (request, request_id, started)
+        self._exchange = exchange
 
     async def aclose(self) -> None:
         try:
             await Response.aclose(self)
         finally:
-            request, request_id, started = self._line
-            logger.info(
-                "%s %s %s %d %.1f ms %s",
-                request.peer or "-",
-                safe(request.method),
-                safe(request.path),
-                self.status,
-                (time.monotonic() - started) * 1e3,
-                request_id,
-            )
+            self._exchange.app.ended(self._exchange, self.status)
 
 
 def _error(error: RequestError) -> Response:
