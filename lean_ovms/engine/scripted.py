@@ -173,7 +173,10 @@ class Scripted:
         plan = self._schedule()
         self._scheduled = len(plan)
         for handle, tokens in plan:
-            self._compute(handle, tokens)
+            self._feed(handle, tokens)
+        for handle, _ in plan:  # after everybody's computation, as the real one samples: an exception silences all
+            if handle.state == "running" and handle.fed == len(handle.work.tokens):
+                self._tell(handle)
         self.live = [h for h in self.live if h.state == "running"]
 
     def busy(self) -> bool:
@@ -226,15 +229,12 @@ class Scripted:
         for handle in handles or self.live:
             handle.state = "lost"
 
-    def _compute(self, handle: ScriptedHandle, tokens: int) -> None:
-        prompt = handle.work.tokens
-        if handle.fed < len(prompt):
+    def _feed(self, handle: ScriptedHandle, tokens: int) -> None:
+        prompt = len(handle.work.tokens)
+        if handle.fed < prompt:
             handle.fed += tokens
-            if handle.fed < len(prompt):
-                return
-            self._play_tricks(handle)
-        if handle.state == "running":
-            self._tell(handle)
+            if handle.fed == prompt:
+                self._play_tricks(handle)
 
     def _play_tricks(self, handle: ScriptedHandle) -> None:
         prompt = set(handle.work.tokens)
@@ -250,20 +250,30 @@ class Scripted:
 
     def _tell(self, handle: ScriptedHandle) -> None:
         """The next tokens, with the end that GenAI would see."""
-        work, beams = handle.work, handle.work.sampling.beams
+        work = handle.work
         upto = min(handle.told + self.script.tokens_per_step, work.max_tokens)
         tokens = handle.answer[handle.told : upto]
-        if beams > 1:
-            upto, tokens = work.max_tokens, handle.answer
+        if work.sampling.beams > 1:
+            self._tell_beams(handle)
+            return
         tokens = self._until_stop(work, tokens, handle.told)
         echoed = work.tokens if work.echo and not handle.told else []
         handle.told += len(tokens)
         if handle.told >= work.max_tokens or (not work.sampling.ignore_eos and tokens[-1] in work.stops):
             handle.state = "finished"
         shown = [*echoed, *tokens]
-        handle.outputs.append(
-            {key: ScriptedOutput(list(shown), [_logprob(t) for t in shown], -float(key)) for key in range(beams)}
-        )
+        handle.outputs.append({0: ScriptedOutput(shown, [_logprob(t) for t in shown])})
+
+    def _tell_beams(self, handle: ScriptedHandle) -> None:
+        """All beams at once, worst first under keys of no meaning; the best is the answer, the next begins one later."""
+        answer = self._until_stop(handle.work, handle.answer, 0)
+        outputs = {}
+        for rank in reversed(range(handle.work.sampling.beams)):
+            start = rank % max(1, len(answer) - 1)
+            ids = answer[start:-1] + answer[:start] + answer[-1:]
+            outputs[100 + rank] = ScriptedOutput(ids, [_logprob(t) for t in ids], -float(rank))
+        handle.outputs.append(outputs)
+        handle.state = "finished"
 
     def _until_stop(self, work: Work, tokens: list[int], told: int) -> list[int]:
         for place, token in enumerate(tokens):

@@ -1,0 +1,142 @@
+"""Shared by the worker's tests: a worker on a scripted pipeline and a link without a socket, turned by hand."""
+
+from collections import deque
+from dataclasses import asdict
+
+from lean_ovms.engine.messages import Accepted, Cancel, Failed, Ping, Pong, PromptLogprobs, Refused, Submit, Tokens
+from lean_ovms.engine.scripted import Script, Scripted
+from lean_ovms.engine.worker import Limits, Worker
+from lean_ovms.shapes import EngineStats, Sampling
+
+LIMITS = Limits(queued=64, running=64, sequences=20)
+
+
+class MemoryLink:
+    """Frames in and out as lists. Raises where a socket would block for ever."""
+
+    def __init__(self):
+        self.inbox = deque()
+        self.frames = []
+        self.closed = False
+
+    def take(self, wait):
+        if self.inbox:
+            records = [r for frame in self.inbox for r in frame]
+            self.inbox.clear()
+            return records
+        if self.closed:
+            return None
+        if wait:
+            raise AssertionError("the worker waits for a command that will not come")
+        return []
+
+    def send(self, records):
+        assert records, "an empty frame"
+        self.frames.append(list(records))
+
+
+class Answer:
+    """Everything that was said about one request."""
+
+    def __init__(self):
+        self.accepted = None
+        self.refused = None
+        self.failed = None
+        self.prompt_logprobs = None
+        self.tokens = {}
+        self.logprobs = {}
+        self.reasons = {}
+
+    def text(self, index=0):
+        return bytes(t for t in self.tokens[index] if t < 256).decode()
+
+
+class Rig:
+    """A worker and what it has said so far, by request."""
+
+    def __init__(self, script=None, pipeline=None, limits=LIMITS, **changes):
+        self.pipeline = pipeline or Scripted(script or Script(**changes))
+        self.link = MemoryLink()
+        self.worker = Worker(self.pipeline, self.link, limits)
+        self.batch = self.worker.batch
+        self._ids = 0
+        self._read = 0
+        self._answers = {}
+
+    def submit(self, prompt, *, truncate=None, want_tokens=False, add_special_tokens=False, **sampling):
+        """Put a Submit into the inbox; returns its id. Greedy unless it says otherwise."""
+        self._ids += 1
+        asked = Sampling(**{"temperature": 0.0, **sampling})
+        self.put(Submit(self._ids, prompt, add_special_tokens, truncate, want_tokens, asdict(asked)))
+        return self._ids
+
+    def cancel(self, request_id, index=None):
+        self.put(Cancel(request_id, index))
+
+    def put(self, *records):
+        self.link.inbox.append(records)
+
+    def turn(self, times=1):
+        for _ in range(times):
+            assert self.worker.turn()
+
+    def run(self, most=2000):
+        """Turn until nothing lives."""
+        for _ in range(most):
+            if self.batch.idle and not self.link.inbox:
+                return self
+            self.turn()
+        raise AssertionError(f"still at work after {most} turns: {self.stats()}")
+
+    def answer(self, request_id):
+        """Raises AssertionError if what was said breaks the order of records or says a final twice."""
+        self._take_in()
+        return self._answers.get(request_id, Answer())
+
+    def ask(self, prompt, **kw):
+        """Submit, run to the end, and return the answer."""
+        request_id = self.submit(prompt, **kw)
+        self.run()
+        return self.answer(request_id)
+
+    def stats(self):
+        """The worker's own, by a Ping."""
+        self.put(Ping(0))
+        commands = self.link.take(False)
+        for command in commands:
+            self.worker._obey(command)
+        self.worker._flush()
+        pong = next(r for r in reversed(self.link.frames[-1]) if isinstance(r, Pong))
+        return EngineStats(**pong.stats)
+
+    def _take_in(self):
+        for frame in self.link.frames[self._read :]:
+            for record in frame:
+                if not isinstance(record, Pong):
+                    take_in(self._answers.setdefault(record.id, Answer()), record)
+        self._read = len(self.link.frames)
+
+
+def take_in(answer, record):
+    over = answer.refused or answer.failed
+    assert not over, f"{record} after {over}"
+    if isinstance(record, Accepted):
+        assert answer.accepted is None
+        answer.accepted = record
+    elif isinstance(record, Refused):
+        assert answer.accepted is None
+        answer.refused = record.error
+    elif isinstance(record, Failed):
+        assert answer.accepted
+        answer.failed = record.error
+    elif isinstance(record, PromptLogprobs):
+        assert answer.accepted
+        assert not answer.tokens
+        answer.prompt_logprobs = record.logprobs
+    elif isinstance(record, Tokens):
+        assert answer.accepted
+        assert record.index not in answer.reasons, "something after the final"
+        answer.tokens.setdefault(record.index, []).extend(record.tokens)
+        answer.logprobs.setdefault(record.index, []).extend(record.logprobs or [])
+        if record.reason:
+            answer.reasons[record.index] = record.reason
