@@ -56,6 +56,9 @@ class Unauthorized(RequestError):
     kind = "authentication_error"
     code = "invalid_api_key"
 
+    def headers(self) -> list[tuple[str, str]]:
+        return [("WWW-Authenticate", "Bearer")]
+
 
 class NotFound(RequestError):
     """404: unknown path."""

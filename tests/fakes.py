@@ -35,6 +35,11 @@ INFO = ModelInfo(
 )
 
 
+def encode(text: str) -> list[int]:
+    """Text as byte tokens."""
+    return list(text.encode())
+
+
 def say(*pieces: str, reason: str = "stop", sequences: int = 1) -> Script:
     """Each piece in a step of its own, to every sequence."""
     last = len(pieces) - 1
@@ -93,7 +98,7 @@ class FakeEngine:
             return
         records: list[messages.Record] = []
         for sequence, text, reason in step:
-            tokens = list(text.encode()) + ([EOS] if reason == "stop" else [])
+            tokens = encode(text) + ([EOS] if reason == "stop" else [])
             logprobs = [-0.5] * len(tokens) if sampling.logprobs else None
             records.append(messages.Tokens(number, sequence, tokens, logprobs, reason))
         self.mail.deliver(records)

@@ -98,7 +98,7 @@ class App:
         if not self._key or route.guard == "open" or (route.guard == "models" and not self.config.protect_models):
             return
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._key):
+        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("latin-1", "replace"), self._key):
             raise Unauthorized("Unauthorized request due to invalid or missing api-key")
 
 

@@ -1,0 +1,144 @@
+"""A running request: what choices make of tokens, however they are cut; one outcome for each."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any
+
+import pytest
+from fakes import EOS, FakeEngine, say
+
+from lean_ovms.config import Config
+from lean_ovms.generation import Answer, Batch, Generation, fold
+from lean_ovms.model import Model
+from lean_ovms.shapes import Output, Reasoning, Sampling, TextPrompt
+
+TEXT = "Grüße: STOPP, 世界 STOP und weiter 🙂"
+
+
+async def start(script: Any, sampling: Sampling | None = None, **output: Any) -> tuple[Generation, FakeEngine]:
+    config = Config(fake_engine=True)
+    engine = FakeEngine(script)
+    model = Model(config, engine)  # type: ignore[arg-type]
+    await model.load()
+    sampling = sampling or Sampling()
+    return await model.start(TextPrompt("x"), sampling, Output(**output)), engine
+
+
+async def answer(script: Any, **output: Any) -> Answer:
+    generation, engine = await start(script, **output)
+    try:
+        [found] = await fold(generation, 1)
+    finally:
+        await generation.aclose()
+    assert not engine.mail.busy
+    return found
+
+
+def in_bytes(text: str, size: int) -> Any:
+    """The text in steps of so many bytes, characters torn apart."""
+
+    def script(prompt: object, sampling: Sampling) -> Any:
+        data = text.encode()
+        pieces = [data[i : i + size] for i in range(0, len(data), size)]
+        return [[(0, p.decode("latin-1"), None)] for p in pieces] + [[(0, "", "stop")]]
+
+    return script
+
+
+@pytest.mark.parametrize("size", range(1, 12))
+async def test_any_cut_of_the_tokens_gives_the_same_answer(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fakes.encode", lambda text: list(text.encode("latin-1")))
+    whole = await answer(in_bytes(TEXT, size))
+    assert whole.text == TEXT
+    cut = await answer(in_bytes(TEXT, size), stop=("STOP ", "never"))
+    assert (cut.text, cut.finish, cut.stop) == (TEXT[: TEXT.index("STOP ")], "stop", "STOP ")
+    kept = await answer(in_bytes(TEXT, size), stop=("STOP ",), include_stop=True)
+    assert kept.text == TEXT[: TEXT.index("STOP ") + 5]
+
+
+async def test_a_character_cut_off_by_length_shows_as_a_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fakes.encode", lambda text: list(text.encode("latin-1")))
+    found = await answer([[(0, "a\xf0\x9f", "length")]])
+    assert (found.text, found.finish) == ("a\ufffd", "length")
+
+
+async def test_what_might_have_become_a_stop_string_comes_at_the_end() -> None:
+    assert (await answer(say("abST"), stop=("STOP",))).text == "abST"
+
+
+async def test_stop_strings_wait_for_min_tokens() -> None:
+    assert (await answer(say("a.", "b.", "c."), stop=(".",), min_tokens=3)).text == "a.b"
+
+
+async def test_a_stop_string_in_one_choice_leaves_the_other_alone() -> None:
+    script = [[(0, "a.", None), (1, "x", None)], [(0, "never", None), (1, "y.z", None)], [(1, "never", None)]]
+    generation, engine = await start(script, Sampling(n=2, seeds=(1, 2)), stop=(".",))
+    first, second = await fold(generation, 2)
+    assert (first.text, second.text) == ("a", "xy")
+    assert [c.index for c in engine.cancelled] == [0, 1]
+    assert not engine.mail.busy
+
+
+async def test_a_vocabulary_that_is_not_exact_is_decoded_by_the_engine() -> None:
+    config = Config(fake_engine=True)
+    engine = FakeEngine(say("Grüße ", "世界", " 🙂"))
+    engine.vocabulary = dataclasses.replace(engine.vocabulary, exact=False)
+    model = Model(config, engine)  # type: ignore[arg-type]
+    await model.load()
+    generation = await model.start(TextPrompt("x"), Sampling(), Output())
+    [found] = await fold(generation, 1)
+    assert found.text == "Grüße 世界 🙂"
+
+
+async def test_stop_token_ids_are_named_as_the_reason() -> None:
+    generation, _ = await start(say("ab"), Sampling(stop_token_ids=(EOS,)))
+    [found] = await fold(generation, 1)
+    assert found.stop == EOS
+    assert (await answer(say("ab"))).stop is None
+
+
+async def test_reasoning_is_counted_within_the_completion() -> None:
+    config = Config(fake_engine=True, reasoning_parser="qwen3")
+    engine = FakeEngine(say("<think>", "hm", "</think>", "yes"))
+    model = Model(config, engine)  # type: ignore[arg-type]
+    await model.load()
+    generation = await model.start(TextPrompt("x"), Sampling(), Output(parse=True))
+    seen = [e async for deltas in generation for d in deltas for e in d.events]
+    assert [e.text for e in seen if isinstance(e, Reasoning)] == ["hm"]
+    assert generation.usage.reasoning_tokens >= 2
+    assert generation.usage.completion_tokens == len("<think>hm</think>yes") + 1
+
+
+async def test_closing_twice_or_before_reading_cancels_once() -> None:
+    generation, engine = await start([[(0, "x", None)]] * 9)
+    await generation.aclose()
+    await generation.aclose()
+    assert len(engine.cancelled) == 1
+
+
+async def test_closing_a_finished_generation_cancels_nothing() -> None:
+    generation, engine = await start(say("x"))
+    await fold(generation, 1)
+    await generation.aclose()
+    assert engine.cancelled == []
+
+
+async def test_a_batch_ends_when_all_have_ended_and_closes_all() -> None:
+    generations = []
+    for script in (say("a"), say("b", "c"), [[(0, "x", None)]] * 99):
+        generation, _ = await start(script)
+        generations.append(generation)
+    batch = Batch(generations, 1)
+    seen: dict[int, str] = {}
+    async for deltas in batch:
+        for delta in deltas:
+            seen[delta.index] = seen.get(delta.index, "") + "".join(e.text for e in delta.events)  # type: ignore[union-attr]
+        if len(seen.get(2, "")) >= 3:
+            break
+    assert (seen[0], seen[1]) == ("a", "bc")
+    await batch.aclose()
+    await asyncio.sleep(0)
+    assert all(g._reply.finished for g in generations)
+    assert batch.usage.prompt_tokens == 3
