@@ -69,7 +69,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         return super().compile(bounds.Bounded().visit(tree), *args, **kwargs)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as jinja2's
-        __self.budget.spend()
+        __self.budget.spend(bounds.CALL_STEPS)
         for value in args:
             bounds.measured(value)
         if isinstance(getattr(__obj, "__self__", None), str):
