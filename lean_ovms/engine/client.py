@@ -66,12 +66,13 @@ class Engine:
     @property
     def pid(self) -> int | None:
         """The child's process id, None while there is none."""
-        return self._child.pid if self._child else None
+        return self._child.pid if self._child and self._child.alive else None
 
     # --- life ---
 
     async def start(self) -> ModelInfo:
-        """Start the first child and wait until its model is loaded. Raises StartError: never served."""
+        """Start the first child and wait until its model is loaded. Raises StartError: never served. Call it once."""
+        assert self._child is None, "an engine is started once"
         try:
             await self._launch()
         except StartError:
@@ -84,13 +85,16 @@ class Engine:
         """End the child, and everything in flight with an error. Idempotent."""
         self.state = "stopped"
         self._dog.sleep()
+        self._mail.fail_all(lambda: Unavailable(_STOPPED, code="shutting_down"))
         if self._reviving is not None:
             self._reviving.cancel()
-        self._mail.fail_all(lambda: Unavailable(_STOPPED, code="shutting_down"))
+            await asyncio.wait([self._reviving])
         if self._child is not None:
             await self._child.stop()
 
     async def _launch(self) -> None:
+        if self.state == "stopped":
+            raise StartError("the engine was stopped before it was started")
         loop = asyncio.get_running_loop()
         began = loop.time()
         self._expected_at = began + self._load_s
@@ -111,7 +115,7 @@ class Engine:
         self._ready_at = loop.time()
         self._load_s = self._ready_at - began
         self.state = "ready"
-        log.info("engine %s is ready after %.2f s", child.pid, self._load_s)
+        log.info("engine %d is ready after %.2f s", child.pid, self._load_s)
 
     def _take(self, ready: messages.Ready) -> None:
         try:
@@ -138,7 +142,7 @@ class Engine:
             self._unready = 0
         self.state = "restarting"
         self._expected_at = now + self._backoff_s() + self._load_s
-        log.error("engine %s is lost%s; restarting", child.pid, f": {child.why}" if child.why else "")
+        log.error("engine %d is lost%s; restarting", child.pid, f": {child.why}" if child.why else "")
         self._mail.fail_all(self._lost_error)
         self._reviving = asyncio.get_running_loop().create_task(self._revive(child))
 
@@ -176,6 +180,7 @@ class Engine:
         When the waiting task is cancelled the generation is, too.
         """
         self._require_ready()
+        self._dog.watch()
         reply = self._mail.open(sampling.n)
         try:
             fields = {name: getattr(sampling, name) for name in _SAMPLING}
@@ -183,7 +188,6 @@ class Engine:
         except RequestError:
             self._mail.forget(reply.id)
             raise
-        self._dog.watch()
         try:
             await reply.admitted()
         except asyncio.CancelledError:

@@ -39,6 +39,7 @@ class Child(asyncio.Protocol):
         self._loop = loop
         self._deliver = deliver
         self._lost = lost
+        self.pid = 0
         self.why = ""
         self.ended = False  # the pipe; the process may last a little longer
         self._decoder = messages.Decoder()
@@ -49,9 +50,9 @@ class Child(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def pid(self) -> int | None:
-        """The process id while the process exists."""
-        return None if self._process is None or self._exited.done() else self._process.pid
+    def alive(self) -> bool:
+        """The process exists."""
+        return self._process is not None and not self._exited.done()
 
     # --- life ---
 
@@ -59,14 +60,13 @@ class Child(asyncio.Protocol):
         """Spawn and greet. Raises StartError, with the child gone, when it dies, refuses, or takes longer."""
         try:
             ours = self._spawn(command)
-            await self._loop.create_unix_connection(lambda: self, sock=ours)
         except OSError as error:
-            self.kill("no pipe")
             raise StartError(f"cannot start the engine: {error.strerror or error}") from error
         late = f"the model did not load within {timeout_s:g} s (--engine_load_timeout_s)"
         timer = self._loop.call_later(timeout_s, self.kill, late)
-        self.send(load)
         try:
+            await self._loop.create_unix_connection(lambda: self, sock=ours)
+            self.send(load)
             return await self._ready
         except BaseException:
             self.kill("given up while loading")
@@ -120,7 +120,8 @@ class Child(asyncio.Protocol):
             except OSError:
                 ours.close()
                 raise
-        self._watch_exit(self._process.pid)
+        self.pid = self._process.pid
+        self._watch_exit()
         return ours
 
     # --- the pipe (asyncio.Protocol) ---
@@ -136,7 +137,8 @@ class Child(asyncio.Protocol):
             if records:
                 self._deliver(records)
         except (messages.FrameError, TypeError, ValueError, KeyError, AttributeError) as error:
-            log.error("engine %s sent what cannot be understood: %s", self.pid, error)
+            ours = not isinstance(error, messages.FrameError)  # then it may as well be a fault of the receiver
+            log.error("engine %d sent what cannot be understood: %s", self.pid, error, exc_info=ours)
             self.kill("it sent something that is not a frame")
 
     def _greet(self, records: list[messages.Record]) -> list[messages.Record]:
@@ -168,12 +170,12 @@ class Child(asyncio.Protocol):
 
     # --- the process ---
 
-    def _watch_exit(self, pid: int) -> None:
+    def _watch_exit(self) -> None:
         """No polling and no SIGCHLD handler, which would be the main thread's: a pidfd, or else a waiting thread."""
         try:
-            pidfd = os.pidfd_open(pid)
+            pidfd = os.pidfd_open(self.pid)
         except OSError:  # Linux before 5.3, or a container that forbids it
-            threading.Thread(target=self._wait_in_thread, args=(pid,), daemon=True).start()
+            threading.Thread(target=self._wait_in_thread, daemon=True).start()
             return
         self._loop.add_reader(pidfd, self._on_pidfd, pidfd)
 
@@ -182,8 +184,9 @@ class Child(asyncio.Protocol):
         os.close(pidfd)
         self._reap()
 
-    def _wait_in_thread(self, pid: int) -> None:
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    def _wait_in_thread(self) -> None:
+        with contextlib.suppress(ChildProcessError):  # somebody has reaped it for us
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left who wants to know
             self._loop.call_soon_threadsafe(self._reap)
 
@@ -197,13 +200,13 @@ class Child(asyncio.Protocol):
         if not self.ended and self._transport is not None:
             # Frames that it sent at last are still read; a pipe that somebody else holds open must not keep us waiting.
             self._timer = self._loop.call_later(GRACE_S / 4, self._transport.abort)
-        log.info("engine %d is gone: %s", self._process.pid, describe_exit(status))
+        log.info("engine %d is gone: %s", self.pid, describe_exit(status))
         self._settle()
 
     def _signal_group(self) -> None:
-        if self._process is not None and not self._exited.done():
+        if self.alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+                os.killpg(self.pid, signal.SIGKILL)
 
     def _was_ready(self) -> bool:
         return self._ready.done() and not self._ready.cancelled() and self._ready.exception() is None

@@ -21,10 +21,12 @@ class Watchdog:
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self) -> None:
-        """Something is in flight from now on. Costs nothing when the dog is already awake."""
+        """Something is about to be in flight: its silence counts from now, not from when it was last busy."""
+        if self._timer is not None and self._busy():
+            return
+        loop = asyncio.get_running_loop()
+        self._heard_at = loop.time()
         if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._heard_at = loop.time()
             self._look_at(self._heard_at + self._limit / 2, loop)
 
     def heard(self, now: float) -> None:

@@ -1,12 +1,13 @@
 """An engine child that plays a part: `python fake_child.py <part> <fd>`. The prompt of a Submit says what it does.
 
 Parts: ok, die, hang, garbage, wrong, load_failed, die_after_ready, holder (its own child holds the pipe),
-deaf (ignores everything), stubborn (ignores SIGTERM and a closed pipe), vocabulary (a new one each time),
-FILE (ok while FILE says ok, else what it says).
+escapee (the same, in a session of its own), deaf (ignores everything), stubborn (ignores SIGTERM too),
+vocabulary (another one in every life), report (tells what it was given), FILE (the part that FILE says).
 Prompts: "count N" sends N tokens one frame each; "burst N" in one frame; "hang"; "die"; "garbage"; "refuse"; "fail";
 "half" (half a frame, then dies); "beams" (one frame with all finals); "slow" (one token per ping).
 """
 
+import json
 import os
 import pathlib
 import signal
@@ -62,6 +63,9 @@ class Actor:
         if self.part == "wrong":
             self.send(messages.Pong(1, STATS))
             time.sleep(600)
+        if self.part == "report":
+            self.send(messages.LoadFailed(json.dumps(self.report())))
+            sys.exit(3)
         if self.part == "load_failed":
             self.send(messages.LoadFailed("no such model: /x"))
             sys.exit(3)
@@ -69,13 +73,25 @@ class Actor:
         self.send(messages.Ready(INFO, ["a", "\xff", "c", last], [0], False, True))
         if self.part == "die_after_ready":
             os._exit(9)
-        if self.part == "holder":
-            subprocess.Popen(["sleep", "600"], pass_fds=[self.sock.fileno()])
+        if self.part in ("holder", "escapee"):
+            alone = self.part == "escapee"
+            subprocess.Popen(["sleep", "4"], pass_fds=[self.sock.fileno()], start_new_session=alone)
         if self.part == "deaf":
             time.sleep(600)
         if self.part == "stubborn":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             time.sleep(600)
+
+    def report(self):
+        numbers = [int(name) for name in os.listdir("/proc/self/fd")]
+        return {
+            "fds": [n for n in numbers if os.path.exists(f"/proc/self/fd/{n}") and n != self.sock.fileno()],
+            "stdin": os.readlink("/proc/self/fd/0"),
+            "session": os.getsid(0) == os.getpid(),
+            "blas": os.environ["OPENBLAS_NUM_THREADS"],
+            "package": messages.__file__,
+            "config": self.config,
+        }
 
     def take(self, record):
         match record:
@@ -152,7 +168,9 @@ def main():
         actor = Actor(sock, part)
         decoder = messages.Decoder()
         load = decoder.feed(sock.recv(1 << 16))
-        assert isinstance(load[0], messages.Load)
+        if not load:
+            return
+        actor.config = load[0].config
         actor.greet()
         while data := sock.recv(1 << 16):
             for record in decoder.feed(data):
