@@ -31,8 +31,10 @@ def response_head(status: int, headers: Iterable[tuple[str, str]], framing: str)
         if not 200 <= status <= 599:
             raise ValueError(f"status {status}")
         line = f"HTTP/1.1 {status} \r\n"
-    lines = "".join([f"{name}: {value}\r\n" for name, value in headers if name.lower() not in _FRAMING])
-    if not _HEADER_LINES.fullmatch(lines):
+    kept = [f"{name}: {value}\r\n" for name, value in headers if name.lower() not in _FRAMING]
+    lines = "".join(kept)
+    # The count tells two headers from one whose value ends its line and begins another.
+    if not _HEADER_LINES.fullmatch(lines) or lines.count("\n") != len(kept):
         raise ValueError("illegal header name or value")
     # A character beyond latin-1 has no place in a header; "?" is better than no answer.
     return f"{line}{lines}{framing}\r\n".encode("latin-1", "replace")
