@@ -89,7 +89,7 @@ def _found(path: Path) -> str:
 def _text(file: Path) -> str:
     """A file's text, or "" when there is none."""
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (OSError, UnicodeDecodeError) as error:

@@ -59,12 +59,20 @@ def _null(render: Render, hey: Json) -> str:
 
 
 def _arguments(render: Render, hey: Json) -> str:
-    """In which form earlier calls must have their arguments. A template that reads both forms gets objects."""
-    for form, arguments in (("object", {_NEEDLE: "value"}), ("string", json.dumps({_NEEDLE: "value"}))):
-        text = _try(render, [hey, {"role": "assistant", "content": "", "tool_calls": [_call(arguments)]}])
+    """In which form earlier calls must have their arguments. A template that reads both forms gets objects.
+
+    First by how the model families write arguments (the contract's probe), then by which form does not fail.
+    """
+    forms: dict[str, object] = {"object": {_NEEDLE: "value"}, "string": json.dumps({_NEEDLE: "value"})}
+    texts = {
+        form: _try(render, [hey, {"role": "assistant", "content": "", "tool_calls": [_call(arguments)]}])
+        for form, arguments in forms.items()
+    }
+    for form, text in texts.items():
         if any(native.format(_NEEDLE) in text for native in _NATIVE):
             return form
-    return "any"
+    understood = [form for form, text in texts.items() if _NEEDLE in text]
+    return understood[0] if len(understood) == 1 else "any"
 
 
 def _call(arguments: object) -> Json:

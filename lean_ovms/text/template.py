@@ -93,9 +93,19 @@ class ChatTemplate:
             content_format=content_format,
             directory=directory.path,
         )
-        if override and template._main.broken:
-            raise StartError(f"--chat_template: {template._main.broken}")
+        if override and template.problem:
+            raise StartError(f"--chat_template: {template.problem}")
         return template
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the template was found to read."""
+        return self._main.capabilities
+
+    @property
+    def problem(self) -> str:
+        """Why chat does not work with this model, or ""; each request is told the same."""
+        return self._main.broken or self._tool.broken if self.source else NO_TEMPLATE
 
     def render(self, prompt: ChatPrompt) -> str:
         """The prompt's text. Raises BadRequest."""
@@ -109,7 +119,7 @@ def _override(option: str) -> str:
     if not option or "{" in option or "\n" in option:
         return option
     try:
-        return Path(option).read_text(encoding="utf-8")
+        return Path(option).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise StartError(f"--chat_template: neither the text of a template nor a readable file: {option}") from error
 
@@ -121,19 +131,19 @@ class _Compiled:
         self.broken = ""
         self._tokens = tokens
         self._template = env.from_string("")
-        self._capabilities = Capabilities()
+        self.capabilities = Capabilities()
         try:
             self._template = env.from_string(source)
-        except jinja2.TemplateError as error:
-            self.broken = f"the model's chat template is invalid: {_one_line(error)}"
+        except (jinja2.TemplateError, RecursionError) as error:
+            self.broken = f"the model's chat template is invalid: {_reason(error)}"
             return
-        self._capabilities = probe(source, self._call, content_format)
+        self.capabilities = probe(source, self._call, content_format)
 
     def render(self, prompt: ChatPrompt) -> str:
         if self.broken:
             raise BadRequest(self.broken)
         add, kwargs = _arguments(prompt)
-        messages = prepare(prompt.messages, self._capabilities)
+        messages = prepare(prompt.messages, self.capabilities)
         if prompt.continue_final_message:
             if add:
                 raise BadRequest(
@@ -163,13 +173,13 @@ class _Compiled:
     def _safe(self, messages: list[Json], tools: list[Json], add: bool, kwargs: Json) -> str:
         """A rendering whose failure is the client's to know, in one line."""
         try:
-            return self._call(messages, tools, add, kwargs)
+            return _without_surrogates(self._call(messages, tools, add, kwargs))
         except sandbox.RaisedByTemplate as error:
-            raise BadRequest(_one_line(error), param="messages") from error
+            raise BadRequest(_short(str(error)), param="messages") from error
         except RecursionError as error:
             raise BadRequest("the conversation is nested too deeply for the chat template", param="messages") from error
         except Exception as error:  # a template is a program: it can fail in every way that Python can
-            raise BadRequest(f"the chat template failed: {_one_line(error)}", param="messages") from error
+            raise BadRequest(f"the chat template failed: {_reason(error)}", param="messages") from error
 
     def _call(self, messages: list[Json], tools: list[Json], add: bool, kwargs: Json) -> str:
         """transformers gives tools and documents always, as none when there are none; templates test for that."""
@@ -213,7 +223,24 @@ def _arguments(prompt: ChatPrompt) -> tuple[bool, Json]:
     return add, kwargs
 
 
-def _one_line(error: Exception) -> str:
-    """An exception's words, without line breaks, and not without end."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 500 else text[:499] + "…"
+def _without_surrogates(text: str) -> str:
+    """Text that is UTF-8 for certain: a template may read JSON (of earlier calls' arguments) with half a pair in it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, in one line, without the template's text or the server's paths."""
+    if isinstance(error, jinja2.TemplateNotFound):
+        return f"it includes {error.name}, which the model does not have"
+    if isinstance(error, jinja2.TemplateSyntaxError):
+        return _short(f"{error.message} (line {error.lineno})")
+    text = " ".join(str(error).split())
+    return _short(text if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {text}")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 1000 else text[:999] + "…"
