@@ -22,8 +22,10 @@ from .text.detokenizer import Detokenizer, WindowDetokenizer
 from .text.stops import StopMatcher
 from .text.template import ChatTemplate
 
-PROMPT_TAIL = 64
+PROMPT_TAIL = 400
 """Characters of the prompt's end that a parser may look at, to see whether reasoning is already open."""
+SPARE_TOKENS = 8
+"""Room that an assisted pipeline wants for tokens it may have to take back."""
 
 
 class Model:
@@ -98,7 +100,11 @@ class Model:
         """
         words, special = self._words(prompt)
         reply = await self.engine.submit(
-            words, add_special_tokens=special, truncate=truncate, want_tokens=echo, sampling=sampling
+            words,
+            add_special_tokens=special,
+            truncate=self._room(sampling) if truncate == -1 else truncate,
+            want_tokens=echo,
+            sampling=sampling,
         )
         tail = words[-PROMPT_TAIL:] if isinstance(words, str) else ""
         choices = [self._choice(i, output, sampling, tail) for i in range(sampling.n)]
@@ -111,6 +117,11 @@ class Model:
         first = generation.first_token
         ttft_s = None if first is None else first - generation.started
         self.metrics.generation(self.name, generation.usage, ttft_s, time.monotonic() - generation.started)
+
+    def _room(self, sampling: Sampling) -> int:
+        """Most prompt tokens that leave room for the answer asked for."""
+        room = min(self.info.context_length, self.info.kv_blocks * self.info.block_size)
+        return max(1, room - min(sampling.max_tokens or 1, room // 2) - SPARE_TOKENS)
 
     def _words(self, prompt: Prompt) -> tuple[str | list[int], bool]:
         if isinstance(prompt, ChatPrompt):

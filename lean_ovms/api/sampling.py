@@ -19,6 +19,7 @@ MAX_STOPS = 16
 MAX_STOP_LENGTH = 4096
 MAX_STOP_IDS = 256
 DEFAULT_TOP_K = 40
+INT32_MAX = 2147483647
 
 
 def _stop(value: Any) -> tuple[str, ...] | None:
@@ -41,6 +42,12 @@ def _stop_ids(value: list[Any]) -> tuple[int, ...]:
     if len(value) > MAX_STOP_IDS:
         raise BadRequest(f"stop_token_ids must have no more than {MAX_STOP_IDS} ids", param="stop_token_ids")
     return tuple(token_ids(value, "stop_token_ids"))
+
+
+def _truncate(value: int) -> int:
+    if value == 0:
+        raise BadRequest("truncate_prompt_tokens must be -1 or a positive integer", param="truncate_prompt_tokens")
+    return value
 
 
 def token_ids(values: list[Any], param: str) -> list[int]:
@@ -74,10 +81,10 @@ SAMPLING = (
     Row(name="ignore_eos", kind="bool", help="generate to max_tokens"),
     Row(name="skip_special_tokens", kind="bool", help="false: special tokens stay visible, no parsing"),
     Row(name="truncate_prompt_tokens", kind="int", low=-1, high=UINT32_MAX,
-        help="keep only so many last prompt tokens; -1: as many as fit"),
-    Row(name="num_assistant_tokens", kind="uint", high=1024, help="draft model or prompt lookup only"),
+        help="keep only so many last prompt tokens; -1: as many as fit", read=_truncate),
+    Row(name="num_assistant_tokens", kind="uint", high=64, help="draft model or prompt lookup only"),
     Row(name="assistant_confidence_threshold", kind="number", low=0, high=1, help="draft model only"),
-    Row(name="max_ngram_size", kind="uint", high=1024, help="prompt lookup only"),
+    Row(name="max_ngram_size", kind="uint", high=64, help="prompt lookup only"),
 )  # fmt: skip
 """Rows of seeds 000/001's parameter tables and of vLLM's that the engine can honour."""
 
@@ -185,14 +192,14 @@ def _max_tokens(given: Json, defaults: Defaults, limits: Limits) -> int | None:
         return default or None
     if limits.max_tokens and asked > limits.max_tokens:
         raise BadRequest(f"max_tokens exceeds limit of this server: {limits.max_tokens}", param="max_tokens")
-    return int(asked)
+    return min(int(asked), INT32_MAX)  # the engine counts in 32 bits; nothing is that long
 
 
 def _top_k(given: Json, defaults: Defaults) -> int:
     asked = given["top_k"]
     if asked is not None:
-        return max(int(asked), 0)
-    return min(int(defaults.number("top_k", DEFAULT_TOP_K)), UINT32_MAX)
+        return min(max(int(asked), 0), INT32_MAX)
+    return min(max(int(defaults.number("top_k", DEFAULT_TOP_K)), 0), INT32_MAX)
 
 
 def _penalties(given: Json, defaults: Defaults, beams: int) -> dict[str, Any]:

@@ -1,0 +1,175 @@
+"""Options that change how the model is served, each on the real engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from lean_ovms.config import DEMO_MODEL
+
+from .conftest import EXACT, House, open_house
+
+pytestmark = pytest.mark.model
+
+DRAFT = Path(__file__).parents[1] / "data" / "demo_draft"
+LLAMA = Path(__file__).parents[1] / "data" / "llama_sp"
+HELLO = [{"role": "user", "content": "Hello!"}]
+
+
+async def text(house: House, **fields: Any) -> str:
+    async with house.client() as client:
+        answer = await client.chat.completions.create(
+            **{"model": "demo", "messages": HELLO, "temperature": 0, "max_tokens": 40, **fields}
+        )
+    return answer.choices[0].message.content or ""
+
+
+async def plain() -> str:
+    async with open_house(plugin_config=EXACT) as house:
+        return await text(house)
+
+
+@pytest.mark.parametrize(
+    "options", [{"draft_model_path": str(DRAFT)}, {"prompt_lookup": True}], ids=["draft", "lookup"]
+)
+async def test_assisted_decoding_gives_the_same_greedy_text(options: dict[str, Any]) -> None:
+    expected = await plain()
+    async with open_house(plugin_config=EXACT, **options) as house:
+        assert house.model.info.assisted
+        together = await asyncio.gather(*(text(house) for _ in range(6)))
+        assert set(together) == {expected}
+        tuned = {"num_assistant_tokens": 3, **({"max_ngram_size": 2} if "prompt_lookup" in options else {})}
+        assert await text(house, extra_body=tuned) == expected
+        async with house.client() as client:
+            with pytest.raises(openai.BadRequestError):
+                await client.completions.create(model="demo", prompt="x", best_of=3, max_tokens=4)
+
+
+async def test_a_template_of_ones_own_as_text_and_as_a_file(tmp_path: Path) -> None:
+    template = "{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}"
+    file = tmp_path / "chat.jinja"
+    file.write_text(template)
+    for given in (template, str(file)):
+        async with open_house(chat_template=given) as house, house.client() as client:
+            body = await client.post("/tokenize", cast_to=object, body={"model": "demo", "messages": HELLO})
+            rendered = await client.post(
+                "/detokenize",
+                cast_to=object,
+                body={"model": "demo", "tokens": body["tokens"]},  # type: ignore[index]
+            )
+            assert rendered == {"prompt": "[user] Hello!"}
+
+
+async def test_a_template_that_raises_is_a_400_with_its_own_words() -> None:
+    async with open_house(chat_template="{{ raise_exception('only on Sundays') }}") as house, house.client() as client:
+        with pytest.raises(openai.BadRequestError, match="only on Sundays"):
+            await client.chat.completions.create(model="demo", messages=HELLO)
+
+
+async def test_a_shorter_context_is_enforced_and_truncation_helps() -> None:
+    async with open_house(max_model_len=64) as house, house.client() as client:
+        long = {"model": "demo", "prompt": "one two three " * 100, "temperature": 0}
+        with pytest.raises(openai.BadRequestError, match="64"):
+            await client.completions.create(**long, max_tokens=4)
+        for keep in (10, -1):
+            answer = await client.completions.create(
+                **long, max_tokens=4, extra_body={"truncate_prompt_tokens": keep, "ignore_eos": True}
+            )
+            assert answer.usage
+            assert answer.usage.completion_tokens == 4
+            assert answer.usage.prompt_tokens == 10 if keep == 10 else answer.usage.prompt_tokens > 40
+        rest = await client.completions.create(
+            model="demo", prompt="one two three", max_tokens=1000, extra_body={"ignore_eos": True}
+        )
+        assert rest.choices[0].finish_reason == "length"
+        assert rest.usage
+        assert rest.usage.total_tokens <= 64
+
+
+async def test_the_prompt_can_be_scored_without_prefix_caching() -> None:
+    async with open_house(enable_prefix_caching=False) as house, house.client() as client:
+        ask = {"model": "demo", "prompt": "one two three", "logprobs": 1, "echo": True, "temperature": 0}
+        scored = (await client.completions.create(**ask, max_tokens=0)).choices[0]
+        assert scored.text == "one two three"
+        assert scored.logprobs
+        values = scored.logprobs.token_logprobs or []
+        assert values[0] is None
+        assert all(v <= 0 for v in values[1:])
+        assert "".join(scored.logprobs.tokens or []) == "one two three"
+        longer = (await client.completions.create(**ask, max_tokens=3)).choices[0]
+        assert longer.logprobs
+        assert (longer.logprobs.token_logprobs or [])[: len(values)] == values
+    async with open_house() as house, house.client() as client:
+        with pytest.raises(openai.BadRequestError, match="enable_prefix_caching"):
+            await client.completions.create(**ask, max_tokens=0)
+
+
+async def test_stop_token_ids_and_min_tokens() -> None:
+    async with open_house() as house, house.client() as client:
+        ask = {"model": "demo", "prompt": "Hello", "temperature": 0, "max_tokens": 12}
+        body = {"return_token_ids": True, "ignore_eos": True}
+        ids = (await client.completions.create(**ask, extra_body=body)).choices[0].token_ids  # type: ignore[attr-defined]
+        third = ids[2]
+        cut = (
+            await client.completions.create(**ask, extra_body={"stop_token_ids": [third], "return_token_ids": True})
+        ).choices[0]
+        assert cut.token_ids == ids[: ids.index(third) + 1]  # type: ignore[attr-defined]
+        assert (cut.finish_reason, cut.stop_reason) == ("stop", third)  # type: ignore[attr-defined]
+        long = await client.chat.completions.create(
+            model="demo", messages=HELLO, temperature=0, max_tokens=60, extra_body={"min_tokens": 50}
+        )
+        assert long.usage
+        assert long.usage.completion_tokens >= 50
+
+
+async def test_another_tokenizer_family() -> None:
+    if not LLAMA.is_dir():
+        pytest.fail("the llama_sp fixture is missing")
+    async with open_house(model_path=str(LLAMA), model_name="org/llama") as house, house.client() as client:
+        assert (await client.models.retrieve("org/llama")).id == "org/llama"
+        ask = {"model": "org/llama", "prompt": "Grüße 世界", "max_tokens": 24, "temperature": 0}
+        whole = await client.completions.create(**ask, extra_body={"return_token_ids": True})
+        chunks = [c.choices[0].text async for c in await client.completions.create(**ask, stream=True)]
+        assert "".join(chunks) == whole.choices[0].text
+        assert whole.choices[0].text == await house.model.decode(whole.choices[0].token_ids, True)  # type: ignore[attr-defined]
+        assert house.model.engine.vocabulary.exact
+
+
+async def test_a_model_without_a_template_completes_but_does_not_chat(tmp_path: Path) -> None:
+    for file in LLAMA.iterdir():
+        if "template" not in file.name:
+            (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "tokenizer_config.json").unlink(missing_ok=True)
+    bare = tmp_path / "openvino_tokenizer.xml"
+    graph = re.sub(r'<chat_template value="[^"]*"\s*/>', "", bare.read_text("utf-8"))
+    bare.unlink()
+    bare.write_text(graph, "utf-8")
+    async with open_house(model_path=str(tmp_path), model_name="m") as house, house.client() as client:
+        assert (await client.completions.create(model="m", prompt="x", max_tokens=2)).usage
+        with pytest.raises(openai.BadRequestError, match=r"(?i)chat template"):
+            await client.chat.completions.create(model="m", messages=HELLO)
+
+
+async def test_a_silent_stream_pings_during_a_long_prefill() -> None:
+    async with open_house(sse_ping_s=0.005, max_num_batched_tokens=64) as house:
+        reader, writer = await asyncio.open_connection(*house.url.removeprefix("http://").split(":"))
+        body = json.dumps({"model": "demo", "prompt": "word " * 3000, "max_tokens": 2, "stream": True}).encode()
+        writer.write(
+            b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body
+        )
+        data = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        assert data.index(b": ping") < data.index(b"data: ")
+        assert b"data: [DONE]" in data
+
+
+def test_the_demo_model_is_the_default() -> None:
+    assert (DEMO_MODEL / "openvino_model.xml").is_file()
