@@ -241,6 +241,8 @@ class Connection(asyncio.Protocol):
 
     async def _send(self, response: Response) -> None:
         session, body = self._session, response.body
+        if self._gone:  # the handler answered although it was cancelled
+            return
         session.closing |= self._hub.draining
         pending = session.start(response)
         if session.streams and not isinstance(body, bytes):
@@ -268,6 +270,7 @@ class Connection(asyncio.Protocol):
         self._task = None
         if self._lost or self._discarding:
             return
+        self._session.closing |= self._hub.draining
         if self._gone:
             self._say_shutting_down()
         elif self._session.phase is Phase.EXCHANGE:

@@ -484,7 +484,16 @@ def test_ways_to_end_the_connection(how: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("X", "a\r\nY: b"), ("X", "a\nb"), ("X", "a\rb"), ("X", "\0"), ("X\r\nY", "a"), ("", "a"), ("X ", "a"), ("é", "a")],
+    [
+        ("X", "a\r\nY: b"),
+        ("X", "a\nb"),
+        ("X", "a\rb"),
+        ("X", "\0"),
+        ("X\r\nY", "a"),
+        ("", "a"),
+        ("X ", "a"),
+        ("é", "a"),
+    ],
 )
 def test_headers_cannot_be_injected(name: str, value: str) -> None:
     session = begun()
