@@ -425,3 +425,56 @@ async def test_a_start_that_is_given_up_leaves_no_process():
         await task
     await engine.stop()
     assert gone(pid)
+
+
+# --- with the real child, on its scripted pipeline ---
+
+
+@pytest.mark.slow
+async def test_the_real_child_serves_dies_and_is_replaced():
+    engine = Engine(Config(fake_engine=True))
+    await engine.start()
+    try:
+        (ids,) = await engine.encode(["<|user|>hello"], False)
+        text = await engine.decode(ids[1:], True)
+        assert text == "hello"
+        reply = await submit(
+            engine, "<|user|>hello", add_special_tokens=False, want_tokens=True, temperature=0.0, max_tokens=20
+        )
+        assert (reply.tokens, reply.prompt_tokens) == (ids, len(ids))
+        tokens, _, reason = (await read(reply))[0]
+        assert (len(tokens) > 0, reason) == (True, "stop")
+        await lost(submit_and_read(engine, "<|die|>"))
+        await until(lambda: engine.state == "ready")
+        stats = await engine.stats()
+        assert (stats.running, stats.queued, stats.kv_blocks_used) == (0, 0, 0)
+        assert (await read(await submit(engine, "<|user|>hello", temperature=0.0, max_tokens=20)))[0][0] == tokens
+    finally:
+        pid = engine.pid
+        await engine.stop()
+    assert gone(pid)
+
+
+@pytest.mark.slow
+def test_the_real_child_that_hangs_in_a_step_is_replaced():
+    async def main():
+        engine = Engine(Config(fake_engine=True, engine_watchdog_s=30.0))
+        await engine.start()
+        try:
+            await lost(submit_and_read(engine, "<|hang|>"))
+            await until(lambda: engine.state == "ready", 10.0)
+            assert await engine.encode(["a"], False) == [[97]]
+        finally:
+            await engine.stop()
+
+    run_fast(main, 60.0)
+
+
+@pytest.mark.slow
+async def test_a_model_that_is_not_there_is_told_by_the_real_child(tmp_path):
+    engine = Engine(Config(model_path=str(tmp_path / "nothing")))
+    with pytest.raises(StartError) as error:
+        await engine.start()
+    assert "nothing" in str(error.value)
+    assert "Traceback" not in str(error.value)
+    await engine.stop()
