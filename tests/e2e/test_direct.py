@@ -78,3 +78,15 @@ def test_beam_search(client: openai.OpenAI, direct: Any, prompt: str) -> None:
 def test_answers_do_not_depend_on_the_company(client: openai.OpenAI, direct: Any) -> None:
     together = client.completions.create(model="demo", prompt=PROMPTS, max_tokens=24, temperature=0)
     assert [c.text for c in together.choices] == [generate(direct, p, do_sample=False)[0] for p in PROMPTS]
+
+
+@pytest.mark.parametrize("text", ["Hello", "Grüße, 世界 🙂", "a  b\n\n\tc", "<|im_start|>user"])
+@pytest.mark.parametrize("special", [True, False])
+def test_tokens_are_those_of_the_engines_tokenizer(
+    client: openai.OpenAI, direct: Any, text: str, special: bool
+) -> None:
+    ids = direct.get_tokenizer().encode(text, add_special_tokens=special).input_ids.data.reshape(-1).tolist()
+    ask = {"model": "demo", "text": text, "add_special_tokens": special}
+    assert client.post("/tokenize", cast_to=object, body=ask) == {"tokens": ids}
+    back = client.post("/detokenize", cast_to=object, body={"model": "demo", "tokens": ids})
+    assert back == {"prompt": direct.get_tokenizer().decode(ids, skip_special_tokens=False)}

@@ -167,3 +167,30 @@ def test_a_wrong_key_and_the_right_one(tmp_path: Any) -> None:
         process.popen.kill()
         process.popen.wait()
         process.popen.stderr.close()  # type: ignore[union-attr]
+
+
+def test_the_engine_child_ends_with_its_parent() -> None:
+    process = start_process()
+    process.wait_for("ready")
+    [child] = children(process.popen.pid)
+    process.popen.kill()
+    process.popen.wait()
+    deadline = time.monotonic() + 10
+    while os.path.exists(f"/proc/{child}") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not os.path.exists(f"/proc/{child}")
+    assert process.popen.stderr
+    process.popen.stderr.close()
+
+
+async def test_health_tells_of_a_restart() -> None:
+    async with open_house() as house, house.client() as client:
+        health = f"{house.url}/health"
+        assert (await client._client.get(health)).status_code == 200
+        assert house.model.engine.pid
+        os.kill(house.model.engine.pid, signal.SIGKILL)
+        await until(lambda: not house.model.ready)
+        assert (await client._client.get(health)).status_code == 503
+        assert (await client._client.get(f"{house.url}/v2/health/live")).status_code == 200
+        await until(lambda: house.model.ready, 20)
+        assert (await client._client.get(health)).status_code == 200
