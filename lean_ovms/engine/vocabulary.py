@@ -120,6 +120,8 @@ class _Graph:
             raise NotATable(f"input {port} of {self.kind(layer)} is not a constant")
         size = 0 if row["shape"] == "0" else int(row["size"])
         offset = int(row["offset"])
+        if offset + size > len(self._data):
+            raise NotATable("the data file is too short")
         return self._data[offset : offset + size]
 
 
