@@ -1,0 +1,81 @@
+"""An OpenVINO IR file (.xml and .bin) as a graph of layers and constants, read without openvino.
+
+Only what a look into a detokenizer needs: kinds, attributes, integer and byte constants, who feeds whom. The layout is
+fixed by the IR format (version 11). Reading by hand takes 1 ms, needs no extension library, and there is no ov.Core
+that would take the process with it when it dies before its model.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree  # a model's files are trusted input, like its weights
+
+
+class NotUnderstood(Exception):
+    """The graph is not of the expected form."""
+
+
+class Graph:
+    """Layers are named by their ids. Broken files raise OSError, ElementTree.ParseError, KeyError or ValueError."""
+
+    def __init__(self, xml: Path) -> None:
+        root = ElementTree.parse(xml).getroot()  # noqa: S314 - see the import
+        self.layers = {layer.attrib["id"]: layer for layer in root.iterfind("layers/layer")}
+        self._sources: dict[tuple[str, str], str] = {}
+        self._consumers: dict[tuple[str, str], list[str]] = {}
+        for edge in root.iterfind("edges/edge"):
+            source, target = edge.attrib["from-layer"], edge.attrib["to-layer"]
+            self._sources[target, edge.attrib["to-port"]] = source
+            self._consumers.setdefault((source, edge.attrib["from-port"]), []).append(target)
+        self._data = memoryview(xml.with_suffix(".bin").read_bytes())
+
+    def only(self, kind: str) -> str:
+        """The one layer of a kind. Raises NotUnderstood when there is none or more."""
+        found = [name for name in self.layers if self.kind(name) == kind]
+        if len(found) != 1:
+            raise NotUnderstood(f"{len(found)} layers of kind {kind}")
+        return found[0]
+
+    def kind(self, layer: str) -> str:
+        return self.layers[layer].attrib["type"]
+
+    def attributes(self, layer: str) -> dict[str, str]:
+        data = self.layers[layer].find("data")
+        return {} if data is None else data.attrib
+
+    def source_kind(self, layer: str, port: int) -> str:
+        return self.kind(self._sources[layer, str(port)])
+
+    def has_input(self, layer: str, port: int) -> bool:
+        return (layer, str(port)) in self._sources
+
+    def following(self, layer: str) -> str:
+        """The layer that takes the characters of this one: its last output, by the extension's convention."""
+        ports = self.layers[layer].findall("output/port")
+        consumers = self._consumers.get((layer, ports[-1].attrib["id"]), []) if ports else []
+        if len(consumers) != 1:
+            raise NotUnderstood(f"{self.kind(layer)} does not feed exactly one layer")
+        return consumers[0]
+
+    def bytes(self, layer: str, port: int) -> bytes:
+        """The constant at an input, as bytes."""
+        return bytes(self._constant(layer, port, ("u8",)))
+
+    def ints(self, layer: str, port: int) -> list[int]:
+        """The 32-bit integers at an input: a constant, or a slice of one (how skipped ids can be switched off)."""
+        source = self._sources[layer, str(port)]
+        if self.kind(source) != "Slice":
+            return self._constant(layer, port, ("i32",)).cast("i").tolist()
+        start, stop, step = (self.ints(source, p)[0] for p in (1, 2, 3))
+        return self.ints(source, 0)[start:stop:step]
+
+    def _constant(self, layer: str, port: int, types: tuple[str, ...]) -> memoryview:
+        source = self._sources[layer, str(port)]
+        row = self.attributes(source)
+        if self.kind(source) != "Const" or row["element_type"] not in types:
+            raise NotUnderstood(f"input {port} of {self.kind(layer)} is not a constant")
+        size = 0 if row["shape"] == "0" else int(row["size"])
+        offset = int(row["offset"])
+        if offset + size > len(self._data):
+            raise NotUnderstood("the data file is too short")
+        return self._data[offset : offset + size]
