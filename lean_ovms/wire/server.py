@@ -75,7 +75,8 @@ class Server:
             connection.drain()
         if await self._closed_within(timeout_s):
             return
-        log.warning("cancelling %d exchanges that did not end in %g s", self.open_exchanges, timeout_s)
+        if self.open_exchanges:
+            log.warning("cancelling %d exchanges that did not end in %g s", self.open_exchanges, timeout_s)
         for connection in list(self._connections):
             connection.give_up()
         if not await self._closed_within(CLOSING_S):

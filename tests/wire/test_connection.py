@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import Iterator
@@ -262,10 +263,8 @@ def test_a_handler_that_ignores_its_cancellation_does_not_reach_the_wire(loop: J
     body = Body(b"late")
 
     async def handle(request: Request) -> Response:
-        try:
+        with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(1000)
-        except asyncio.CancelledError:
-            pass
         return stream(body)
 
     it = wire(loop, handle)

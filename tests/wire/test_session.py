@@ -96,7 +96,8 @@ def read_back(data: bytes, method: str = "GET") -> tuple[h11.Response, bytes, bo
 
 def test_a_request_is_whole() -> None:
     requests, _, session = serve(
-        b"POST /v1/chat?a=b%20c HTTP/1.1\r\nHost: x\r\nX-A: 1\r\nx-a:  2 \r\nX-Latin: \xe9\r\nContent-Length: 2\r\n\r\nhi"
+        b"POST /v1/chat?a=b%20c HTTP/1.1\r\nHost: x\r\nX-A: 1\r\nx-a:  2 \r\n"
+        b"X-Latin: \xe9\r\nContent-Length: 2\r\n\r\nhi"
     )
     assert requests == [
         Request(
