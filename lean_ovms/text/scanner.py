@@ -90,6 +90,11 @@ class Scanner:
         self._kept = None
         return whole
 
+    def unread(self) -> None:
+        """End the record and go back to where it began."""
+        self.text = self.recorded() + self.text[self.pos :]
+        self.pos = 0
+
     def forget(self) -> None:
         """End the record: what was read has had its effect."""
         self._kept = None

@@ -45,8 +45,8 @@ class Syntax:
 
     tags: markup to look for; `read` is called after each. noise: markup that says nothing and is erased from content.
     at_start: `start` is tried where an answer may begin.
-    start_tag: for reasoning, what a prompt ends with that leaves reasoning open. tools, thinking: which of the two parts
-    an instance plays (a format whose parts cannot be told apart is one class under both names).
+    start_tag: for reasoning, what a prompt ends with that leaves reasoning open. tools, thinking: which parts
+    an instance plays (a format whose two parts cannot be told apart is one class under both names).
     """
 
     tags: tuple[str, ...] = ()
@@ -79,15 +79,16 @@ class Syntax:
 
 
 class Block(Syntax):
-    """Reasoning between two tags. Text inside passes as it is."""
+    """Reasoning between two tags. Text inside passes as it is. breaks: markup that ends it as well, and is read on."""
 
     end_tag: ClassVar[str]
+    breaks: ClassVar[tuple[str, ...]] = ()
 
     ends: ClassVar[Tags]
 
     def __init_subclass__(cls) -> None:
         cls.tags = (cls.start_tag,)
-        cls.ends = Tags([cls.end_tag])
+        cls.ends = Tags([cls.end_tag, *cls.breaks])
 
     def read(self, tag: str) -> Steps[bool]:
         self.scanner.forget()
@@ -95,7 +96,9 @@ class Block(Syntax):
         return True
 
     def resume(self) -> Steps[None]:
-        yield from self.scanner.until(self.ends, self.out.reasoning)
+        tag = yield from self.scanner.until(self.ends, self.out.reasoning)
+        if tag in self.breaks:
+            self.scanner.pos -= len(tag)
         self.out.pause()
 
 
@@ -126,8 +129,8 @@ class Combined(Parser):
         self._starters = [syntax for syntax in self.syntaxes if syntax.at_start]
         self.tags = self._tags.all
         self.keep_special_tokens = any(syntax.keep_special_tokens for syntax in self.syntaxes)
-        if any(syntax.tools for syntax in self.syntaxes):
-            self._blanks = []
+        self._may_call = bool(self._starters) or any(syntax.tools for syntax in self.syntaxes)
+        self._blanks = [] if self._may_call else None
         self._steps = self._run(next((s for s in self.syntaxes if s.thinking and s.opened(prompt_tail)), None))
 
     def feed(self, text: str) -> list[Event]:
@@ -156,7 +159,9 @@ class Combined(Parser):
             if tag in self._noise:
                 continue
             self.scanner.record(tag)
-            yield from self._or_text(self._by_tag[tag].read(tag))
+            syntax = self._by_tag[tag]
+            if (yield from self._or_text(syntax.read(tag))) and syntax.tools and self._blanks:
+                self._blanks = []
 
     def _start(self) -> Steps[bool]:
         """Try what may begin an answer without a tag; whether something was read."""
@@ -165,8 +170,11 @@ class Combined(Parser):
         self.text(self.scanner.recorded())
         for syntax in self._starters:
             self.scanner.record()
-            if (yield from self._or_text(syntax.start())):
+            if (yield from syntax.start()):
+                self.scanner.forget()
+                self._blanks = [] if self._blanks else self._blanks
                 return True
+            self.scanner.unread()
         return False
 
     def _or_text(self, reading: Steps[bool]) -> Steps[bool]:
@@ -194,7 +202,7 @@ class Combined(Parser):
 
     def pause(self) -> None:
         """A block of reasoning is over; an answer may begin here."""
-        if self._blanks is None and any(syntax.tools for syntax in self.syntaxes):
+        if self._blanks is None and self._may_call:
             self._blanks = []
 
     def call(self, name: str) -> None:

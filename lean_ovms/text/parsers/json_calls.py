@@ -12,7 +12,6 @@ import orjson
 from ..scanner import Steps
 from .base import Syntax
 
-
 _SILENT = frozenset(("id", "type", "index", "tool_call_id"))
 """Keys that models put beside name and arguments, and that nobody misses."""
 
@@ -59,10 +58,12 @@ class JsonCalls(Syntax):
                 return True
             elif mark != "{":
                 return called
-            elif (yield from self.call(eager=eager)):
-                called = True
-                self.scanner.record()
             else:
+                if called:
+                    self.scanner.record()
+                if (yield from self.call(eager=eager)):
+                    called = True
+                    continue
                 if called:
                     self.out.text(self.scanner.recorded())
                 return called

@@ -1,0 +1,20 @@
+"""DeepSeek R1 and models made from it: thinking from the first word on, up to </think>; the start tag is optional."""
+
+from __future__ import annotations
+
+from ..scanner import Steps
+from .base import Block
+
+
+class Thinking(Block):
+    """reasoning</think>answer, unless the prompt has closed the thinking."""
+
+    start_tag = "<think>"
+    end_tag = "</think>"
+
+    def opened(self, prompt_tail: str) -> bool:
+        return not prompt_tail.rstrip().endswith(self.end_tag)
+
+    def resume(self) -> Steps[None]:
+        yield from self.scanner.literal(self.start_tag)
+        yield from super().resume()

@@ -1,0 +1,61 @@
+"""DeepSeek V3 and V3.1, between <｜tool▁calls▁begin｜> and <｜tool▁calls▁end｜>, any number of
+
+V3:   <｜tool▁call▁begin｜>function<｜tool▁sep｜>name, and on lines of their own ```json, {…}, ```<｜tool▁call▁end｜>
+V3.1: <｜tool▁call▁begin｜>name<｜tool▁sep｜>{…}<｜tool▁call▁end｜>
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..scanner import Steps
+from .base import Syntax
+
+CALL = "<｜tool▁call▁begin｜>"
+SEPARATOR = "<｜tool▁sep｜>"
+END = "<｜tool▁call▁end｜>"
+MAX_NAME = 256
+_NAME = re.compile(r"[^<>`{}\n]*")
+
+
+class Tools(Syntax):
+    """Calls in DeepSeek's own brackets."""
+
+    tags = (CALL, END)
+    noise = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜end▁of▁sentence｜>")
+    keep_special_tokens = True
+    _open = False
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag == END:
+            was_open, self._open = self._open, False
+            return was_open
+        name = yield from self._name()
+        if not (yield from self.scanner.literal(SEPARATOR)):
+            return False
+        if (yield from self.scanner.peek()) not in "{ \n\t":  # V3: what came first was the kind of call
+            name = yield from self._name()
+            yield from self.scanner.space()
+            if not (yield from self.scanner.literal("```json")):
+                return False
+        if (yield from self.scanner.space()) != "{" or not name or len(name) > MAX_NAME:
+            return False
+        yield from self._arguments(name)
+        return True
+
+    def _name(self) -> Steps[str]:
+        pieces: list[str] = []
+        yield from self.scanner.run(_NAME, pieces.append)
+        return "".join(pieces).strip()
+
+    def _arguments(self, name: str) -> Steps[None]:
+        self.out.call(name)
+        self._open = True
+        if not (yield from self.scanner.json_value(self.out.arguments)):
+            return
+        self.scanner.record()
+        yield from self.scanner.space()
+        yield from self.scanner.literal("```")
+        yield from self.scanner.space()
+        if (yield from self.scanner.literal(END)):
+            self._open = False

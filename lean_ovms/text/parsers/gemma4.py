@@ -1,0 +1,145 @@
+"""Gemma 4: <|tool_call>call:NAME{key:<|"|>text<|"|>,n:1,list:[…],object:{…}}<tool_call|>, several call: in one block.
+
+Reasoning: <|channel>thought + newline … <channel|>.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from ..scanner import Steps, Tags
+from .base import Block, Syntax
+from .literals import number_or_word
+from .values import quoted
+
+START = "<|tool_call>"
+END = "<tool_call|>"
+QUOTE = '<|"|>'
+MAX_NAME = 256
+MAX_DEPTH = 256
+_NAME = re.compile(r"[\w.\-]*")
+_KEY = re.compile(r"[^:,<>{}\[\]]*")
+_BARE = re.compile(r"[^,<>{}\[\]]*")
+_QUOTED = Tags([QUOTE])
+_CLOSERS = {"{": "}", "[": "]"}
+_NOISE = ("<turn|>", "<|tool_response>", "<eos>")
+
+
+class Tools(Syntax):
+    """Calls between Gemma's tags."""
+
+    tags = (START, END)
+    noise = _NOISE
+    keep_special_tokens = True
+    _open = False
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag == END:
+            was_open, self._open = self._open, False
+            return was_open
+        called = False
+        yield from self.scanner.space()
+        while (yield from self.scanner.literal("call:")):
+            if not (yield from self._call()):
+                break
+            called = self._open = True
+            self.scanner.record()
+            if (yield from self.scanner.space()) == ",":
+                self.scanner.pos += 1
+                yield from self.scanner.space()
+        if called:
+            self.out.text(self.scanner.recorded())
+        return called
+
+    def _call(self) -> Steps[bool]:
+        pieces: list[str] = []
+        yield from self.scanner.run(_NAME, pieces.append)
+        name = "".join(pieces)
+        if not name or len(name) > MAX_NAME or (yield from self.scanner.space()) != "{":
+            return False
+        self.out.call(name)
+        yield from self._value()
+        return True
+
+    def _value(self) -> Steps[bool]:
+        """Hand on the arguments as JSON, whatever is nested in them. False if they broke off."""
+        closers: list[str] = []
+        key = False
+        while True:
+            mark = yield from self.scanner.space()
+            missing = False
+            if key and mark != "}":
+                if not (yield from self._key()):
+                    return False
+                mark = yield from self.scanner.space()
+                missing = mark in (",", "}")
+            if mark in _CLOSERS and len(closers) < MAX_DEPTH:
+                self.scanner.pos += 1
+                self.out.arguments(mark)
+                closers.append(_CLOSERS[mark])
+                key = mark == "{"
+                continue
+            if missing:
+                self.out.arguments('""')
+            elif mark != closers[-1] and not (yield from self._atom(_BARE)):
+                return False
+            after = yield from self._after(closers)
+            if after is None:
+                return not closers
+            key = after
+
+    def _after(self, closers: list[str]) -> Steps[bool | None]:
+        """Read what follows a value: whether a key comes next, or None when nothing can."""
+        while closers:
+            mark = yield from self.scanner.space()
+            if mark == closers[-1]:
+                self.scanner.pos += 1
+                self.out.arguments(closers.pop())
+            elif mark == ",":
+                self.scanner.pos += 1
+                if (yield from self.scanner.space()) != closers[-1]:
+                    self.out.arguments(",")
+                    return closers[-1] == "}"
+            else:
+                return None
+        return None
+
+    def _key(self) -> Steps[bool]:
+        """Read a key and its colon."""
+        if not (yield from self._atom(_KEY)) or (yield from self.scanner.space()) != ":":
+            return False
+        self.scanner.pos += 1
+        self.out.arguments(":")
+        return True
+
+    def _atom(self, inside: re.Pattern[str]) -> Steps[bool]:
+        """Read a string, or bare text: a number, a word, or a string without quotes."""
+        if (yield from self.scanner.literal(QUOTE)):
+            self.out.arguments('"')
+            if not (yield from self.scanner.until(_QUOTED, self._string)):
+                return False
+            self.out.arguments('"')
+            return True
+        pieces: list[str] = []
+        yield from self.scanner.run(inside, pieces.append)
+        text = "".join(pieces).strip()
+        if text:
+            self.out.arguments(quoted(text) if inside is _KEY else number_or_word(text) or quoted(text))
+        return bool(text)
+
+    def _string(self, piece: str) -> None:
+        self.out.arguments(json.dumps(piece, ensure_ascii=False)[1:-1])
+
+
+class Thinking(Block):
+    """The thought channel. A channel of another name is text."""
+
+    start_tag = "<|channel>thought"
+    end_tag = "<channel|>"
+    noise = _NOISE
+    keep_special_tokens = True
+
+    def read(self, tag: str) -> Steps[bool]:
+        yield from self.scanner.literal("\n")
+        return (yield from super().read(tag))

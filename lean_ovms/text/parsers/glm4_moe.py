@@ -1,0 +1,41 @@
+"""GLM-4.5 and later: values as bare text, typed by the tool's schema.
+
+<tool_call>NAME
+<arg_key>KEY</arg_key>
+<arg_value>value</arg_value>…</tool_call>
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..scanner import Steps
+from .xml_calls import XmlCalls
+
+_NAME = re.compile(r"[\w.\-]*")
+
+
+class Tools(XmlCalls):
+    """Calls between <tool_call> and </tool_call>."""
+
+    tags = ("<tool_call>",)
+    noise = ("<|observation|>", "<|user|>")
+    keep_special_tokens = True
+    key_tag = "<arg_key>"
+    after_key = "</arg_key>"
+    value_end = "</arg_value>"
+    ends = ("</tool_call>",)
+    trim = False
+
+    def read(self, tag: str) -> Steps[bool]:
+        return (yield from self.call())
+
+    def name(self, after: str) -> Steps[str]:
+        if after == self.after_key:
+            key = yield from super().name(after)
+            yield from self.scanner.space()
+            return key if (yield from self.scanner.literal("<arg_value>")) else ""
+        yield from self.scanner.space()
+        pieces: list[str] = []
+        yield from self.scanner.run(_NAME, pieces.append)
+        return "".join(pieces) if (yield from self.scanner.space()) == "<" else ""

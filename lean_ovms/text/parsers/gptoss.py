@@ -1,0 +1,133 @@
+"""gpt-oss: messages of the harmony format, one class for both parts.
+
+<|channel|>analysis<|message|>reasoning<|end|><|start|>assistant<|channel|>final<|message|>answer<|return|>
+<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>
+The recipient may also stand in <|start|>assistant to=functions.NAME<|channel|>…. commentary without one is answer.
+Pieces of the answer are joined with a space, as OVMS does.
+"""
+
+from __future__ import annotations
+
+from ..scanner import Sink, Steps, Tags
+from .base import Combined, Syntax
+
+START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
+ENDS = ("<|end|>", "<|return|>", "<|call|>")
+_HEADER = Tags([START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS])
+_BODY = Tags([START, CHANNEL, *ENDS])
+_FUNCTIONS = "to=functions."
+_CHANNELS = ("analysis", "commentary", "final")
+MAX_HEADER = 512
+
+
+class Harmony(Syntax):
+    """Reads messages. Those it does not play the part for stay as they were written."""
+
+    tags = (START, CHANNEL)
+    noise = (MESSAGE, CONSTRAIN, *ENDS)
+    keep_special_tokens = True
+    at_start = True
+    start_tag = "<|channel|>analysis<|message|>"
+
+    def __init__(self, out: Combined, **parts: bool) -> None:
+        super().__init__(out, **parts)
+        self._said: set[str] = set()
+
+    def read(self, tag: str) -> Steps[bool]:
+        role = ""
+        if tag == START:
+            pieces: list[str] = []
+            if (yield from self._header(pieces)) != CHANNEL:
+                return False
+            role = "".join(pieces)
+            if not role.startswith("assistant"):
+                return False
+        return (yield from self._message(role))
+
+    def start(self) -> Steps[bool]:
+        """A prompt that ends with <|start|>assistant lets the text begin inside the header."""
+        pieces: list[str] = []
+        if not (yield from self.scanner.literal(_FUNCTIONS)):
+            return False
+        if (yield from self._header(pieces)) != CHANNEL:
+            return False
+        return (yield from self._message(_FUNCTIONS + "".join(pieces)))
+
+    def resume(self) -> Steps[None]:
+        yield from self._body("analysis", self.out.reasoning)
+
+    def _header(self, pieces: list[str]) -> Steps[str]:
+        """Read header text up to a tag; "" if it is no header."""
+        size = 0
+
+        def take(piece: str) -> None:
+            nonlocal size
+            size += len(piece)
+            pieces.append(piece)
+
+        while True:
+            tag = yield from self.scanner.until(_HEADER, take)
+            if tag != CONSTRAIN:
+                return tag if size <= MAX_HEADER else ""
+            take(" ")
+
+    def _message(self, role: str) -> Steps[bool]:
+        """Read a message from its channel on. role: what stood before the channel."""
+        pieces: list[str] = []
+        if (yield from self._header(pieces)) != MESSAGE:
+            return False
+        header = "".join(pieces)
+        name = recipient(header) or recipient(role)
+        if name and self.tools:
+            yield from self._call(name)
+            return True
+        channel, *kind = header.split() or [""]
+        if channel not in _CHANNELS or len(kind) > 1 or "to=" in header or "to=" in role:
+            return False
+        if channel == "analysis" and not self.thinking:
+            return False
+        self.scanner.forget()
+        yield from self._body(
+            *(("analysis", self.out.reasoning) if channel == "analysis" else ("final", self.out.text))
+        )
+        return True
+
+    def _call(self, name: str) -> Steps[None]:
+        self.out.call(name)
+        end = yield from self.scanner.until(_BODY, self.out.arguments)
+        if end:
+            self.out.end_call()
+        self._back(end)
+
+    def _body(self, kind: str, sink: Sink) -> Steps[None]:
+        """Hand on a message's text; a second one of a kind is set off by a space."""
+
+        def say(piece: str) -> None:
+            if kind in self._said:
+                sink(" ")
+                self._said.discard(kind)
+            sink(piece)
+            said.append(True)
+
+        said: list[bool] = []
+        end = yield from self.scanner.until(_BODY, say)
+        if said:
+            self._said.add(kind)
+        self._back(end)
+        self.out.pause()
+
+    def _back(self, end: str) -> None:
+        if end in (START, CHANNEL):  # the next message begins without an end of this one
+            self.scanner.pos -= len(end)
+
+
+def recipient(header: str) -> str:
+    """The function a header addresses, or ""."""
+    _, found, rest = header.partition(_FUNCTIONS)
+    for end in (" ", "\n", "\t", "<"):
+        rest = rest.partition(end)[0]
+    return rest if found else ""
+
+
+Tools = Harmony
+Thinking = Harmony

@@ -1,0 +1,20 @@
+"""Granite 3: <|tool_call|>[{"name": …, "arguments": {…}}, …], or <tool_call>, or the list as the whole answer."""
+
+from __future__ import annotations
+
+from ..scanner import Steps
+from .json_calls import Enclosed
+
+
+class Tools(Enclosed):
+    """Calls in a list after a tag, or where an answer begins with [{."""
+
+    tags = ("<|tool_call|>", "<tool_call>", "</tool_call>")
+    noise = ("<|end_of_text|>",)
+    keep_special_tokens = True
+    at_start = True
+
+    def start(self) -> Steps[bool]:
+        if not (yield from self.scanner.literal("[")) or (yield from self.scanner.space()) != "{":
+            return False
+        return (yield from self.calls(eager=False))

@@ -1,0 +1,12 @@
+"""Jamba: <tool_calls>[{"name": …, "arguments": {…}}, …]</tool_calls>"""
+
+from __future__ import annotations
+
+from .json_calls import Enclosed
+
+
+class Tools(Enclosed):
+    """Calls in a list between <tool_calls> and </tool_calls>."""
+
+    tags = ("<tool_calls>", "</tool_calls>")
+    keep_special_tokens = True

@@ -1,0 +1,65 @@
+"""Kimi K2, between <|tool_calls_section_begin|> and <|tool_calls_section_end|>, any number of
+
+<|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{…}<|tool_call_end|>
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..scanner import Steps
+from .base import Block, Syntax
+
+CALL = "<|tool_call_begin|>"
+ARGUMENTS = "<|tool_call_argument_begin|>"
+END = "<|tool_call_end|>"
+MAX_NAME = 256
+_ID = re.compile(r"[^<>{}\n]*")
+
+
+class Tools(Syntax):
+    """Calls by id, of which the name is the middle part."""
+
+    tags = (CALL, END)
+    noise = (
+        "<|tool_calls_section_begin|>",
+        "<|tool_calls_section_end|>",
+        "<|tool_call_section_begin|>",
+        "<|tool_call_section_end|>",
+        "<|im_end|>",
+    )
+    keep_special_tokens = True
+    _open = False
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag == END:
+            was_open, self._open = self._open, False
+            return was_open
+        yield from self.scanner.space()
+        pieces: list[str] = []
+        yield from self.scanner.run(_ID, pieces.append)
+        name = name_of("".join(pieces).strip())
+        if not (yield from self.scanner.literal(ARGUMENTS)) or (yield from self.scanner.space()) != "{":
+            return False
+        if not name or len(name) > MAX_NAME:
+            return False
+        self.out.call(name)
+        self._open = True
+        yield from self.scanner.json_value(self.out.arguments)
+        return True
+
+
+def name_of(call_id: str) -> str:
+    """functions.get_weather:0 is a call of get_weather."""
+    name, _, index = call_id.rpartition(":")
+    if not name or not index.isdigit():
+        name = call_id
+    return name.removeprefix("functions.")
+
+
+class Thinking(Block):
+    """<think>reasoning</think>answer. A call ends the thinking too."""
+
+    start_tag = "<think>"
+    end_tag = "</think>"
+    breaks = ("<|tool_calls_section_begin|>",)

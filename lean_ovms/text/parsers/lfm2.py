@@ -1,0 +1,41 @@
+"""LFM2 and LFM2.5: <|tool_call_start|>[name(key='value', other=1), second()]<|tool_call_end|>"""
+
+from __future__ import annotations
+
+from ..scanner import Steps
+from .base import Block
+from .literals import lenient_text
+from .python_calls import PythonCalls
+
+START = "<|tool_call_start|>"
+END = "<|tool_call_end|>"
+
+
+class Tools(PythonCalls):
+    """Calls in a list between LFM2's tags."""
+
+    tags = (START, END)
+    noise = ("<|im_end|>",)
+    keep_special_tokens = True
+    decode = staticmethod(lenient_text)
+    bare_words = True
+    _open = False
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag == END:
+            was_open, self._open = self._open, False
+            return was_open
+        yield from self.scanner.space()
+        if not (yield from self.scanner.literal("[")):
+            return False
+        self._open = yield from self.calls()
+        return self._open
+
+
+class Thinking(Block):
+    """<think>reasoning</think>answer"""
+
+    start_tag = "<think>"
+    end_tag = "</think>"
+    noise = ("<|im_end|>",)
+    keep_special_tokens = True

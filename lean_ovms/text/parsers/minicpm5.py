@@ -1,0 +1,35 @@
+"""MiniCPM 5: <function name="NAME"><param name="KEY">value</param>…</function>; a value may be a CDATA section."""
+
+from __future__ import annotations
+
+from ..scanner import Steps
+from .base import Block
+from .xml_calls import XmlCalls
+
+_NOISE = ("<s>", "<|im_end|>")
+
+
+class Tools(XmlCalls):
+    """Calls in function elements."""
+
+    tags = ('<function name="',)
+    noise = _NOISE
+    keep_special_tokens = True
+    key_tag = '<param name="'
+    after_name = '">'
+    after_key = '">'
+    value_end = "</param>"
+    ends = ("</function>",)
+    cdata = True
+
+    def read(self, tag: str) -> Steps[bool]:
+        return (yield from self.call())
+
+
+class Thinking(Block):
+    """<think>reasoning</think>answer"""
+
+    start_tag = "<think>"
+    end_tag = "</think>"
+    noise = (*_NOISE, "</think>")
+    keep_special_tokens = True

@@ -1,0 +1,74 @@
+"""Mistral, all generations, after [TOOL_CALLS]:
+
+[{"name": …, "arguments": {…}}, …]     up to 2024; also as the whole answer without the tag
+name{…}                                then
+name[ARGS]{…}, name[CALL_ID]id[ARGS]{…}  since
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..scanner import Steps, Tags
+from .base import Block
+from .json_calls import JsonCalls
+
+_NAME = re.compile(r"[^\[\]{}\"\s]*")
+_AFTER = Tags(["[TOOL_CALLS]", "</s>"])
+MAX_NAME = 256
+
+
+class Tools(JsonCalls):
+    """Calls after [TOOL_CALLS]. args_needed: a name counts only with [ARGS] after it."""
+
+    tags = ("[TOOL_CALLS]",)
+    noise = ("</s>",)
+    keep_special_tokens = True
+    at_start = True
+    args_needed = False
+
+    def read(self, tag: str) -> Steps[bool]:
+        mark = yield from self.scanner.space()
+        if mark == "[":
+            return (yield from self.calls())
+        return (yield from self.named())
+
+    def start(self) -> Steps[bool]:
+        if not (yield from self.scanner.literal("[")) or (yield from self.scanner.space()) != "{":
+            return False
+        return (yield from self.calls(eager=False))
+
+    def named(self) -> Steps[bool]:
+        """Read a name and arguments after it."""
+        name: list[str] = []
+        yield from self.scanner.run(_NAME, name.append)
+        yield from self.scanner.space()
+        if (yield from self.scanner.literal("[CALL_ID]")):
+            yield from self.scanner.run(_NAME, _ignore)
+        marked = yield from self.scanner.literal("[ARGS]")
+        mark = yield from self.scanner.space()
+        whole = "".join(name)
+        if not whole or len(whole) > MAX_NAME or not (marked or (mark == "{" and not self.args_needed)):
+            return False
+        self.out.call(whole)
+        if mark == "{":
+            complete = yield from self.scanner.json_value(self.out.arguments)
+        else:  # not JSON: it is shown as the arguments, up to the next tag
+            tag = yield from self.scanner.until(_AFTER, self.out.arguments)
+            self.scanner.pos -= len(tag)
+            complete = bool(tag)
+        if complete:
+            self.out.end_call()
+        return True
+
+
+def _ignore(piece: str) -> None:
+    """A call's id: the client gets one of ours."""
+
+
+class Thinking(Block):
+    """[THINK]reasoning[/THINK]answer, of the reasoning models."""
+
+    start_tag = "[THINK]"
+    end_tag = "[/THINK]"
+    keep_special_tokens = True

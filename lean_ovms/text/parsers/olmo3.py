@@ -1,0 +1,25 @@
+"""OLMo 3: <function_calls>, one name(key="value") a line, </function_calls>."""
+
+from __future__ import annotations
+
+from ..scanner import Steps
+from .python_calls import PythonCalls
+
+START = "<function_calls>"
+END = "</function_calls>"
+
+
+class Tools(PythonCalls):
+    """Calls between the tags; a list of them too."""
+
+    tags = (START, END)
+    _open = False
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag == END:
+            was_open, self._open = self._open, False
+            return was_open
+        yield from self.scanner.space()
+        yield from self.scanner.literal("[")
+        self._open = yield from self.calls()
+        return self._open

@@ -1,0 +1,98 @@
+"""Onyx: messages to somebody, one class for both parts.
+
+<|start|>assistant to=self<|message|>reasoning<|eom|>   to=user, or nobody: the answer, to=TOOL: a call inside
+<atem:function_calls><atem:invoke name="NAME"><atem:parameter name="KEY">value</atem:parameter>…</atem:invoke>…
+</atem:function_calls>, values typed by the tool's schema. The prompt ends with <|start|>assistant.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..scanner import Steps, Tags
+from .base import Combined
+from .xml_calls import XmlCalls
+
+START, MESSAGE = "<|start|>", "<|message|>"
+ENDS = ("<|eom|>", "<|eot|>")
+INVOKE = '<atem:invoke name="'
+CALLS, CALLS_END = "<atem:function_calls>", "</atem:function_calls>"
+_HEADER = Tags([START, MESSAGE, *ENDS])
+_BODY = Tags([START, *ENDS])
+_RECIPIENT = re.compile(r"(?:to=[\w.\-]{1,256})?")
+
+
+class Onyx(XmlCalls):
+    """Reads messages and calls. Calls stay text when it does not play the tools' part."""
+
+    noise = (MESSAGE, *ENDS)
+    keep_special_tokens = True
+    at_start = True
+    start_tag = "to=self<|message|>"
+    key_tag = '<atem:parameter name="'
+    after_name = '">'
+    after_key = '">'
+    value_end = "</atem:parameter>"
+    ends = ("</atem:invoke>", CALLS_END)
+
+    def __init__(self, out: Combined, **parts: bool) -> None:
+        super().__init__(out, **parts)
+        known = [*self.out.schemas] if self.tools else []
+        self._headers = {f"to={name}{MESSAGE}": name for name in ["self", "user", *known]}
+        self.tags = (START, *self._headers)
+        if self.tools:
+            self.tags += (CALLS, CALLS_END, INVOKE)
+        self._open = False
+        self._thought = False
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag == CALLS_END:
+            was_open, self._open = self._open, False
+            return was_open
+        if tag == CALLS:
+            yield from self.scanner.space()
+            if not (yield from self.scanner.literal(INVOKE)):
+                return False
+            return (yield from self.call())
+        if tag == INVOKE:
+            return (yield from self.call())
+        if tag != START:
+            yield from self._message(self._headers[tag])
+            return True
+        return (yield from self.scanner.literal("assistant")) and (yield from self._addressed())
+
+    def start(self) -> Steps[bool]:
+        if not (yield from self.scanner.literal("to=")):
+            return False
+        return (yield from self._addressed("to="))
+
+    def ended(self, tag: str) -> None:
+        self._open = tag != CALLS_END
+
+    def resume(self) -> Steps[None]:
+        yield from self._message("self")
+
+    def _addressed(self, before: str = "") -> Steps[bool]:
+        """Read a header up to its end, and the message if it is reasoning."""
+        pieces = [before]
+        tag = yield from self.scanner.until(_HEADER, pieces.append)
+        header = "".join(pieces).strip()
+        if tag != MESSAGE or not _RECIPIENT.fullmatch(header):
+            return False
+        yield from self._message(header.removeprefix("to="))
+        return True
+
+    def _message(self, to: str) -> Steps[None]:
+        """Read on after a header: reasoning to its end, anything else as content."""
+        self.scanner.forget()
+        if to == "self" and self.thinking:
+            if self._thought:
+                self.out.reasoning("\n")
+            self._thought = True
+            end = yield from self.scanner.until(_BODY, self.out.reasoning)
+            self.scanner.pos -= len(START) if end == START else 0
+            self.out.pause()
+
+
+Tools = Onyx
+Thinking = Onyx

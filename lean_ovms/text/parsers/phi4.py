@@ -1,0 +1,17 @@
+"""Phi-4 mini: functools[{"name": …, "arguments": {…}}, …], after which text may follow."""
+
+from __future__ import annotations
+
+from ..scanner import Steps
+from .json_calls import JsonCalls
+
+
+class Tools(JsonCalls):
+    """Calls in a list after functools; the word alone is text."""
+
+    tags = ("functools",)
+
+    def read(self, tag: str) -> Steps[bool]:
+        if (yield from self.scanner.space()) != "[":
+            return False
+        return (yield from self.calls())

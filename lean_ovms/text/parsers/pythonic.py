@@ -1,0 +1,32 @@
+"""Llama 4, ToolACE: [name(key='value'), second()] as the whole answer, or in <|python_start|> … <|python_end|>."""
+
+from __future__ import annotations
+
+from ..scanner import Steps
+from .python_calls import PythonCalls
+
+START = "<|python_start|>"
+END = "<|python_end|>"
+
+
+class Tools(PythonCalls):
+    """Calls in a list where an answer begins."""
+
+    tags = (START, END)
+    noise = ("<|eom|>", "<|eot|>")
+    keep_special_tokens = True
+    at_start = True
+    _open = False
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag == END:
+            was_open, self._open = self._open, False
+            return was_open
+        yield from self.scanner.space()
+        self._open = yield from self.start()
+        return self._open
+
+    def start(self) -> Steps[bool]:
+        if not (yield from self.scanner.literal("[")):
+            return False
+        return (yield from self.calls())

@@ -1,0 +1,71 @@
+"""Text of a parameter to the JSON value that the tool's schema means; for formats that write values as bare text.
+
+The rules are OVMS's (qwen3coder, minicpm5, onyx): a string parameter takes the text as it is, everything else is read
+as JSON if it is JSON, and is a string if not. Python's True, False and None count where the schema has room for them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from .literals import literal_to_json
+
+STRING = frozenset(("string",))
+_DEPTH = 4
+_KIND_OF = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+
+
+def kinds_of(schema: Any, depth: int = _DEPTH) -> frozenset[str]:
+    """The JSON types that a schema allows, as far as it says; empty: any. References are not followed."""
+    if not isinstance(schema, dict) or depth == 0:
+        return frozenset()
+    kinds = _told(schema, depth)
+    return kinds | {"null"} if kinds and schema.get("nullable") is True else kinds
+
+
+def _told(schema: Mapping[str, Any], depth: int) -> frozenset[str]:
+    kind = schema.get("type")
+    if isinstance(kind, str):
+        return frozenset((kind,))
+    if isinstance(kind, list):
+        return frozenset(k for k in kind if isinstance(k, str))
+    for word in ("anyOf", "oneOf", "allOf"):
+        if isinstance(parts := schema.get(word), list):
+            told = [kinds_of(part, depth - 1) for part in parts]
+            return frozenset[str]().union(*told) if all(told) else frozenset()
+    if isinstance(choices := schema.get("enum"), list):
+        return frozenset(_kind(choice) for choice in choices)
+    return frozenset((_kind(schema["const"]),)) if "const" in schema else frozenset()
+
+
+def _kind(value: Any) -> str:
+    return _KIND_OF.get(type(value), "null")
+
+
+def typed(text: str, kinds: frozenset[str]) -> str:
+    """The JSON text of a parameter's value."""
+    if kinds == STRING:
+        return quoted(text)
+    bare = text.strip()
+    word = bare.lower()
+    if word in ("true", "false") and "boolean" in kinds:
+        return word
+    if word in ("null", "none") and ("null" in kinds or (kinds and "string" not in kinds)):
+        return "null"
+    try:
+        value = orjson.loads(bare)
+    except orjson.JSONDecodeError:
+        literal = literal_to_json(bare) if kinds & {"array", "object"} and bare[:1] in ("[", "{") else None
+        return literal or quoted(text)
+    kind = _kind(value)
+    fits = not kinds or kind in kinds or (kind == "integer" and "number" in kinds)
+    return bare if fits or "string" not in kinds else quoted(text)
+
+
+def quoted(text: str) -> str:
+    """text as a JSON string."""
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,169 @@
+"""Calls written as elements with bare text as values, typed by the tool's schema: the reading of one call.
+
+A string goes out while it is written, anything else when it is complete. A parameter given twice counts once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..scanner import Sink, Steps, Tags
+from .base import Syntax
+from .values import STRING, kinds_of, quoted, typed
+
+MAX_NAME = 256
+_IN_NAME = re.compile(r'[^<>"\n]*')
+_CDATA = "<![CDATA["
+_CDATA_END = Tags(["]]>"])
+
+
+class XmlCalls(Syntax):
+    """Reads calls of the form open NAME after_name, then (key KEY after_key VALUE value_end)*, then one of `ends`.
+
+    value_breaks: markup that ends a value without its end, and is read on.
+    trim: a value loses one newline at each side. cdata: a value may be a CDATA section, and is then taken as it is.
+    """
+
+    key_tag: str
+    after_name = ">"
+    after_key = ">"
+    value_end: str
+    value_breaks: tuple[str, ...] = ()
+    ends: tuple[str, ...]
+    trim = True
+    cdata = False
+
+    def __init_subclass__(cls) -> None:
+        if hasattr(cls, "key_tag"):
+            cls.between = Tags([cls.key_tag, *cls.ends])
+            cls.value_ends = Tags([cls.value_end, *cls.value_breaks])
+
+    between: Tags
+    value_ends: Tags
+
+    def call(self) -> Steps[bool]:
+        """Read a call after its opening. False, with the record going on, if it is none."""
+        name = yield from self.name(self.after_name)
+        if not name:
+            return False
+        self.out.call(name)
+        call = _Parameters(self, self.out.schemas.get(name, {}))
+        while True:
+            tag = yield from self.scanner.until(self.between, call.stray)
+            if tag != self.key_tag:
+                break
+            self.scanner.record(tag)
+            key = yield from self.name(self.after_key)
+            if key:
+                self.scanner.forget()
+                yield from call.read(key)
+            else:
+                call.stray(self.scanner.recorded())
+        self.ended(tag)
+        call.finish(complete=bool(tag))
+        return True
+
+    def ended(self, tag: str) -> None:
+        """Which of `ends` ended the call; "" when the text did."""
+
+    def name(self, after: str) -> Steps[str]:
+        """Read a name and what must follow it; "" if it is none."""
+        pieces: list[str] = []
+        yield from self.scanner.run(_IN_NAME, pieces.append)
+        name = "".join(pieces).strip()
+        if not (yield from self.scanner.literal(after)) or len(name) > MAX_NAME:
+            return ""
+        return name
+
+
+class _Parameters:
+    """The parameters of one call while they are read."""
+
+    def __init__(self, syntax: XmlCalls, schemas: Mapping[str, Any]) -> None:
+        self.syntax = syntax
+        self.scanner = syntax.scanner
+        self.out = syntax.out
+        self.schemas = schemas
+        self.given: set[str] = set()
+        self.strays: list[str] = []
+
+    def stray(self, piece: str) -> None:
+        """Text between parameters: it belongs to nothing, and is shown after the call."""
+        self.strays.append(piece)
+
+    def read(self, key: str) -> Steps[None]:
+        """Read one value."""
+        if key in self.given:
+            yield from self._inside(_ignore, cdata=False)
+            return
+        self.out.arguments(("," if self.given else "{") + quoted(key) + ":")
+        self.given.add(key)
+        kinds = kinds_of(self.schemas.get(key))
+        cdata = self.syntax.cdata and (yield from self.scanner.literal(_CDATA))
+        trim = self.syntax.trim and not cdata
+        if kinds == STRING:
+            value = _StringValue(self.out.arguments, trim)
+            value.finish((yield from self._inside(value.add, cdata=cdata)))
+            return
+        pieces: list[str] = []
+        whole = yield from self._inside(pieces.append, cdata=cdata)
+        text = _trimmed("".join(pieces)) if trim else "".join(pieces)
+        self.out.arguments(typed(text, kinds) if whole else quoted(text)[:-1])
+
+    def _inside(self, sink: Sink, *, cdata: bool) -> Steps[bool]:
+        """Hand on the text of a value; whether its end came."""
+        if cdata:
+            if not (yield from self.scanner.until(_CDATA_END, sink)):
+                return False
+            sink = self.stray
+        tag = yield from self.scanner.until(self.syntax.value_ends, sink)
+        if tag in self.syntax.value_breaks:
+            self.scanner.pos -= len(tag)
+        return bool(tag)
+
+    def finish(self, *, complete: bool) -> None:
+        """The call is over."""
+        if complete and self.given:
+            self.out.arguments("}")
+        elif complete:
+            self.out.end_call()
+        if stray := "".join(self.strays).strip():
+            self.out.text(stray)
+            self.out.pause()
+
+
+class _StringValue:
+    """A string parameter on its way out, without the newline at each side."""
+
+    def __init__(self, sink: Sink, trim: bool) -> None:
+        self.sink = sink
+        self.trim = trim
+        self.begun = False
+        self.held = ""
+        sink('"')
+
+    def add(self, piece: str) -> None:
+        """More of it has come."""
+        if not self.trim:
+            self.sink(quoted(piece)[1:-1])
+            return
+        if not self.begun:
+            piece = piece[1:] if piece.startswith("\n") else piece
+            self.begun = True
+        piece = self.held + piece
+        self.held = "\n" if piece.endswith("\n") else ""
+        self.sink(quoted(piece[:-1] if self.held else piece)[1:-1])
+
+    def finish(self, whole: bool) -> None:
+        """It is over. Cut off, it stays open and keeps its last newline."""
+        self.sink('"' if whole else quoted(self.held)[1:-1])
+
+
+def _ignore(piece: str) -> None:
+    """The value of a parameter that was given before."""
+
+
+def _trimmed(text: str) -> str:
+    return text.removeprefix("\n").removesuffix("\n")
