@@ -60,8 +60,11 @@ class Child(asyncio.Protocol):
         """Spawn and greet. Raises StartError, with the child gone, when it dies, refuses, or takes longer."""
         try:
             ours = self._spawn(command)
+            return await self._handshake(ours, load, timeout_s)
         except OSError as error:
             raise StartError(f"cannot start the engine: {error.strerror or error}") from error
+
+    async def _handshake(self, ours: socket.socket, load: messages.Load, timeout_s: float) -> messages.Ready:
         late = f"the model did not load within {timeout_s:g} s (--engine_load_timeout_s)"
         timer = self._loop.call_later(timeout_s, self.kill, late)
         try:
@@ -70,6 +73,8 @@ class Child(asyncio.Protocol):
             return await self._ready
         except BaseException:
             self.kill("given up while loading")
+            if self._transport is None:
+                ours.close()
             raise
         finally:
             timer.cancel()

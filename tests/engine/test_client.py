@@ -3,7 +3,10 @@
 import asyncio
 import logging
 import os
+import pathlib
 import signal
+import subprocess
+import sys
 
 import pytest
 import uvloop
@@ -478,3 +481,29 @@ async def test_a_model_that_is_not_there_is_told_by_the_real_child(tmp_path):
     assert "nothing" in str(error.value)
     assert "Traceback" not in str(error.value)
     await engine.stop()
+
+
+PARENT = """
+import asyncio
+from lean_ovms.config import Config
+from lean_ovms.engine.client import Engine
+
+async def main():
+    engine = Engine(Config(fake_engine=True))
+    await engine.start()
+    print(engine.pid, flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+async def test_the_real_child_does_not_outlive_a_killed_parent():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env=environment)
+    with parent:
+        pid = int(parent.stdout.readline())
+        assert not gone(pid)
+        parent.kill()
+    await until(lambda: gone(pid) or pathlib.Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z")
