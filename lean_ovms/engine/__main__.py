@@ -15,21 +15,15 @@ import socket
 import sys
 from dataclasses import asdict
 
-# Before numpy and openvino are imported: no thread pool for the one array we make, and no telemetry thread that forks
-# and tries the network (90 ms and 15 MB less).
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
-sys.modules.setdefault("openvino.tools.ovc", None)  # type: ignore[arg-type]
-
-from .. import log as logs  # noqa: E402
-from ..config import Config  # noqa: E402
-from ..errors import StartError  # noqa: E402
-from ..shapes import Vocabulary  # noqa: E402
-from .contract import Pipeline  # noqa: E402
-from .link import SocketLink  # noqa: E402
-from .messages import Load, LoadFailed, Ready  # noqa: E402
-from .recovery import EngineLost, last_line  # noqa: E402
-from .worker import Limits, Worker  # noqa: E402
+from .. import log as logs
+from ..config import Config
+from ..errors import StartError
+from ..shapes import Vocabulary
+from .contract import Pipeline
+from .link import SocketLink
+from .messages import Load, LoadFailed, Ready
+from .recovery import EngineLost, last_line
+from .worker import Limits, Worker
 
 log = logging.getLogger(__name__)
 

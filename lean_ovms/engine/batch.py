@@ -41,6 +41,7 @@ class Batch:
         self.clearing = False  # a step is due to free what was cancelled
         self._max_running = min(max_running, _decoding_at_once(pipeline))
         self._prefixes = Prefixes(info.block_size, info.kv_blocks) if info.prefix_caching else None
+        self._mute: list[Sequence] = []  # had an empty output in this step
         self._admitted = 0
         self.stuck_since: float | None = None
         self.clock = clock
@@ -211,15 +212,21 @@ class Batch:
         for sequence in over:
             self.running.remove(sequence)
             self.release(sequence)
+        if self._mute:
+            silence.check(self, self._mute)
+            self._mute.clear()
         return heard
 
     def take(self, sequence: Sequence) -> bool:
         """Read one output of a sequence; True if that was its last. Only after can_read."""
         assert sequence.handle is not None
+        outputs = sequence.handle.read()
+        if not outputs:
+            self._mute.append(sequence)
+            return False
         if not sequence.proven:
             self._first_output(sequence)
         sequence.heard = self.steps
-        outputs = sequence.handle.read()
         over = (
             reading.tell_beams(sequence, outputs, self.out)
             if sequence.beams

@@ -17,7 +17,7 @@ NGRAM_SIZE = 3
 """What OVMS takes in assisted pipelines when a request says nothing."""
 
 Status = Literal["running", "finished", "lost"]
-"""lost: the pipeline gave up on it for want of KV blocks and will never say so by itself (GenAI's IGNORED)."""
+"""lost: the pipeline gave up on it for want of KV blocks (GenAI's IGNORED). At most an empty output tells."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,8 +60,10 @@ class Handle(Protocol):
         ...
 
     def read(self) -> Mapping[int, Output]:
-        """The outputs of one step, {0: ...} unless it is a beam search. Never call it when can_read is False:
-        GenAI would block for ever or raise."""
+        """The outputs of one step: {0: ...}; any keys in a beam search; {} when the request is lost.
+
+        Never call it when can_read is False: GenAI would block for ever or raise.
+        """
         ...
 
     def cancel(self) -> None:

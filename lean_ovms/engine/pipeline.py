@@ -7,6 +7,9 @@ never more than 1: GenAI does these wrongly, or dies of them.
 
 from __future__ import annotations
 
+from . import quiet  # noqa: F401 - first, for its effect
+
+# isort: split
 import logging
 from pathlib import Path
 from typing import Any

@@ -217,7 +217,7 @@ class Scripted:
                 plan.append((handle, min(missing, left)))
                 left -= missing
         if self._blocks_needed(dict(plan)) > self.script.blocks:
-            self._lose([h for h in self.live if h.fed or h.told])
+            self._lose(self.live)
             return []
         return plan
 
@@ -226,8 +226,9 @@ class Scripted:
         return sum(-(-(h.fed + h.told + plan.get(h, 0)) // size) for h in self.live)
 
     def _lose(self, handles: list[ScriptedHandle]) -> None:
-        for handle in handles or self.live:
+        for handle in handles:
             handle.state = "lost"
+            handle.outputs.append({})
 
     def _feed(self, handle: ScriptedHandle, tokens: int) -> None:
         prompt = len(handle.work.tokens)
@@ -246,7 +247,7 @@ class Scripted:
         if IDS["<|die|>"] in prompt:
             os._exit(9)
         if IDS["<|lose|>"] in prompt:
-            handle.state = "lost"
+            self._lose([handle])
 
     def _tell(self, handle: ScriptedHandle) -> None:
         """The next tokens, with the end that GenAI would see."""
@@ -265,7 +266,7 @@ class Scripted:
         handle.outputs.append({0: ScriptedOutput(shown, [_logprob(t) for t in shown])})
 
     def _tell_beams(self, handle: ScriptedHandle) -> None:
-        """All beams at once, worst first under keys of no meaning; the best is the answer, the next begins one later."""
+        """All beams at once, worst first, under keys of no meaning; each lesser one begins a token later."""
         answer = self._until_stop(handle.work, handle.answer, 0)
         outputs = {}
         for rank in reversed(range(handle.work.sampling.beams)):

@@ -1,0 +1,426 @@
+"""The worker on the real engine, set up so that results do not depend on the batch: what a client finally gets."""
+
+import itertools
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rig import Rig
+
+from lean_ovms.config import Config
+from lean_ovms.engine import checks, plan
+from lean_ovms.engine.contract import Work
+from lean_ovms.engine.worker import Limits
+from lean_ovms.errors import BadRequest
+from lean_ovms.shapes import Sampling
+
+pytestmark = pytest.mark.model
+
+EXACT = {"kv_cache_precision": "f32", "plugin_config": '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}'}
+QUESTIONS = [
+    "Hello!",
+    "What is the capital of France?",
+    "Count from 1 to 9.",
+    "Tell me a story.",
+    "What is 2 + 3?",
+    "Spell the word apple.",
+    "Say hello in Japanese.",
+    "What color is the sky?",
+]
+DRAFT = Path(__file__).parents[1] / "data" / "demo_draft"
+
+
+def chat(text):
+    return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def load(blocks=2000, **options):
+    from lean_ovms.engine.pipeline import GenAi
+
+    config = Config(**{**EXACT, "enable_prefix_caching": False, **options})
+    return GenAi(config, replace(plan.make(config, 1 << 30), blocks=blocks))
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return load()
+
+
+@pytest.fixture(scope="module")
+def caching():
+    return load(enable_prefix_caching=True)
+
+
+@pytest.fixture(scope="module")
+def small():
+    return load(blocks=16, enable_prefix_caching=True)
+
+
+@pytest.fixture(scope="module")
+def tight():
+    return load(blocks=16)
+
+
+def outcome(rig, request):
+    answer = rig.answer(request)
+    return answer.tokens, answer.reasons, answer.failed
+
+
+def quiet(engine, prompts, **sampling):
+    """What each gets when it is alone."""
+    found = []
+    for prompt in prompts:
+        answer = Rig(pipeline=engine).ask(prompt, **sampling)
+        found.append((answer.tokens, answer.reasons, answer.failed))
+    return found
+
+
+def assert_empty(rig):
+    stats = rig.stats()
+    assert (stats.running, stats.queued, stats.kv_blocks_used) == (0, 0, 0)
+    assert not rig.pipeline.busy()
+
+
+# --- one bad request does not harm others
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_poisoned_step_harms_only_its_own_request(engine, monkeypatch, together):
+    prompts = [chat(q) for q in QUESTIONS[:7]]
+    sampling = {"max_tokens": 40, "ignore_eos": True}
+    alone = quiet(engine, prompts, **sampling)
+    rig = Rig(pipeline=engine)
+    monkeypatch.setattr(checks, "token_ids", lambda *a: None)
+    requests = [rig.submit(p, **sampling) for p in prompts[:4]]
+    if not together:
+        rig.turn(5)
+    culprit = rig.submit([5, 6, 10**6], repetition_penalty=1.5, max_tokens=9)
+    requests += [rig.submit(p, **sampling) for p in prompts[4:]]
+    rig.run()
+    assert [outcome(rig, r) for r in requests] == alone
+    assert rig.answer(culprit).failed[0] == "EngineFailure"
+    assert rig.stats().recoveries >= 1
+    assert_empty(rig)
+
+
+def test_the_request_that_poisons_is_refused_when_nobody_lets_it_through(engine):
+    rig = Rig(pipeline=engine)
+    assert rig.ask([5, 6, 10**6], repetition_penalty=1.5).refused[2] == "prompt"
+    assert rig.stats().recoveries == 0
+
+
+def test_sampled_neighbours_of_a_poisoned_step_go_on(engine, monkeypatch):
+    rig = Rig(pipeline=engine)
+    monkeypatch.setattr(checks, "token_ids", lambda *a: None)
+    others = [rig.submit(chat(q), temperature=0.8, seeds=(3,), max_tokens=30) for q in QUESTIONS[:4]]
+    rig.turn(4)
+    rig.submit([10**6], repetition_penalty=1.5)
+    rig.run()
+    assert all(rig.answer(r).reasons for r in others)
+    assert_empty(rig)
+
+
+# --- the KV cache
+
+
+def test_more_work_than_cache_is_done_and_nobody_notices(engine, small):
+    prompts = [chat(q) for q in QUESTIONS[:6]]
+    sampling = {"max_tokens": 150, "ignore_eos": True}
+    alone = quiet(engine, prompts, **sampling)
+    rig = Rig(pipeline=small)
+    requests = [rig.submit(p, **sampling) for p in prompts]
+    rig.run()
+    assert [outcome(rig, r) for r in requests] == alone
+    assert rig.stats().preemptions > 0
+    assert_empty(rig)
+
+
+@pytest.mark.parametrize("fixture", ["small", "tight"])
+def test_the_accounts_are_never_below_what_the_engine_uses(fixture, request, monkeypatch):
+    pipe = request.getfixturevalue(fixture)
+    rig = Rig(pipeline=pipe)
+    for question in QUESTIONS:
+        rig.submit(chat(question), max_tokens=90, ignore_eos=True)
+    rig.submit(chat(QUESTIONS[0]), beams=3, max_tokens=50)
+    seen = []
+
+    def step():
+        booked = rig.batch.accounts.used
+        pipe._pipe.step()
+        seen.append((booked, round(pipe._pipe.get_metrics().cache_usage / 100 * 16)))
+
+    monkeypatch.setattr(pipe, "step", step)
+    rig.run()
+    assert max(booked for booked, _ in seen) <= 16
+    # The engine's figure counts what was freed at the beginning of its step.
+    assert all(now[1] <= max(before[0], now[0]) for before, now in itertools.pairwise(seen))
+    assert max(booked for booked, _ in seen) >= 14
+
+
+def test_beam_searches_with_a_small_cache_all_finish(engine, small):
+    prompts = [chat(q) for q in QUESTIONS[:4]]
+    sampling = {"beams": 3, "n": 2, "max_tokens": 20}
+    alone = quiet(engine, prompts, **sampling)
+    rig = Rig(pipeline=small)
+    requests = [rig.submit(p, **sampling) for p in prompts]
+    rig.run()
+    assert [outcome(rig, r) for r in requests] == alone
+    assert_empty(rig)
+
+
+def test_one_request_may_use_the_whole_cache_and_ends_with_length(small):
+    answer = Rig(pipeline=small).ask(chat("Hello!"), ignore_eos=True)
+    assert answer.reasons == {0: "length"}
+    assert len(answer.tokens[0]) + answer.accepted.prompt_tokens == 16 * 32
+
+
+def test_a_prompt_that_does_not_fit_the_cache_is_refused(small):
+    assert Rig(pipeline=small).ask([40] * 513).refused[3] == "context_length_exceeded"
+    assert Rig(pipeline=small).ask([40] * 512).refused[3] == "context_length_exceeded"
+    assert Rig(pipeline=small).ask([40] * 511, max_tokens=9).reasons == {0: "length"}
+
+
+def test_cancel_frees_the_cache_for_the_next(small):
+    rig = Rig(pipeline=small)
+    for _ in range(3):
+        request = rig.submit([40 + i % 99 for i in range(450)], ignore_eos=True, max_tokens=60)
+        rig.turn(4)
+        assert rig.answer(request).tokens
+        rig.cancel(request)
+    rig.turn()
+    assert_empty(rig)
+    assert rig.ask([41] * 450, ignore_eos=True, max_tokens=60).reasons == {0: "length"}
+
+
+def test_whom_the_engine_gives_up_on_is_taken_up_again(small, monkeypatch):
+    """The accounts lie here, so that the engine runs out of blocks and ends everybody without a word."""
+    rig = Rig(pipeline=small)
+    rig.batch.accounts.total = 10**6
+    requests = [rig.submit([50 + i] * 400, ignore_eos=True, max_tokens=100) for i in range(2)]
+    rig.run()
+    for request in requests:
+        answer = rig.answer(request)
+        assert answer.failed or len(answer.tokens[0]) == 100
+    assert_empty(rig)
+
+
+# --- prefix caching
+
+
+def test_a_shared_beginning_changes_no_token(engine, caching):
+    system = "<|im_start|>system\nYou are a helpful assistant who answers in one short sentence, always, and is kind."
+    prompts = [f"{system}<|im_end|>\n{chat(q)}" for q in QUESTIONS]
+    alone = quiet(engine, prompts, max_tokens=25)
+    rig = Rig(pipeline=caching)
+    requests = [rig.submit(p, max_tokens=25) for p in prompts]
+    rig.run()
+    assert [outcome(rig, r) for r in requests] == alone
+    again = [rig.submit(p, max_tokens=25) for p in prompts]
+    rig.run()
+    assert [outcome(rig, r) for r in again] == alone
+
+
+# --- equal to the engine's own generate
+
+
+def direct(engine, prompt, **fields):
+    import numpy as np
+    import openvino as ov
+    import openvino_genai as genai
+
+    config = genai.GenerationConfig()
+    config.set_eos_token_id(engine._eos)
+    config.stop_token_ids = set(engine.info.eos_token_ids)
+    for name, value in fields.items():
+        setattr(config, name, value)
+    tokens = ov.Tensor(np.array([engine.encode(prompt, False)], dtype=np.int64))
+    (result,) = engine._pipe.generate([tokens], [config])
+    return result.m_generation_ids
+
+
+def test_greedy_equals_the_engines_own_generate(engine):
+    for question in QUESTIONS:
+        expected = direct(engine, chat(question), max_new_tokens=40)[0]
+        answer = Rig(pipeline=engine).ask(chat(question), max_tokens=40)
+        assert answer.tokens[0] == expected
+
+
+def test_seeded_sampling_equals_the_engines_own_generate(engine):
+    prompt = chat("Tell me a story.")
+    for seed in (1, 2, 2**32 - 1):
+        fields = {"do_sample": True, "temperature": 1.5, "top_p": 0.9, "top_k": 30, "min_p": 0.01, "rng_seed": seed}
+        expected = direct(engine, prompt, max_new_tokens=40, **fields)[0]
+        answer = Rig(pipeline=engine).ask(
+            prompt, max_tokens=40, temperature=1.5, top_p=0.9, top_k=30, min_p=0.01, seeds=(seed,)
+        )
+        assert answer.tokens[0] == expected
+
+
+def test_penalties_equal_the_engines_own_generate(engine):
+    prompt = chat("Count from 1 to 9.")
+    fields = {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": -0.5}
+    expected = direct(engine, prompt, max_new_tokens=40, **fields)[0]
+    assert Rig(pipeline=engine).ask(prompt, max_tokens=40, **fields).tokens[0] == expected
+
+
+def test_beam_search_equals_the_engines_own_generate(engine):
+    prompt = chat("Tell me a story.")
+    expected = direct(engine, prompt, max_new_tokens=20, num_beams=4, num_return_sequences=2, length_penalty=0.5)
+    answer = Rig(pipeline=engine).ask(prompt, max_tokens=20, beams=4, n=2, length_penalty=0.5)
+    assert [answer.tokens[i] for i in range(2)] == expected[:2]
+
+
+def test_n_sequences_are_n_single_ones(engine):
+    prompt = chat("Tell me a story.")
+    answer = Rig(pipeline=engine).ask(prompt, n=3, seeds=(5, 6, 7), temperature=2.0, max_tokens=20)
+    for index, seed in enumerate((5, 6, 7)):
+        single = Rig(pipeline=engine).ask(prompt, seeds=(seed,), temperature=2.0, max_tokens=20)
+        assert answer.tokens[index] == single.tokens[0]
+
+
+def test_logprobs_are_those_of_the_chosen_tokens(engine):
+    answer = Rig(pipeline=engine).ask(chat("Hello!"), logprobs=True)
+    assert len(answer.logprobs[0]) == len(answer.tokens[0])
+    assert all(value <= 0 for value in answer.logprobs[0])
+
+
+def test_prompt_logprobs_come_once_and_the_prompt_is_stripped(engine):
+    plain = Rig(pipeline=engine).ask(chat("Hello!"))
+    answer = Rig(pipeline=engine).ask(chat("Hello!"), prompt_logprobs=True)
+    assert answer.tokens == plain.tokens
+    assert len(answer.prompt_logprobs) == answer.accepted.prompt_tokens
+    assert answer.prompt_logprobs[0] is None
+    assert all(value <= 0 for value in answer.prompt_logprobs[1:])
+
+
+def test_prompt_logprobs_of_a_long_prompt_are_complete(engine):
+    answer = Rig(pipeline=engine).ask([40 + i % 99 for i in range(700)], prompt_logprobs=True, max_tokens=3)
+    assert len(answer.prompt_logprobs) == 700
+    assert len(answer.tokens[0]) == 3
+
+
+def test_prompt_logprobs_are_refused_with_prefix_caching(caching):
+    """GenAI reads out of bounds here."""
+    assert "--enable_prefix_caching false" in Rig(pipeline=caching).ask("hello", prompt_logprobs=True).refused[1]
+
+
+# --- assisted pipelines
+
+
+def test_a_draft_model_with_many_requests_duplicates_no_first_token(engine):
+    """GenAI duplicates tokens when a prompt is split over steps next to others (so nothing is split here)."""
+    prompts = [chat(q) + "Well, " * 20 for q in QUESTIONS * 2]
+    alone = quiet(engine, prompts, max_tokens=20)
+    draft = str(DRAFT) if DRAFT.exists() else str(Config().model_dir)
+    rig = Rig(pipeline=load(draft_model_path=draft, max_num_batched_tokens=64))
+    requests = [rig.submit(p, max_tokens=20) for p in prompts]
+    rig.run()
+    assert [outcome(rig, r) for r in requests] == alone
+    assert_empty(rig)
+
+
+def test_prompt_lookup_gives_the_same_answers(engine):
+    prompts = [chat(q) for q in QUESTIONS]
+    alone = quiet(engine, prompts, max_tokens=30)
+    rig = Rig(pipeline=load(plugin_config='{"prompt_lookup": true, "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}'))
+    assert rig.pipeline.info.assisted == "prompt_lookup"
+    requests = [rig.submit(p, max_tokens=30) for p in prompts]
+    rig.run()
+    assert [outcome(rig, r) for r in requests] == alone
+
+
+@pytest.mark.parametrize("assisted", ["draft", "prompt_lookup"])
+def test_assisted_pipelines_stay_within_a_small_cache(assisted):
+    """They write several tokens ahead, and overshoot max_new_tokens."""
+    options = {"prompt_lookup": True} if assisted == "prompt_lookup" else {"draft_model_path": str(Config().model_dir)}
+    rig = Rig(pipeline=load(blocks=16, **options))
+    requests = [rig.submit(chat(q), ignore_eos=True, max_tokens=140) for q in QUESTIONS[:5]]
+    rig.run()
+    assert [len(rig.answer(r).tokens[0]) for r in requests] == [140] * 5
+    whole = rig.ask(chat("Hello!"), ignore_eos=True)
+    assert whole.reasons == {0: "length"}
+    assert rig.stats().recoveries == 0
+    assert_empty(rig)
+
+
+# --- the configuration that reaches the binding
+
+
+def configuration(engine, **sampling):
+    asked = Sampling(**{"temperature": 0.0, **sampling})
+    return engine._config(Work(tokens=[1], sampling=asked, max_tokens=7, min_tokens=2, seed=9, stops=frozenset({2, 5})))
+
+
+def test_nothing_dangerous_is_ever_set_in_a_configuration(engine):
+    config = configuration(engine, n=4, seeds=(1, 2, 3, 4), temperature=0.5, logprobs=True, num_assistant_tokens=3)
+    assert config.num_return_sequences == 1
+    assert config.num_beam_groups == 1
+    assert not config.stop_strings
+    assert config.logprobs == 1
+    assert config.tree_depth == 0
+    assert not config.num_assistant_tokens
+    assert not config.assistant_confidence_threshold
+    assert not config.max_ngram_size
+    assert config.echo is False
+    assert config.adapters is None
+    assert config.structured_output_config is None
+
+
+def test_every_configuration_has_a_limit_a_seed_and_all_stop_ids(engine):
+    config = configuration(engine, temperature=0.5)
+    assert (config.max_new_tokens, config.min_new_tokens, config.rng_seed) == (7, 2, 9)
+    assert config.stop_token_ids == {2, 5}
+
+
+def test_a_temperature_that_divides_to_infinity_is_greedy(engine):
+    assert configuration(engine, temperature=1e-30).do_sample is False
+    assert Rig(pipeline=engine).ask(chat("Hello!"), temperature=1e-30).reasons == {0: "stop"}
+
+
+def test_top_k_zero_means_all(engine):
+    assert configuration(engine, temperature=1.0).top_k > 10**6
+    assert configuration(engine, temperature=1.0, top_k=4).top_k == 4
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"temperature": 2.0, "seeds": (2**64 - 1,)},
+        {"temperature": 100.0, "top_p": 1e-9, "seeds": (0,)},
+        {"temperature": 1.0, "min_p": 0.999999},
+        {"temperature": 1.0, "top_k": 2**31 - 1},
+        {"repetition_penalty": 1e-9},
+        {"repetition_penalty": 100.0},
+        {"presence_penalty": -2.0, "frequency_penalty": 2.0},
+        {"min_tokens": 5, "max_tokens": 5, "stop_token_ids": (0, 2047)},
+        {"beams": 20, "n": 20, "length_penalty": -100.0, "max_tokens": 3},
+        {"beams": 2, "length_penalty": 100.0, "max_tokens": 3},
+        {"stop_token_ids": tuple(range(2048))},
+    ],
+)
+def test_values_at_the_edges_of_their_ranges_are_computed(engine, sampling):
+    rig = Rig(pipeline=engine, limits=Limits(queued=9, running=9, sequences=20))
+    answer = rig.ask(chat("Hello!"), **{"max_tokens": 8, **sampling})
+    assert answer.reasons[0] in ("stop", "length")
+    assert rig.stats().recoveries == 0
+
+
+def test_ids_of_requests_are_never_given_twice(engine):
+    from test_pipeline_contract import work
+
+    handles = [engine.add(work(max_tokens=2)) for _ in range(3)]
+    while engine.busy():
+        engine.step()
+    assert all(h.can_read() for h in handles)
+
+
+def test_a_pipeline_refuses_what_slipped_through_the_checks(engine):
+    from test_pipeline_contract import work
+
+    with pytest.raises(BadRequest):
+        engine.check(work(sampling=Sampling(temperature=1.0, top_p=0.0)))
+
+
+def test_telemetry_is_not_imported(engine):
+    assert sys.modules["openvino_telemetry"] is None

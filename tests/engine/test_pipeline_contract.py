@@ -1,0 +1,317 @@
+"""The promises of contract.Pipeline, on the scripted one and on openvino_genai: what makes the fake trustworthy."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.engine.contract import Work
+from lean_ovms.engine.scripted import Script, Scripted
+from lean_ovms.errors import BadRequest
+from lean_ovms.shapes import Sampling
+
+BLOCKS = 12
+GREEDY = Sampling(temperature=0.0)
+DRAFT = Path(__file__).parents[1] / "data" / "demo_draft"
+
+
+def genai(assisted=""):
+    from lean_ovms.engine import pipeline, plan
+
+    config = Config(
+        kv_cache_precision="f32",
+        enable_prefix_caching=False,
+        prompt_lookup=assisted == "prompt_lookup",
+        draft_model_path=(str(DRAFT) if DRAFT.exists() else str(Config().model_dir)) if assisted == "draft" else "",
+    )
+    return pipeline.GenAi(config, replace(plan.make(config, 1 << 30), blocks=BLOCKS))
+
+
+@pytest.fixture(scope="module", params=["scripted", pytest.param("genai", marks=pytest.mark.model)])
+def pipeline(request):
+    if request.param == "scripted":
+        return Scripted(Script(blocks=BLOCKS, context=8192))
+    return genai()
+
+
+@pytest.fixture(autouse=True)
+def drained(request):
+    """Every test leaves its pipeline as it found it."""
+    yield
+    if "pipeline" in request.fixturenames:
+        pipe = request.getfixturevalue("pipeline")
+        assert not pipe.busy()
+
+
+def work(tokens=(40, 41, 42), max_tokens=8, **changes):
+    fields = {
+        "tokens": list(tokens),
+        "sampling": replace(GREEDY, ignore_eos=True),
+        "max_tokens": max_tokens,
+        "min_tokens": 0,
+        "seed": 0,
+        "stops": frozenset(),
+    }
+    return Work(**{**fields, **changes})
+
+
+def finish(pipe, *handles, most=400):
+    """Step to the end; the ids of each handle."""
+    found = [[] for _ in handles]
+    for _ in range(most):
+        if not pipe.busy():
+            return found
+        pipe.step()
+        for handle, ids in zip(handles, found, strict=True):
+            while handle.can_read():
+                ids += handle.read()[0].generated_ids
+    raise AssertionError("no end")
+
+
+def test_a_step_brings_one_output_of_one_token_for_everybody_who_runs(pipeline):
+    handles = [pipeline.add(work([50 + i, 51, 52])) for i in range(3)]
+    pipeline.step()
+    for handle in handles:
+        assert len(handle.read()[0].generated_ids) == 1
+        assert not handle.can_read()
+    finish(pipeline, *handles)
+
+
+def test_max_tokens_is_kept_to_the_token_and_the_status_tells_the_end(pipeline):
+    handle = pipeline.add(work(max_tokens=5))
+    assert pipeline.status(handle) == "running"
+    assert [len(ids) for ids in finish(pipeline, handle)] == [5]
+    assert pipeline.status(handle) == "finished"
+
+
+def test_a_stop_token_ends_and_is_part_of_the_ids(pipeline):
+    (free,) = finish(pipeline, pipeline.add(work(max_tokens=6)))
+    stop = free[2]
+    asked = work(max_tokens=6, sampling=GREEDY, stops=frozenset({stop}))
+    (ids,) = finish(pipeline, handle := pipeline.add(asked))
+    assert ids == free[: free.index(stop) + 1]
+    assert pipeline.status(handle) == "finished"
+
+
+def test_the_same_request_gives_the_same_tokens_alone_and_among_others(pipeline):
+    (alone,) = finish(pipeline, pipeline.add(work(max_tokens=20)))
+    handles = [pipeline.add(work([60 + i, 7, 9], max_tokens=15)) for i in range(3)]
+    handles.append(pipeline.add(work(max_tokens=20)))
+    assert finish(pipeline, *handles)[-1] == alone
+
+
+def test_a_request_taken_up_again_goes_on_as_if_nothing_had_happened(pipeline):
+    asked = work(max_tokens=20)
+    (whole,) = finish(pipeline, pipeline.add(asked))
+    done = 9
+    rest = replace(asked, tokens=asked.tokens + whole[:done], max_tokens=20 - done, done=done)
+    assert finish(pipeline, pipeline.add(rest)) == [whole[done:]]
+
+
+def test_seeds_decide_what_is_sampled(pipeline):
+    def sampled(seed):
+        asked = work(range(40, 70), sampling=replace(GREEDY, temperature=2.0, ignore_eos=True), seed=seed)
+        return finish(pipeline, pipeline.add(asked))[0]
+
+    assert sampled(1) == sampled(1)
+    assert len({tuple(sampled(seed)) for seed in range(4)}) > 1
+
+
+def test_log_probabilities_come_one_per_token_when_asked_for(pipeline):
+    handle = pipeline.add(work(sampling=replace(GREEDY, logprobs=True), max_tokens=1))
+    pipeline.step()
+    output = handle.read()[0]
+    assert len(output.generated_log_probs) == len(output.generated_ids) == 1
+    assert output.generated_log_probs[0] < 0
+    finish(pipeline)
+
+
+def test_an_echo_starts_the_first_output_with_the_prompt(pipeline):
+    prompt = [40 + i % 99 for i in range(300)]
+    handle = pipeline.add(work(prompt, max_tokens=2, echo=True))
+    while not handle.can_read():
+        pipeline.step()
+    output = handle.read()[0]
+    assert output.generated_ids[:300] == prompt
+    assert len(output.generated_ids) == 301
+    assert len(output.generated_log_probs) == 301
+    assert all(value < 0 for value in output.generated_log_probs[1:300])
+    finish(pipeline, handle)
+
+
+def test_a_beam_search_comes_at_its_end_with_all_beams_and_scores(pipeline):
+    sampling = replace(GREEDY, beams=3, n=2, ignore_eos=True)
+    handle = pipeline.add(work(sampling=sampling, max_tokens=4))
+    outputs = None
+    while pipeline.busy():
+        pipeline.step()
+        if handle.can_read():
+            assert outputs is None
+            outputs = handle.read()
+    assert len(outputs) == 3
+    assert len({o.score for o in outputs.values()}) > 1
+    assert all(len(o.generated_ids) == 4 for o in outputs.values())
+
+
+def test_a_long_prompt_takes_steps_without_output_that_count_as_scheduled(pipeline):
+    handle = pipeline.add(work([40 + i % 99 for i in range(300)], max_tokens=1))
+    pipeline.step()
+    assert not handle.can_read()
+    assert pipeline.scheduled() == 1
+    assert pipeline.busy()
+    pipeline.step()
+    assert handle.can_read()
+    handle.read()
+
+
+def test_cancel_takes_effect_with_the_next_step_and_makes_the_handle_unreadable(pipeline):
+    handle, other = pipeline.add(work()), pipeline.add(work([9, 8, 7], max_tokens=3))
+    pipeline.step()
+    assert handle.can_read()
+    handle.cancel()
+    assert not handle.can_read()
+    with pytest.raises(RuntimeError):
+        handle.read()
+    assert len(finish(pipeline, other)[0]) == 3
+
+
+def test_a_cancelled_request_keeps_the_pipeline_busy_until_one_more_step(pipeline):
+    handle = pipeline.add(work())
+    pipeline.step()
+    handle.read()
+    handle.cancel()
+    assert pipeline.busy()
+    pipeline.step()
+    assert not pipeline.busy()
+
+
+def test_cancel_before_the_first_step_and_after_the_end_does_no_harm(pipeline):
+    early = pipeline.add(work())
+    early.cancel()
+    late = pipeline.add(work(max_tokens=1))
+    assert len(finish(pipeline, late)[0]) == 1
+    late.cancel()
+    assert not pipeline.busy()
+
+
+def test_blocks_of_the_cancelled_can_be_used_again(pipeline):
+    for _ in range(3):
+        handle = pipeline.add(work([40] * (BLOCKS * 32 - 40), max_tokens=30))
+        while not handle.can_read():
+            pipeline.step()
+        handle.read()
+        handle.cancel()
+        pipeline.step()
+    assert len(finish(pipeline, pipeline.add(work([41] * (BLOCKS * 32 - 40), max_tokens=30)))[0]) == 30
+
+
+def test_the_whole_cache_can_be_used_by_one(pipeline):
+    prompt = BLOCKS * 32 - 50
+    handle = pipeline.add(work([40] * prompt, max_tokens=50))
+    assert len(finish(pipeline, handle)[0]) == 50
+
+
+def test_whoever_does_not_fit_the_cache_is_lost_without_a_word_and_takes_others_along(pipeline):
+    handle = pipeline.add(work([40] * (BLOCKS * 32 + 1)))
+    other = pipeline.add(work([41] * 10, max_tokens=300))
+    while pipeline.busy():
+        pipeline.step()
+    for lost in (handle, other):
+        assert pipeline.status(lost) == "lost"
+        assert lost.read() == {}
+        assert not lost.can_read()
+    assert finish(pipeline, pipeline.add(work(max_tokens=2)))[0]
+
+
+def poison(pipe):
+    """A request whose computation raises: unchecked on purpose."""
+    if isinstance(pipe, Scripted):
+        return pipe.add(work(pipe.encode("<|raise|>", False)))
+    return pipe.add(work([10**6], sampling=replace(GREEDY, repetition_penalty=1.5)))
+
+
+def test_an_exception_poisons_every_step_until_all_are_cancelled_and_drained(pipeline):
+    handle = pipeline.add(work(max_tokens=20))
+    pipeline.step()
+    got = handle.read()[0].generated_ids
+    culprit = poison(pipeline)
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            pipeline.step()
+    culprit.cancel()
+    with pytest.raises(RuntimeError):
+        pipeline.step()
+    handle.cancel()
+    pipeline.step()
+    assert not pipeline.busy()
+    rest = pipeline.add(work([40, 41, 42, *got], max_tokens=19, done=1))
+    (whole,) = finish(pipeline, pipeline.add(work(max_tokens=20)), rest)[:1]
+    assert len(whole) == 20
+
+
+def test_what_cannot_be_added_is_a_bad_request_and_harms_nobody(pipeline):
+    other = pipeline.add(work(max_tokens=4))
+    pipeline.step()
+    got = other.read()[0].generated_ids
+    for bad in (work([]), work(max_tokens=0)):
+        with pytest.raises(BadRequest):
+            pipeline.add(bad)
+    with pytest.raises(BadRequest):
+        pipeline.check(work(max_tokens=0))
+    assert len(got + finish(pipeline, other)[0]) == 4
+
+
+def test_an_idle_step_does_nothing(pipeline):
+    pipeline.step()
+    assert not pipeline.busy()
+
+
+def test_encode_and_decode_are_inverse(pipeline):
+    text = "Hello, wörld 🙂\n  two"
+    assert pipeline.decode(pipeline.encode(text, False), True) == text
+
+
+def test_encode_takes_the_empty_text_and_refuses_lone_surrogates(pipeline):
+    assert pipeline.encode("", False) == []
+    with pytest.raises(BadRequest):
+        pipeline.encode("a\ud800b", False)
+
+
+def test_special_tokens_are_decoded_only_when_asked(pipeline):
+    eos = pipeline.info.eos_token_ids[-1]
+    assert pipeline.decode([eos], True) == ""
+    assert pipeline.decode([eos], False) == pipeline.info.eos_token
+
+
+def test_the_model_says_what_it_is(pipeline):
+    info = pipeline.info
+    assert info.vocab_size > max(info.eos_token_ids) >= 0
+    assert (info.kv_blocks, info.block_size, info.context_length) == (BLOCKS, 32, 8192)
+    assert len(pipeline.vocabulary.pieces) == info.vocab_size
+    assert info.chat_template
+    assert info.versions
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("assisted", ["draft", "prompt_lookup"])
+def test_assisted_pipelines_bring_several_tokens_and_the_same_text(assisted, pipeline_plain):
+    pipe = genai(assisted)
+    assert pipe.recoverable is (assisted != "draft")
+    prompt = pipe.encode("<|im_start|>user\nCount from 1 to 9.<|im_end|>\n<|im_start|>assistant\n", False)
+    sampling = replace(GREEDY, ignore_eos=True, num_assistant_tokens=4, max_ngram_size=3)
+    plain = finish(pipeline_plain, pipeline_plain.add(work(prompt, max_tokens=24)))[0]
+    handle = pipe.add(work(prompt, max_tokens=24, sampling=sampling))
+    sizes, ids = [], []
+    while pipe.busy():
+        pipe.step()
+        if handle.can_read():
+            sizes.append(len(more := handle.read()[0].generated_ids))
+            ids += more
+    assert max(sizes) > 1
+    assert ids[:24] == plain
+
+
+@pytest.fixture(scope="module")
+def pipeline_plain():
+    return genai()
