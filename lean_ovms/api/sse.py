@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import orjson
@@ -45,12 +46,26 @@ def response(generation: Stream, renderer: Renderer, ping_s: float, headers: lis
 
 
 class EventStream:
-    """The ByteStream of one generation. An object and not a generator: it can be closed without having been started."""
+    """The ByteStream of one generation. An object and not a generator: it can be closed without having been started.
 
-    def __init__(self, generation: Stream, renderer: Renderer, ping_s: float) -> None:
+    opening: bytes that go out before the first delta exists. before_end: awaited before the renderer's last words, with
+    the error if they will be about one.
+    """
+
+    def __init__(
+        self,
+        generation: Stream,
+        renderer: Renderer,
+        ping_s: float,
+        *,
+        opening: bytes = b"",
+        before_end: Callable[[RequestError | None], Awaitable[None]] | None = None,
+    ) -> None:
         self._generation = generation
         self._renderer = renderer
         self._ping_s = ping_s
+        self._opening = opening
+        self._before_end = before_end
         self._pending: asyncio.Future[list[Delta]] | None = None
         self._done = False
 
@@ -60,6 +75,9 @@ class EventStream:
     async def __anext__(self) -> bytes:
         if self._done:
             raise StopAsyncIteration
+        if self._opening:
+            opening, self._opening = self._opening, b""
+            return opening
         try:
             while True:
                 deltas = await (self._next_or_ping() if self._ping_s else self._generation.__anext__())
@@ -68,16 +86,20 @@ class EventStream:
                 if data := self._renderer.deltas(deltas):
                     return data
         except StopAsyncIteration:
-            self._done = True
-            return self._renderer.end(self._generation.usage) + DONE
+            return await self._last(None)
         except RequestError as error:
-            self._done = True
-            return self._renderer.failed(error) + DONE
+            return await self._last(error)
         except Exception:
             # Status 200 is out: the client learns it here, the log has the details.
             logger.exception("a stream broke")
-            self._done = True
-            return self._renderer.failed(EngineFailure("internal error")) + DONE
+            return await self._last(EngineFailure("internal error"))
+
+    async def _last(self, error: RequestError | None) -> bytes:
+        self._done = True
+        if self._before_end is not None:
+            await self._before_end(error)
+        last = self._renderer.end(self._generation.usage) if error is None else self._renderer.failed(error)
+        return last + DONE
 
     async def _next_or_ping(self) -> list[Delta] | None:
         """The next deltas, or None when nothing came for ping_s; the wait for them goes on behind a ping."""

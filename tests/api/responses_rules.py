@@ -1,0 +1,164 @@
+"""What every stream of response events obeys: OpenAI's schema, by its own client's types, and its life cycle."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import orjson
+import pydantic
+from openai.types.responses import Response, ResponseStreamEvent
+
+Json = dict[str, Any]
+
+TERMINAL = ("response.completed", "response.incomplete", "response.failed")
+
+OPENS_PART = {
+    "response.content_part.added": "content",
+    "response.reasoning_summary_part.added": "summary",
+}
+CLOSES_PART = {
+    "response.content_part.done": "content",
+    "response.reasoning_summary_part.done": "summary",
+}
+TEXTS = {
+    "response.output_text": "text",
+    "response.reasoning_summary_text": "text",
+    "response.function_call_arguments": "arguments",
+}
+
+
+def parse_sse(data: bytes) -> list[Json]:
+    """The events of a whole stream; asserts its framing and the final [DONE]."""
+    assert data.endswith(b"data: [DONE]\n\n")
+    return parse_frames(data.removesuffix(b"data: [DONE]\n\n"))
+
+
+def parse_frames(data: bytes) -> list[Json]:
+    """The events of a part of a stream; asserts that each line pair agrees on the type."""
+    found = []
+    for block in data.split(b"\n\n"):
+        if not block or block.startswith(b":"):
+            continue
+        first, second = block.split(b"\n")
+        event = orjson.loads(second.removeprefix(b"data: "))
+        assert second.startswith(b"data: ")
+        assert first == b"event: " + event["type"].encode()
+        assert list(event)[:2] == ["type", "sequence_number"]
+        found.append(event)
+    return found
+
+
+@cache
+def _models() -> dict[str, type[pydantic.BaseModel]]:
+    union = typing.get_args(ResponseStreamEvent)[0]
+    return {typing.get_args(m.model_fields["type"].annotation)[0]: m for m in typing.get_args(union)}
+
+
+def check_schema(event: Json) -> None:
+    """OpenAI's own types accept the event; no field that they require is missing or of another type."""
+    _models()[event["type"]].model_validate(event)
+
+
+def check_response(response: Json) -> None:
+    """OpenAI's own type accepts the response object, and it agrees with itself."""
+    Response.model_validate(response)
+    assert (response["status"] == "incomplete") == bool(response["incomplete_details"])
+    assert (response["status"] == "failed") == bool(response["error"])
+    assert (response["status"] == "completed") == ("completed_at" in response)
+    assert (response["usage"] is not None) == (response["status"] in ("completed", "incomplete", "cancelled"))
+    ids = [item["id"] for item in response["output"]]
+    assert len(set(ids)) == len(ids)
+    if response["status"] == "completed":
+        assert {item["status"] for item in response["output"]} <= {"completed"}
+
+
+def check(events: Sequence[Json]) -> Json:
+    """All rules, over a whole stream; the final response object."""
+    assert [e["sequence_number"] for e in events] == list(range(len(events)))
+    for event in events:
+        check_schema(event)
+    kinds = [e["type"] for e in events]
+    assert kinds[0] == "response.created"
+    head = ["response.created", "response.in_progress"]
+    if events[0]["response"]["status"] == "queued":
+        head.insert(1, "response.queued")
+    assert kinds[: len(head)] == head
+    assert [k for k in kinds if k in TERMINAL] == [kinds[-1]]
+    items = _Items()
+    for event in events[len(head) : -1]:
+        items.take(event)
+    final: Json = events[-1]["response"]
+    check_response(final)
+    assert items.open == {}
+    assert final["output"] == [items.done[i] for i in range(len(items.done))], (
+        "output is what the events said, in order"
+    )
+    same = ("id", "created_at", "model", "metadata", "tools", "object")
+    for event in events[: len(head)]:
+        assert event["response"]["output"] == []
+        assert {k: event["response"][k] for k in same} == {k: final[k] for k in same}
+    return final
+
+
+class _Items:
+    """The items of a stream: what is open, how far it has come, what is done."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, Json] = {}
+        self.done: dict[int, Json] = {}
+        self.parts: dict[int, Json] = {}
+
+    def take(self, event: Json) -> None:
+        kind, index = event["type"], event["output_index"]
+        if kind == "response.output_item.added":
+            assert index == len(self.open) + len(self.done), "output_index counts items in the order they begin"
+            assert event["item"]["status"] == "in_progress"
+            self.open[index] = {**event["item"], "said": ""}
+            return
+        item = self.open[index]
+        if kind == "response.output_item.done":
+            assert index not in self.parts, "its part is still open"
+            assert item["whole"] == _text_of(event["item"])
+            unchanged = ("id", "type", "role", "call_id", "name")
+            assert {k: event["item"].get(k) for k in unchanged} == {k: item.get(k) for k in unchanged}
+            assert event["item"]["status"] in ("completed", "incomplete")
+            self.done[index] = event["item"]
+            del self.open[index]
+            return
+        assert event["item_id"] == item["id"]
+        if kind in OPENS_PART or kind in CLOSES_PART:
+            self._part(event, index)
+        else:
+            self._text(event, index, item)
+
+    def _part(self, event: Json, index: int) -> None:
+        which = OPENS_PART.get(event["type"]) or CLOSES_PART[event["type"]]
+        assert event[f"{which}_index"] == 0
+        if event["type"] in OPENS_PART:
+            assert index not in self.parts
+            assert event["part"]["text"] == ""
+            self.parts[index] = event["part"]
+        else:
+            assert event["part"]["text"] == self.open[index]["whole"]
+            assert event["part"]["type"] == self.parts.pop(index)["type"]
+
+    def _text(self, event: Json, index: int, item: Json) -> None:
+        stem, _, phase = event["type"].rpartition(".")
+        assert stem in TEXTS, event["type"]
+        assert "whole" not in item, "nothing comes after the end of a text"
+        assert (index in self.parts) == (item["type"] != "function_call")
+        if phase == "delta":
+            assert event["delta"], "an empty delta says nothing"
+            item["said"] += event["delta"]
+        else:
+            assert event[TEXTS[stem]] == item["said"]
+            item["whole"] = item["said"]
+
+
+def _text_of(item: Json) -> str:
+    if item["type"] == "function_call":
+        return str(item["arguments"])
+    return "".join(part["text"] for part in item["content" if item["type"] == "message" else "summary"])
