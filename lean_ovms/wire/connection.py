@@ -46,13 +46,18 @@ class Hub(Protocol):
     config: Config
     handle: Handle
     draining: bool
-    open_exchanges: int
 
     def opened(self, connection: Connection) -> None:
         """Count a connection; the hub may refuse it."""
 
     def closed(self, connection: Connection) -> None:
         """Forget it."""
+
+    def begun(self) -> None:
+        """Count an exchange."""
+
+    def ended(self) -> None:
+        """The exchange has released what it held; its connection may be gone before that."""
 
 
 class Connection(asyncio.Protocol):
@@ -205,7 +210,7 @@ class Connection(asyncio.Protocol):
     def _begin(self, request: Request) -> None:
         self._awaited = Phase.EXCHANGE
         self._expire_in(None, self._close)
-        self._hub.open_exchanges += 1
+        self._hub.begun()
         self._head_sent = self._releasing = False
         self._task = self._loop.create_task(self._exchange(request))
         self._task.add_done_callback(self._exchanged)
@@ -213,7 +218,8 @@ class Connection(asyncio.Protocol):
     async def _exchange(self, request: Request) -> None:
         response = await self._ask(request)
         try:
-            await self._send(response)
+            if not self._gone:  # else the handler answered although it was cancelled
+                await self._send(response)
         except asyncio.CancelledError:
             if self._gone:
                 raise
@@ -241,8 +247,6 @@ class Connection(asyncio.Protocol):
 
     async def _send(self, response: Response) -> None:
         session, body = self._session, response.body
-        if self._gone:  # the handler answered although it was cancelled
-            return
         session.closing |= self._hub.draining
         pending = session.start(response)
         if session.streams and not isinstance(body, bytes):
@@ -266,7 +270,7 @@ class Connection(asyncio.Protocol):
 
     def _exchanged(self, task: asyncio.Task[None]) -> None:
         """The exchange is over and what it held is released; decide what becomes of the connection."""
-        self._hub.open_exchanges -= 1
+        self._hub.ended()
         self._task = None
         if self._lost or self._discarding:
             return

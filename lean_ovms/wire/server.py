@@ -46,7 +46,7 @@ class Server:
         self._listeners: list[asyncio.AbstractServer] = []
         self._connections: set[Connection] = set()
         self._unix_inode: int | None = None
-        self._all_closed: asyncio.Event | None = None
+        self._quiet: asyncio.Event | None = None
 
     @property
     def open_connections(self) -> int:
@@ -69,20 +69,20 @@ class Server:
     async def drain(self, timeout_s: float) -> None:
         """Stop listening, let running exchanges finish for timeout_s, then cancel them. Returns when all is closed."""
         self.draining = True
-        self._all_closed = asyncio.Event()
+        self._quiet = asyncio.Event()
         self._stop_listening()
         for connection in list(self._connections):
             connection.drain()
-        if await self._closed_within(timeout_s):
+        if await self._quiet_within(timeout_s):
             return
         if self.open_exchanges:
             log.warning("cancelling %d exchanges that did not end in %g s", self.open_exchanges, timeout_s)
         for connection in list(self._connections):
             connection.give_up()
-        if not await self._closed_within(CLOSING_S):
+        if not await self._quiet_within(CLOSING_S):
             for connection in list(self._connections):
                 connection.abort()
-            await self._closed_within(CLOSING_S)
+            await self._quiet_within(CLOSING_S)
 
     # --- the connections' calls
 
@@ -98,15 +98,27 @@ class Server:
     def closed(self, connection: Connection) -> None:
         """Forget a connection."""
         self._connections.discard(connection)
-        if self._all_closed is not None and not self._connections:
-            self._all_closed.set()
+        self._look_if_quiet()
 
-    async def _closed_within(self, timeout_s: float) -> bool:
-        assert self._all_closed is not None
-        if self._connections:
-            self._all_closed.clear()
+    def begun(self) -> None:
+        """Count an exchange."""
+        self.open_exchanges += 1
+
+    def ended(self) -> None:
+        """The exchange has released what it held; its connection may be gone before that."""
+        self.open_exchanges -= 1
+        self._look_if_quiet()
+
+    def _look_if_quiet(self) -> None:
+        if self._quiet is not None and not self._connections and not self.open_exchanges:
+            self._quiet.set()
+
+    async def _quiet_within(self, timeout_s: float) -> bool:
+        assert self._quiet is not None
+        self._look_if_quiet()
+        if not self._quiet.is_set():
             try:
-                await asyncio.wait_for(self._all_closed.wait(), timeout_s)
+                await asyncio.wait_for(self._quiet.wait(), timeout_s)
             except asyncio.TimeoutError:
                 return False
         return True

@@ -173,6 +173,12 @@ class FakeHub:
     def closed(self, connection: Connection) -> None:
         self.connections.remove(connection)
 
+    def begun(self) -> None:
+        self.open_exchanges += 1
+
+    def ended(self) -> None:
+        self.open_exchanges -= 1
+
 
 class Wire:
     """A client's end of a Connection in virtual time."""
