@@ -158,12 +158,14 @@ class Vocabulary:
 
     pieces[i]: the bytes of id i (byte-fallback ids are single bytes). special: ids hidden by skip_special_tokens.
     strip_leading_space: the detokenizer drops one space at the very start of the text (SentencePiece).
+    clean_up: it takes out spaces before punctuation at the end (openvino_tokenizers' clean_up_tokenization_spaces).
     exact: False when the table could not be proven equal to the detokenizer; then text is decoded by the engine.
     """
 
     pieces: list[bytes]
     special: frozenset[int] = frozenset()
     strip_leading_space: bool = False
+    clean_up: bool = False
     exact: bool = True
 
 

@@ -90,6 +90,7 @@ def ready(pipeline: Pipeline) -> Ready:
         special=sorted(words.special),
         strip_leading_space=words.strip_leading_space,
         exact=words.exact,
+        clean_up=words.clean_up,
     )
 
 

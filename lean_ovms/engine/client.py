@@ -126,6 +126,7 @@ class Engine:
                 special=frozenset(ready.special),
                 strip_leading_space=ready.strip_leading_space,
                 exact=ready.exact,
+                clean_up=ready.clean_up,
             )
         except (TypeError, ValueError, AttributeError) as error:
             raise StartError(f"the engine's greeting cannot be understood: {error}") from error

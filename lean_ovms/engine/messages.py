@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import orjson
@@ -44,6 +45,8 @@ class Submit(Record):
 
     prompt: text (tokenized by the child) or token ids. truncate: keep only that many last prompt tokens, or None.
     sampling: the fields of shapes.Sampling. want_tokens: Accepted carries the prompt's ids.
+    constraint: an XGrammar structural tag (JSON text) that the answer must match, or "". One that is wrong or too
+    complex is Refused with a code of engine.grammar_limits; a new one is compiled before the request is Accepted.
     """
 
     kind: ClassVar[str] = "submit"
@@ -53,6 +56,7 @@ class Submit(Record):
     truncate: int | None
     want_tokens: bool
     sampling: dict[str, Any]
+    constraint: str = ""
 
 
 @dataclass(slots=True)
@@ -105,6 +109,7 @@ class Ready(Record):
     special: list[int]
     strip_leading_space: bool
     exact: bool
+    clean_up: bool = False
 
 
 @dataclass(slots=True)
@@ -195,7 +200,7 @@ class Pong(Record):
 
 
 _KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in Record.__subclasses__() if "kind" in vars(cls)}
-_FIELDS: dict[type[Any], tuple[str, ...]] = {cls: tuple(f.name for f in fields(cls)) for cls in _KINDS.values()}
+_ROW = {cls: attrgetter("kind", *[f.name for f in fields(cls)]) for cls in _KINDS.values()}
 
 
 class FrameError(Exception):
@@ -204,8 +209,7 @@ class FrameError(Exception):
 
 def encode(records: Iterable[Record]) -> bytes:
     """One frame with these records."""
-    rows = [[r.kind, *[getattr(r, name) for name in _FIELDS[type(r)]]] for r in records]
-    body = orjson.dumps(rows)
+    body = orjson.dumps([_ROW[type(r)](r) for r in records])
     return _LENGTH.pack(len(body)) + body
 
 

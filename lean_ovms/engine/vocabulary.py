@@ -13,6 +13,7 @@ import math
 import random
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import ParseError
@@ -23,6 +24,10 @@ from .ir import Graph, NotUnderstood
 DETOKENIZER = "openvino_detokenizer"
 _BYTE_TOKEN = re.compile(rb"<0x([0-9A-Fa-f]{2})>")
 _LITERAL = re.compile(rb"(?:[^\\^$.|?*+()\[\]{}]|\\[^A-Za-z0-9])*")
+_CLEAN_UP = (rb"(?| ([\\.\\?\\!,])| ('[ms])| (') | ('[rv]e)| (n't))", b"$1")
+_SPACED = re.compile(r" (?:[.?!,\\]|'[ms]|' |'[rv]e|n't)")
+"""clean_up_tokenization_spaces as openvino_tokenizers writes it (2024.0 to 2026.4), and the same for Python."""
+
 _REPLACED = re.compile("\ufffd+")
 
 Rewrite = Callable[[bytes], bytes]
@@ -43,12 +48,7 @@ def build(model_dir: Path, tokenizer: Any) -> Vocabulary:
 
 
 def _inexact(vocabulary: Vocabulary) -> Vocabulary:
-    return Vocabulary(
-        pieces=vocabulary.pieces,
-        special=vocabulary.special,
-        strip_leading_space=vocabulary.strip_leading_space,
-        exact=False,
-    )
+    return replace(vocabulary, exact=False)
 
 
 # --- from graph to table -------------------------------------------------------------------------------------------
@@ -61,12 +61,13 @@ def read(model_dir: Path) -> Vocabulary:
     begins, ends, chars = graph.ints(decoder, 1), graph.ints(decoder, 2), graph.bytes(decoder, 3)
     pieces = [chars[begin:end] for begin, end in zip(begins, ends, strict=True)]
     try:
-        rewrites, strip = _chain(graph, graph.following(decoder))
+        rewrites, strip, clean_up = _chain(graph, graph.following(decoder))
     except NotUnderstood:
         return Vocabulary(pieces=pieces, special=_special(graph, decoder), exact=False)
     for rewrite in rewrites:
         pieces = [rewrite(piece) for piece in pieces]
-    return Vocabulary(pieces=pieces, special=_special(graph, decoder), strip_leading_space=strip)
+    special = _special(graph, decoder)
+    return Vocabulary(pieces=pieces, special=special, strip_leading_space=strip, clean_up=clean_up)
 
 
 def _special(graph: Graph, decoder: str) -> frozenset[int]:
@@ -77,26 +78,28 @@ def _special(graph: Graph, decoder: str) -> frozenset[int]:
     return frozenset(int(word) for word in listed.replace(",", " ").split())
 
 
-def _chain(graph: Graph, layer: str) -> tuple[list[Rewrite], bool]:
-    """What the operators before FuzeRagged do to each token, and whether one behind it strips a space at the start.
+def _chain(graph: Graph, layer: str) -> tuple[list[Rewrite], bool, bool]:
+    """(what the operators before FuzeRagged do to each token, strip_leading_space, clean_up).
 
     FuzeRagged joins only the begins and ends; characters bypass it. So an operator works on the joined text when its
     begins come from FuzeRagged or from another operator on the joined text.
     """
     rewrites: list[Rewrite] = []
-    strip = joined = False
+    strip = joined = clean_up = False
     while (kind := graph.kind(layer)) != "StringTensorPack":
         joined = joined or graph.source_kind(layer, 0) == "FuzeRagged"
         if not joined:
             rewrites.append(_rewrite(graph, layer, kind))
-        elif kind == "RegexNormalization" and not strip and _pattern(graph, layer) == (b"^ ", b""):
+        elif kind == "RegexNormalization" and not (strip or clean_up) and _pattern(graph, layer) == (b"^ ", b""):
             strip = True
+        elif kind == "RegexNormalization" and not clean_up and _pattern(graph, layer) == _CLEAN_UP:
+            clean_up = True
         elif kind != "UTF8Validate":
             raise NotUnderstood(f"{kind} on the joined text")
         layer = graph.following(layer)
     if not joined and graph.source_kind(layer, 0) != "FuzeRagged":
         raise NotUnderstood("tokens are not joined")
-    return rewrites, strip
+    return rewrites, strip, clean_up
 
 
 def _rewrite(graph: Graph, layer: str, kind: str) -> Rewrite:
@@ -230,4 +233,7 @@ def _text(vocabulary: Vocabulary, skip: bool, tokens: Sequence[int]) -> str:
     data = b"".join([vocabulary.pieces[token] for token in tokens if token not in hidden])
     if vocabulary.strip_leading_space:
         data = data.removeprefix(b" ")
-    return _REPLACED.sub("\ufffd", data.decode("utf-8", "replace"))
+    text = data.decode("utf-8", "replace")
+    if vocabulary.clean_up:
+        text = _SPACED.sub(lambda match: match[0].strip(" "), text)
+    return _REPLACED.sub("\ufffd", text)

@@ -1,8 +1,9 @@
 """Token ids to text while they come, never half a character and never a character late.
 
 Detokenizer looks ids up in the model's table; UTF-8 that is still incomplete waits for its other bytes, nothing else
-does. WindowDetokenizer serves models whose table is not exact: somebody else decodes, it says which ids and turns the
-answers into deltas. One object per choice. Neither knows the engine, stop strings or tags.
+does (but for models with clean-up, a space that may go). WindowDetokenizer serves models whose table is not exact:
+somebody else decodes, it says which ids and turns the answers into deltas. One object per choice. Neither knows the
+engine, stop strings or tags.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 
 from ..shapes import Vocabulary
+from .cleanup import CleanUp
 
 _UTF8 = codecs.getincrementaldecoder("utf-8")
 
@@ -19,13 +21,14 @@ _UTF8 = codecs.getincrementaldecoder("utf-8")
 class Detokenizer:
     """Text of one sequence by table. 0.5 us for a token alone, 0.1 us for each further one of a feed."""
 
-    __slots__ = ("_decode", "_hidden", "_pieces", "_strip")
+    __slots__ = ("_clean", "_decode", "_hidden", "_pieces", "_strip")
 
     def __init__(self, vocabulary: Vocabulary, skip_special_tokens: bool) -> None:
         self._pieces = vocabulary.pieces
         self._hidden = vocabulary.special if skip_special_tokens else frozenset[int]()
         self._strip = vocabulary.strip_leading_space
         self._decode = _UTF8("replace").decode
+        self._clean = CleanUp() if vocabulary.clean_up else None
 
     def feed(self, tokens: Sequence[int]) -> str:
         """The text that is complete with these tokens. Ids outside the table print nothing."""
@@ -38,11 +41,13 @@ class Detokenizer:
         if self._strip and data:
             self._strip = False
             data = data.removeprefix(b" ")
-        return self._decode(data)
+        text = self._decode(data)
+        return text if self._clean is None else self._clean.feed(text)
 
     def flush(self) -> str:
         """What is left at the end: a character that will not be completed, as U+FFFD."""
-        return self._decode(b"", True)
+        text = self._decode(b"", True)
+        return text if self._clean is None else self._clean.feed(text) + self._clean.flush()
 
     def piece(self, token: int) -> bytes:
         """The bytes of one token alone, special tokens too (for log probabilities); b"" outside the table."""

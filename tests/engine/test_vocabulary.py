@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 import struct
 from itertools import accumulate
 from pathlib import Path
@@ -19,6 +20,7 @@ WORDS = [b"<s>", "▁Hello".encode(), b"<0xE6>", b"<0x97>", b"<0xA5>", b"!", "�
 PLAIN = [b"<s>", b" Hello", b"\xe6", b"\x97", b"\xa5", b"!", "日本".encode(), b"", b" "]
 SPM = [("RegexNormalization", "▁", " "), ("ByteFallback",), ("FuzeRagged",), ("RegexNormalization", "^ ", "")]
 VALIDATE = ("UTF8Validate",)
+CLEAN_UP = ("RegexNormalization", r"(?| ([\\.\\?\\!,])| ('[ms])| (') | ('[rv]e)| (n't))", "$1")
 
 
 class Graph:
@@ -137,6 +139,17 @@ def test_sentencepiece_with_byte_fallback(tmp_path):
     assert (found.strip_leading_space, found.exact) == (True, True)
 
 
+def test_spaces_before_punctuation_taken_out_at_the_end(tmp_path):
+    class Cleaned(Decoder):
+        def one(self, tokens, skip):
+            return super().one(tokens, skip).replace(" !", "!")
+
+    path = graph(tmp_path, PLAIN, ("FuzeRagged",), VALIDATE, CLEAN_UP)
+    assert vocabulary.build(path, Cleaned()).clean_up
+    assert vocabulary.build(path, Cleaned()).exact
+    assert not vocabulary.build(path, Decoder()).exact
+
+
 def test_an_old_file_in_gpt2s_alphabet(tmp_path):
     pieces = ["Ġa".encode(), "Ċ".encode(), "Ã©".encode(), "<|日|>".encode()]
     found = vocabulary.read(graph(tmp_path, pieces, ("CharsToBytes",), ("FuzeRagged",), VALIDATE))
@@ -180,6 +193,8 @@ def test_what_an_operator_does_to_a_token(tmp_path, op, piece, rewritten):
     [
         [("FuzeRagged",), ("RegexNormalization", "</w>", " "), VALIDATE],
         [("FuzeRagged",), VALIDATE, ("RegexNormalization", r"(?| ([\.\?\!,])| ('[ms]))", "$1")],
+        [("FuzeRagged",), VALIDATE, CLEAN_UP, ("RegexNormalization", "^ ", "")],
+        [("FuzeRagged",), VALIDATE, CLEAN_UP, CLEAN_UP],
         [("FuzeRagged",), ("RegexNormalization", "(^ )([^ ])", "$2"), VALIDATE],
         [("FuzeRagged",), ("RegexNormalization", "^ ", ""), ("RegexNormalization", "^ ", ""), VALIDATE],
         [("RegexNormalization", "a|b", "c"), ("FuzeRagged",), VALIDATE],
@@ -205,7 +220,7 @@ def test_what_is_no_table_is_not_exact_but_shows_tokens(tmp_path, ops):
 def test_the_table_is_proven_against_the_engine(tmp_path):
     decoder = Decoder()
     assert vocabulary.build(graph(tmp_path, PLAIN, ("FuzeRagged",), VALIDATE), decoder).exact
-    assert decoder.calls == 4
+    assert decoder.calls == 4, "each decode costs"
 
 
 @pytest.mark.parametrize(
@@ -324,6 +339,39 @@ def test_token_by_token_reads_as_the_engine_decodes(real, skip):
             detokenizer = Detokenizer(found, skip)
             shown = "".join([detokenizer.feed([token]) for token in row]) + detokenizer.flush()
             assert _collapsed(shown) == _collapsed(text), row
+
+
+@pytest.fixture(scope="module")
+def cleaning(tmp_path_factory):
+    """The demo model's tokenizer, converted with clean-up of spaces."""
+    transformers = pytest.importorskip("transformers")
+    import openvino
+    import openvino_genai
+    from openvino_tokenizers import convert_tokenizer
+
+    path = tmp_path_factory.mktemp("cleaning")
+    original = transformers.PreTrainedTokenizerFast.from_pretrained(DEMO_MODEL)
+    original.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = True
+    converted = convert_tokenizer(original, with_detokenizer=True, clean_up_tokenization_spaces=True)
+    for model, name in zip(converted, ("openvino_tokenizer.xml", "openvino_detokenizer.xml"), strict=True):
+        openvino.save_model(model, path / name)
+    for name in ("openvino_model.xml", "openvino_model.bin", "config.json"):
+        shutil.copy(DEMO_MODEL / name, path)
+    tokenizer = openvino_genai.Tokenizer(str(path))
+    return tokenizer, vocabulary.build(path, tokenizer)
+
+
+@pytest.mark.model
+def test_a_tokenizer_that_cleans_up_spaces_has_an_exact_table(cleaning):
+    tokenizer, found = cleaning
+    assert (found.clean_up, found.exact) == (True, True)
+    dice = random.Random(8)
+    pool = [i for i, piece in enumerate(found.pieces) if piece.strip(b"'.!?,\\nmsrvet ") == b""]
+    rows = [dice.choices(pool, k=24) for _ in range(2000)]
+    for row, text in zip(rows, texts(tokenizer, rows, True), strict=True):
+        detokenizer = Detokenizer(found, True)
+        shown = "".join([detokenizer.feed([token]) for token in row]) + detokenizer.flush()
+        assert shown == text, row
 
 
 @pytest.mark.model
