@@ -1,0 +1,1 @@
+"""Measuring; not part of the package."""
