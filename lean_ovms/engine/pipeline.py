@@ -29,6 +29,7 @@ from .recovery import last_line
 
 log = logging.getLogger(__name__)
 
+MODEL_FILES = ("openvino_model.xml", "openvino_tokenizer.xml", "openvino_detokenizer.xml")
 PROBE_TOKENS = 33
 """A prompt that takes two blocks of 32, or three of 16: enough to measure the cache with."""
 WARM_LENGTHS = (8, 40, 250)
@@ -42,9 +43,7 @@ class GenAi:
     def __init__(self, config: Config, plan: Plan | None = None) -> None:
         """Load and warm up. Raises errors.StartError with one line that tells what is wrong."""
         plan = plan or make(config, free_memory_bytes())
-        for folder in (str(config.model_dir), config.draft_model_path):
-            if folder and not (Path(folder) / "openvino_model.xml").is_file():
-                raise StartError(f"{folder} has no openvino_model.xml")
+        _look_for_files(config)
         try:
             self._pipe = _build(config, plan)
             self._tokenizer = self._pipe.get_tokenizer()
@@ -210,6 +209,16 @@ class GenAi:
 def _prompt(length: int, seed: int) -> list[int]:
     """Some ids that every vocabulary has, different from the first on for every seed."""
     return [(seed + i) % 32 for i in range(length)]
+
+
+def _look_for_files(config: Config) -> None:
+    """GenAI loads a model without a tokenizer, and fails with the first text; it explains a missing file badly."""
+    wanted = [(config.model_dir, name) for name in MODEL_FILES]
+    if config.draft_model_path:
+        wanted.append((Path(config.draft_model_path), MODEL_FILES[0]))
+    for folder, name in wanted:
+        if not (folder / name).is_file():
+            raise StartError(f"{folder} has no {name}")
 
 
 def _build(config: Config, plan: Plan) -> Any:
