@@ -17,6 +17,11 @@ Render = Callable[[list[Json], list[Json], bool, Json], str]
 """(messages, tools, add_generation_prompt, template arguments) to text; may raise anything."""
 
 _NEEDLE = "probe9needle"
+_NEEDLES = (_NEEDLE, "second9needle")
+_PARTS = [{"type": "text", "text": needle} for needle in _NEEDLES]
+_DUMPED = re.compile(r"""['"]type['"]""")
+_ANSWER: dict[str, Json] = {"tool": {"tool_call_id": "call00001", "name": "test_tool"}}
+_ARGUMENTS: dict[str, object] = {"object": {_NEEDLE: "value"}, "string": json.dumps({_NEEDLE: "value"})}
 _THINKING = re.compile(r"\.thinking\b|\[['\"]thinking['\"]\]|get\(['\"]thinking['\"]")
 _NATIVE = ('"{}": "', '"{}":"', "<parameter={}>", '<atem:parameter name="{}">', '<param name="{}">', "{}:<|", "{}=")
 """How the model families write an argument of a call that their template understood as an object."""
@@ -25,34 +30,51 @@ _NATIVE = ('"{}": "', '"{}":"', "<parameter={}>", '<atem:parameter name="{}">', 
 def probe(source: str, render: Render, content_format: str) -> Capabilities:
     """The capabilities of a template. content_format: "auto", or "string" or "openai" where the operator knows."""
     if content_format == "auto":
-        parts = _reads(render, [{"type": "text", "text": _NEEDLE}])
-        strings = not parts or _reads(render, _NEEDLE)
+        parts = _shows(render, [{"role": "user", "content": _PARTS}])
+        strings = not parts or _shows(render, [{"role": "user", "content": " ".join(_NEEDLES)}])
     else:
-        parts = content_format == "openai"
-        strings = not parts
+        parts, strings = False, content_format == "string"
     hey: Json = {"role": "user", "content": "Hey" if strings else [{"type": "text", "text": "Hey"}]}
+    arguments = _arguments(render, hey) if "tool_calls" in source else "any"
+    calls = [_call(_ARGUMENTS["string" if arguments == "string" else "object"])]
     return Capabilities(
-        parts=parts,
+        parts=_roles_with_parts(render, hey, calls) if parts else frozenset(),
         strings=strings,
-        null=_null(render, hey),
-        arguments=_arguments(render, hey) if "tool_calls" in source else "any",
+        null=_null(render, hey, calls),
+        arguments=arguments,
         thinking=_THINKING.search(source) is not None,
     )
 
 
-def _reads(render: Render, content: object) -> bool:
-    """Whether content of this form shows up as text, and not as the dump of a list."""
-    text = _try(render, [{"role": "user", "content": content}])
-    return _NEEDLE in text and "type" not in text.partition(_NEEDLE)[0][-40:]
+def _shows(render: Render, messages: list[Json]) -> bool:
+    """Whether all of a content shows up as text, and not as the dump of a list."""
+    text = _try(render, messages)
+    return all(needle in text and not _DUMPED.search(text.partition(needle)[0][-40:]) for needle in _NEEDLES)
 
 
-def _null(render: Render, hey: Json) -> str:
+def _roles_with_parts(render: Render, hey: Json, calls: list[Json]) -> frozenset[str]:
+    """The roles whose content may be parts: some templates read them in a user's message only (Devstral)."""
+    call: Json = {"role": "assistant", "content": "", "tool_calls": calls}
+    around: dict[str, tuple[list[Json], list[Json]]] = {
+        "system": ([], [hey]),
+        "developer": ([], [hey]),
+        "user": ([], []),
+        "assistant": ([hey], [hey]),
+        "tool": ([hey, call], []),
+    }
+    return frozenset(
+        role
+        for role, (before, after) in around.items()
+        if _shows(render, [*before, {"role": role, "content": _PARTS, **_ANSWER.get(role, {})}, *after])
+    )
+
+
+def _null(render: Render, hey: Json, calls: list[Json]) -> str:
     """How to say that a message has no content: the first way that the template bears, in the order of the contract
     (OVMS leaves null), of transformers from 5.20 on (the key is missing), and the empty string."""
-    call = _call({_NEEDLE: "value"})
     ways: dict[str, Json] = {"null": {"content": None}, "missing": {}, "empty": {"content": ""}}
     for name, content in ways.items():
-        text = _try(render, [hey, {"role": "assistant", **content, "tool_calls": [call]}])
+        text = _try(render, [hey, {"role": "assistant", **content, "tool_calls": calls}])
         if text and "None" not in text.rpartition("Hey")[2].partition(_NEEDLE)[0]:
             return name
     return "null"
@@ -63,10 +85,9 @@ def _arguments(render: Render, hey: Json) -> str:
 
     First by how the model families write arguments (the contract's probe), then by which form does not fail.
     """
-    forms: dict[str, object] = {"object": {_NEEDLE: "value"}, "string": json.dumps({_NEEDLE: "value"})}
     texts = {
         form: _try(render, [hey, {"role": "assistant", "content": "", "tool_calls": [_call(arguments)]}])
-        for form, arguments in forms.items()
+        for form, arguments in _ARGUMENTS.items()
     }
     for form, text in texts.items():
         if any(native.format(_NEEDLE) in text for native in _NATIVE):

@@ -19,12 +19,13 @@ _TEXT_FIELDS = ("tool_call_id", "name", "reasoning_content")
 class Capabilities:
     """What a template can read, found by rendering probes.
 
-    parts: content as a list of parts. strings: content as a string. null: what stands for no content: "null" (None),
+    parts: the roles whose content it reads as a list of parts. strings: content as a string; if not, every content
+    must be parts. null: what stands for no content: "null" (None),
     "missing" or "empty". arguments: the arguments of earlier tool calls as an "object", as a "string" (of JSON; what
     clients send), or "any". thinking: it reads reasoning from a field of that name.
     """
 
-    parts: bool = False
+    parts: frozenset[str] = frozenset()
     strings: bool = True
     null: str = "null"
     arguments: str = "any"
@@ -37,8 +38,9 @@ def prepare(messages: list[Json], capabilities: Capabilities) -> list[Json]:
 
 
 def _message(message: Json, capabilities: Capabilities) -> Json:
-    kept: Json = {"role": message.get("role")}
-    content = _content(message.get("content", ""), capabilities)
+    role = message.get("role")
+    kept: Json = {"role": role}
+    content = _content(message.get("content", ""), role in capabilities.parts, capabilities.strings)
     if content is not None or capabilities.null == "null":
         kept["content"] = content
     elif capabilities.null == "empty":
@@ -54,15 +56,15 @@ def _message(message: Json, capabilities: Capabilities) -> Json:
     return kept
 
 
-def _content(content: Any, capabilities: Capabilities) -> Any:
+def _content(content: Any, parts: bool, strings: bool) -> Any:
     """None and [] are null; text goes as a string or as parts, whichever the template reads; other parts stay."""
     if content is None or content == []:
         return None
     if isinstance(content, str):
-        return content if capabilities.strings else [{"type": "text", "text": content}]
+        return content if strings else [{"type": "text", "text": content}]
     if not isinstance(content, list):
         return ""
-    if capabilities.parts or not all(isinstance(part, dict) and part.get("type") == "text" for part in content):
+    if parts or not strings or not all(isinstance(part, dict) and part.get("type") == "text" for part in content):
         return content
     return _joined([str(part.get("text", "")) for part in content])
 

@@ -138,12 +138,22 @@ PARTS_CASES = {
     "several parts": Case([user(parts("one", "", " two ")), assistant(parts("three")), user("four")]),
     "continued parts": continued(user(), assistant(parts("one", "two"))),
 }
-READ_PARTS = {"devstral", "gemma", "lfm2", "lfm25", "onyx", "qwen36", "qwen3vl"}
+EVERY_ROLE = {"system", "user", "assistant", "tool"}
+READ_PARTS = {
+    "devstral": {"user"},
+    "gemma": EVERY_ROLE,
+    "lfm2": EVERY_ROLE,
+    "lfm25": EVERY_ROLE,
+    "onyx": EVERY_ROLE,
+    "qwen36": EVERY_ROLE,
+    "qwen3vl": EVERY_ROLE,
+}
+"""Templates that read content as parts, and in whose messages."""
 
 
 def cases_for(template: str) -> dict[str, Case]:
     """The conversations in the form that the template wants them in."""
-    cases = CASES | PARTS_CASES if template in READ_PARTS else CASES
+    cases = CASES | PARTS_CASES if READ_PARTS.get(template) == EVERY_ROLE else CASES
     if template in STRING_ARGUMENTS:
         return {name: with_string_arguments(case) for name, case in cases.items()}
     return cases

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from template_cases import READ_PARTS, STRING_ARGUMENTS, TEMPLATES, TOKENS
+from template_cases import EVERY_ROLE, READ_PARTS, STRING_ARGUMENTS, TEMPLATES, TOKENS
 
 from lean_ovms.shapes import ChatPrompt
 from lean_ovms.text.conversation import Capabilities, prepare
@@ -70,10 +70,12 @@ def test_absent_content_is_empty():
 
 
 def test_content_for_a_template_that_reads_parts():
-    both = Capabilities(parts=True)
+    both = Capabilities(parts=frozenset({"user"}))
     assert one({"role": "user", "content": [part("a"), part("b")]}, both)["content"] == [part("a"), part("b")]
     assert one({"role": "user", "content": "a"}, both)["content"] == "a"
-    only = Capabilities(parts=True, strings=False)
+    assert one({"role": "tool", "content": [part("a"), part("b")]}, both)["content"] == "a\nb"
+    only = Capabilities(strings=False)
+    assert one({"role": "user", "content": [part("a"), part("b")]}, only)["content"] == [part("a"), part("b")]
     assert one({"role": "user", "content": "a"}, only)["content"] == [part("a")]
     assert one({"role": "user", "content": None}, only)["content"] is None
 
@@ -142,7 +144,7 @@ def capabilities_of(source):
 def test_what_the_model_families_templates_read(family):
     found = capabilities_of(TEMPLATES[family].read_text())
     assert found.strings
-    assert found.parts == (family in READ_PARTS)
+    assert found.parts - {"developer"} == READ_PARTS.get(family, set())
     assert found.arguments == ("string" if family in STRING_ARGUMENTS else "object")
     assert found.thinking == (family in {"lfm25", "gpt_oss"})
 
@@ -151,7 +153,8 @@ LOOP = "{% for m in messages %}{% for c in m.content %}{{ c.text }}{% endfor %}{
 
 
 def test_a_template_that_reads_only_parts():
-    assert capabilities_of(LOOP) == Capabilities(parts=True, strings=False, null="missing")
+    found = capabilities_of(LOOP)
+    assert (found.parts, found.strings) == ({*EVERY_ROLE, "developer"}, False)
     template = ChatTemplate(LOOP)
     assert template.render(ChatPrompt(messages=[{"role": "user", "content": "Hi"}])) == "Hi"
 
@@ -168,7 +171,7 @@ def test_a_template_that_reads_only_parts():
 )
 def test_a_template_that_reads_strings(source):
     found = capabilities_of(source)
-    assert (found.parts, found.strings) == (False, True)
+    assert (found.parts, found.strings) == (set(), True)
 
 
 def test_the_operator_may_know_better():
