@@ -66,6 +66,8 @@ class Asgi:
             departure.cancel()
             exchange.cancel(work)
             await asyncio.wait({work, departure})
+        if not departure.cancelled():
+            departure.result()  # a receive that raised is the host's to hear of
         if not work.cancelled():
             work.result()  # a body that broke off: the host must see it, to break off too
 

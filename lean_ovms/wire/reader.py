@@ -77,10 +77,20 @@ class Reader:
         """More bytes from the peer; `read` looks at them."""
         self._buffer += data
 
+    def drop(self) -> None:
+        """Free what was fed; nothing more will be read."""
+        self._buffer.clear()
+        self._chunks, self._parts, self._size = None, [], 0
+
     @property
     def buffered(self) -> int:
         """Bytes fed and not yet looked at."""
         return len(self._buffer)
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory that the peer makes us hold, to within the parser's own."""
+        return len(self._buffer) + self._size
 
     def read(self) -> tuple[Head, Request] | None:
         """The next whole request with its head, or None when bytes are missing. Raises RequestError."""
@@ -115,7 +125,7 @@ class Reader:
         self.head = head
         self.body_begun = bool(self._buffer)
         if head.length is None:
-            self._chunks, self._parts, self._size = machine, [], 0
+            self._chunks = machine
 
     def _find_head_end(self) -> int:
         """Where the head ends, 0 when it is not there yet."""
@@ -152,8 +162,9 @@ class Reader:
             event = _next_event(machine)
             if isinstance(event, h11.EndOfMessage):
                 self._buffer += machine.trailing_data[0]
-                self._chunks = None
-                return b"".join(self._parts)
+                body = b"".join(self._parts)
+                self._chunks, self._parts, self._size = None, [], 0
+                return body
             if not isinstance(event, h11.Data):
                 return None
             self._add_chunk(event.data)

@@ -1,14 +1,11 @@
-"""Listening sockets, the connection limit and the graceful end. Signals and the process's exit belong to serve.py."""
+"""Listening, the limits that all connections share, and the graceful end. Signals and exit belong to serve.py."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import os
 import socket
 import ssl
-import stat
 from pathlib import Path
 
 from lean_ovms.config import Config
@@ -16,6 +13,7 @@ from lean_ovms.errors import StartError, Unavailable
 from lean_ovms.shapes import Handle
 
 from .connection import Connection
+from .sockets import bind, bind_unix, close_all, remove_unix, url
 
 BACKLOG = 1024
 """Connections that the kernel holds for us; it caps this at net.core.somaxconn (4096 on current Linux)."""
@@ -23,10 +21,12 @@ BACKLOG = 1024
 MAX_SURPLUS = 64
 """Connections beyond the limit that may read their 503 at the same time; the rest are dropped without one."""
 
+MAX_BODIES = 4
+"""Memory for all bodies that are still coming in, in bodies of the largest size: the limit of one body alone would let
+max_connections clients hold 64 GiB."""
+
 CLOSING_S = 2.0
 """At the end of drain: time for cancelled exchanges to release what they hold and for last bytes to leave."""
-
-_NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 log = logging.getLogger("lean_ovms.wire")
 
@@ -34,7 +34,7 @@ log = logging.getLogger("lean_ovms.wire")
 class Server:
     """Serves handle on the addresses of config. start once, drain once.
 
-    addresses: as URLs, with the real port.
+    addresses: as URLs, with the real port. draining: answers say that their connection closes.
     """
 
     def __init__(self, config: Config, handle: Handle) -> None:
@@ -44,9 +44,10 @@ class Server:
         self.draining = False
         self.open_exchanges = 0
         self._listeners: list[asyncio.AbstractServer] = []
-        self._connections: set[Connection] = set()
         self._unix_inode: int | None = None
-        self._quiet: asyncio.Event | None = None
+        self._connections: set[Connection] = set()
+        self._held_bytes = 0
+        self._quiet: asyncio.Event | None = None  # while draining: nothing is open any more
 
     @property
     def open_connections(self) -> int:
@@ -56,15 +57,16 @@ class Server:
     async def start(self) -> None:
         """Listen. Raises StartError when an address, a certificate or the Unix socket cannot be used."""
         context = _tls(self.config)
-        sockets = [self._bind_unix()] if self.config.unix_socket else await self._bind_all()
-        for sock in sockets:
-            try:
+        sockets = await self._bind()
+        try:
+            for sock in sockets:
                 self._listeners.append(await self._listen(sock, context))
-            except OSError as error:
-                self._stop_listening()
-                raise StartError(f"cannot listen on {_url(sock, False)}: {error.strerror or error}") from None
-            self.addresses.append(_url(sock, context is not None))
-            log.info("listening on %s", self.addresses[-1])
+                self.addresses.append(url(sock, context is not None))
+        except OSError as error:
+            close_all(sockets)
+            self._stop_listening()
+            raise StartError(f"cannot listen: {error.strerror or error}") from None
+        log.info("listening on %s", ", ".join(self.addresses))
 
     async def drain(self, timeout_s: float) -> None:
         """Stop listening, let running exchanges finish for timeout_s, then cancel them. Returns when all is closed."""
@@ -87,10 +89,10 @@ class Server:
     # --- the connections' calls
 
     def opened(self, connection: Connection) -> None:
-        """Count a connection; refuse it when it is one too many."""
+        """Count a connection; refuse it when it is one too many, or too late."""
         self._connections.add(connection)
         surplus = len(self._connections) - self.config.max_connections
-        if surplus > MAX_SURPLUS:
+        if surplus > MAX_SURPLUS or self.draining:
             connection.abort()
         elif surplus > 0:
             connection.refuse(Unavailable("too many connections", code="too_many_connections"))
@@ -99,6 +101,11 @@ class Server:
         """Forget a connection."""
         self._connections.discard(connection)
         self._look_if_quiet()
+
+    def hold(self, delta: int) -> bool:
+        """Count memory held for bodies that are still coming in; False when it is too much for all together."""
+        self._held_bytes += delta
+        return self._held_bytes <= MAX_BODIES * self.config.max_body_bytes
 
     def begun(self) -> None:
         """Count an exchange."""
@@ -125,112 +132,35 @@ class Server:
 
     # --- listening
 
+    async def _bind(self) -> list[socket.socket]:
+        if self.config.unix_socket:
+            sock, self._unix_inode = bind_unix(Path(self.config.unix_socket))
+            return [sock]
+        sockets: list[socket.socket] = []
+        try:
+            for host in self.config.rest_bind_address.split(","):
+                sockets += await bind(host.strip().strip("[]"), self.config.rest_port)
+        except StartError:
+            close_all(sockets)
+            raise
+        return sockets
+
     async def _listen(self, sock: socket.socket, context: ssl.SSLContext | None) -> asyncio.AbstractServer:
         loop = asyncio.get_running_loop()
         create = loop.create_unix_server if sock.family == socket.AF_UNIX else loop.create_server
-        handshake_s = self.config.header_timeout_s if context else None
         return await create(
             lambda: Connection(self, loop),
             sock=sock,
             backlog=BACKLOG,
             ssl=context,
-            ssl_handshake_timeout=handshake_s,
+            ssl_handshake_timeout=self.config.header_timeout_s if context else None,
         )
 
     def _stop_listening(self) -> None:
         for listener in self._listeners:
             listener.close()
-        self._remove_unix_path()
-
-    async def _bind_all(self) -> list[socket.socket]:
-        sockets: list[socket.socket] = []
-        try:
-            for host in self.config.rest_bind_address.split(","):
-                sockets += await _bind(host.strip().strip("[]"), self.config.rest_port)
-        except StartError:
-            for sock in sockets:
-                sock.close()
-            raise
-        return sockets
-
-    def _bind_unix(self) -> socket.socket:
-        path = Path(self.config.unix_socket)
-        _remove_stale(path)
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.bind(str(path))
-        except OSError as error:
-            sock.close()
-            raise StartError(f"cannot listen on {path}: {error.strerror or error}") from None
-        self._unix_inode = path.stat().st_ino
-        return sock
-
-    def _remove_unix_path(self) -> None:
-        """Remove our socket, unless something else stands there by now."""
-        path = Path(self.config.unix_socket)
-        if self._unix_inode is None:
-            return
-        try:
-            if path.stat().st_ino == self._unix_inode:
-                path.unlink()
-        except FileNotFoundError:
-            pass  # newer Pythons remove it when the listener closes
-
-
-async def _bind(host: str, port: int) -> list[socket.socket]:
-    """Sockets for every address of host. An address that this machine does not have is skipped if another works."""
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-    except OSError as error:
-        raise StartError(f"cannot listen on {host}: {error.strerror or error}") from None
-    sockets: list[socket.socket] = []
-    refused: OSError | None = None
-    for family, _, _, _, address in dict.fromkeys(found):
-        try:
-            sockets.append(_bind_one(family, address))
-        except OSError as error:
-            refused = error
-            if error.errno not in _NOT_HERE:
-                break
-    if refused is not None and (not sockets or refused.errno not in _NOT_HERE):
-        for sock in sockets:
-            sock.close()
-        raise StartError(f"cannot listen on {host}:{port}: {os.strerror(refused.errno or 0)}")
-    return sockets
-
-
-def _bind_one(family: int, address: tuple[object, ...]) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:  # so that "0.0.0.0,::" can both be had
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.bind(address)
-    except OSError:
-        sock.close()
-        raise
-    return sock
-
-
-def _remove_stale(path: Path) -> None:
-    """Remove a socket that nobody listens on any more; anything else at this path is left alone."""
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise StartError(f"cannot listen on {path}: it exists and is not a socket")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            raise StartError(f"cannot listen on {path}: {error.strerror or error}") from None
-        else:
-            raise StartError(f"cannot listen on {path}: another process is listening there")
+        if self._unix_inode is not None:
+            remove_unix(Path(self.config.unix_socket), self._unix_inode)
 
 
 def _tls(config: Config) -> ssl.SSLContext | None:
@@ -246,11 +176,3 @@ def _tls(config: Config) -> ssl.SSLContext | None:
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         raise StartError(f"cannot use --ssl_certfile and --ssl_keyfile: {reason}") from None
     return context
-
-
-def _url(sock: socket.socket, tls: bool) -> str:
-    if sock.family == socket.AF_UNIX:
-        return f"unix:{sock.getsockname()}"
-    host, port = sock.getsockname()[:2]
-    name = f"[{host}]" if sock.family == socket.AF_INET6 else host
-    return f"{'https' if tls else 'http'}://{name}:{port}"

@@ -64,6 +64,11 @@ class Session:
         return self._reader.buffered
 
     @property
+    def held(self) -> int:
+        """Bytes of memory that unfinished and pipelined requests take."""
+        return self._reader.held
+
+    @property
     def unfinished(self) -> bool:
         """next_request stopped early so that others get their turn: call it again soon."""
         return self._reader.unfinished and self.phase is Phase.BODY
@@ -110,6 +115,10 @@ class Session:
         self._wants_body = head.method != "HEAD"
         self.peer_closes = not head.keep_alive
 
+    def drop(self) -> None:
+        """Forget what was fed: nothing more will be read."""
+        self._reader.drop()
+
     # --- to the peer
 
     def outgoing(self) -> bytes:
@@ -133,9 +142,9 @@ class Session:
         After a stream's head come `chunk`s and `end`, unless `streams` says that no body is wanted: then it is over.
         """
         closing = self.closing or self.peer_closes or response.close or asks_to_close(response.headers)
-        bare = response.status in (204, 304)
+        without_body = response.status in (204, 304)
         body = response.body
-        if bare:
+        if without_body:
             framing = ""
         elif isinstance(body, bytes):
             framing = f"Content-Length: {len(body)}\r\n"
@@ -147,11 +156,10 @@ class Session:
             framing += "Connection: close\r\n"
         data = response_head(response.status, response.headers, framing)
         self.closing = closing
-        self._wants_body = self._wants_body and not bare
-        if isinstance(body, bytes):
-            data += body if self._wants_body else b""
+        if without_body or not self._wants_body:
             self._answering = False
-        elif not self._wants_body:
+        elif isinstance(body, bytes):
+            data += body
             self._answering = False
         return data
 

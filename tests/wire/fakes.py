@@ -163,6 +163,8 @@ class FakeHub:
         self.config = config
         self.draining = False
         self.open_exchanges = 0
+        self.held_bytes = 0
+        self.most_held_bytes = 1 << 40
         self.connections: set[Connection] = set()
         self.on_open: Callable[[Connection], None] = lambda connection: None
 
@@ -172,6 +174,10 @@ class FakeHub:
 
     def closed(self, connection: Connection) -> None:
         self.connections.remove(connection)
+
+    def hold(self, delta: int) -> bool:
+        self.held_bytes += delta
+        return self.held_bytes <= self.most_held_bytes
 
     def begun(self) -> None:
         self.open_exchanges += 1

@@ -555,6 +555,57 @@ def test_a_body_of_tiny_chunks_is_read_in_turns(loop: JumpLoop) -> None:
     it.run()
 
 
+def large_head(size: int) -> bytes:
+    return b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size
+
+
+def test_bodies_still_coming_in_are_accounted_for_until_they_are_whole(loop: JumpLoop) -> None:
+    it = Wire(loop, answering(ok()), Config())
+    it.send(large_head(2_000_000))
+    for size in (300_000, 600_000):
+        it.send(b"x" * 300_000)
+        assert it.hub.held_bytes == size
+    it.send(b"x" * 1_400_000)
+    assert it.received.endswith(b"ok")
+    assert it.hub.held_bytes == 0
+    it.send(large_head(2_000_000) + b"x" * 1_000_000)
+    assert it.hub.held_bytes == 1_000_000
+    it.transport.peer_resets()
+    it.run()
+    assert it.hub.held_bytes == 0
+
+
+def test_a_large_body_too_many_is_503_and_its_memory_is_free_at_once(loop: JumpLoop) -> None:
+    it = Wire(loop, answering(ok()), Config(), most_held_bytes=500_000)
+    it.send(large_head(2_000_000) + b"x" * 400_000)
+    assert it.received == b""
+    it.send(b"x" * 200_000)
+    assert error_code(it.received) == (503, "too_many_large_requests")
+    assert it.hub.held_bytes == 0
+    it.run(LINGER_S)
+    assert gone(it)
+
+
+def test_a_small_body_is_welcome_when_memory_is_short(loop: JumpLoop) -> None:
+    it = Wire(loop, answering(ok()), Config(), most_held_bytes=-1)
+    it.send(large_head(200_000) + b"x" * 199_999)
+    it.send(b"x")
+    assert it.received.endswith(b"ok")
+    it.connection.drain()
+    it.run()
+
+
+def test_chunked_bodies_count_too(loop: JumpLoop) -> None:
+    it = Wire(loop, answering(ok()), Config(), most_held_bytes=500_000)
+    it.send(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+    it.send(b"61A80\r\n" + b"x" * 400_000 + b"\r\n")
+    assert it.hub.held_bytes == 400_000
+    it.send(b"61A80\r\n" + b"x" * 200_000)
+    assert error_code(it.received) == (503, "too_many_large_requests")
+    it.run(LINGER_S)
+    assert gone(it)
+
+
 # --- closing
 
 

@@ -1,0 +1,56 @@
+"""One thing that happens at one time, unless the time is moved. Knows a loop's clock and nothing of connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+NEVER = float("inf")
+
+
+class Deadline:
+    """A lazy timer: moving the time on costs two attributes (0.2 us), where a new timer for each request and a
+    cancelled one left in the loop's heap cost 3 us. When the timer fires too early it goes back to sleep."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._time = NEVER
+        self._action: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_time = NEVER
+
+    def set(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Call action after delay_s, instead of what was set before."""
+        self._action = action
+        self._time = self._loop.time() + delay_s
+        if self._time < self._timer_time:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._arm()
+
+    def clear(self) -> None:
+        """Call nothing."""
+        self._time = NEVER
+        self._action = None
+
+    def stop(self) -> None:
+        """Call nothing, and leave no timer behind. It can be set again."""
+        self.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._timer_time = None, NEVER
+
+    def _arm(self) -> None:
+        self._timer_time = self._time
+        self._timer = self._loop.call_at(self._time, self._fire)
+
+    def _fire(self) -> None:
+        self._timer, self._timer_time = None, NEVER
+        action = self._action
+        if action is None:
+            return
+        if self._time > self._loop.time():
+            self._arm()
+            return
+        self.clear()
+        action()
