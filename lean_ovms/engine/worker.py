@@ -6,9 +6,10 @@ one before it if commands were answered, so that the front end learns of an acce
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict, dataclass
 
-from ..errors import BadRequest, RequestError, TooManyRequests
+from ..errors import BadRequest, EngineFailure, RequestError, TooManyRequests
 from . import checks
 from .batch import Batch
 from .contract import Pipeline
@@ -27,6 +28,9 @@ from .messages import (
     Refused,
     Submit,
 )
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +100,8 @@ class Worker:
                 raise BadRequest(f"request {submit.id} exists already")
             self._queue_check()
             request = self.intake.request(submit)
-        except RequestError as error:
-            return Refused(submit.id, error.to_wire())
+        except Exception as error:  # the border of the worker's loop
+            return _refusal(submit, error)
         self.batch.put(request)
         prompt = request.sequences[0].prompt
         return Accepted(submit.id, len(prompt), prompt if submit.want_tokens else None)
@@ -119,5 +123,13 @@ class Worker:
                 return Encoded(command.id, texts)
             checks.token_ids(command.tokens, pipeline.info.vocab_size, "tokens")
             return Decoded(command.id, pipeline.decode(command.tokens, command.skip_special_tokens))
-        except RequestError as error:
-            return Refused(command.id, error.to_wire())
+        except Exception as error:  # the border of the worker's loop
+            return _refusal(command, error)
+
+
+def _refusal(command: Submit | Encode | Decode, error: Exception) -> Refused:
+    """The answer to a command that failed: an error in one request must not end the process of all."""
+    if not isinstance(error, RequestError):
+        log.error("%s %d failed", command.kind, command.id, exc_info=error)
+        error = EngineFailure("The engine could not process this request.")
+    return Refused(command.id, error.to_wire())

@@ -415,6 +415,19 @@ def test_encode_and_decode_of_the_impossible_are_refused():
     assert rig.link.frames[0][1].error[2] == "tokens"
 
 
+def test_an_error_of_ours_while_a_request_is_taken_in_ends_that_request_only(monkeypatch):
+    rig = Rig()
+    other = rig.submit("hello")
+    rig.turn()
+    monkeypatch.setattr(rig.pipeline, "encode", lambda *a: 1 / 0)
+    rig.put(Encode(9, ["x"], True))
+    refused = rig.submit("bad")
+    rig.run()
+    assert rig.answer(refused).refused[:2] == ["EngineFailure", "The engine could not process this request."]
+    assert rig.answer(9).refused[0] == "EngineFailure"
+    assert rig.answer(other).text() == "hello"
+
+
 # --- assisted pipelines
 
 
