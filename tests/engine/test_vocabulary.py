@@ -13,7 +13,7 @@ import pytest
 
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.engine import vocabulary
-from lean_ovms.text.detokenizer import Detokenizer
+from lean_ovms.text.detokenizer import Detokenizer, WindowDetokenizer
 
 LLAMA_SP = Path(__file__).parent.parent / "data" / "llama_sp"
 WORDS = [b"<s>", "▁Hello".encode(), b"<0xE6>", b"<0x97>", b"<0xA5>", b"!", "日本".encode(), b"", "▁".encode()]
@@ -396,3 +396,20 @@ def _is_text(piece: bytes) -> bool:
 
 def _collapsed(text: str) -> str:
     return re.sub("\ufffd+", "\ufffd", text)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("step", [1, 5])
+def test_a_window_of_the_engines_own_decodes_reads_as_one_decode(real, step):
+    """For models whose table is not exact: here of two that have one, so that long random texts can be compared."""
+    tokenizer, found = real
+    dice = random.Random(9)
+    whole_tokens = [i for i in range(len(found.pieces)) if _is_text(found.pieces[i])]
+    characters = [tokenizer.encode(c, add_special_tokens=False).input_ids.data[0].tolist() for c in "🙂日é"]
+    for _ in range(10):
+        words = [dice.choice([[dice.choice(whole_tokens)], dice.choice(characters)]) for _ in range(150)]
+        tokens = [token for word in words for token in word]
+        window, shown = WindowDetokenizer(), ""
+        for i in range(0, len(tokens), step):
+            shown += window.update([tokenizer.decode(ids) for ids in window.wanted(tokens[i : i + step])])
+        assert shown + window.flush() == tokenizer.decode(tokens)
