@@ -102,7 +102,34 @@ class Config:
     )
     max_prompts: int = option(128, "most prompts in one completions request", group="limits", low=1, high=4096)
 
+    grammar_timeout_s: float = option(
+        2.0, "most time to compile a client's grammar or schema; more is a 400", group="limits", low=0.05, high=600
+    )
+    grammar_memory_mb: int = option(512, "most memory to compile one", group="limits", low=32)
+    grammar_cache_mb: int = option(256, "compiled grammars kept; then all are dropped", group="limits", low=1)
+    grammar_max_bytes: int = option(65536, "largest grammar or schema", group="limits", low=64)
+    grammar_max_nesting: int = option(64, "deepest brackets in a grammar or schema", group="limits", low=4, high=256)
+
+    # --- responses
+    response_store: str = option("", "SQLite file for stored responses; empty: in memory", group="responses")
+    response_store_max_age_s: float = option(
+        2592000.0,
+        "forget a response after (30 days), a conversation when unused for; 0: never",
+        group="responses",
+        low=0,
+    )
+    response_store_max_count: int = option(
+        10000, "most responses kept, and most conversations; the oldest go", group="responses", low=1
+    )
+    response_store_max_mb: int = option(256, "most MB kept; the oldest go", group="responses", low=1, high=1 << 20)
+
     # --- behaviour
+    strict_response_format: bool = option(
+        False, "a response_format that cannot be imposed is a 400, not a Warning header", group="behaviour"
+    )
+    enable_tool_guided_generation: bool = option(
+        False, "hold the calls that a model begins by itself to the tools' schemas", group="behaviour"
+    )
     sse_ping_s: float = option(
         0.0, "comment line in a silent stream every so many seconds; 0: off", group="behaviour", low=0
     )

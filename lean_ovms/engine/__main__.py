@@ -6,7 +6,6 @@ broke and could not be repaired. Always leaves by os._exit: GenAI's destructors 
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import logging
 import os
@@ -19,7 +18,11 @@ from .. import log as logs
 from ..config import Config
 from ..errors import StartError
 from ..shapes import Vocabulary
+from . import grammar
 from .contract import Pipeline
+from .grammar import Gate
+from .grammar_limits import Bounds
+from .lifeline import die_with_parent
 from .link import SocketLink
 from .messages import Load, LoadFailed, Ready
 from .recovery import EngineLost, last_line
@@ -28,7 +31,6 @@ from .worker import Limits, Worker
 log = logging.getLogger(__name__)
 
 CLOSED, MISUSED, NOT_LOADED, BROKEN = 0, 2, 3, 4
-PR_SET_PDEATHSIG = 1
 
 
 def main(argv: list[str]) -> int:
@@ -63,7 +65,7 @@ def serve(link: SocketLink) -> int:
     gc.freeze()  # what lives from here on is small, and a collection between two steps too
     limits = Limits(queued=config.max_queued_requests, running=config.max_num_seqs, sequences=config.best_of_limit)
     try:
-        Worker(pipeline, link, limits).run()
+        Worker(pipeline, link, limits, gate(config, pipeline, link)).run()
     except EngineLost as error:
         log.error("the engine is lost: %s", error)
         return BROKEN
@@ -81,6 +83,15 @@ def load(config: Config) -> Pipeline:
     return GenAi(config)
 
 
+def gate(config: Config, pipeline: Pipeline, link: SocketLink) -> Gate | None:
+    """Where requests with a grammar wait until it is compiled; None if the pipeline cannot do that."""
+    if pipeline.grammars is None:
+        return None
+    bounds = Bounds(bytes=config.grammar_max_bytes, nesting=config.grammar_max_nesting)
+    limits = grammar.Limits(bounds=bounds, compiled_bytes=config.grammar_cache_mb << 20)
+    return Gate(pipeline.grammars, link.wake, limits)
+
+
 def ready(pipeline: Pipeline) -> Ready:
     """What the front end needs to know of a loaded model."""
     words: Vocabulary = pipeline.vocabulary
@@ -92,14 +103,6 @@ def ready(pipeline: Pipeline) -> Ready:
         exact=words.exact,
         clean_up=words.clean_up,
     )
-
-
-def die_with_parent() -> None:
-    """Ask Linux for SIGKILL when the parent dies, since a long load or step does not look at the pipe."""
-    try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    except (OSError, AttributeError):
-        log.debug("no prctl here: the end of the pipe is the only sign of the parent's end")
 
 
 if __name__ == "__main__":

@@ -174,10 +174,12 @@ class Engine:
         truncate: int | None,
         want_tokens: bool,
         sampling: Sampling,
+        constraint: str = "",
     ) -> Reply:
         """Start a generation and wait until the engine has accepted it; the caller closes what it gets.
 
-        truncate: keep only that many last prompt tokens. Raises RequestError: the engine's refusal, or Unavailable.
+        truncate: keep only that many last prompt tokens. constraint: as in messages.Submit.
+        Raises RequestError: the engine's refusal, or Unavailable.
         When the waiting task is cancelled the generation is, too.
         """
         self._require_ready()
@@ -185,7 +187,9 @@ class Engine:
         reply = self._mail.open(sampling.n)
         try:
             fields = {name: getattr(sampling, name) for name in _SAMPLING}
-            self._send(messages.Submit(reply.id, prompt, add_special_tokens, truncate, want_tokens, fields))
+            self._send(
+                messages.Submit(reply.id, prompt, add_special_tokens, truncate, want_tokens, fields, constraint)
+            )
         except RequestError:
             self._mail.forget(reply.id)
             raise

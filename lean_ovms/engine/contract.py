@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from ..shapes import ModelInfo, Sampling, Vocabulary
 
@@ -26,7 +26,8 @@ class Work:
 
     tokens: prompt ids in [0, vocab). done: how many of them, at the end, were generated before a preemption; the seed
     moves on by that, or a sampler would draw the same random numbers again. stops: every id that ends it.
-    echo: the first output starts with the prompt's ids and log probabilities.
+    echo: the first output starts with the prompt's ids and log probabilities. constraint: a structural tag that the
+    generated tokens match from the first on, or "".
     """
 
     tokens: list[int]
@@ -37,6 +38,7 @@ class Work:
     stops: frozenset[int]
     echo: bool = False
     done: int = 0
+    constraint: str = ""
 
 
 class Output(Protocol):
@@ -71,11 +73,44 @@ class Handle(Protocol):
         ...
 
 
+class Compiler(Protocol):
+    """Compiles grammars for a pipeline, so that its steps need not."""
+
+    def compile(self, tag: str) -> None:
+        """Takes its time in C++, with the GIL released. Raises errors.BadRequest."""
+        ...
+
+    def forget(self) -> None:
+        """Drop everything compiled. Between two steps only."""
+        ...
+
+
+class Helper(Protocol):
+    """Finds out whether a grammar can be compiled, with no risk for this process. Blocks its caller."""
+
+    def check(self, tag: str) -> tuple[float, int]:
+        """(seconds, bytes) that it takes. Raises errors.RequestError."""
+        ...
+
+    def stop(self) -> object:
+        """Give up what it holds; the next `check` starts it again."""
+        ...
+
+
+class Grammars(NamedTuple):
+    """What engine.grammar needs to let a request with a grammar through."""
+
+    compiler: Compiler
+    helper: Helper
+
+
 class Pipeline(Protocol):
     """Continuous batching. Not thread-safe, and nobody else may use it."""
 
     info: ModelInfo
     vocabulary: Vocabulary
+    grammars: Grammars | None
+    """None: it cannot do structured output."""
     recoverable: bool
     """After an exception out of `step`, cancelling everything and stepping until idle makes it whole again."""
     step_tokens: int

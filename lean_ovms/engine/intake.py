@@ -36,7 +36,9 @@ class Intake:
                 "log probabilities of the prompt need a server that was started with --enable_prefix_caching false",
                 param="prompt_logprobs",
             )
-        request = Request(submit.id, sampling, set(range(sampling.n)))
+        if submit.constraint:
+            sampling = _constrained(sampling)
+        request = Request(submit.id, sampling, set(range(sampling.n)), submit.constraint)
         request.sequences = self._sequences(request, self.prompt(submit))
         self._pipeline.check(request.sequences[0].work())
         return request
@@ -87,6 +89,18 @@ class Intake:
             )
             for index in range(count)
         ]
+
+
+def _constrained(sampling: Sampling) -> Sampling:
+    """What a grammar goes together with: beams ignore it, and a least length is filled with token 0 at its end.
+
+    With ignore_eos anything at all would follow the end of the grammar, so that is over when it is over.
+    """
+    if sampling.beams > 1:
+        raise BadRequest("structured output cannot be combined with beam search (best_of > 1)", param="best_of")
+    if sampling.min_tokens:
+        raise BadRequest("structured output cannot be combined with min_tokens", param="min_tokens")
+    return replace(sampling, ignore_eos=False)
 
 
 def _room(info: ModelInfo, accounts: Accounts, prompt: int, headroom: int) -> int:

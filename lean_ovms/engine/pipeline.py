@@ -23,7 +23,9 @@ from ..errors import BadRequest, StartError
 from ..shapes import ModelInfo, Sampling
 from . import vocabulary
 from .checks import MAX_SEED
-from .contract import ASSISTANT_TOKENS, NGRAM_SIZE, Handle, Status, Work
+from .contract import ASSISTANT_TOKENS, NGRAM_SIZE, Grammars, Handle, Status, Work
+from .grammar_check import Checker, Settings
+from .grammar_compiler import GrammarCompiler, logits_width, structured
 from .plan import Plan, free_memory_bytes, make
 from .recovery import last_line
 
@@ -59,6 +61,7 @@ class GenAi:
         self.step_tokens = plan.step_tokens
         self.info = self._describe(plan, blocks, config.enable_prefix_caching)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
+        self.grammars = self._grammars(config)
 
     # --- contract
 
@@ -124,6 +127,8 @@ class GenAi:
         else:
             self._set_sampling(config, work)
         self._set_assistant(config, work)
+        if work.constraint:
+            config.structured_output_config = structured(work.constraint)
         return config
 
     def _set_sampling(self, config: Any, work: Work) -> None:
@@ -176,6 +181,21 @@ class GenAi:
         if plan.blocks and measured and measured < plan.blocks:
             log.warning("the KV cache has %d blocks instead of %d", measured, plan.blocks)
         return min(plan.blocks, measured) if plan.blocks and measured else plan.blocks or measured
+
+    def _grammars(self, config: Config) -> Grammars | None:
+        try:
+            width = logits_width(config.model_dir)
+            compiler = GrammarCompiler(self._tokenizer, width)
+        except (RuntimeError, TypeError, ValueError, OSError) as error:
+            log.warning("no structured output with this model: %s", last_line(error))
+            return None
+        settings = Settings(
+            model_dir=str(config.model_dir),
+            width=width,
+            timeout_s=config.grammar_timeout_s,
+            memory_bytes=config.grammar_memory_mb << 20,
+        )
+        return Grammars(compiler, Checker(settings))
 
     def _warm_up(self, plan: Plan) -> None:
         """First prompts of a length and first batch sizes cost several times as much as later ones."""

@@ -24,7 +24,7 @@ from typing import Any
 from ..config import Config
 from ..errors import BadRequest, StartError
 from ..shapes import ModelInfo, Vocabulary
-from .contract import Handle, Status, Work
+from .contract import Grammars, Handle, Status, Work
 
 SPECIAL = ("<eos>", "<bos>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|end|>")
 TRICKS = ("<|raise|>", "<|hang|>", "<|die|>", "<|lose|>", "<|stall|>")
@@ -99,6 +99,22 @@ class ScriptedHandle:
         return self.fed + self.told + 1
 
 
+class AnyGrammar:
+    """A contract.Compiler and contract.Helper that find every grammar good; the script is played regardless."""
+
+    def compile(self, tag: str) -> None:
+        pass
+
+    def forget(self) -> None:
+        pass
+
+    def check(self, tag: str) -> tuple[float, int]:
+        return 0.0, 0
+
+    def stop(self) -> None:
+        pass
+
+
 class Scripted:
     """A contract.Pipeline without a model."""
 
@@ -109,6 +125,7 @@ class Scripted:
         self.step_tokens = script.step_tokens
         self.steps = 0
         self.live: list[ScriptedHandle] = []
+        self.grammars: Grammars | None = Grammars(AnyGrammar(), AnyGrammar())
         self._poisoned = False
         self._scheduled = 0
         self.vocabulary = Vocabulary(

@@ -14,11 +14,12 @@ from .contract import Handle, Work
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One Submit. wanted: indices of the answers that the front end still waits for."""
+    """One Submit. wanted: indices of the answers that the front end still waits for. constraint: its grammar."""
 
     id: int
     sampling: Sampling
     wanted: set[int]
+    constraint: str = ""
     sequences: list[Sequence] = field(default_factory=list)
 
 
@@ -64,6 +65,11 @@ class Sequence:
         self.least, self.logprobs, self.beams = asked.min_tokens, asked.logprobs, asked.beams > 1
 
     @property
+    def constrained(self) -> bool:
+        """It has a grammar, whose state is lost when it leaves the pipeline."""
+        return bool(self.request.constraint)
+
+    @property
     def penalised(self) -> bool:
         """Its penalties count generated tokens only."""
         return bool(self.request.sampling.presence_penalty or self.request.sampling.frequency_penalty)
@@ -86,4 +92,5 @@ class Sequence:
             stops=self.stops,
             echo=self.echo,
             done=done,
+            constraint=self.request.constraint,
         )

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict, dataclass
+from itertools import chain
 
 from ..errors import BadRequest, EngineFailure, RequestError, TooManyRequests
 from . import checks
 from .batch import Batch
 from .contract import Pipeline
+from .grammar import Gate
+from .grammar_limits import INVALID
 from .intake import Intake
 from .link import Link
 from .messages import (
@@ -28,6 +31,7 @@ from .messages import (
     Refused,
     Submit,
 )
+from .sequences import Request
 
 
 log = logging.getLogger(__name__)
@@ -45,12 +49,14 @@ class Limits:
 class Worker:
     """Serves one pipeline to one front end."""
 
-    def __init__(self, pipeline: Pipeline, link: Link, limits: Limits) -> None:
+    def __init__(self, pipeline: Pipeline, link: Link, limits: Limits, gate: Gate | None = None) -> None:
+        """gate: for requests with a grammar; they are refused without one."""
         self.pipeline = pipeline
         self.link = link
         self.limits = limits
         self.batch = Batch(pipeline, limits.running)
         self.intake = Intake(pipeline, limits.sequences)
+        self.gate = gate
 
     def run(self) -> None:
         """Until the front end closes the link. Raises recovery.EngineLost when the process must be replaced."""
@@ -68,6 +74,8 @@ class Worker:
             return False
         for command in commands:
             self._obey(command)
+        if self.gate is not None and self.gate.waiting:
+            self._open(self.gate)
         if batch.waiting:
             batch.admit()
         self._flush()
@@ -86,34 +94,63 @@ class Worker:
     def _obey(self, command: Record) -> None:
         batch = self.batch
         if isinstance(command, Submit):
-            batch.out.append(self._submit(command))
+            self._submit(command)
         elif isinstance(command, Cancel):
             batch.cancel(command.id, command.index)
+            if self.gate is not None:
+                self.gate.leave(command.id, command.index)
         elif isinstance(command, Ping):
-            batch.out.append(Pong(command.id, asdict(batch.stats())))
+            batch.out.append(Pong(command.id, self._stats()))
         elif isinstance(command, Encode | Decode):
             batch.out.append(self._translate(command))
 
-    def _submit(self, submit: Submit) -> Record:
+    def _stats(self) -> dict[str, int]:
+        stats: dict[str, int] = asdict(self.batch.stats())
+        stats["queued"] += self.gate.waiting if self.gate is not None else 0
+        return stats
+
+    def _submit(self, submit: Submit) -> None:
         try:
             if submit.id in self.batch.requests:
                 raise BadRequest(f"request {submit.id} exists already")
             self._queue_check()
             request = self.intake.request(submit)
+            ready = not request.constraint or self._enter(submit, request)
         except Exception as error:  # the border of the worker's loop
-            return _refusal(submit, error)
+            self.batch.out.append(_refusal(submit, error))
+            return
+        if ready:
+            self._take_on(submit, request)
+
+    def _enter(self, submit: Submit, request: Request) -> bool:
+        """Whether a request with a grammar may run now; else it waits at the gate. Raises RequestError."""
+        if self.gate is None:
+            raise BadRequest("Structured output is not possible with this model", code=INVALID)
+        return self.gate.enter(submit, request)
+
+    def _open(self, gate: Gate) -> None:
+        """Take on those whose grammar is compiled, refuse those whose grammar is not good."""
+        batch = self.batch
+        calm = all(s.proven or not s.constrained for s in chain(batch.running, batch.waiting))
+        for submit, request, error in gate.turn(calm):
+            if error is None:
+                self._take_on(submit, request)
+            else:
+                batch.out.append(Refused(submit.id, error.to_wire()))
+
+    def _take_on(self, submit: Submit, request: Request) -> None:
         self.batch.put(request)
         prompt = request.sequences[0].prompt
-        return Accepted(submit.id, len(prompt), prompt if submit.want_tokens else None)
+        self.batch.out.append(Accepted(submit.id, len(prompt), prompt if submit.want_tokens else None))
 
     def _queue_check(self) -> None:
         """Raises TooManyRequests. Looked at before a prompt is tokenized, so that a flood costs next to nothing."""
-        limit = self.limits.queued
+        limit = self.limits.queued - (self.gate.waiting if self.gate is not None else 0)
         if len(self.batch.waiting) < limit:
             return
         self.batch.admit()
         if self.batch.queued_requests() >= limit:
-            raise TooManyRequests(f"{limit} requests are waiting already; please try again later")
+            raise TooManyRequests(f"{self.limits.queued} requests are waiting already; please try again later")
 
     def _translate(self, command: Encode | Decode) -> Record:
         pipeline = self.pipeline
