@@ -2,18 +2,18 @@
 
 A template is compiled and probed once; rendering a short conversation takes 0.1 ms. Whatever a template does wrong is
 a BadRequest with one line, without paths: the operator's model and the client's conversation do not go together.
-It must not know tokens, parsers or where templates are stored beyond the order in which they are preferred.
+It must not know token ids or parsers, and of files only in which order they are preferred.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 import jinja2
 
 from ..errors import BadRequest, StartError
+from ..model_dir import ModelDir
 from ..shapes import ChatPrompt, Json
 from . import sandbox
 from .capabilities import probe
@@ -27,21 +27,6 @@ _THEIRS_TOO = ("max_length", "return_dict", "return_tensors", "return_assistant_
 RESERVED = frozenset((*_OURS, *_THEIRS, *_THEIRS_TOO))
 """What chat_template_kwargs may not set: the server's own arguments, and those of transformers' apply_chat_template,
 with which a client of other servers could change how a template is run (CVE-2025-61620, CVE-2025-62426)."""
-
-
-class Directory(Protocol):
-    """What a model directory knows about templates: model_dir.ModelDir."""
-
-    @property
-    def path(self) -> Path | None: ...
-    @property
-    def chat_template(self) -> str: ...
-    @property
-    def fallback_template(self) -> str: ...
-    @property
-    def tool_template(self) -> str: ...
-    @property
-    def special_tokens(self) -> Mapping[str, str]: ...
 
 
 class ChatTemplate:
@@ -69,7 +54,7 @@ class ChatTemplate:
     @classmethod
     def load(
         cls,
-        directory: Directory,
+        directory: ModelDir,
         *,
         override: str = "",
         from_tokenizer: str = "",

@@ -160,11 +160,24 @@ def cases_for(template: str) -> dict[str, Case]:
 
 
 def for_transformers(template: str) -> tuple[str, dict[str, Case]]:
-    """(source, conversations). transformers has no filter from_json: there the template reads objects instead."""
+    """(source, conversations), where transformers needs another form of the same.
+
+    It has no filter from_json: there the template reads objects instead. And only from 5.20 on it copies reasoning to
+    `thinking`, as the contract does.
+    """
     source = TEMPLATES[template].read_text()
     if "| from_json" in source:
         return source.replace("| from_json", ""), CASES
-    return source, cases_for(template)
+    cases = cases_for(template)
+    if template == "lfm25":
+        cases = {
+            name: case._replace(messages=[_with_thinking(m) for m in case.messages]) for name, case in cases.items()
+        }
+    return source, cases
+
+
+def _with_thinking(message: dict[str, Any]) -> dict[str, Any]:
+    return {**message, "thinking": message["reasoning_content"]} if "reasoning_content" in message else message
 
 
 def with_string_arguments(case: Case) -> Case:
