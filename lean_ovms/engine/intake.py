@@ -15,6 +15,8 @@ from .kv import Accounts
 from .messages import Submit
 from .sequences import Request, Sequence
 
+UNKNOWN_PIECE = 64
+"""Longest token, in bytes, of a vocabulary that is not known."""
 BEAM_SPARE_BLOCKS = 2
 """Blocks per beam beyond its own tokens: the copy of a shared block that is written to, and one for rounding."""
 
@@ -25,6 +27,8 @@ class Intake:
     def __init__(self, pipeline: Pipeline, most_sequences: int) -> None:
         self._pipeline = pipeline
         self._most_sequences = most_sequences
+        longest = max(map(len, pipeline.vocabulary.pieces), default=0) or UNKNOWN_PIECE
+        self._most_characters = pipeline.info.context_length * longest
 
     def request(self, submit: Submit) -> Request:
         """The request with its sequences, not yet queued. Raises BadRequest."""
@@ -47,7 +51,8 @@ class Intake:
         """The prompt's ids. Raises BadRequest for an empty prompt and for ids that do not exist."""
         tokens = submit.prompt
         if isinstance(tokens, str):
-            tokens = self._pipeline.encode(tokens, submit.add_special_tokens)
+            text = self._short_enough(tokens, submit.truncate)
+            tokens = self._pipeline.encode(text, submit.add_special_tokens)
         else:
             checks.token_ids(tokens, self._pipeline.info.vocab_size, "prompt")
         if submit.truncate is not None:
@@ -57,6 +62,20 @@ class Intake:
         if not tokens:
             raise BadRequest("prompt is empty", param="prompt")
         return tokens
+
+    def _short_enough(self, text: str, truncate: int | None) -> str:
+        """Text that may fit the context. A token is at most so many characters, and tokenizing stops everybody:
+        up to 0.7 s for a million characters.
+        """
+        if len(text) <= self._most_characters:
+            return text
+        if truncate is not None:
+            return text[-self._most_characters :]
+        raise BadRequest(
+            f"Number of prompt characters: {len(text)} exceeds model max length: "
+            f"{self._pipeline.info.context_length} tokens",
+            code="context_length_exceeded",
+        )
 
     def _sequences(self, request: Request, prompt: list[int]) -> list[Sequence]:
         sampling, info = request.sampling, self._pipeline.info

@@ -13,12 +13,16 @@ from collections import OrderedDict
 from .sequences import Sequence
 
 
+MOST_KNOWN = 1 << 16
+"""Blocks remembered, 8 MB of them; who is forgotten may be computed twice."""
+
+
 class Prefixes:
     """Blocks of prompts in the making (pending) and blocks that the pipeline has seen (known, oldest forgotten)."""
 
     def __init__(self, block_size: int, most_known: int) -> None:
         self._block_size = block_size
-        self._most_known = most_known
+        self._most_known = min(most_known, MOST_KNOWN)
         self._pending: dict[int, Sequence] = {}
         self._known: OrderedDict[int, None] = OrderedDict()
 

@@ -165,6 +165,20 @@ def test_a_prompt_beyond_the_cache_is_refused_with_the_numbers():
     assert "65 exceeds model max length: 64" in answer.refused[1]
 
 
+def test_a_text_that_cannot_fit_the_context_is_refused_before_it_is_tokenized(monkeypatch):
+    rig = Rig(context=40)
+    monkeypatch.setattr(rig.pipeline, "encode", lambda *a: pytest.fail("tokenized"))
+    answer = rig.ask("x" * 2000)
+    assert answer.refused[1] == "Number of prompt characters: 2000 exceeds model max length: 40 tokens"
+    assert answer.refused[3] == "context_length_exceeded"
+
+
+def test_of_a_text_to_be_truncated_only_the_end_is_tokenized():
+    rig = Rig(context=40)
+    answer = rig.ask("x" * 3000 + "hello", truncate=7, want_tokens=True, max_tokens=1)
+    assert bytes(answer.accepted.tokens) == b"xxhello"
+
+
 def test_beams_that_do_not_fit_the_cache_are_refused():
     assert Rig(blocks=8).ask([1] * 40, beams=16).refused[3] == "context_length_exceeded"
 
@@ -405,6 +419,13 @@ def test_encode_and_decode_are_answered():
     assert rig.link.frames == [
         [Encoded(1, [[257, 104, 105], [257], [257, EOS]]), Decoded(2, "hi"), Decoded(3, "h<eos>")]
     ]
+
+
+def test_a_text_of_many_megabytes_is_not_tokenized_in_one_go():
+    rig = Rig()
+    rig.put(Encode(1, ["x" * (1 << 20)] * 5, True))
+    rig.turn()
+    assert "characters" in rig.link.frames[0][0].error[1]
 
 
 def test_encode_and_decode_of_the_impossible_are_refused():
