@@ -12,7 +12,6 @@ from collections import OrderedDict
 
 from .sequences import Sequence
 
-
 MOST_KNOWN = 1 << 16
 """Blocks remembered, 8 MB of them; who is forgotten may be computed twice."""
 

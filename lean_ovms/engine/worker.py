@@ -159,8 +159,8 @@ class Worker:
         pipeline = self.pipeline
         try:
             if isinstance(command, Encode):
-            if sum(map(len, command.texts)) > MAX_ENCODE_CHARACTERS:
-                raise BadRequest(f"more than {MAX_ENCODE_CHARACTERS} characters to tokenize")
+                if sum(map(len, command.texts)) > MAX_ENCODE_CHARACTERS:
+                    raise BadRequest(f"more than {MAX_ENCODE_CHARACTERS} characters to tokenize")
                 texts = [pipeline.encode(text, command.add_special_tokens) for text in command.texts]
                 return Encoded(command.id, texts)
             checks.token_ids(command.tokens, pipeline.info.vocab_size, "tokens")
