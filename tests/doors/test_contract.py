@@ -160,6 +160,32 @@ def test_a_client_that_leaves_frees_the_engine_at_once(door: str, kind: str, eve
     on_uvloop(main)
 
 
+@pytest.mark.parametrize("door", [name for name in NETWORK if name != "socket"])
+def test_releasing_is_not_interrupted_by_leaving(door: str) -> None:
+    async def main() -> None:
+        releasing, go = asyncio.Event(), asyncio.Event()
+
+        class Slow(Engine):
+            async def aclose(self) -> None:
+                releasing.set()
+                await go.wait()
+                self.released += 1
+
+        engine = Slow()
+        client: Door = NETWORK[door](engine.stream)
+        await client.ask("POST", "/x", b"{}")
+        engine.let(1 + PIECES)
+        await releasing.wait()
+        await client.leave()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        go.set()
+        await until(lambda: engine.released == 1)
+        await client.stop()
+
+    on_uvloop(main)
+
+
 @pytest.mark.parametrize("door", ALL)
 def test_a_refusal_is_an_answer(door: str) -> None:
     async def body(engine: Engine, client: Door) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -276,6 +276,25 @@ def test_a_handler_that_ignores_its_cancellation_does_not_reach_the_wire(loop: J
     assert gone(it)
 
 
+def test_a_stream_that_ignores_its_cancellation_is_closed_and_not_sent_on(loop: JumpLoop) -> None:
+    class Stubborn(Body):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for piece in (b"one", b"two", b"three"):
+                self.given += 1
+                yield piece
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(1000)
+
+    body = Stubborn()
+    it = wire(loop, answering(stream(body)))
+    it.send(GET, 1)
+    it.transport.peer_shuts()
+    it.run()
+    assert (body.given, body.closed) == (2, 1)
+    assert len(it.transport.writes) == 1
+    assert gone(it)
+
+
 # --- failures
 
 
@@ -535,6 +554,20 @@ def test_reading_pauses_when_too_much_comes_ahead(loop: JumpLoop) -> None:
     assert error_code(it.received) == (431, "headers_too_large")
     it.run(LINGER_S)
     assert gone(it)
+
+
+def test_reading_goes_on_when_what_came_ahead_is_used(loop: JumpLoop) -> None:
+    post = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 30000\r\n\r\n" + b"x" * 30_000
+    it = wire(loop, answering(*[ok()] * 4, after_s=1))
+    it.send(GET)
+    it.send(post * 2 + post[:10_000])
+    assert it.transport.reading_paused
+    it.run(1.5)
+    assert not it.transport.reading_paused
+    it.send(post[10_000:], 10)
+    assert it.received.count(b"200 OK") == 4
+    it.connection.drain()
+    it.run()
 
 
 def test_a_body_of_tiny_chunks_is_read_in_turns(loop: JumpLoop) -> None:

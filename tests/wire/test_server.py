@@ -20,9 +20,10 @@ from lean_ovms.config import Config
 from lean_ovms.errors import StartError
 from lean_ovms.shapes import Handle, Request, Response
 from lean_ovms.wire import connection as connection_module
+from lean_ovms.wire.connection import Connection
 from lean_ovms.wire.server import MAX_SURPLUS, Server
 
-from .fakes import Body, answering
+from .fakes import Body, FakeTransport, answering
 
 TLS = Path(__file__).parent / "tls"
 CERT, KEY = str(TLS / "cert.pem"), str(TLS / "key.pem")
@@ -498,6 +499,63 @@ def test_drain_does_not_wait_for_a_handler_that_ignores_its_cancellation(
             await until(lambda: server.open_exchanges == 0)
             with contextlib.suppress(ConnectionError):
                 assert await reader.read() == b""
+
+    run(main)
+
+
+def test_drain_waits_for_an_exchange_whose_client_has_left(run: Run) -> None:
+    async def main() -> None:
+        class Slow(Body):
+            async def aclose(self) -> None:
+                await asyncio.sleep(0.05)
+                await super().aclose()
+
+        body = Slow(b"one", 1000)
+        server = Server(config(), answering(Response(200, [], body)))
+        await server.start()
+        async with client(server) as (reader, writer):
+            writer.write(GET)
+            await reader.readuntil(b"one\r\n")
+        await until(lambda: server.open_connections == 0)
+        assert body.closed == 0
+        await server.drain(5)
+        assert (server.open_exchanges, body.closed) == (0, 1)
+
+    run(main)
+
+
+def test_a_connection_that_comes_after_the_drain_began_is_dropped(run: Run) -> None:
+    """A TLS handshake may end that late; the listening sockets are closed by then."""
+
+    async def main() -> None:
+        server = Server(config(), ok)
+        await server.drain(0)
+        loop = asyncio.get_running_loop()
+        late = Connection(server, loop)
+        transport = FakeTransport(loop, late)
+        late.connection_made(transport)
+        await asyncio.sleep(0)
+        assert transport.aborted
+        assert server.open_connections == 0
+
+    run(main)
+
+
+def test_all_bodies_together_are_bounded(run: Run) -> None:
+    async def main() -> None:
+        size = 1_000_000
+        head = f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode()
+        async with serving(ok, max_body_bytes=size) as server, contextlib.AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(client(server)) for _ in range(6)]
+            for _, writer in clients:
+                writer.write(head + b"x" * (size - 1))
+            first = [asyncio.ensure_future(reader.read(12)) for reader, _ in clients]
+            refused, waiting = await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            assert {await answer for answer in refused} == {b"HTTP/1.1 503"}
+            for _, writer in clients:
+                writer.write(b"x")
+            assert {await answer for answer in waiting} <= {b"HTTP/1.1 503", b"HTTP/1.1 200"}
+            assert (await ask(server)).endswith(b"ok")
 
     run(main)
 
