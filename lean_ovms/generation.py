@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, cast
 
 from .engine.client import Engine, Reply
 from .engine.messages import Tokens
@@ -35,24 +35,34 @@ class Choice:
     stop_ids: frozenset[int]
     tokens: int = 0
     reasoning_tokens: int = 0
+    thinking: bool = False
     finished: bool = False
 
-    def take(self, record: Tokens, text: str) -> Delta:
-        """record's tokens, which read as text, as what the client gets to know."""
-        delta = Delta(self.index, tokens=record.tokens)
-        self.tokens += len(record.tokens)
+    @property
+    def token_by_token(self) -> bool:
+        """Tokens that came together are looked at one by one, so that counts do not depend on how they came."""
+        return self.stops is not None or self.parser is not None
+
+    def take(self, record: Tokens, texts: list[str]) -> Delta:
+        """A record as what the client gets to know. texts: what each of its tokens says, or what all of them say."""
+        delta = Delta(self.index)
+        size = len(record.tokens)
+        step = 1 if len(texts) == size else size
+        done = 0
+        for text in texts:
+            done += step
+            self.tokens += step
+            if done == size and record.reason is not None:
+                self._finish(delta, record)
+            if self.stops is not None and self.tokens > self.min_tokens:
+                text = self._until_stop(delta, self.stops, text)
+            self._parse(delta, text, step)
+            if delta.finish is not None:
+                self.finished = True
+                break
+        delta.tokens = record.tokens[:done]
         if record.logprobs is not None:
-            delta.logprobs = [self.entry(t, p) for t, p in zip(record.tokens, record.logprobs, strict=True)]
-        if record.reason is not None:
-            self._finish(delta, record)
-        if self.stops is not None and self.tokens > self.min_tokens:
-            text, matched = self.stops.feed(text)
-            if matched is not None:
-                delta.finish, delta.stop = "stop", matched
-            elif delta.finish:
-                text += self.stops.flush()
-        self._parse(delta, text)
-        self.finished = delta.finish is not None
+            delta.logprobs = [self.entry(t, p) for t, p in zip(delta.tokens, record.logprobs, strict=False)]
         return delta
 
     def _finish(self, delta: Delta, record: Tokens) -> None:
@@ -61,22 +71,45 @@ class Choice:
         if record.reason == "stop" and last in self.stop_ids:
             delta.stop = last
 
-    def _parse(self, delta: Delta, text: str) -> None:
+    @staticmethod
+    def _until_stop(delta: Delta, stops: StopMatcher, text: str) -> str:
+        text, matched = stops.feed(text)
+        if matched is not None:
+            delta.finish, delta.stop = "stop", matched
+        elif delta.finish:
+            text += stops.flush()
+        return text
+
+    def _parse(self, delta: Delta, text: str, tokens: int) -> None:
         if self.parser is None:
             if text:
                 delta.events.append(Text(text))
             return
-        delta.events = self.parser.feed(text) if text else []
+        events = self.parser.feed(text) if text else []
         if delta.finish:
-            delta.events += self.parser.finish()
-        if delta.events and isinstance(delta.events[0], Reasoning):
-            self.reasoning_tokens += len(delta.tokens)
+            events += self.parser.finish()
+        for event in events:
+            self.thinking = isinstance(event, Reasoning)
+            _append(delta.events, event)
+        # A token that says nothing yet (a part of a tag or of a character) belongs to what was going on.
+        self.reasoning_tokens += tokens * self.thinking
 
     def entry(self, token: int, logprob: float | None) -> TokenLogprob:
         data = self.detokenizer.piece(token)
         # A positive value is the engine's placeholder for "not known" (contract 3.6).
         known = logprob is not None and logprob <= 0
         return TokenLogprob(data.decode("utf-8", "replace"), data, logprob if known else None)
+
+
+def _append(events: list[Event], event: Event) -> None:
+    """Add an event, joined to the last one if it goes on with the same."""
+    last = events[-1] if events else None
+    if isinstance(event, CallStart) or type(last) is not type(event):
+        events.append(event)
+    elif isinstance(event, CallArgs) and cast(CallArgs, last).index != event.index:
+        events.append(event)
+    else:
+        cast(Text, last).text += event.text
 
 
 class Stream(Protocol):
@@ -141,19 +174,22 @@ class Generation:
         deltas = []
         for record in records:
             choice = self._choices[record.index]
-            text = await self._text(choice, record)
-            delta = choice.take(record, text)
+            delta = choice.take(record, await self._texts(choice, record))
             if choice.finished and record.reason is None:
                 self._reply.cancel(choice.index)  # a stop string, which the engine does not know of
             deltas.append(delta)
         return deltas
 
-    async def _text(self, choice: Choice, record: Tokens) -> str:
-        """record's tokens as text: by the table, or by the engine where the table is not exact."""
-        if choice.window is None:
-            text = choice.detokenizer.feed(record.tokens)
-            return text + choice.detokenizer.flush() if record.reason else text
-        return await choice.window.feed(record.tokens, bool(record.reason), choice.skip_special, self._engine.decode)
+    async def _texts(self, choice: Choice, record: Tokens) -> list[str]:
+        """record's tokens as text, by the table; or by the engine, all together, where the table is not exact."""
+        tokens, final = record.tokens, record.reason is not None
+        if choice.window is not None:
+            return [await choice.window.feed(tokens, final, choice.skip_special, self._engine.decode)]
+        feed = choice.detokenizer.feed
+        texts = [feed([token]) for token in tokens] if len(tokens) > 1 and choice.token_by_token else [feed(tokens)]
+        if final:
+            texts[-1] += choice.detokenizer.flush()
+        return texts
 
     def end_after(self, timeout_s: float) -> None:
         """End with a RequestTimeout unless finished by then."""

@@ -99,15 +99,26 @@ async def test_stop_token_ids_are_named_as_the_reason() -> None:
     assert (await answer(say("ab"))).stop is None
 
 
-async def test_reasoning_is_counted_within_the_completion() -> None:
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+async def test_stops_and_counts_do_not_depend_on_how_tokens_came(size: int) -> None:
+    text = "a.b.c.d.e.f"
+    script = [[(0, text[i : i + size], None)] for i in range(0, len(text), size)]
+    generation, _ = await start(script, stop=(".",), min_tokens=4)
+    [found] = await fold(generation, 1)
+    assert (found.text, len(found.tokens), generation.usage.completion_tokens) == ("a.b.c", 6, 6)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+async def test_reasoning_is_counted_within_the_completion(size: int) -> None:
     config = Config(fake_engine=True, reasoning_parser="qwen3")
-    engine = FakeEngine(say("<think>", "hm", "</think>", "yes"))
+    text = "<think>hm</think>yes"
+    engine = FakeEngine(say(*(text[i : i + size] for i in range(0, len(text), size))))
     model = Model(config, engine)  # type: ignore[arg-type]
     await model.load()
     generation = await model.start(TextPrompt("x"), Sampling(), Output(parse=True))
     seen = [e async for deltas in generation for d in deltas for e in d.events]
-    assert [e.text for e in seen if isinstance(e, Reasoning)] == ["hm"]
-    assert generation.usage.reasoning_tokens >= 2
+    assert "".join(e.text for e in seen if isinstance(e, Reasoning)) == "hm"
+    assert generation.usage.reasoning_tokens == len("hm</think>")
     assert generation.usage.completion_tokens == len("<think>hm</think>yes") + 1
 
 
