@@ -203,6 +203,7 @@ async def test_a_death_answers_everybody_at_once(how):
         assert not engine._mail.busy
 
 
+@pytest.mark.slow
 async def test_a_child_that_dies_is_replaced_and_serves_again():
     async with running() as engine:
         first, pid = (await submit(engine, "count 1")).id, engine.pid
@@ -235,6 +236,7 @@ def test_a_killed_engine_during_eight_streams_gives_eight_errors_and_then_serves
     run_fast(main)
 
 
+@pytest.mark.slow
 def test_the_same_on_uvloop():
     async def main():
         async with running() as engine:
@@ -251,6 +253,7 @@ def test_the_same_on_uvloop():
         loop.close()
 
 
+@pytest.mark.slow
 def test_restarts_back_off_and_go_on_for_ever(tmp_path, caplog):
     part = tmp_path / "part"
     part.write_text("ok")
@@ -281,6 +284,7 @@ def test_restarts_back_off_and_go_on_for_ever(tmp_path, caplog):
     assert "no such model: /x" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_healthy_life_makes_the_next_death_a_first_one():
     async def main():
         async with running() as engine:
@@ -313,6 +317,7 @@ def test_a_new_vocabulary_is_taken_and_an_equal_one_keeps_its_object(part, same)
 # --- silence ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompt", ["stop", "mute"])
 def test_a_child_that_stands_still_is_killed_and_replaced(prompt):
     """mute alone answers pings, so it lives; with a child that is stopped nothing comes at all."""
@@ -334,6 +339,7 @@ def test_a_child_that_stands_still_is_killed_and_replaced(prompt):
     run_fast(main, 200.0)
 
 
+@pytest.mark.slow
 def test_a_child_is_asked_before_it_is_killed():
     async def main():
         async with running(engine_watchdog_s=20.0) as engine:
@@ -344,6 +350,7 @@ def test_a_child_is_asked_before_it_is_killed():
     run_fast(main, 200.0)
 
 
+@pytest.mark.slow
 async def test_an_idle_engine_has_no_timer():
     async with running(engine_watchdog_s=1.0) as engine:
         assert await read(await submit(engine, "count 1")) == {0: ([0], [], "stop")}

@@ -98,6 +98,7 @@ async def test_a_child_that_does_not_get_ready_says_why(part):
     assert life.lost == 0
 
 
+@pytest.mark.slow
 def test_a_child_that_loads_too_long_is_killed():
     async def main():
         life = Life()
@@ -172,6 +173,7 @@ async def test_our_end_of_the_pipe_is_not_inherited_by_later_children():
         other.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["holder", "escapee"])
 async def test_a_pipe_that_a_grandchild_holds_open_does_not_hide_the_death(part):
     life = Life()
