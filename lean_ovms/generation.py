@@ -104,12 +104,13 @@ class Choice:
 def _append(events: list[Event], event: Event) -> None:
     """Add an event, joined to the last one if it goes on with the same."""
     last = events[-1] if events else None
-    if isinstance(event, CallStart) or type(last) is not type(event):
-        events.append(event)
-    elif isinstance(event, CallArgs) and cast(CallArgs, last).index != event.index:
-        events.append(event)
+    joins = type(last) is type(event) and not isinstance(event, CallStart)
+    if joins and isinstance(event, CallArgs):
+        joins = cast(CallArgs, last).index == event.index
+    if joins:
+        cast(Text, last).text += cast(Text, event).text
     else:
-        cast(Text, last).text += event.text
+        events.append(event)
 
 
 class Stream(Protocol):
