@@ -26,6 +26,9 @@ _STRUCTURE = re.compile(r"[^0-9A-Za-z+\-.:, \t\r\n]")
 _SCALAR = re.compile(r"[0-9A-Za-z+\-.]*")
 _IN_STRING = re.compile(r'["\\\x00-\x1f]')
 _HEX = re.compile(r"[0-9A-Fa-f]*")
+MAX_NAME = 256
+"""Most characters of a name or a header; what is longer is no markup, and is not held back."""
+
 _CLOSER = {"{": "}", "[": "]"}
 _CONTROL = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
@@ -33,12 +36,12 @@ _CONTROL = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 class Tags:
     """A set of tags to look for together. None may be the beginning of another."""
 
-    __slots__ = ("_first", "_longest", "_prefixes", "all", "search")
+    __slots__ = ("_first", "_prefixes", "all", "longest", "search")
 
     def __init__(self, tags: Iterable[str]) -> None:
         self.all = tuple(dict.fromkeys(tags))
         assert not any(a != b and b.startswith(a) for a in self.all for b in self.all), self.all
-        self._longest = max(map(len, self.all), default=0)
+        self.longest = max(map(len, self.all), default=0)
         self._prefixes = frozenset(tag[:end] for tag in self.all for end in range(1, len(tag)))
         never = r"(?!)"
         self._first = re.compile("|".join(sorted({re.escape(tag[0]) for tag in self.all})) or never).search
@@ -46,7 +49,7 @@ class Tags:
 
     def hold(self, text: str, pos: int) -> int:
         """Where the tail of text[pos:] begins that may still become a tag; len(text) if there is none."""
-        at = max(pos, len(text) - self._longest + 1)
+        at = max(pos, len(text) - self.longest + 1)
         while found := self._first(text, at):
             at = found.start()
             if text[at:] in self._prefixes:
@@ -92,6 +95,10 @@ class Scanner:
 
     def unread(self) -> None:
         """End the record and go back to where it began."""
+        if self._kept == [""]:  # it began in this very chunk; copying would cost the chunk each time
+            self.pos = self._mark
+            self._kept = None
+            return
         self.text = self.recorded() + self.text[self.pos :]
         self.pos = 0
 
@@ -142,6 +149,30 @@ class Scanner:
                 return True
             if self.ended or not word.startswith(self.text[self.pos : self.pos + len(word)]):
                 return False
+            yield
+
+    def head(self, tags: Tags, most: int = MAX_NAME) -> Steps[tuple[str, str]]:
+        """Read a short text and the tag after it; ("", ""), and nothing read, if the text is longer than `most`."""
+        while True:
+            pos, limit = self.pos, self.pos + most + tags.longest
+            if found := tags.search(self.text, pos, limit):
+                self.pos = found.end()
+                return self.text[pos : found.start()], found.group()
+            if self.ended or len(self.text) >= limit:
+                return "", ""
+            yield
+
+    def word(self, inside: re.Pattern[str], most: int = MAX_NAME) -> Steps[str]:
+        """Read what `inside` (one repeated class) matches; "", and nothing read, if it is longer than that."""
+        while True:
+            pos = self.pos
+            found = inside.match(self.text, pos, pos + most + 1)
+            end = found.end() if found else pos
+            if end > pos + most:
+                return ""
+            if end < len(self.text) or self.ended:
+                self.pos = end
+                return self.text[pos:end]
             yield
 
     def run(self, inside: re.Pattern[str], sink: Sink) -> Steps[str]:

@@ -3,7 +3,8 @@
 A family joins by having a file in lean_ovms/text/parsers and its vectors in tests/vectors/<name>.json:
 {"tools": [...], "cases": [{"name", "text", "content", "reasoning", "calls": [[name, arguments], ...], ...}]}, where
 "arguments" is the exact text (a string) or the object that the text must mean; "prompt_tail", "tools", "tool" and
-"reasoning_parser" of a case override the default (both parts of the family).
+"reasoning_parser" of a case override the default (both parts of the family). "long": a piece of the text that the
+tests of cost stretch; one case of each family has it.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ def read_cases(family: str) -> list[Case]:
 
 CASES = [case for family in NAMES if (VECTORS / f"{family}.json").exists() for case in read_cases(family)]
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.family}-{c.name.replace(' ', '-')}")
+each_long = pytest.mark.parametrize("case", [c for c in CASES if "long" in c.want], ids=lambda c: c.family)
 each_family = pytest.mark.parametrize("family", NAMES)
 
 
@@ -89,7 +91,7 @@ def family_parser(family: str) -> Parser:
 
 @each_family
 def test_every_family_has_vectors(family: str) -> None:
-    assert read_cases(family)
+    assert any("long" in case.want for case in read_cases(family))
 
 
 @each_case
@@ -148,6 +150,33 @@ def test_soups_never_raise_and_cuts_agree(family: str) -> None:
         assert parse(family_parser(family), [text[:at], text[at:]]) == whole, text
         if len(text) < 60:
             assert parse(family_parser(family), list(text)) == whole, text
+
+
+def shreds(cases: list[Case], rng: random.Random) -> str:
+    """Pieces of real outputs in the wrong order, with soup and words between."""
+    bits = []
+    for n in range(rng.randint(1, 8)):
+        text = rng.choice(cases).text
+        start = rng.randint(0, len(text))
+        bits += [
+            text[start : start + rng.randint(1, 60)],
+            soup(cases[0].family, rng)[:20] if rng.random() < 0.4 else "",
+        ]
+        bits += [f"ж{n}ж"]
+    return "".join(bits)
+
+
+@each_family
+def test_shredded_outputs_never_raise_and_cuts_agree(family: str) -> None:
+    rng = random.Random("shreds" + family)
+    cases = read_cases(family)
+    for _ in range(300):
+        text, case = shreds(cases, rng), rng.choice(cases)
+        cuts = sorted(rng.randint(0, len(text)) for _ in range(2))
+        whole = parse(case.parser(), [text])
+        pieces = [text[: cuts[0]], text[cuts[0] : cuts[1]], text[cuts[1] :]]
+        assert parse(case.parser(), pieces) == whole, text
+        assert parse(case.parser(), list(text)) == whole, text
 
 
 @each_family
@@ -211,11 +240,9 @@ def work_of(parser: Parser, chunks: list[str]) -> int:
     return calls
 
 
-@each_case
+@each_long
 def test_work_is_linear_in_a_long_value(case: Case) -> None:
-    """Stretching the text's longest word: twice the length costs at most twice the work, and nothing piles up."""
-    if "long" not in case.want:
-        return
+    """Stretching a value: twice the length costs at most twice the work, and nothing piles up in the buffer."""
     head, tail = case.text.split(case.want["long"], 1)
     work = []
     for size in (20_000, 40_000):
@@ -229,10 +256,47 @@ def test_work_is_linear_in_a_long_value(case: Case) -> None:
     assert work[1] < 2.1 * work[0]
 
 
-@each_case
+HOSTILE = [
+    "<",
+    "[",
+    "{",
+    "(",
+    '"',
+    "'",
+    "\\",
+    "', ",
+    "f(a='",
+    '{"a":',
+    '{"name": "f", "arguments": {',
+    "to=",
+    "<![CDATA[",
+]
+
+
+@each_family
+def test_work_is_linear_in_hostile_text(family: str) -> None:
+    """Nothing that a model repeats, in one chunk, after any of the family's tags, costs more than its length."""
+    tags = family_parser(family).tags
+    for unit in [*HOSTILE, *tags, *(tag + '{"' for tag in tags)]:
+        for before in ("", *tags[:1], tags[0] + '[f(a="', tags[0] + '{"name": "f", "arguments": {"a": "'):
+            work = []
+            for size in (2000, 4000):
+                parser = family_parser(family)
+                work.append(work_of(parser, [before + unit * (size // len(unit))]))
+                parser.finish()
+            assert work[1] < 2.2 * work[0] + 200, (before, unit)
+
+
+@each_long
+def test_deep_nesting_needs_no_recursion(case: Case) -> None:
+    """Brackets a hundred thousand deep, as a model that has lost itself writes them."""
+    for deep in ("[" * 100_000, '{"a":' * 100_000):
+        answer = parse(case.parser(), [case.text.replace(case.want["long"], deep, 1)])
+        assert answer.content or answer.reasoning or answer.calls
+
+
+@each_long
 def test_a_megabyte_argument_arrives_whole(case: Case) -> None:
-    if "long" not in case.want:
-        return
     body = ("0123456789abcde " * 65536)[: 1 << 20]
     text = case.text.replace(case.want["long"], body, 1)
     answer = parse(case.parser(), [text[at : at + 4096] for at in range(0, len(text), 4096)])

@@ -18,6 +18,9 @@ from ...shapes import CallArgs, CallStart, Event, Json, Reasoning, Text
 from ..scanner import Scanner, Steps, Tags
 
 _Kind = type[Text] | type[Reasoning] | type[CallArgs]
+_QUOTES = ("`", '"', "'")
+"""Before a reasoning tag they say that the text talks about it."""
+
 _ALPHABET = string.ascii_letters + string.digits
 
 
@@ -119,6 +122,7 @@ class Combined(Parser):
         self._kind: _Kind = Text
         self._pieces: list[str] = []
         self._args = False
+        self._last = ""
 
     def begin(self, syntaxes: Iterable[Syntax], prompt_tail: str) -> None:
         """Set what to read, once, before the first text. prompt_tail: the end of the prompt, with its markup."""
@@ -158,8 +162,11 @@ class Combined(Parser):
                 return
             if tag in self._noise:
                 continue
-            self.scanner.record(tag)
             syntax = self._by_tag[tag]
+            if not syntax.tools and self._last[-1:] in _QUOTES:
+                self.text(tag)
+                continue
+            self.scanner.record(tag)
             if (yield from self._or_text(syntax.read(tag))) and syntax.tools and self._blanks:
                 self._blanks = []
 
@@ -194,6 +201,7 @@ class Combined(Parser):
                 return
             piece = "".join(self._blanks) + piece
             self._blanks = None
+        self._last = piece
         self._push(Text, piece)
 
     def reasoning(self, piece: str) -> None:
@@ -202,6 +210,7 @@ class Combined(Parser):
 
     def pause(self) -> None:
         """A block of reasoning is over; an answer may begin here."""
+        self._last = ""
         if self._blanks is None and self._may_call:
             self._blanks = []
 
@@ -212,6 +221,7 @@ class Combined(Parser):
         self._events.append(CallStart(self.count, new_call_id(), name))
         self.count += 1
         self._blanks = []
+        self._last = ""
         self._args = False
 
     def arguments(self, piece: str) -> None:
@@ -256,14 +266,14 @@ class Combined(Parser):
 
 def new_call_id() -> str:
     """call_ and 24 random characters: unique over requests and servers."""
-    return "call_" + "".join(secrets.choice(_ALPHABET) for _ in range(24))
+    return "call_" + "".join([_ALPHABET[byte % 62] for byte in secrets.token_bytes(24)])
 
 
 def schemas_of(tools: Sequence[Json]) -> dict[str, Mapping[str, Any]]:
     """Tool name to the JSON schemas of its parameters by name, of tools in OpenAI's nested form."""
     found: dict[str, Mapping[str, Any]] = {}
     for tool in tools:
-        function = tool.get("function")
+        function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             continue
         parameters = function.get("parameters")

@@ -16,5 +16,10 @@ class Thinking(Block):
         return not prompt_tail.rstrip().endswith(self.end_tag)
 
     def resume(self) -> Steps[None]:
-        yield from self.scanner.literal(self.start_tag)
+        self.scanner.record()
+        yield from self.scanner.space()
+        if (yield from self.scanner.literal(self.start_tag)):
+            self.scanner.forget()
+        else:
+            self.scanner.unread()
         yield from super().resume()

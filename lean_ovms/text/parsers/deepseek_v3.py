@@ -14,7 +14,6 @@ from .base import Syntax
 CALL = "<｜tool▁call▁begin｜>"
 SEPARATOR = "<｜tool▁sep｜>"
 END = "<｜tool▁call▁end｜>"
-MAX_NAME = 256
 _NAME = re.compile(r"[^<>`{}\n]*")
 
 
@@ -30,23 +29,18 @@ class Tools(Syntax):
         if tag == END:
             was_open, self._open = self._open, False
             return was_open
-        name = yield from self._name()
+        name = yield from self.scanner.word(_NAME)
         if not (yield from self.scanner.literal(SEPARATOR)):
             return False
-        if (yield from self.scanner.peek()) not in "{ \n\t":  # V3: what came first was the kind of call
-            name = yield from self._name()
+        if (yield from self.scanner.peek()) not in "{ \n\t" and name == "function":  # V3: the kind of call
+            name = yield from self.scanner.word(_NAME)
             yield from self.scanner.space()
             if not (yield from self.scanner.literal("```json")):
                 return False
-        if (yield from self.scanner.space()) != "{" or not name or len(name) > MAX_NAME:
+        if (yield from self.scanner.space()) != "{" or not name.strip():
             return False
-        yield from self._arguments(name)
+        yield from self._arguments(name.strip())
         return True
-
-    def _name(self) -> Steps[str]:
-        pieces: list[str] = []
-        yield from self.scanner.run(_NAME, pieces.append)
-        return "".join(pieces).strip()
 
     def _arguments(self, name: str) -> Steps[None]:
         self.out.call(name)

@@ -39,7 +39,16 @@ _RULES: tuple[_Rule, ...] = (
     (_has("[TOOL_CALLS]"), "mistral", None, ()),
     (_has("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"), "mistral", None, ()),
     (_has("<|python_tag|>"), "llama3", None, ()),
+    # Beyond OVMS. GLM's tags are those of the next rule, with another format inside.
+    (_has("<tool_call>", "<arg_key>"), "glm4_moe", "qwen3", _THINK),
     (_has("<tool_call>", "</tool_call>"), "hermes3", "qwen3", _THINK),
+    # Beyond OVMS, whose last rule would take these for models that think but call no tools.
+    (_has("<｜tool▁calls▁begin｜>"), "deepseek_v3", "qwen3", _THINK),
+    (_has("<|tool_calls_section_begin|>"), "kimi_k2", "kimi_k2", _THINK),
+    (_has("<|action_start|>", "<|plugin|>"), "internlm2", "qwen3", _THINK),
+    (_has("<tool_calls>"), "jamba", "qwen3", _THINK),
+    (_has("<function_calls>"), "olmo3", "qwen3", _THINK),
+    (_has("<|tool_call|>"), "granite", "qwen3", _THINK),
     (_has_any(*_THINK), None, "qwen3", ()),
 )
 

@@ -16,7 +16,6 @@ from .values import quoted
 START = "<|tool_call>"
 END = "<tool_call|>"
 QUOTE = '<|"|>'
-MAX_NAME = 256
 MAX_DEPTH = 256
 _NAME = re.compile(r"[\w.\-]*")
 _KEY = re.compile(r"[^:,<>{}\[\]]*")
@@ -53,10 +52,8 @@ class Tools(Syntax):
         return called
 
     def _call(self) -> Steps[bool]:
-        pieces: list[str] = []
-        yield from self.scanner.run(_NAME, pieces.append)
-        name = "".join(pieces)
-        if not name or len(name) > MAX_NAME or (yield from self.scanner.space()) != "{":
+        name = yield from self.scanner.word(_NAME)
+        if not name or (yield from self.scanner.space()) != "{":
             return False
         self.out.call(name)
         yield from self._value()

@@ -19,7 +19,7 @@ class Tools(XmlCalls):
     """Calls between <tool_call> and </tool_call>."""
 
     tags = ("<tool_call>",)
-    noise = ("<|observation|>", "<|user|>")
+    noise = ("<|observation|>", "<|user|>", "<|endoftext|>")
     keep_special_tokens = True
     key_tag = "<arg_key>"
     after_key = "</arg_key>"
@@ -36,6 +36,5 @@ class Tools(XmlCalls):
             yield from self.scanner.space()
             return key if (yield from self.scanner.literal("<arg_value>")) else ""
         yield from self.scanner.space()
-        pieces: list[str] = []
-        yield from self.scanner.run(_NAME, pieces.append)
-        return "".join(pieces) if (yield from self.scanner.space()) == "<" else ""
+        name = yield from self.scanner.word(_NAME)
+        return name if (yield from self.scanner.space()) == "<" else ""

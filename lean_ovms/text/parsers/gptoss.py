@@ -8,6 +8,8 @@ Pieces of the answer are joined with a space, as OVMS does.
 
 from __future__ import annotations
 
+import re
+
 from ..scanner import Sink, Steps, Tags
 from .base import Combined, Syntax
 
@@ -16,8 +18,8 @@ ENDS = ("<|end|>", "<|return|>", "<|call|>")
 _HEADER = Tags([START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS])
 _BODY = Tags([START, CHANNEL, *ENDS])
 _FUNCTIONS = "to=functions."
+_RECIPIENT = re.compile(r"to=functions\.([\w.\-]+)(?![^\s<])")
 _CHANNELS = ("analysis", "commentary", "final")
-MAX_HEADER = 512
 
 
 class Harmony(Syntax):
@@ -36,60 +38,45 @@ class Harmony(Syntax):
     def read(self, tag: str) -> Steps[bool]:
         role = ""
         if tag == START:
-            pieces: list[str] = []
-            if (yield from self._header(pieces)) != CHANNEL:
-                return False
-            role = "".join(pieces)
-            if not role.startswith("assistant"):
+            role, end = yield from self.scanner.head(_HEADER)
+            if end != CHANNEL or not role.startswith("assistant"):
                 return False
         return (yield from self._message(role))
 
     def start(self) -> Steps[bool]:
         """A prompt that ends with <|start|>assistant lets the text begin inside the header."""
-        pieces: list[str] = []
         if not (yield from self.scanner.literal(_FUNCTIONS)):
             return False
-        if (yield from self._header(pieces)) != CHANNEL:
-            return False
-        return (yield from self._message(_FUNCTIONS + "".join(pieces)))
+        role, end = yield from self.scanner.head(_HEADER)
+        return end == CHANNEL and (yield from self._message(_FUNCTIONS + role))
 
     def resume(self) -> Steps[None]:
         yield from self._body("analysis", self.out.reasoning)
 
-    def _header(self, pieces: list[str]) -> Steps[str]:
-        """Read header text up to a tag; "" if it is no header."""
-        size = 0
-
-        def take(piece: str) -> None:
-            nonlocal size
-            size += len(piece)
-            pieces.append(piece)
-
-        while True:
-            tag = yield from self.scanner.until(_HEADER, take)
-            if tag != CONSTRAIN:
-                return tag if size <= MAX_HEADER else ""
-            take(" ")
-
     def _message(self, role: str) -> Steps[bool]:
         """Read a message from its channel on. role: what stood before the channel."""
-        pieces: list[str] = []
-        if (yield from self._header(pieces)) != MESSAGE:
+        header, end = yield from self.scanner.head(_HEADER)
+        if end == CONSTRAIN:
+            kind, end = yield from self.scanner.head(_HEADER)
+            header += " " + kind
+        if end != MESSAGE:
             return False
-        header = "".join(pieces)
+        channel, *kinds = header.split() or [""]
+        if channel not in _CHANNELS:
+            return False
         name = recipient(header) or recipient(role)
-        if name and self.tools:
+        if name and self.tools and channel != "final":
             yield from self._call(name)
             return True
-        channel, *kind = header.split() or [""]
-        if channel not in _CHANNELS or len(kind) > 1 or "to=" in header or "to=" in role:
+        if len(kinds) > 1 or "to=" in header or "to=" in role:
             return False
         if channel == "analysis" and not self.thinking:
             return False
         self.scanner.forget()
-        yield from self._body(
-            *(("analysis", self.out.reasoning) if channel == "analysis" else ("final", self.out.text))
-        )
+        if channel == "analysis":
+            yield from self._body("analysis", self.out.reasoning)
+        else:
+            yield from self._body("final", self.out.text)
         return True
 
     def _call(self, name: str) -> Steps[None]:
@@ -123,10 +110,8 @@ class Harmony(Syntax):
 
 def recipient(header: str) -> str:
     """The function a header addresses, or ""."""
-    _, found, rest = header.partition(_FUNCTIONS)
-    for end in (" ", "\n", "\t", "<"):
-        rest = rest.partition(end)[0]
-    return rest if found else ""
+    found = _RECIPIENT.search(header)
+    return found.group(1) if found else ""
 
 
 Tools = Harmony

@@ -9,5 +9,5 @@ class Tools(Enclosed):
     """Calls between <|action_start|><|plugin|> and <|action_end|>."""
 
     tags = ("<|action_start|><|plugin|>", "<|action_start|> <|plugin|>", "<|action_end|>")
-    noise = ("<|im_end|>",)
+    noise = ("<|im_end|>", "</s>")
     keep_special_tokens = True

@@ -9,4 +9,5 @@ class Tools(Enclosed):
     """Calls in a list between <tool_calls> and </tool_calls>."""
 
     tags = ("<tool_calls>", "</tool_calls>")
+    noise = ("<|eom|>", "<|endoftext|>")
     keep_special_tokens = True

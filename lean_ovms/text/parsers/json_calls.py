@@ -42,9 +42,7 @@ class JsonCalls(Syntax):
             if call.started:
                 self.scanner.record()  # what is no argument text and breaks off is shown
             if mark != '"' or not (yield from call.member()):
-                if call.started:
-                    self.out.text(self.scanner.recorded())
-                return call.started
+                return call.broken()
 
     def calls(self, *, eager: bool = True) -> Steps[bool]:
         """Read objects, alone or in a list, with any of , ; between them. False as for `call`."""
@@ -162,6 +160,12 @@ class _Call:
         self.out.call(self.name)
         for piece in self.early or ():
             self.out.arguments(piece)
+
+    def broken(self) -> bool:
+        """The object goes no further; whether it was a call."""
+        if self.started:
+            self.out.text("".join(self.strange) + self.scanner.recorded())
+        return self.started
 
     def complete(self) -> bool:
         """The object is closed; whether it was a call."""

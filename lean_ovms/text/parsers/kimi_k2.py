@@ -13,7 +13,6 @@ from .base import Block, Syntax
 CALL = "<|tool_call_begin|>"
 ARGUMENTS = "<|tool_call_argument_begin|>"
 END = "<|tool_call_end|>"
-MAX_NAME = 256
 _ID = re.compile(r"[^<>{}\n]*")
 
 
@@ -36,12 +35,10 @@ class Tools(Syntax):
             was_open, self._open = self._open, False
             return was_open
         yield from self.scanner.space()
-        pieces: list[str] = []
-        yield from self.scanner.run(_ID, pieces.append)
-        name = name_of("".join(pieces).strip())
+        name = name_of((yield from self.scanner.word(_ID)).strip())
         if not (yield from self.scanner.literal(ARGUMENTS)) or (yield from self.scanner.space()) != "{":
             return False
-        if not name or len(name) > MAX_NAME:
+        if not name:
             return False
         self.out.call(name)
         self._open = True

@@ -9,13 +9,14 @@ from .python_calls import PythonCalls
 
 START = "<|tool_call_start|>"
 END = "<|tool_call_end|>"
+_NOISE = ("<|im_end|>", "<|endoftext|>")
 
 
 class Tools(PythonCalls):
     """Calls in a list between LFM2's tags."""
 
     tags = (START, END)
-    noise = ("<|im_end|>",)
+    noise = _NOISE
     keep_special_tokens = True
     decode = staticmethod(lenient_text)
     bare_words = True
@@ -37,5 +38,5 @@ class Thinking(Block):
 
     start_tag = "<think>"
     end_tag = "</think>"
-    noise = ("<|im_end|>",)
+    noise = _NOISE
     keep_special_tokens = True

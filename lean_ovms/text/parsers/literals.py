@@ -39,16 +39,17 @@ class Literals:
     def value(self, *, positional: bool = False) -> Steps[bool]:
         """Read one literal. False if it broke off. positional: another value may follow it, not just key=value."""
         closers: list[str] = []
-        key = False
+        need = "value"
         while True:
             mark = yield from self.scanner.space()
-            if closers and mark == closers[-1]:
-                pass  # nothing in the brackets, or a comma before the end
+            key = need == "key"
+            if closers and mark == closers[-1] and need != "value":
+                key = False  # nothing in the brackets, or a comma before their end
             elif mark in _CLOSERS and len(closers) < MAX_DEPTH and not key:
                 self.scanner.pos += 1
                 self.sink(_OPENERS[mark])
                 closers.append(_CLOSERS[mark])
-                key = mark == "{"
+                need = "key" if mark == "{" else "item"
                 continue
             elif mark in _IN_STRING:
                 follow = _follows(":" if key else "," + closers[-1]) if closers else _FOLLOW[positional]
@@ -56,31 +57,31 @@ class Literals:
                     return False
             elif not (yield from self._word(key)):
                 return False
-            after = yield from self._after(closers, key)
-            if after is None:
+            need = yield from self._after(closers, key)
+            if not need:
                 return not closers
-            key = after
 
-    def _after(self, closers: list[str], key: bool) -> Steps[bool | None]:
-        """Read what follows a value: whether a key comes next, or None when nothing can."""
+    def _after(self, closers: list[str], key: bool) -> Steps[str]:
+        """Read what follows a key or a value: what is needed next, or "" when nothing can come."""
         while closers:
             mark = yield from self.scanner.space()
+            if key:
+                if mark != ":":
+                    return ""
+                self.scanner.pos += 1
+                self.sink(":")
+                return "value"
             if mark == closers[-1]:
                 self.scanner.pos += 1
                 self.sink(_SHUT[closers.pop()])
-                key = False
-            elif mark == ":" and key:
-                self.scanner.pos += 1
-                self.sink(":")
-                return False
-            elif mark == "," and not key:
+            elif mark == ",":
                 self.scanner.pos += 1
                 if (yield from self.scanner.space()) != closers[-1]:
                     self.sink(",")
-                    return closers[-1] == "}"
+                    return "key" if closers[-1] == "}" else "item"
             else:
-                return None
-        return None
+                return ""
+        return ""
 
     def _word(self, key: bool) -> Steps[bool]:
         """Read a number or a word; as a key it becomes a string."""

@@ -13,7 +13,7 @@ class Tools(JsonCalls):
     """Calls after <|python_tag|>, or where an answer begins with {."""
 
     tags = ("<|python_tag|>",)
-    noise = ("<|eom_id|>", "<|eot_id|>")
+    noise = ("<|eom_id|>", "<|eot_id|>", "<|end_of_text|>")
     keep_special_tokens = True
     at_start = True
 

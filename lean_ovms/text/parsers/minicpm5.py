@@ -6,7 +6,7 @@ from ..scanner import Steps
 from .base import Block
 from .xml_calls import XmlCalls
 
-_NOISE = ("<s>", "<|im_end|>")
+_NOISE = ("<s>", "</s>", "<|im_end|>")
 
 
 class Tools(XmlCalls):

@@ -15,7 +15,6 @@ from .json_calls import JsonCalls
 
 _NAME = re.compile(r"[^\[\]{}\"\s]*")
 _AFTER = Tags(["[TOOL_CALLS]", "</s>"])
-MAX_NAME = 256
 
 
 class Tools(JsonCalls):
@@ -40,17 +39,15 @@ class Tools(JsonCalls):
 
     def named(self) -> Steps[bool]:
         """Read a name and arguments after it."""
-        name: list[str] = []
-        yield from self.scanner.run(_NAME, name.append)
+        name = yield from self.scanner.word(_NAME)
         yield from self.scanner.space()
         if (yield from self.scanner.literal("[CALL_ID]")):
-            yield from self.scanner.run(_NAME, _ignore)
+            yield from self.scanner.word(_NAME)
         marked = yield from self.scanner.literal("[ARGS]")
         mark = yield from self.scanner.space()
-        whole = "".join(name)
-        if not whole or len(whole) > MAX_NAME or not (marked or (mark == "{" and not self.args_needed)):
+        if not name or not (marked or (mark == "{" and not self.args_needed)):
             return False
-        self.out.call(whole)
+        self.out.call(name)
         if mark == "{":
             complete = yield from self.scanner.json_value(self.out.arguments)
         else:  # not JSON: it is shown as the arguments, up to the next tag
@@ -62,13 +59,10 @@ class Tools(JsonCalls):
         return True
 
 
-def _ignore(piece: str) -> None:
-    """A call's id: the client gets one of ours."""
-
-
 class Thinking(Block):
     """[THINK]reasoning[/THINK]answer, of the reasoning models."""
 
     start_tag = "[THINK]"
     end_tag = "[/THINK]"
+    noise = ("</s>",)
     keep_special_tokens = True

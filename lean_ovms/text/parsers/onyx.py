@@ -19,7 +19,11 @@ INVOKE = '<atem:invoke name="'
 CALLS, CALLS_END = "<atem:function_calls>", "</atem:function_calls>"
 _HEADER = Tags([START, MESSAGE, *ENDS])
 _BODY = Tags([START, *ENDS])
-_RECIPIENT = re.compile(r"(?:to=[\w.\-]{1,256})?")
+MAX_HEADERS = 64
+"""Most tools whose header is recognised in the middle of a text, where the model forgot <|start|>assistant."""
+
+_NAME = re.compile(r"[\w.\-]+")
+_RECIPIENT = re.compile(r"(?:to=[\w.\-]+)?")
 
 
 class Onyx(XmlCalls):
@@ -37,8 +41,8 @@ class Onyx(XmlCalls):
 
     def __init__(self, out: Combined, **parts: bool) -> None:
         super().__init__(out, **parts)
-        known = [*self.out.schemas] if self.tools else []
-        self._headers = {f"to={name}{MESSAGE}": name for name in ["self", "user", *known]}
+        known = [name for name in self.out.schemas if self.tools and _NAME.fullmatch(name)]
+        self._headers = {f"to={name}{MESSAGE}": name for name in ["self", "user", *known[:MAX_HEADERS]]}
         self.tags = (START, *self._headers)
         if self.tools:
             self.tags += (CALLS, CALLS_END, INVOKE)
@@ -74,10 +78,9 @@ class Onyx(XmlCalls):
 
     def _addressed(self, before: str = "") -> Steps[bool]:
         """Read a header up to its end, and the message if it is reasoning."""
-        pieces = [before]
-        tag = yield from self.scanner.until(_HEADER, pieces.append)
-        header = "".join(pieces).strip()
-        if tag != MESSAGE or not _RECIPIENT.fullmatch(header):
+        rest, end = yield from self.scanner.head(_HEADER)
+        header = (before + rest).strip()
+        if end != MESSAGE or not _RECIPIENT.fullmatch(header):
             return False
         yield from self._message(header.removeprefix("to="))
         return True

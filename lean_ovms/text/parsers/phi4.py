@@ -1,4 +1,4 @@
-"""Phi-4 mini: functools[{"name": …, "arguments": {…}}, …], after which text may follow."""
+"""Phi-4 mini: functools[{"name": …, "arguments": {…}}, …], or <|tool_call|>[…]<|/tool_call|> as Microsoft writes it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from .json_calls import JsonCalls
 class Tools(JsonCalls):
     """Calls in a list after functools; the word alone is text."""
 
-    tags = ("functools",)
+    tags = ("functools", "<|tool_call|>")
+    noise = ("<|/tool_call|>",)
 
     def read(self, tag: str) -> Steps[bool]:
         if (yield from self.scanner.space()) != "[":

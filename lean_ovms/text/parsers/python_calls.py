@@ -10,7 +10,6 @@ from .base import Syntax
 from .literals import Literals, python_text
 from .values import quoted
 
-MAX_NAME = 256
 _NAME = re.compile(r"[\w.\-]*")
 _BARE = re.compile(r"[^,)\]}\n]*")
 _LITERAL_STARTS = "'\"[({+-.0123456789"
@@ -42,8 +41,8 @@ class PythonCalls(Syntax):
 
     def call(self) -> Steps[bool]:
         """Read one call. False, with the record going on, if it is none; then nothing of it was said."""
-        name = yield from self._word()
-        if not name or len(name) > MAX_NAME or not (yield from self.scanner.literal("(")):
+        name = yield from self.scanner.word(_NAME)
+        if not name or not (yield from self.scanner.literal("(")):
             return False
         mark = yield from self.scanner.space()
         if mark == ")":
@@ -57,11 +56,6 @@ class PythonCalls(Syntax):
         while (yield from arguments.more()):
             pass
         return True
-
-    def _word(self) -> Steps[str]:
-        pieces: list[str] = []
-        yield from self.scanner.run(_NAME, pieces.append)
-        return "".join(pieces)
 
 
 class _Arguments:
@@ -115,9 +109,9 @@ class _Arguments:
         """Read key=; a value without one takes the next place in the tool's schema (True). None: neither."""
         if mark and mark in _LITERAL_STARTS:
             return self._next_place(), True
-        word = yield from self.syntax._word()
+        word = yield from self.scanner.word(_NAME)
         mark = yield from self.scanner.space()
-        if not word or len(word) > MAX_NAME or word in self.given:
+        if not word or word in self.given:
             return None, False
         if mark == "=":
             self.scanner.pos += 1

@@ -13,7 +13,7 @@ class Tools(PythonCalls):
     """Calls in a list where an answer begins."""
 
     tags = (START, END)
-    noise = ("<|eom|>", "<|eot|>")
+    noise = ("<|eom|>", "<|eot|>", "<|eot_id|>", "<|end_of_text|>")
     keep_special_tokens = True
     at_start = True
     _open = False

@@ -13,7 +13,6 @@ from ..scanner import Sink, Steps, Tags
 from .base import Syntax
 from .values import STRING, kinds_of, quoted, typed
 
-MAX_NAME = 256
 _IN_NAME = re.compile(r'[^<>"\n]*')
 _CDATA = "<![CDATA["
 _CDATA_END = Tags(["]]>"])
@@ -70,12 +69,8 @@ class XmlCalls(Syntax):
 
     def name(self, after: str) -> Steps[str]:
         """Read a name and what must follow it; "" if it is none."""
-        pieces: list[str] = []
-        yield from self.scanner.run(_IN_NAME, pieces.append)
-        name = "".join(pieces).strip()
-        if not (yield from self.scanner.literal(after)) or len(name) > MAX_NAME:
-            return ""
-        return name
+        name = yield from self.scanner.word(_IN_NAME)
+        return name.strip() if (yield from self.scanner.literal(after)) else ""
 
 
 class _Parameters:
