@@ -163,6 +163,16 @@ class Config:
             return self.model_name
         return self.model_dir.resolve().name if self.model_path else "demo"
 
+    @property
+    def cors_headers(self) -> list[tuple[str, str]]:
+        """Headers of every answer, whoever gives it: a browser hides from a page what comes without them."""
+        headers = [
+            ("Access-Control-Allow-Origin", self.allowed_origins),
+            ("Access-Control-Allow-Methods", self.allowed_methods),
+            ("Access-Control-Allow-Headers", self.allowed_headers),
+        ]
+        return headers + ([("Access-Control-Allow-Credentials", "true")] if self.allow_credentials else [])
+
 
 def _check(name: str, value: Any, row: Any) -> None:
     low, high, choices = row["low"], row["high"], row["choices"]

@@ -24,7 +24,7 @@ from lean_ovms.shapes import Handle, Request
 from .deadline import Deadline
 from .exchange import Exchange
 from .outflow import Outflow
-from .session import Phase, Session, error_response
+from .session import Phase, Session
 from .sockets import peer_name, tune
 
 MAX_AHEAD_BYTES = 65536
@@ -252,7 +252,7 @@ class Connection(asyncio.Protocol):
     def _say_shutting_down(self, exchange: Exchange) -> None:
         if not exchange.head_sent:
             error = Unavailable("the server is shutting down", code="shutting_down")
-            self._out.write(self._session.start(error_response(error)))
+            self._out.write(self._session.start(self._session.error(error)))
         self._close()
 
     def _truncate(self) -> None:

@@ -13,7 +13,7 @@ from lean_ovms.errors import EngineFailure, RequestError
 from lean_ovms.shapes import Handle, Request, Response
 
 from .outflow import Outflow
-from .session import Session, error_response
+from .session import Session
 
 log = logging.getLogger("lean_ovms.wire")
 
@@ -65,14 +65,14 @@ class Exchange:
         try:
             return await self._handle(request)
         except RequestError as error:
-            return error_response(error)
+            return self._session.error(error)
         except asyncio.CancelledError:
             if self.gone:
                 raise
             log.exception("the handler was cancelled from within")
         except Exception:
             log.exception("the handler failed")
-        return error_response(_internal_error())
+        return self._session.error(_internal_error())
 
     async def _send(self, response: Response) -> None:
         session, out, body = self._session, self._out, response.body
@@ -98,7 +98,7 @@ class Exchange:
         """Say that the answer broke: with a 500, or, once the head is out, by a body that visibly does not end."""
         log.exception(what)
         if not self.head_sent and not self.gone:
-            self._write(self._session.start(error_response(_internal_error())))
+            self._write(self._session.start(self._session.error(_internal_error())))
 
 
 async def _release(response: Response) -> None:

@@ -32,7 +32,7 @@ log = logging.getLogger("lean_ovms.wire")
 
 
 class Server:
-    """Serves handle on the addresses of config. start once, drain once.
+    """Serves handle on the addresses of config. start once; drain as often as you like.
 
     addresses: as URLs, with the real port. draining: answers say that their connection closes.
     """
@@ -66,7 +66,6 @@ class Server:
             close_all(sockets)
             self._stop_listening()
             raise StartError(f"cannot listen: {error.strerror or error}") from None
-        log.info("listening on %s", ", ".join(self.addresses))
 
     async def drain(self, timeout_s: float) -> None:
         """Stop listening, let running exchanges finish for timeout_s, then cancel them. Returns when all is closed."""
@@ -138,8 +137,8 @@ class Server:
             return [sock]
         sockets: list[socket.socket] = []
         try:
-            for host in self.config.rest_bind_address.split(","):
-                sockets += await bind(host.strip().strip("[]"), self.config.rest_port)
+            for host in _hosts(self.config.rest_bind_address):
+                sockets += await bind(host, self.config.rest_port)
         except StartError:
             close_all(sockets)
             raise
@@ -157,10 +156,17 @@ class Server:
         )
 
     def _stop_listening(self) -> None:
-        for listener in self._listeners:
-            listener.close()
+        while self._listeners:
+            self._listeners.pop().close()
         if self._unix_inode is not None:
             remove_unix(Path(self.config.unix_socket), self._unix_inode)
+            self._unix_inode = None
+
+
+def _hosts(addresses: str) -> list[str]:
+    """The members of a comma list; a comma too many must not come to mean "everywhere"."""
+    hosts = [host.strip().strip("[]") for host in addresses.split(",")]
+    return [host for host in hosts if host] or [""]
 
 
 def _tls(config: Config) -> ssl.SSLContext | None:

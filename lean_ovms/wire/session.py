@@ -40,6 +40,7 @@ class Session:
         self.closing = False
         self.peer_closes = False  # the peer said that it will not send another request
         self._reader = Reader(config.max_header_bytes, config.max_body_bytes, peer)
+        self._cors_headers = config.cors_headers
         self._outgoing = b""
         # of the current exchange
         self._answering = False
@@ -129,12 +130,14 @@ class Session:
     def refuse(self, error: RequestError) -> None:
         """Answer a request that did not arrive whole, and end the connection."""
         self.closing = True
-        body = error.to_bytes()
         known = self._reader.head
-        framing = f"Content-Length: {len(body)}\r\nConnection: close\r\n"
-        self._outgoing += response_head(error.status, _error_headers(error), framing)
-        if known is None or known.method != "HEAD":
-            self._outgoing += body
+        self._wants_body = known is None or known.method != "HEAD"
+        self._outgoing += self.start(self.error(error))
+
+    def error(self, error: RequestError) -> Response:
+        """An error that the door itself reports, in the shape and with the headers that the api's errors have."""
+        headers = [("Content-Type", "application/json"), *error.headers(), *self._cors_headers]
+        return Response(error.status, headers, error.to_bytes())
 
     def start(self, response: Response) -> bytes:
         """The answer's head; with a bytes body the whole answer. Raises ValueError if it cannot be sent as it is.
@@ -183,12 +186,3 @@ class Session:
         """The end of a streamed body."""
         self._answering = False
         return b"0\r\n\r\n" if self._http_1_1 else b""
-
-
-def _error_headers(error: RequestError) -> list[tuple[str, str]]:
-    return [("Content-Type", "application/json"), *error.headers()]
-
-
-def error_response(error: RequestError) -> Response:
-    """An error that the door itself reports, in the shape that the api's errors have."""
-    return Response(error.status, _error_headers(error), error.to_bytes())

@@ -132,6 +132,15 @@ def test_both_wildcards_on_one_port(run: Run) -> None:
     run(main)
 
 
+def test_a_comma_too_many_does_not_mean_everywhere(run: Run) -> None:
+    async def main() -> None:
+        async with serving(ok, rest_bind_address=",127.0.0.1,") as server:
+            assert len(server.addresses) == 1
+            assert server.addresses[0].startswith("http://127.0.0.1:")
+
+    run(main)
+
+
 def test_a_host_name_works_where_any_of_its_addresses_does(run: Run) -> None:
     async def main() -> None:
         async with serving(ok, rest_bind_address="localhost") as server:
@@ -361,6 +370,22 @@ def test_the_client_sees_413_although_it_is_still_sending(run: Run) -> None:
     run(main)
 
 
+def test_a_tls_client_that_reads_nothing_is_cut_and_its_stream_cancelled(run: Run) -> None:
+    async def main() -> None:
+        body = Body(*[b"x" * 100_000] * 1000)
+        options = {"ssl_certfile": CERT, "ssl_keyfile": KEY, "stream_stall_timeout_s": 0.2}
+        async with (
+            serving(answering(Response(200, [], body)), **options) as server,
+            client(server, ssl=tls_client(), limit=1000) as (_, writer),
+        ):
+            writer.write(GET)
+            await until(lambda: body.closed == 1)
+            assert 0 < body.given < 1000
+            await until(lambda: server.open_connections == 0)
+
+    run(main)
+
+
 def test_a_client_that_reads_nothing_is_cut_and_its_stream_cancelled(run: Run) -> None:
     async def main() -> None:
         body = Body(*[b"x" * 100_000] * 1000)
@@ -566,6 +591,7 @@ def test_drain_before_anything_happened_and_of_an_unstarted_server(run: Run) -> 
         server = Server(config(), ok)
         await server.start()
         await server.drain(1)
+        await server.drain(0)
         with pytest.raises(ConnectionError):
             await ask(server)
 

@@ -14,7 +14,7 @@ from lean_ovms.config import Config
 from lean_ovms.errors import RequestTimeout, TooManyRequests
 from lean_ovms.shapes import Request, Response
 from lean_ovms.wire import reader as reader_module
-from lean_ovms.wire.session import CONTINUE, Phase, Session, error_response
+from lean_ovms.wire.session import CONTINUE, Phase, Session
 
 CONFIG = Config(max_header_bytes=1024, max_body_bytes=2048)
 HOST = b"Host: x\r\n"
@@ -352,6 +352,26 @@ def test_many_small_chunks_do_not_hold_the_loop() -> None:
     assert turns == 4
 
 
+def test_the_doors_own_errors_can_be_read_by_pages_of_other_origins() -> None:
+    config = Config(allowed_origins="https://a.example", allow_credentials=True)
+    _, sent, _ = serve(b"nonsense\r\n\r\n", config=config)
+    head, _, _ = read_back(sent)
+    headers = dict(head.headers)
+    assert headers[b"access-control-allow-origin"] == b"https://a.example"
+    assert headers[b"access-control-allow-credentials"] == b"true"
+
+
+def test_a_refused_head_request_gets_no_body() -> None:
+    _, sent, _ = serve(b"HEAD / HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n")
+    head, body, reusable = read_back(sent, "HEAD")
+    assert (head.status_code, body, reusable) == (413, b"", False)
+
+
+def test_a_refusal_after_a_head_request_has_its_body() -> None:
+    _, sent, _ = serve(GET.replace(b"GET", b"HEAD") + b"nonsense\r\n\r\n")
+    assert json.loads(sent.rpartition(b"\r\n\r\n")[2])["error"]["type"] == "invalid_request_error"
+
+
 def test_a_late_request_is_answered_408() -> None:
     session = Session(CONFIG)
     session.feed(POST[:-2])
@@ -518,7 +538,8 @@ def test_unusual_statuses_and_characters_are_sent() -> None:
 
 
 def test_an_error_carries_its_headers() -> None:
-    head, body, _ = read_back(begun().start(error_response(TooManyRequests("full"))))
+    session = begun()
+    head, body, _ = read_back(session.start(session.error(TooManyRequests("full"))))
     assert head.status_code == 429
     assert dict(head.headers)[b"retry-after"] == b"1"
     assert json.loads(body)["error"]["code"] == "queue_full"
