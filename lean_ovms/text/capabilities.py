@@ -19,6 +19,10 @@ Render = Callable[[list[Json], list[Json], bool, Json], str]
 _NEEDLE = "probe9needle"
 _NEEDLES = (_NEEDLE, "second9needle")
 _PARTS = [{"type": "text", "text": needle} for needle in _NEEDLES]
+_TOOL: Json = {
+    "type": "function",
+    "function": {"name": "test_tool", "description": "", "parameters": {"type": "object", "properties": {}}},
+}
 _DUMPED = re.compile(r"""['"]type['"]""")
 _ANSWER: dict[str, Json] = {"tool": {"tool_call_id": "call00001", "name": "test_tool"}}
 _ARGUMENTS: dict[str, object] = {"object": {_NEEDLE: "value"}, "string": json.dumps({_NEEDLE: "value"})}
@@ -70,39 +74,55 @@ def _roles_with_parts(render: Render, hey: Json, calls: list[Json]) -> frozenset
 
 
 def _null(render: Render, hey: Json, calls: list[Json]) -> str:
-    """How to say that a message has no content: the first way that the template bears, in the order of the contract
-    (OVMS leaves null), of transformers from 5.20 on (the key is missing), and the empty string."""
+    """How to say that a message with calls has no content: the way that the template bears best.
+
+    Among equals in the order of the contract (OVMS leaves null), of transformers from 5.20 on (the key is missing),
+    and the empty string. A template may mind only later in a conversation (QwQ).
+    """
     ways: dict[str, Json] = {"null": {"content": None}, "missing": {}, "empty": {"content": ""}}
-    for name, content in ways.items():
-        text = _try(render, [hey, {"role": "assistant", **content, "tool_calls": calls}])
-        if text and "None" not in text.rpartition("Hey")[2].partition(_NEEDLE)[0]:
-            return name
-    return "null"
+
+    def borne(way: str) -> int:
+        call = {"role": "assistant", **ways[way], "tool_calls": calls}
+        talk = [
+            hey,
+            call,
+            {"role": "tool", "content": "15", **_ANSWER["tool"]},
+            {"role": "assistant", "content": "Ho"},
+            hey,
+        ]
+        texts = [_try(render, talk[:end]) for end in (2, 3, 5)]
+        return sum(bool(text) and "None" not in text.partition("Hey")[2] for text in texts)
+
+    return max(ways, key=borne)
 
 
 def _arguments(render: Render, hey: Json) -> str:
     """In which form earlier calls must have their arguments. A template that reads both forms gets objects.
 
-    First by how the model families write arguments (the contract's probe), then by which form does not fail.
+    First by how the model families write arguments (the contract's probe), then by which form does not fail. Some
+    templates write calls only when there are tools (Falcon 3).
     """
-    texts = {
-        form: _try(render, [hey, {"role": "assistant", "content": "", "tool_calls": [_call(arguments)]}])
-        for form, arguments in _ARGUMENTS.items()
-    }
-    for form, text in texts.items():
-        if any(native.format(_NEEDLE) in text for native in _NATIVE):
-            return form
-    understood = [form for form, text in texts.items() if _NEEDLE in text]
-    return understood[0] if len(understood) == 1 else "any"
+    for tools in ([], [_TOOL]):
+        texts = {
+            form: _try(render, [hey, {"role": "assistant", "content": "", "tool_calls": [_call(arguments)]}], tools)
+            for form, arguments in _ARGUMENTS.items()
+        }
+        for form, text in texts.items():
+            if any(native.format(_NEEDLE) in text for native in _NATIVE):
+                return form
+        understood = [form for form, text in texts.items() if _NEEDLE in text]
+        if len(understood) == 1:
+            return understood[0]
+    return "any"
 
 
 def _call(arguments: object) -> Json:
     return {"id": "call00001", "type": "function", "function": {"name": "test_tool", "arguments": arguments}}
 
 
-def _try(render: Render, messages: list[Json]) -> str:
+def _try(render: Render, messages: list[Json], tools: list[Json] | None = None) -> str:
     """A probe's text; "" where the template refuses it."""
     try:
-        return render(messages, [], False, {})
+        return render(messages, tools or [], False, {})
     except Exception:  # a template is a program: it can fail in every way that Python can
         return ""

@@ -197,3 +197,25 @@ def test_the_form_of_arguments_by_what_does_not_fail(use, form):
         + "{% endfor %}{% endfor %}"
     )
     assert capabilities_of(source).arguments == form
+
+
+CALLS = "{% for m in messages %}{% if m.tool_calls %}call{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("source", "null"),
+    [
+        ("{% for m in messages %}{% if m.content is not none %}{{ m.content }}{% endif %}{% endfor %}", "null"),
+        ("{% for m in messages %}{{ m.content }}{% endfor %}", "missing"),
+        ("{% for m in messages %}{{ m.content + '.' }}{% endfor %}", "empty"),
+        (CALLS + "{{ m.content + '.' if not (m.tool_calls and loop.last) }}{% endfor %}", "empty"),
+        ("{% for m in messages %}{{ raise_exception('no calls') if m.tool_calls }}{{ m.content }}{% endfor %}", "null"),
+    ],
+)
+def test_no_content_is_probed_within_a_conversation(source, null):
+    assert capabilities_of(source).null == null
+
+
+def test_a_template_that_writes_calls_only_with_tools_is_probed_with_tools():
+    source = "{% for m in messages %}{% if tools %}{{ m.tool_calls | default([]) | tojson }}{% endif %}{% endfor %}"
+    assert capabilities_of(source).arguments == "object"
