@@ -11,6 +11,7 @@ import json
 import random
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import cast
 
@@ -31,16 +32,16 @@ class Spec:
 
 @dataclass
 class Result:
-    """Sums, and every single time in seconds. client_cpu_s: near wall_s means that the client was the limit."""
+    """Sums, and quantiles in ms. client_cpu_s: near wall_s means that the client was the limit."""
 
     wall_s: float
     client_cpu_s: float
     requests: int
     failed: int
     events: int
-    first_s: list[float]
-    total_s: list[float]
-    gaps_s: list[float]
+    first_ms: dict[str, float]
+    total_ms: dict[str, float]
+    gap_ms: dict[str, float]
 
 
 @dataclass
@@ -179,10 +180,20 @@ async def work(spec: Spec) -> Result:
         requests=len(exchanges),
         failed=sum(e.status != 200 for e in exchanges),
         events=sum(e.events for e in exchanges),
-        first_s=[e.first_s for e in exchanges],
-        total_s=[e.total_s for e in exchanges],
-        gaps_s=[gap for e in exchanges for gap in e.gaps],
+        first_ms=quantiles([e.first_s for e in exchanges]),
+        total_ms=quantiles([e.total_s for e in exchanges]),
+        gap_ms=quantiles([gap for e in exchanges for gap in e.gaps]),
     )
+
+
+def quantiles(values: Sequence[float], scale: float = 1e3) -> dict[str, float]:
+    """p50, p90, p99 and max by nearest rank; seconds become milliseconds."""
+    if not values:
+        return {}
+    ordered = sorted(values)
+    last = len(ordered) - 1
+    marks = {"p50": 0.50, "p90": 0.90, "p99": 0.99, "max": 1.0}
+    return {name: round(ordered[min(last, int(mark * len(ordered)))] * scale, 3) for name, mark in marks.items()}
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import platform
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 
 from .client import Result, Spec
@@ -45,16 +45,6 @@ def header(**facts: object) -> dict[str, object]:
 def _commit() -> str:
     asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     return asked.stdout.strip() or "unknown"
-
-
-def quantiles(values: Sequence[float], scale: float = 1e3) -> dict[str, float]:
-    """p50, p90, p99 and max by nearest rank; seconds become milliseconds."""
-    if not values:
-        return {}
-    ordered = sorted(values)
-    last = len(ordered) - 1
-    marks = {"p50": 0.50, "p90": 0.90, "p99": 0.99, "max": 1.0}
-    return {name: round(ordered[min(last, int(mark * len(ordered)))] * scale, 3) for name, mark in marks.items()}
 
 
 def emit(as_json: bool, figures: dict[str, object]) -> None:

@@ -12,8 +12,8 @@ import json
 import random
 from collections.abc import Sequence
 
-from .client import Connection, connect, payload
-from .common import emit, header, quantiles, server
+from .client import Connection, connect, payload, quantiles
+from .common import emit, header, server
 
 HEALTH = payload("/health", None)
 
