@@ -49,6 +49,18 @@ class BadRequest(RequestError):
     """400: malformed, out of range, or impossible together."""
 
 
+class GrammarInvalid(BadRequest):
+    """400: a schema, regular expression or grammar that is wrong, or says what this server does not understand."""
+
+    code = "grammar_invalid"
+
+
+class GrammarTooComplex(BadRequest):
+    """400: a schema, regular expression or grammar that exceeds a limit of this server."""
+
+    code = "grammar_too_complex"
+
+
 class Unauthorized(RequestError):
     """401: no API key, or the wrong one."""
 
@@ -132,6 +144,14 @@ class EngineFailure(RequestError):
     status = 500
     kind = "server_error"
     code = "engine_error"
+
+
+class StoreFailure(RequestError):
+    """500: what should be kept could not be, or cannot be read again."""
+
+    status = 500
+    kind = "server_error"
+    code = "store_error"
 
 
 class Unavailable(RequestError):

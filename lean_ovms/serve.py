@@ -47,7 +47,8 @@ def build(config: Config) -> App:
 
 
 async def load(app: App) -> None:
-    """Load all models. Raises StartError."""
+    """Open the response store and load all models. Raises StartError."""
+    await app.responses.open()
     await asyncio.gather(*(model.load() for model in app.models.values()))
 
 
@@ -67,9 +68,10 @@ async def serve(app: App) -> int:
             await stopping.wait()
         app.draining = True
         logger.info("stopping: waiting up to %g s for running requests", app.config.drain_timeout_s)
-        await server.drain(app.config.drain_timeout_s)
+        await asyncio.gather(server.drain(app.config.drain_timeout_s), app.responses.settle(app.config.drain_timeout_s))
     finally:
         await server.drain(0)
+        await app.responses.close()
         await asyncio.gather(*(model.stop() for model in app.models.values()))
     logger.info("stopped")
     return STARTED

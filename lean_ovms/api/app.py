@@ -18,6 +18,7 @@ from ..log import safe
 from ..metrics import Metrics, Prometheus
 from ..model import Model
 from ..shapes import Request, Response
+from .responses.desk import Desk
 from .routes import Route, Table, collect
 
 logger = logging.getLogger("lean_ovms.access")
@@ -36,6 +37,7 @@ class App:
         for model in models:
             model.metrics = self.metrics
         self.draining = False
+        self.responses = Desk(config)
         self._table = Table(collect())
         self._key = config.api_key.encode()
         self._cors = _cors(config)

@@ -21,7 +21,7 @@ BASES = ("/v1", "/v3", "/v3/v1")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """method and path of a handler. path may end in "{id}", which takes the rest, slashes included.
+    """method and path of a handler. path may hold one "{id}", which takes any text, slashes included.
 
     guard: "key" needs the API key, "models" only with --protect_models, "open" never.
     """
@@ -52,12 +52,10 @@ class Table:
 
     def __init__(self, routes: list[Route]) -> None:
         self._exact: dict[str, dict[str, Route]] = {}
-        self._rest: dict[str, dict[str, Route]] = {}
+        self._around: dict[tuple[str, str], dict[str, Route]] = {}
         for route in routes:
-            where, path = (
-                (self._rest, route.path[: -len("{id}")]) if route.path.endswith("{id}") else (self._exact, route.path)
-            )
-            methods = where.setdefault(path, {})
+            before, mark, after = route.path.partition("{id}")
+            methods = self._around.setdefault((before, after), {}) if mark else self._exact.setdefault(before, {})
             if route.method in methods:
                 raise AssertionError(f"two handlers for {route.method} {route.path}")
             methods[route.method] = route
@@ -66,6 +64,21 @@ class Table:
         """The routes of a path by method; empty when there are none."""
         found = self._exact.get(path)
         if found is None:
-            prefix = next((p for p in self._rest if path.startswith(p) and len(path) > len(p)), None)
-            found = {} if prefix is None else self._rest[prefix]
+            fitting = [key for key in self._around if _between(path, *key)]
+            found = self._around[max(fitting, key=lambda key: len(key[1]))] if fitting else {}
         return found
+
+
+def id_in(path: str, pattern: str) -> str:
+    """What stands in a path for the "{id}" of a pattern that is served under the bases."""
+    before, _, after = pattern.partition("{id}")
+    return next(
+        found for base in sorted(BASES, key=len, reverse=True) if (found := _between(path, base + before, after))
+    )
+
+
+def _between(path: str, before: str, after: str) -> str:
+    """The text between the two, "" if they do not fit."""
+    if len(path) <= len(before) + len(after) or not path.startswith(before) or not path.endswith(after):
+        return ""
+    return path[len(before) : len(path) - len(after)]

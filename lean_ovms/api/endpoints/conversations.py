@@ -1,0 +1,85 @@
+"""…/conversations: conversations that responses go on in, and their items.
+
+https://platform.openai.com/docs/api-reference/conversations. Not supported: single items by their ids.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import BadRequest
+from ...shapes import Json, Request, Response
+from ..answers import json, now
+from ..app import App
+from ..fields import Row, json_body, read
+from ..responses.ask import METADATA
+from ..responses.items import read_items
+from ..responses.output import item_id
+from ..responses.pages import page
+from ..routes import id_in, under_bases
+
+FIELDS = (
+    METADATA,
+    Row(name="items", kind="array", help="what the conversation begins with, in the form of a response's input"),
+)
+
+ONE = "/conversations/{id}"
+ITEMS = "/conversations/{id}/items"
+
+
+async def handle_create(request: Request, app: App) -> Response:
+    values = read(FIELDS, json_body(request) if request.body else {})
+    body: Json = {
+        "id": item_id("conv"),
+        "object": "conversation",
+        "created_at": now(),
+        "metadata": values["metadata"] or {},
+    }
+    await app.responses.store.create_conversation(body, read_items(values["items"] or [], "items"))
+    return json(body)
+
+
+async def handle_get(request: Request, app: App) -> Response:
+    return json(await app.responses.store.conversation(id_in(request.path, ONE)))
+
+
+async def handle_update(request: Request, app: App) -> Response:
+    metadata = read((METADATA,), json_body(request))["metadata"]
+    return json(await app.responses.store.conversation(id_in(request.path, ONE), metadata or {}))
+
+
+async def handle_delete(request: Request, app: App) -> Response:
+    conversation_id = id_in(request.path, ONE)
+    await app.responses.store.delete_conversation(conversation_id)
+    return json({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
+
+
+async def handle_items(request: Request, app: App) -> Response:
+    return json(page(await app.responses.store.conversation_items(id_in(request.path, ITEMS)), request.query))
+
+
+async def handle_add_items(request: Request, app: App) -> Response:
+    given: list[Any] | None = read(FIELDS, json_body(request))["items"]
+    if not given:
+        raise BadRequest("items missing in request", param="items")
+    items = read_items(given, "items")
+    kept = await app.responses.store.add_conversation_items(id_in(request.path, ITEMS), items)
+    return json(
+        {
+            "object": "list",
+            "data": kept,
+            "first_id": kept[0]["id"],
+            "last_id": kept[-1]["id"],
+            "has_more": False,
+        }
+    )
+
+
+ROUTES = [
+    *under_bases("POST", "/conversations", handle_create),
+    *under_bases("GET", ONE, handle_get),
+    *under_bases("POST", ONE, handle_update),
+    *under_bases("DELETE", ONE, handle_delete),
+    *under_bases("GET", ITEMS, handle_items),
+    *under_bases("POST", ITEMS, handle_add_items),
+]
