@@ -226,7 +226,7 @@ class Combined(Parser):
 
     def arguments(self, piece: str) -> None:
         """A piece of the JSON text of the running call's arguments."""
-        self._args = True
+        self._args = self._args or bool(piece)
         self._push(CallArgs, piece)
 
     def end_call(self) -> None:

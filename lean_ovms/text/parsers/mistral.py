@@ -28,7 +28,7 @@ class Tools(JsonCalls):
 
     def read(self, tag: str) -> Steps[bool]:
         mark = yield from self.scanner.space()
-        if mark == "[":
+        if mark and mark in "[{":
             return (yield from self.calls())
         return (yield from self.named())
 

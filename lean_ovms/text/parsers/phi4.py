@@ -10,7 +10,8 @@ class Tools(JsonCalls):
     """Calls in a list after functools; the word alone is text."""
 
     tags = ("functools", "<|tool_call|>")
-    noise = ("<|/tool_call|>",)
+    noise = ("<|/tool_call|>", "<|end|>", "<|endoftext|>")
+    keep_special_tokens = True
 
     def read(self, tag: str) -> Steps[bool]:
         if (yield from self.scanner.space()) != "[":
