@@ -10,12 +10,11 @@ import logging
 from dataclasses import asdict, dataclass
 from itertools import chain
 
-from ..errors import BadRequest, EngineFailure, RequestError, TooManyRequests
+from ..errors import BadRequest, EngineFailure, GrammarInvalid, RequestError, TooManyRequests
 from . import checks
 from .batch import Batch
 from .contract import Pipeline
 from .grammar import Gate
-from .grammar_limits import INVALID
 from .intake import Intake
 from .link import Link
 from .messages import (
@@ -32,7 +31,6 @@ from .messages import (
     Submit,
 )
 from .sequences import Request
-
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +126,7 @@ class Worker:
     def _enter(self, submit: Submit, request: Request) -> bool:
         """Whether a request with a grammar may run now; else it waits at the gate. Raises RequestError."""
         if self.gate is None:
-            raise BadRequest("Structured output is not possible with this model", code=INVALID)
+            raise GrammarInvalid("Structured output is not possible with this model")
         return self.gate.enter(submit, request)
 
     def _open(self, gate: Gate) -> None:

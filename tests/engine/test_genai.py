@@ -1,208 +1,18 @@
-"""The worker on the real engine, set up so that results do not depend on the batch: what a client finally gets."""
+"""The worker on the real engine: what a client finally gets equals what the engine computes by itself."""
 
-import itertools
 import sys
-from dataclasses import replace
-from pathlib import Path
 
+import numpy as np
 import pytest
+from real import QUESTIONS, assert_empty, chat, draft_model, load, outcome, quiet
 from rig import Rig
 
-from lean_ovms.config import Config
-from lean_ovms.engine import checks, plan
 from lean_ovms.engine.contract import Work
 from lean_ovms.engine.worker import Limits
 from lean_ovms.errors import BadRequest
 from lean_ovms.shapes import Sampling
 
 pytestmark = pytest.mark.model
-
-EXACT = {"kv_cache_precision": "f32", "plugin_config": '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}'}
-QUESTIONS = [
-    "Hello!",
-    "What is the capital of France?",
-    "Count from 1 to 9.",
-    "Tell me a story.",
-    "What is 2 + 3?",
-    "Spell the word apple.",
-    "Say hello in Japanese.",
-    "What color is the sky?",
-]
-DRAFT = Path(__file__).parents[1] / "data" / "demo_draft"
-
-
-def chat(text):
-    return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
-
-
-def load(blocks=2000, **options):
-    from lean_ovms.engine.pipeline import GenAi
-
-    config = Config(**{**EXACT, "enable_prefix_caching": False, **options})
-    return GenAi(config, replace(plan.make(config, 1 << 30), blocks=blocks))
-
-
-@pytest.fixture(scope="module")
-def engine():
-    return load()
-
-
-@pytest.fixture(scope="module")
-def caching():
-    return load(enable_prefix_caching=True)
-
-
-@pytest.fixture(scope="module")
-def small():
-    return load(blocks=16, enable_prefix_caching=True)
-
-
-@pytest.fixture(scope="module")
-def tight():
-    return load(blocks=16)
-
-
-def outcome(rig, request):
-    answer = rig.answer(request)
-    return answer.tokens, answer.reasons, answer.failed
-
-
-def quiet(engine, prompts, **sampling):
-    """What each gets when it is alone."""
-    found = []
-    for prompt in prompts:
-        answer = Rig(pipeline=engine).ask(prompt, **sampling)
-        found.append((answer.tokens, answer.reasons, answer.failed))
-    return found
-
-
-def assert_empty(rig):
-    stats = rig.stats()
-    assert (stats.running, stats.queued, stats.kv_blocks_used) == (0, 0, 0)
-    assert not rig.pipeline.busy()
-
-
-# --- one bad request does not harm others
-
-
-@pytest.mark.parametrize("together", [True, False])
-def test_a_poisoned_step_harms_only_its_own_request(engine, monkeypatch, together):
-    prompts = [chat(q) for q in QUESTIONS[:7]]
-    sampling = {"max_tokens": 40, "ignore_eos": True}
-    alone = quiet(engine, prompts, **sampling)
-    rig = Rig(pipeline=engine)
-    monkeypatch.setattr(checks, "token_ids", lambda *a: None)
-    requests = [rig.submit(p, **sampling) for p in prompts[:4]]
-    if not together:
-        rig.turn(5)
-    culprit = rig.submit([5, 6, 10**6], repetition_penalty=1.5, max_tokens=9)
-    requests += [rig.submit(p, **sampling) for p in prompts[4:]]
-    rig.run()
-    assert [outcome(rig, r) for r in requests] == alone
-    assert rig.answer(culprit).failed[0] == "EngineFailure"
-    assert rig.stats().recoveries >= 1
-    assert_empty(rig)
-
-
-def test_the_request_that_poisons_is_refused_when_nobody_lets_it_through(engine):
-    rig = Rig(pipeline=engine)
-    assert rig.ask([5, 6, 10**6], repetition_penalty=1.5).refused[2] == "prompt"
-    assert rig.stats().recoveries == 0
-
-
-def test_sampled_neighbours_of_a_poisoned_step_go_on(engine, monkeypatch):
-    rig = Rig(pipeline=engine)
-    monkeypatch.setattr(checks, "token_ids", lambda *a: None)
-    others = [rig.submit(chat(q), temperature=0.8, seeds=(3,), max_tokens=30) for q in QUESTIONS[:4]]
-    rig.turn(4)
-    rig.submit([10**6], repetition_penalty=1.5)
-    rig.run()
-    assert all(rig.answer(r).reasons for r in others)
-    assert_empty(rig)
-
-
-# --- the KV cache
-
-
-def test_more_work_than_cache_is_done_and_nobody_notices(engine, small):
-    prompts = [chat(q) for q in QUESTIONS[:6]]
-    sampling = {"max_tokens": 150, "ignore_eos": True}
-    alone = quiet(engine, prompts, **sampling)
-    rig = Rig(pipeline=small)
-    requests = [rig.submit(p, **sampling) for p in prompts]
-    rig.run()
-    assert [outcome(rig, r) for r in requests] == alone
-    assert rig.stats().preemptions > 0
-    assert_empty(rig)
-
-
-@pytest.mark.parametrize("fixture", ["small", "tight"])
-def test_the_accounts_are_never_below_what_the_engine_uses(fixture, request, monkeypatch):
-    pipe = request.getfixturevalue(fixture)
-    rig = Rig(pipeline=pipe)
-    for question in QUESTIONS:
-        rig.submit(chat(question), max_tokens=90, ignore_eos=True)
-    rig.submit(chat(QUESTIONS[0]), beams=3, max_tokens=50)
-    seen = []
-
-    def step():
-        booked = rig.batch.accounts.used
-        pipe._pipe.step()
-        seen.append((booked, round(pipe._pipe.get_metrics().cache_usage / 100 * 16)))
-
-    monkeypatch.setattr(pipe, "step", step)
-    rig.run()
-    assert max(booked for booked, _ in seen) <= 16
-    # The engine's figure counts what was freed at the beginning of its step.
-    assert all(now[1] <= max(before[0], now[0]) for before, now in itertools.pairwise(seen))
-    assert max(booked for booked, _ in seen) >= 14
-
-
-def test_beam_searches_with_a_small_cache_all_finish(engine, small):
-    prompts = [chat(q) for q in QUESTIONS[:4]]
-    sampling = {"beams": 3, "n": 2, "max_tokens": 20}
-    alone = quiet(engine, prompts, **sampling)
-    rig = Rig(pipeline=small)
-    requests = [rig.submit(p, **sampling) for p in prompts]
-    rig.run()
-    assert [outcome(rig, r) for r in requests] == alone
-    assert_empty(rig)
-
-
-def test_one_request_may_use_the_whole_cache_and_ends_with_length(small):
-    answer = Rig(pipeline=small).ask(chat("Hello!"), ignore_eos=True)
-    assert answer.reasons == {0: "length"}
-    assert len(answer.tokens[0]) + answer.accepted.prompt_tokens == 16 * 32
-
-
-def test_a_prompt_that_does_not_fit_the_cache_is_refused(small):
-    assert Rig(pipeline=small).ask([40] * 513).refused[3] == "context_length_exceeded"
-    assert Rig(pipeline=small).ask([40] * 512).refused[3] == "context_length_exceeded"
-    assert Rig(pipeline=small).ask([40] * 511, max_tokens=9).reasons == {0: "length"}
-
-
-def test_cancel_frees_the_cache_for_the_next(small):
-    rig = Rig(pipeline=small)
-    for _ in range(3):
-        request = rig.submit([40 + i % 99 for i in range(450)], ignore_eos=True, max_tokens=60)
-        rig.turn(4)
-        assert rig.answer(request).tokens
-        rig.cancel(request)
-    rig.turn()
-    assert_empty(rig)
-    assert rig.ask([41] * 450, ignore_eos=True, max_tokens=60).reasons == {0: "length"}
-
-
-def test_whom_the_engine_gives_up_on_is_taken_up_again(small, monkeypatch):
-    """The accounts lie here, so that the engine runs out of blocks and ends everybody without a word."""
-    rig = Rig(pipeline=small)
-    rig.batch.accounts.total = 10**6
-    requests = [rig.submit([50 + i] * 400, ignore_eos=True, max_tokens=100) for i in range(2)]
-    rig.run()
-    for request in requests:
-        answer = rig.answer(request)
-        assert answer.failed or len(answer.tokens[0]) == 100
-    assert_empty(rig)
 
 
 # --- prefix caching
@@ -225,7 +35,6 @@ def test_a_shared_beginning_changes_no_token(engine, caching):
 
 
 def direct(engine, prompt, **fields):
-    import numpy as np
     import openvino as ov
     import openvino_genai as genai
 
@@ -312,8 +121,7 @@ def test_a_draft_model_with_many_requests_duplicates_no_first_token(engine):
     """GenAI duplicates tokens when a prompt is split over steps next to others (so nothing is split here)."""
     prompts = [chat(q) + "Well, " * 20 for q in QUESTIONS * 2]
     alone = quiet(engine, prompts, max_tokens=20)
-    draft = str(DRAFT) if DRAFT.exists() else str(Config().model_dir)
-    rig = Rig(pipeline=load(draft_model_path=draft, max_num_batched_tokens=64))
+    rig = Rig(pipeline=load(draft_model_path=draft_model(), max_num_batched_tokens=64))
     requests = [rig.submit(p, max_tokens=20) for p in prompts]
     rig.run()
     assert [outcome(rig, r) for r in requests] == alone
@@ -333,7 +141,7 @@ def test_prompt_lookup_gives_the_same_answers(engine):
 @pytest.mark.parametrize("assisted", ["draft", "prompt_lookup"])
 def test_assisted_pipelines_stay_within_a_small_cache(assisted):
     """They write several tokens ahead, and overshoot max_new_tokens."""
-    options = {"prompt_lookup": True} if assisted == "prompt_lookup" else {"draft_model_path": str(Config().model_dir)}
+    options = {"prompt_lookup": True} if assisted == "prompt_lookup" else {"draft_model_path": draft_model()}
     rig = Rig(pipeline=load(blocks=16, **options))
     requests = [rig.submit(chat(q), ignore_eos=True, max_tokens=140) for q in QUESTIONS[:5]]
     rig.run()

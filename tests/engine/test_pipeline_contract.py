@@ -1,11 +1,10 @@
 """The promises of contract.Pipeline, on the scripted one and on openvino_genai: what makes the fake trustworthy."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from real import chat, draft_model, load
 
-from lean_ovms.config import Config
 from lean_ovms.engine.contract import Work
 from lean_ovms.engine.scripted import Script, Scripted
 from lean_ovms.errors import BadRequest
@@ -13,19 +12,11 @@ from lean_ovms.shapes import Sampling
 
 BLOCKS = 12
 GREEDY = Sampling(temperature=0.0)
-DRAFT = Path(__file__).parents[1] / "data" / "demo_draft"
 
 
 def genai(assisted=""):
-    from lean_ovms.engine import pipeline, plan
-
-    config = Config(
-        kv_cache_precision="f32",
-        enable_prefix_caching=False,
-        prompt_lookup=assisted == "prompt_lookup",
-        draft_model_path=(str(DRAFT) if DRAFT.exists() else str(Config().model_dir)) if assisted == "draft" else "",
-    )
-    return pipeline.GenAi(config, replace(plan.make(config, 1 << 30), blocks=BLOCKS))
+    options = {"draft": {"draft_model_path": draft_model()}, "prompt_lookup": {"prompt_lookup": True}}
+    return load(blocks=BLOCKS, **options.get(assisted, {}))
 
 
 @pytest.fixture(scope="module", params=["scripted", pytest.param("genai", marks=pytest.mark.model)])
@@ -295,12 +286,12 @@ def test_the_model_says_what_it_is(pipeline):
 
 @pytest.mark.model
 @pytest.mark.parametrize("assisted", ["draft", "prompt_lookup"])
-def test_assisted_pipelines_bring_several_tokens_and_the_same_text(assisted, pipeline_plain):
+def test_assisted_pipelines_bring_several_tokens_and_the_same_text(assisted, engine):
     pipe = genai(assisted)
     assert pipe.recoverable is (assisted != "draft")
-    prompt = pipe.encode("<|im_start|>user\nCount from 1 to 9.<|im_end|>\n<|im_start|>assistant\n", False)
+    prompt = pipe.encode(chat("Count from 1 to 9."), False)
     sampling = replace(GREEDY, ignore_eos=True, num_assistant_tokens=4, max_ngram_size=3)
-    plain = finish(pipeline_plain, pipeline_plain.add(work(prompt, max_tokens=24)))[0]
+    plain = finish(engine, engine.add(work(prompt, max_tokens=24)))[0]
     handle = pipe.add(work(prompt, max_tokens=24, sampling=sampling))
     sizes, ids = [], []
     while pipe.busy():
@@ -310,8 +301,3 @@ def test_assisted_pipelines_bring_several_tokens_and_the_same_text(assisted, pip
             ids += more
     assert max(sizes) > 1
     assert ids[:24] == plain
-
-
-@pytest.fixture(scope="module")
-def pipeline_plain():
-    return genai()

@@ -1,0 +1,58 @@
+"""Shared by the tests on the real engine: pipelines set up so that results do not depend on the batch."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from rig import Rig
+
+from lean_ovms.config import Config
+from lean_ovms.engine import plan
+
+EXACT = {"kv_cache_precision": "f32", "plugin_config": '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}'}
+QUESTIONS = [
+    "Hello!",
+    "What is the capital of France?",
+    "Count from 1 to 9.",
+    "Tell me a story.",
+    "What is 2 + 3?",
+    "Spell the word apple.",
+    "Say hello in Japanese.",
+    "What color is the sky?",
+]
+DRAFT = Path(__file__).parents[1] / "data" / "demo_draft"
+
+
+def draft_model():
+    """A small draft if there is one, else the model itself."""
+    return str(DRAFT if DRAFT.exists() else Config().model_dir)
+
+
+def chat(text):
+    return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def load(blocks=2000, **options):
+    from lean_ovms.engine.pipeline import GenAi
+
+    config = Config(**{**EXACT, "enable_prefix_caching": False, **options})
+    return GenAi(config, replace(plan.make(config, 1 << 30), blocks=blocks))
+
+
+def outcome(rig, request):
+    answer = rig.answer(request)
+    return answer.tokens, answer.reasons, answer.failed
+
+
+def quiet(engine, prompts, **sampling):
+    """What each gets when it is alone."""
+    found = []
+    for prompt in prompts:
+        answer = Rig(pipeline=engine).ask(prompt, **sampling)
+        found.append((answer.tokens, answer.reasons, answer.failed))
+    return found
+
+
+def assert_empty(rig):
+    stats = rig.stats()
+    assert (stats.running, stats.queued, stats.kv_blocks_used) == (0, 0, 0)
+    assert not rig.pipeline.busy()
