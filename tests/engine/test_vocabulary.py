@@ -247,6 +247,19 @@ def test_the_number_of_replacement_characters_does_not_matter(tmp_path):
     assert vocabulary.build(graph(tmp_path, PLAIN, ("FuzeRagged",), VALIDATE), Verbose()).exact
 
 
+def test_bytes_that_are_no_text_may_be_left_out(tmp_path):
+    """As GGUF models' detokenizers do; alone, half a character then prints nothing, but it is no special token."""
+
+    class Silent(Decoder):
+        def one(self, tokens, skip):
+            return super().one(tokens, skip).replace("\ufffd", "")
+
+    assert vocabulary.build(graph(tmp_path, PLAIN, ("FuzeRagged",), VALIDATE), Silent()).exact
+    (tmp_path / "openvino_detokenizer.xml").unlink()
+    found = vocabulary.build(tmp_path, Silent())
+    assert (found.pieces, found.special, found.exact) == (PLAIN, {0}, True)
+
+
 def test_one_odd_token_among_many_is_noticed(tmp_path):
     pieces = [b"w%d" % i for i in range(20_000)]
     odd = [*pieces]
