@@ -9,8 +9,8 @@ NEVER = float("inf")
 
 
 class Deadline:
-    """A lazy timer: moving the time on costs two attributes (0.2 us), where a new timer for each request and a
-    cancelled one left in the loop's heap cost 3 us. When the timer fires too early it goes back to sleep."""
+    """A lazy timer: moving the time on costs two attributes (0.1 us), where a new timer costs 0.4 us on uvloop, 1.1 us
+    on asyncio, and leaves a cancelled one in asyncio's heap. When it fires too early it goes back to sleep."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -46,6 +46,7 @@ class Exchange:
 
     async def _run(self, request: Request) -> None:
         response = await self._ask(request)
+        del request  # its body may be large, and a stream may be long
         try:
             if not self.gone:  # else the handler answered although it was cancelled
                 await self._send(response)

@@ -1,6 +1,6 @@
 """The head of a response as bytes. Knows status lines and header syntax, nothing of connections or framing.
 
-Written by hand and not by h11: 4 us against 32 us for a response with eight headers (measured 2026-11, Python 3.11),
+Written by hand and not by h11: 2 us against 41 us for a response with five headers (measured 2026-11, Python 3.11),
 and it is on the way of every first token. What h11 guarded is guarded here: a value that would end its line early
 never leaves (header injection), it is a ValueError.
 """

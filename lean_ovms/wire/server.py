@@ -13,6 +13,7 @@ from lean_ovms.errors import StartError, Unavailable
 from lean_ovms.shapes import Handle
 
 from .connection import Connection
+from .head import response_head
 from .sockets import bind, bind_unix, close_all, remove_unix, url
 
 BACKLOG = 1024
@@ -56,6 +57,7 @@ class Server:
 
     async def start(self) -> None:
         """Listen. Raises StartError when an address, a certificate or the Unix socket cannot be used."""
+        _check_cors(self.config)
         context = _tls(self.config)
         sockets = await self._bind()
         try:
@@ -167,6 +169,13 @@ def _hosts(addresses: str) -> list[str]:
     """The members of a comma list; a comma too many must not come to mean "everywhere"."""
     hosts = [host.strip().strip("[]") for host in addresses.split(",")]
     return [host for host in hosts if host] or [""]
+
+
+def _check_cors(config: Config) -> None:
+    try:
+        response_head(200, config.cors_headers, "")
+    except ValueError:
+        raise StartError("--allowed_origins, --allowed_methods or --allowed_headers is not a header value") from None
 
 
 def _tls(config: Config) -> ssl.SSLContext | None:

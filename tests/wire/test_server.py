@@ -181,6 +181,14 @@ def _has_ipv6() -> bool:
     return True
 
 
+def test_a_cors_option_that_no_header_can_carry_stops_the_start(run: Run) -> None:
+    async def main() -> None:
+        with pytest.raises(StartError, match="--allowed_origins"):
+            await Server(config(allowed_origins="a\r\nX: y"), ok).start()
+
+    run(main)
+
+
 # --- Unix socket
 
 
