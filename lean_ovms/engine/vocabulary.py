@@ -58,14 +58,16 @@ def read(model_dir: Path) -> Vocabulary:
     decoder = graph.only("VocabDecoder")
     begins, ends, chars = graph.ints(decoder, 1), graph.ints(decoder, 2), graph.bytes(decoder, 3)
     pieces = [chars[begin:end] for begin, end in zip(begins, ends, strict=True)]
+    rewrites: list[Rewrite] = []
     try:
-        rewrites, strip, clean_up = _chain(graph, graph.following(decoder))
+        strip, clean_up = _chain(graph, graph.following(decoder), rewrites)
+        exact = True
     except NotUnderstood:
-        return Vocabulary(pieces=pieces, special=_special(graph, decoder), exact=False)
+        strip = clean_up = exact = False
     for rewrite in rewrites:
         pieces = [rewrite(piece) for piece in pieces]
     special = _special(graph, decoder)
-    return Vocabulary(pieces=pieces, special=special, strip_leading_space=strip, clean_up=clean_up)
+    return Vocabulary(pieces=pieces, special=special, strip_leading_space=strip, clean_up=clean_up, exact=exact)
 
 
 def _special(graph: Graph, decoder: str) -> frozenset[int]:
@@ -76,13 +78,12 @@ def _special(graph: Graph, decoder: str) -> frozenset[int]:
     return frozenset(int(word) for word in listed.replace(",", " ").split())
 
 
-def _chain(graph: Graph, layer: str) -> tuple[list[Rewrite], bool, bool]:
-    """(what the operators before FuzeRagged do to each token, strip_leading_space, clean_up).
+def _chain(graph: Graph, layer: str, rewrites: list[Rewrite]) -> tuple[bool, bool]:
+    """(strip_leading_space, clean_up); to rewrites goes what the operators before FuzeRagged do to each token.
 
     FuzeRagged joins only the begins and ends; characters bypass it. So an operator works on the joined text when its
     begins come from FuzeRagged or from another operator on the joined text.
     """
-    rewrites: list[Rewrite] = []
     strip = joined = clean_up = False
     while (kind := graph.kind(layer)) != "StringTensorPack":
         joined = joined or graph.source_kind(layer, 0) == "FuzeRagged"
@@ -97,7 +98,7 @@ def _chain(graph: Graph, layer: str) -> tuple[list[Rewrite], bool, bool]:
         layer = graph.following(layer)
     if not joined and graph.source_kind(layer, 0) != "FuzeRagged":
         raise NotUnderstood("tokens are not joined")
-    return rewrites, strip, clean_up
+    return strip, clean_up
 
 
 def _rewrite(graph: Graph, layer: str, kind: str) -> Rewrite:

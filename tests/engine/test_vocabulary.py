@@ -214,6 +214,13 @@ def test_what_is_no_table_is_not_exact_but_shows_tokens(tmp_path, ops):
     assert found.special == frozenset({0})
 
 
+def test_tokens_of_an_inexact_table_are_still_rewritten(tmp_path):
+    """They are shown alone, with log probabilities."""
+    ops = [*SPM, ("Brandnew",), VALIDATE]
+    found = vocabulary.build(graph(tmp_path, WORDS, *ops), Decoder())
+    assert (found.exact, found.pieces) == (False, PLAIN)
+
+
 # --- proof ---------------------------------------------------------------------------------------------------------
 
 
