@@ -44,14 +44,12 @@ class JumpLoop(asyncio.SelectorEventLoop):
 def jump_loop() -> Iterator[JumpLoop]:
     """A JumpLoop for a test; whatever it reported as an unhandled problem fails the test."""
     loop = JumpLoop()
-    asyncio.set_event_loop(loop)
     try:
         yield loop
         loop.run_until_complete(asyncio.sleep(0))
         assert loop.problems == []
         assert not asyncio.all_tasks(loop)
     finally:
-        asyncio.set_event_loop(None)
         loop.close()
 
 
