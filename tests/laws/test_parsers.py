@@ -143,12 +143,12 @@ def soup(family: str, rng: random.Random) -> str:
 @each_family
 def test_soups_never_raise_and_cuts_agree(family: str) -> None:
     rng = random.Random(family)
-    for _ in range(3000):
+    for number in range(3000):
         text = soup(family, rng)
         at = rng.randint(0, len(text))
         whole = parse(family_parser(family), [text])
         assert parse(family_parser(family), [text[:at], text[at:]]) == whole, text
-        if len(text) < 60:
+        if number % 5 == 0:
             assert parse(family_parser(family), list(text)) == whole, text
 
 
@@ -170,7 +170,7 @@ def shreds(cases: list[Case], rng: random.Random) -> str:
 def test_shredded_outputs_never_raise_and_cuts_agree(family: str) -> None:
     rng = random.Random("shreds" + family)
     cases = read_cases(family)
-    for _ in range(300):
+    for _ in range(200):
         text, case = shreds(cases, rng), rng.choice(cases)
         cuts = sorted(rng.randint(0, len(text)) for _ in range(2))
         whole = parse(case.parser(), [text])
@@ -183,7 +183,7 @@ def test_shredded_outputs_never_raise_and_cuts_agree(family: str) -> None:
 def test_letters_between_markup_are_never_lost(family: str) -> None:
     """Letters that are in no tag and no key must come out somewhere, each exactly once and in order per channel."""
     rng = random.Random("letters" + family)
-    for _ in range(1000):
+    for _ in range(300):
         words = [f"ж{n}ж" for n in range(rng.randint(1, 6))]
         text = "".join(soup(family, rng) + word for word in words)
         answer = parse(family_parser(family), [text])
@@ -245,7 +245,7 @@ def test_work_is_linear_in_a_long_value(case: Case) -> None:
     """Stretching a value: twice the length costs at most twice the work, and nothing piles up in the buffer."""
     head, tail = case.text.split(case.want["long"], 1)
     work = []
-    for size in (20_000, 40_000):
+    for size in (4_000, 8_000):
         body = "x" * size
         parser = case.parser()
         parser.feed(head)
