@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ..errors import BadRequest, RequestError
+from ..errors import BadRequest, EngineFailure, RequestError
 from ..shapes import EngineStats
 from . import reading, recovery, silence
 from .contract import ASSISTANT_TOKENS, Pipeline
@@ -41,7 +41,9 @@ class Batch:
         self.clearing = False  # a step is due to free what was cancelled
         self._max_running = min(max_running, _decoding_at_once(pipeline))
         self._prefixes = Prefixes(info.block_size, info.kv_blocks) if info.prefix_caching else None
+        self.compiling = False  # a thread compiles a grammar: nobody with a grammar may start
         self._mute: list[Sequence] = []  # had an empty output in this step
+        self._astray: list[Sequence] = []
         self._admitted = 0
         self.stuck_since: float | None = None
         self.clock = clock
@@ -138,9 +140,19 @@ class Batch:
         return self.accounts.used + need + spare <= self.accounts.total
 
     def _held(self, sequence: Sequence) -> bool:
-        if self.suspects and not all(s.proven for s in self.running):
+        if self.compiling and sequence.constrained:
+            return True
+        if self.suspects and not self._may_be_tried(sequence):
             return True
         return self._prefixes is not None and self._prefixes.must_wait(sequence)
+
+    def _may_be_tried(self, sequence: Sequence) -> bool:
+        """While suspects are tried, one at a time among the proven: the innocent may come back, newcomers wait."""
+        if any(s in self.suspects for s in self.running):
+            return False
+        if sequence in self.suspects:
+            return all(s.proven for s in self.running)
+        return sequence.trials > 0
 
     def _start(self, sequence: Sequence) -> None:
         try:
@@ -169,13 +181,14 @@ class Batch:
     def _make_room(self) -> None:
         """Send the newest back to the head of the queue until the next step fits the cache.
 
-        Those with presence or frequency penalties stay if others can go: what they have generated counts as prompt
-        afterwards, which these penalties do not look at.
+        Those with a grammar stay if others can go, since they have to begin again; then those with presence or
+        frequency penalties: what they have generated counts as prompt afterwards, which these do not look at.
         """
         while self.accounts.over:
-            movable = [s for s in self.running if not s.reserve]
-            victim = next((s for s in reversed(movable) if not s.penalised), movable[-1])
+            movable = [s for s in reversed(self.running) if not s.reserve]
+            victim = min(movable, key=lambda s: (s.constrained, s.penalised))
             self.drop(victim)
+            victim.leave()
             self.waiting.appendleft(victim)
             self.preemptions += 1
 
@@ -212,10 +225,17 @@ class Batch:
         for sequence in over:
             self.running.remove(sequence)
             self.release(sequence)
-        if self._mute:
-            silence.check(self, self._mute)
-            self._mute.clear()
+        if self._mute or self._astray:
+            self.settle()
         return heard
+
+    def settle(self) -> None:
+        """Deal with those who had an empty output, and with those who came to other tokens than they had told."""
+        mute, self._mute = self._mute, []
+        silence.check(self, mute)
+        astray, self._astray = self._astray, []
+        for sequence in astray:
+            self.fail(sequence.request, EngineFailure("The engine had to begin this answer again and lost its thread."))
 
     def take(self, sequence: Sequence) -> bool:
         """Read one output of a sequence; True if that was its last. Only after can_read."""
@@ -227,11 +247,12 @@ class Batch:
         if not sequence.proven:
             self._first_output(sequence)
         sequence.heard = self.steps
-        over = (
-            reading.tell_beams(sequence, outputs, self.out)
-            if sequence.beams
-            else reading.tell(sequence, outputs[0], self.out)
-        )
+        try:
+            tell = reading.tell_beams if sequence.beams else reading.tell
+            over = tell(sequence, outputs, self.out)
+        except reading.Astray:
+            self._astray.append(sequence)
+            return False
         if over:
             self.over(sequence)
         elif sequence.length + sequence.headroom > sequence.capacity and not sequence.reserve:

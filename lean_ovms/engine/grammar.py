@@ -85,6 +85,11 @@ class Gate:
         """Requests that wait here."""
         return sum(map(len, self._parked.values())) if self._parked else 0
 
+    @property
+    def compiling(self) -> bool:
+        """A thread compiles: no request with a grammar may have its first step, not even one that comes back."""
+        return bool(self._warming)
+
     def __contains__(self, request_id: int) -> bool:
         return any(p.submit.id == request_id for parked in self._parked.values() for p in parked)
 
@@ -113,7 +118,7 @@ class Gate:
 
     def turn(self, calm: bool) -> list[Decided]:
         """Requests whose grammar is decided. calm: no request with a grammar waits for its first step."""
-        if not self._parked:
+        if not self._parked and not self._warming:
             return []
         decided: list[Decided] = []
         while not self._done.empty():

@@ -13,8 +13,13 @@ from .messages import PromptLogprobs, Record, Tokens
 from .sequences import Sequence
 
 
-def tell(sequence: Sequence, output: Output, out: list[Record]) -> bool:
-    """New tokens of a sequence that streams; True if they were its last."""
+class Astray(Exception):
+    """A sequence that had to begin again came to other tokens than those that were told."""
+
+
+def tell(sequence: Sequence, outputs: Mapping[int, Output], out: list[Record]) -> bool:
+    """New tokens of a sequence that streams; True if they were its last. Raises Astray."""
+    output = outputs[0]
     ids = output.generated_ids
     logprobs = output.generated_log_probs if sequence.logprobs or sequence.echo else None
     if sequence.echo:
@@ -32,6 +37,10 @@ def tell(sequence: Sequence, output: Output, out: list[Record]) -> bool:
     else:
         reason = _cut(sequence, ids)
         logprobs = logprobs and logprobs[: len(ids)]
+    if sequence.past:
+        ids, logprobs = _untold(sequence, ids, logprobs)
+        if not ids:
+            return False
     request = sequence.request
     out.append(Tokens(request.id, sequence.index, ids, logprobs, reason))
     return reason is not None
@@ -52,6 +61,17 @@ def _cut(sequence: Sequence, ids: list[int]) -> str | None:
             del sequence.generated[count:]
             return reason
     return None
+
+
+def _untold(sequence: Sequence, ids: list[int], logprobs: list[float] | None) -> tuple[list[int], list[float] | None]:
+    """What goes beyond the past of a sequence that began again. Raises Astray."""
+    start = len(sequence.generated) - len(ids)
+    known = sequence.past[start : start + len(ids)]
+    if ids[: len(known)] != known:
+        raise Astray
+    if len(sequence.generated) >= len(sequence.past):
+        sequence.past = []
+    return ids[len(known) :], logprobs and logprobs[len(known) :]
 
 
 def _split_prompt(

@@ -32,7 +32,7 @@ def recover(batch: Batch, error: Exception) -> None:
     """Make the pipeline usable again and let the innocent go on. Raises EngineLost with everybody told."""
     batch.recoveries += 1
     log.error("a step failed: %s", last_line(error))
-    harmed = _take_out(batch)
+    harmed = [s for s in _take_out(batch) if s.request.id in batch.requests]
     if not batch.pipeline.recoverable or not _drained(batch):
         batch.fail_all(EngineFailure("The engine failed and is being restarted; please try again."))
         raise EngineLost(last_line(error))
@@ -56,6 +56,7 @@ def _take_out(batch: Batch) -> list[Sequence]:
         batch.release(sequence)
     batch.running.clear()
     batch.clearing = False
+    batch.settle()
     return harmed
 
 
@@ -82,7 +83,10 @@ def _drained(batch: Batch) -> bool:
 
 
 def _judge(batch: Batch, harmed: list[Sequence]) -> None:
-    """Blame the one that had no output since it was added. Of several, each is tried again with no other suspect."""
+    """Blame the one that had no output since it was added; of several, each is tried again with no other suspect.
+
+    Also a single one is tried again if others ran: one of those may have come to the point where it fails.
+    """
     unproven = [s for s in harmed if not s.proven]
     culprit = _culprit(harmed, unproven)
     suspects = unproven or harmed
@@ -90,6 +94,7 @@ def _judge(batch: Batch, harmed: list[Sequence]) -> None:
     for sequence in reversed([*innocent, *suspects]):
         if culprit is None or sequence.request is not culprit.request:
             sequence.trials += 1
+            sequence.leave()
             batch.waiting.appendleft(sequence)
     if culprit is not None:
         batch.fail(culprit.request, EngineFailure("The engine failed while it computed this request."))
@@ -98,7 +103,7 @@ def _judge(batch: Batch, harmed: list[Sequence]) -> None:
 
 
 def _culprit(harmed: Seq[Sequence], unproven: Seq[Sequence]) -> Sequence | None:
-    if len(unproven) == 1:
+    if len(unproven) == 1 and (unproven[0].trials or len(harmed) == 1):
         return unproven[0]
     candidates = unproven or harmed
     tried = [s for s in candidates if s.trials >= MOST_TRIALS]

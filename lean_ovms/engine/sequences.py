@@ -54,6 +54,7 @@ class Sequence:
     heard: int = 0  # the step of its last output
     proven: bool = False  # has had output since it was added
     lost: int = 0  # times that the pipeline gave up on it
+    past: list[int] = field(default_factory=list)  # told before it had to begin again
 
     # of the sampling, read once per token
     least: int = 0
@@ -73,6 +74,17 @@ class Sequence:
     def penalised(self) -> bool:
         """Its penalties count generated tokens only."""
         return bool(self.request.sampling.presence_penalty or self.request.sampling.frequency_penalty)
+
+    def leave(self) -> None:
+        """It is out of the pipeline and will be added again.
+
+        It goes on from what it has, unless it has a grammar: the pipeline would match that from its beginning. Then
+        all is generated once more, and what was told is compared and not told twice.
+        """
+        self.proven = False
+        if self.constrained and self.generated:
+            self.past = max(self.past, self.generated, key=len)
+            self.generated = []
 
     @property
     def length(self) -> int:

@@ -64,4 +64,5 @@ def _again(batch: Batch, sequence: Sequence) -> None:
     if sequence.lost > MOST_LOST:
         batch.fail(sequence.request, EngineFailure("The engine ran out of KV cache for this request."))
     else:
+        sequence.leave()
         batch.waiting.appendleft(sequence)

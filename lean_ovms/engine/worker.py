@@ -75,7 +75,7 @@ class Worker:
             return False
         for command in commands:
             self._obey(command)
-        if self.gate is not None and self.gate.waiting:
+        if self.gate is not None and (self.gate.waiting or self.gate.compiling):
             self._open(self.gate)
         if batch.waiting:
             batch.admit()
@@ -138,6 +138,7 @@ class Worker:
                 self._take_on(submit, request)
             else:
                 batch.out.append(Refused(submit.id, error.to_wire()))
+        batch.compiling = gate.compiling
 
     def _take_on(self, submit: Submit, request: Request) -> None:
         self.batch.put(request)

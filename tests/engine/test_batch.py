@@ -108,6 +108,76 @@ def test_a_penalised_sequence_stays_when_another_can_go():
     assert order == [penalised, other]
 
 
+def constrained(rig, request_id):
+    """Turn a request into one with a grammar, which the script ignores."""
+    rig.turn()
+    request = rig.batch.requests[request_id]
+    request.constraint = "{}"
+
+
+def test_a_sequence_with_a_grammar_stays_when_another_can_go():
+    rig = Rig(blocks=6)
+    penalised = rig.submit("ab" * 20, ignore_eos=True, max_tokens=120, presence_penalty=1.0)
+    constrained(rig, grammar := rig.submit("cd" * 20, ignore_eos=True, max_tokens=120))
+    run_watching(rig)
+    order = [r.id for f in rig.link.frames for r in f if isinstance(r, Tokens) and r.reason]
+    assert order == [grammar, penalised]
+
+
+def test_a_sequence_with_a_grammar_begins_again_and_tells_nothing_twice():
+    """The pipeline would match the grammar from its beginning against what follows in the middle."""
+    rig = Rig(blocks=6)
+    constrained(rig, old := rig.submit("ab" * 20, ignore_eos=True, max_tokens=120))
+    constrained(rig, new := rig.submit("cd" * 20, ignore_eos=True, max_tokens=120, logprobs=True))
+    works = []
+    add = rig.pipeline.add
+    rig.pipeline.add = lambda work: (works.append(work), add(work))[1]
+    run_watching(rig)
+    assert rig.stats().preemptions
+    assert all((w.done, w.max_tokens, len(w.tokens)) == (0, 120, 40) for w in works)
+    assert rig.answer(old).text() == "ab" * 60
+    assert rig.answer(new).text() == "cd" * 60
+    assert len(rig.answer(new).logprobs[0]) == 120
+
+
+def test_a_sequence_with_a_grammar_that_comes_out_otherwise_fails_alone():
+    rig = Rig(blocks=6)
+    old = rig.submit("ab" * 20, ignore_eos=True, max_tokens=120)
+    constrained(rig, new := rig.submit("cd" * 20, ignore_eos=True, max_tokens=120, n=2, seeds=(0, 0)))
+    add = rig.pipeline.add
+
+    def otherwise(work):
+        handle = add(work)
+        if work.constraint:
+            handle.answer[3] = ord("x")
+        return handle
+
+    rig.pipeline.add = otherwise
+    run_watching(rig)
+    assert rig.answer(new).failed[0] == "EngineFailure"
+    assert "begin this answer again" in rig.answer(new).failed[1]
+    assert rig.answer(old).text() == "ab" * 60
+    assert rig.stats().kv_blocks_used == 0
+
+
+def test_sequences_with_a_grammar_do_not_start_while_one_is_compiled():
+    rig = Rig(blocks=6)
+    plain = rig.submit("ab" * 20, ignore_eos=True, max_tokens=120)
+    constrained(rig, grammar := rig.submit("cd" * 20, ignore_eos=True, max_tokens=120))
+    while not rig.batch.preemptions:
+        rig.batch.requests[plain].constraint = "{}"
+        rig.turn()
+    waiting = rig.batch.waiting[0].request.id
+    rig.batch.compiling = True
+    other = plain if waiting == grammar else grammar
+    rig.cancel(other)
+    rig.turn(5)
+    assert [s.request.id for s in rig.batch.waiting] == [waiting]
+    rig.batch.compiling = False
+    rig.run()
+    assert len(rig.answer(waiting).tokens[0]) == 120
+
+
 def test_a_beam_search_is_booked_whole_and_never_preempted():
     rig = Rig(blocks=40)
     rig.submit("ab" * 20, ignore_eos=True, max_tokens=900)

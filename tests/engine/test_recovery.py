@@ -25,8 +25,43 @@ def test_a_poisoned_step_harms_only_the_request_that_poisoned_it():
         "engine_error",
     ]
     assert {i: rig.answer(i).text() for i in texts} == texts
-    assert rig.stats().recoveries == 1
+    assert rig.stats().recoveries == 2  # it is tried a second time, among the proven
     assert rig.stats().kv_blocks_used == 0
+
+
+def test_a_culprit_that_runs_alone_is_blamed_at_once():
+    rig = Rig()
+    assert rig.ask("<|raise|>").failed
+    assert rig.stats().recoveries == 1
+
+
+def test_a_newcomer_is_not_blamed_for_what_another_does_in_the_middle_of_its_answer():
+    rig = Rig()
+    old = rig.submit("an old one that goes on for a while")
+    rig.turn(4)
+    step = rig.pipeline.step
+
+    def once():
+        rig.pipeline.step = step
+        rig.pipeline._poisoned = True
+        raise RuntimeError("in the middle of the old one")
+
+    rig.pipeline.step = once
+    new = rig.submit("new")
+    rig.run()
+    assert rig.answer(old).text() == "an old one that goes on for a while"
+    assert rig.answer(new).text() == "new"
+
+
+def test_the_innocent_come_back_all_at_once():
+    rig = Rig()
+    neighbours(rig)
+    rig.turn(3)
+    rig.submit("<|raise|>")
+    rig.turn(2)
+    assert len(rig.batch.running) == 7
+    assert len(rig.batch.suspects) == 1
+    rig.run()
 
 
 def test_a_culprit_that_comes_together_with_others_is_found_by_trials_of_one_at_a_time():
@@ -38,6 +73,7 @@ def test_a_culprit_that_comes_together_with_others_is_found_by_trials_of_one_at_
     assert rig.answer(culprit).failed
     assert {i: rig.answer(i).text() for i in (first | rest)} == first | rest
     assert rig.stats().recoveries == 2
+    assert not rig.batch.suspects
 
 
 def test_several_culprits_are_found_one_after_the_other():
