@@ -140,6 +140,7 @@ def soup(family: str, rng: random.Random) -> str:
     return "".join(rng.choice(tags if tags and rng.random() < 0.3 else bits) for _ in range(rng.randint(1, 40)))
 
 
+@pytest.mark.slow
 @each_family
 def test_soups_never_raise_and_cuts_agree(family: str) -> None:
     rng = random.Random(family)
@@ -166,6 +167,7 @@ def shreds(cases: list[Case], rng: random.Random) -> str:
     return "".join(bits)
 
 
+@pytest.mark.slow
 @each_family
 def test_shredded_outputs_never_raise_and_cuts_agree(family: str) -> None:
     rng = random.Random("shreds" + family)
@@ -240,6 +242,7 @@ def work_of(parser: Parser, chunks: list[str]) -> int:
     return calls
 
 
+@pytest.mark.slow
 @each_long
 def test_work_is_linear_in_a_long_value(case: Case) -> None:
     """Stretching a value: twice the length costs at most twice the work, and nothing piles up in the buffer."""
