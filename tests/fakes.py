@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from lean_ovms.engine import messages
+from lean_ovms.engine import checks, messages
 from lean_ovms.engine.mailroom import Mailroom, Reply
 from lean_ovms.errors import RequestError, Unavailable
 from lean_ovms.shapes import EngineStats, ModelInfo, Sampling, Vocabulary
@@ -47,7 +47,10 @@ def say(*pieces: str, reason: str = "stop", sequences: int = 1) -> Script:
 
 
 class FakeEngine:
-    """What lean_ovms.model asks of an engine. submitted, cancelled: what it was asked."""
+    """What lean_ovms.model asks of an engine. submitted, constraints, cancelled: what it was asked.
+
+    refusal: of every request; bad_grammar: of those with a constraint.
+    """
 
     def __init__(self, script: Callable[[Any, Sampling], Script] | Script) -> None:
         self.script = script if callable(script) else lambda prompt, sampling: script
@@ -56,6 +59,8 @@ class FakeEngine:
         self.state = "loading"
         self.restarts = 0
         self.refusal: RequestError | None = None
+        self.bad_grammar: RequestError | None = None
+        self.constraints: list[str] = []
         self.submitted: list[tuple[Any, Sampling]] = []
         self.cancelled: list[messages.Cancel] = []
         self.mail = Mailroom(self._sent)
@@ -75,12 +80,18 @@ class FakeEngine:
         self.cancelled.append(record)
 
     async def submit(self, prompt: Any, *, add_special_tokens: bool, truncate: int | None, want_tokens: bool,
-                     sampling: Sampling) -> Reply:  # fmt: skip
+                     sampling: Sampling, constraint: str = "") -> Reply:  # fmt: skip
         if self.state != "ready":
             raise self.unavailable()
         if self.refusal is not None:
             raise self.refusal
+        if constraint and self.bad_grammar is not None:
+            raise self.bad_grammar
+        checks.sampling({name: getattr(sampling, name) for name in Sampling.__dataclass_fields__}, INFO.vocab_size, 20)
+        if not isinstance(prompt, str):
+            checks.token_ids(prompt, INFO.vocab_size, "prompt")
         self.submitted.append((prompt, sampling))
+        self.constraints.append(constraint)
         tokens = list(prompt.encode()) if isinstance(prompt, str) else prompt
         reply = self.mail.open(sampling.n)
         self.mail.deliver([messages.Accepted(reply.id, len(tokens), tokens if want_tokens else None)])
@@ -108,6 +119,7 @@ class FakeEngine:
         return [([EOS] if add_special_tokens else []) + list(t.encode()) for t in texts]
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        checks.token_ids(tokens, INFO.vocab_size, "tokens")
         hidden = self.vocabulary.special if skip_special_tokens else frozenset()
         return b"".join(self.vocabulary.pieces[t] for t in tokens if t not in hidden).decode("utf-8", "replace")
 
