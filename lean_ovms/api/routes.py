@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ..shapes import Request, Response
@@ -21,7 +23,7 @@ BASES = ("/v1", "/v3", "/v3/v1")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """method and path of a handler. path may hold one "{id}", which takes any text, slashes included.
+    """method and path of a handler. path may hold "{id}", which takes any text, slashes included.
 
     guard: "key" needs the API key, "models" only with --protect_models, "open" never.
     """
@@ -48,37 +50,39 @@ def collect() -> list[Route]:
 
 
 class Table:
-    """Look up a handler by method and path."""
+    """Look up a handler by method and path. Of several patterns that fit, the one with most text of its own wins."""
 
     def __init__(self, routes: list[Route]) -> None:
         self._exact: dict[str, dict[str, Route]] = {}
-        self._around: dict[tuple[str, str], dict[str, Route]] = {}
+        self._patterns: dict[str, dict[str, Route]] = {}
         for route in routes:
-            before, mark, after = route.path.partition("{id}")
-            methods = self._around.setdefault((before, after), {}) if mark else self._exact.setdefault(before, {})
+            methods = (self._patterns if "{id}" in route.path else self._exact).setdefault(route.path, {})
             if route.method in methods:
                 raise AssertionError(f"two handlers for {route.method} {route.path}")
             methods[route.method] = route
+        longest = sorted(self._patterns, key=lambda pattern: len(pattern.replace("{id}", "")), reverse=True)
+        self._ordered = [(_compiled(pattern), self._patterns[pattern]) for pattern in longest]
 
     def methods(self, path: str) -> dict[str, Route]:
         """The routes of a path by method; empty when there are none."""
         found = self._exact.get(path)
         if found is None:
-            fitting = [key for key in self._around if _between(path, *key)]
-            found = self._around[max(fitting, key=lambda key: len(key[1]))] if fitting else {}
+            found = next((methods for pattern, methods in self._ordered if pattern.fullmatch(path)), {})
         return found
 
 
+def ids_in(path: str, pattern: str) -> tuple[str, ...]:
+    """What stands in a path for each "{id}" of a pattern that is served under the bases."""
+    bases = sorted(BASES, key=len, reverse=True)
+    return next(found.groups() for base in bases if (found := _compiled(base + pattern).fullmatch(path)))
+
+
 def id_in(path: str, pattern: str) -> str:
-    """What stands in a path for the "{id}" of a pattern that is served under the bases."""
-    before, _, after = pattern.partition("{id}")
-    return next(
-        found for base in sorted(BASES, key=len, reverse=True) if (found := _between(path, base + before, after))
-    )
+    """As ids_in, of a pattern with one "{id}"."""
+    [found] = ids_in(path, pattern)
+    return found
 
 
-def _between(path: str, before: str, after: str) -> str:
-    """The text between the two, "" if they do not fit."""
-    if len(path) <= len(before) + len(after) or not path.startswith(before) or not path.endswith(after):
-        return ""
-    return path[len(before) : len(path) - len(after)]
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile("(.+)".join(map(re.escape, pattern.split("{id}"))), re.DOTALL)

@@ -238,6 +238,20 @@ async def test_a_conversation_can_begin_with_items_be_added_to_and_changed(open_
     assert (await post(app, PATH, {"model": "m", "input": "x", "conversation": url.rpartition("/")[2]})).status == 404
 
 
+async def test_single_items_of_a_conversation_can_be_read_and_taken_out(open_app: OpenApp) -> None:
+    app, engine = await open_app()
+    items = [{"role": "user", "content": text} for text in ("one", "two")]
+    conversation = await whole(await post(app, "/v1/conversations", {"items": items}))
+    url = f"/v1/conversations/{conversation['id']}/items"
+    listed = (await whole(await get(app, url)))["data"]
+    assert await whole(await get(app, f"{url}/{listed[0]['id']}")) == listed[0]
+    assert await whole(await delete(app, f"{url}/{listed[0]['id']}")) == conversation
+    for response in (await get(app, f"{url}/{listed[0]['id']}"), await delete(app, f"{url}/{listed[0]['id']}")):
+        assert response.status == 404
+    await respond(app, "three", conversation=conversation["id"])
+    assert engine.submitted[-1][0] == "user:one;user:three;"
+
+
 # --- bounds ---
 
 

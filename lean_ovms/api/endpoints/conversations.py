@@ -1,6 +1,6 @@
 """…/conversations: conversations that responses go on in, and their items.
 
-https://platform.openai.com/docs/api-reference/conversations. Not supported: single items by their ids.
+https://platform.openai.com/docs/api-reference/conversations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..responses.ask import METADATA
 from ..responses.items import read_items
 from ..responses.output import item_id
 from ..responses.pages import page
-from ..routes import id_in, under_bases
+from ..routes import id_in, ids_in, under_bases
 
 FIELDS = (
     METADATA,
@@ -25,6 +25,7 @@ FIELDS = (
 
 ONE = "/conversations/{id}"
 ITEMS = "/conversations/{id}/items"
+ITEM = "/conversations/{id}/items/{id}"
 
 
 async def handle_create(request: Request, app: App) -> Response:
@@ -75,6 +76,19 @@ async def handle_add_items(request: Request, app: App) -> Response:
     )
 
 
+def _item_of(request: Request) -> tuple[str, str]:
+    conversation_id, item = ids_in(request.path, ITEM)
+    return conversation_id, item
+
+
+async def handle_item(request: Request, app: App) -> Response:
+    return json(await app.responses.store.conversation_item(*_item_of(request)))
+
+
+async def handle_delete_item(request: Request, app: App) -> Response:
+    return json(await app.responses.store.delete_conversation_item(*_item_of(request)))
+
+
 ROUTES = [
     *under_bases("POST", "/conversations", handle_create),
     *under_bases("GET", ONE, handle_get),
@@ -82,4 +96,6 @@ ROUTES = [
     *under_bases("DELETE", ONE, handle_delete),
     *under_bases("GET", ITEMS, handle_items),
     *under_bases("POST", ITEMS, handle_add_items),
+    *under_bases("GET", ITEM, handle_item),
+    *under_bases("DELETE", ITEM, handle_delete_item),
 ]

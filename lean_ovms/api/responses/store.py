@@ -213,6 +213,25 @@ class Store:
 
         return await self._db.run(work)
 
+    async def conversation_item(self, conversation_id: str, item_id: str) -> Json:
+        """One item of a conversation. Raises NotFound."""
+        for item in await self.conversation_items(conversation_id):
+            if item["id"] == item_id:
+                return item
+        raise not_found("Item", item_id)
+
+    async def delete_conversation_item(self, conversation_id: str, item_id: str) -> Json:
+        """Take one item out of a conversation, which is returned. Raises NotFound."""
+
+        def work(connection: sqlite3.Connection) -> Json:
+            body = tables.get_conversation(connection, conversation_id)
+            if body is None:
+                raise not_found("Conversation", conversation_id)
+            _require(tables.drop_item(connection, conversation_id, item_id), "Item", item_id)
+            return body
+
+        return await self._db.run(work)
+
 
 def interrupted(body: Json) -> Json:
     """A response object that was being made by somebody who is gone."""

@@ -115,9 +115,21 @@ def drop_items(connection: sqlite3.Connection, owner: str) -> None:
     """Let go of all items of an owner, and forget those that nobody else has."""
     numbers = connection.execute("SELECT DISTINCT item FROM place WHERE owner = ?", (owner,)).fetchall()
     connection.execute("DELETE FROM place WHERE owner = ?", (owner,))
-    connection.executemany(
-        "DELETE FROM item WHERE number = ?1 AND NOT EXISTS (SELECT 1 FROM place WHERE item = ?1)", numbers
-    )
+    connection.executemany(_FORGET_ITEM, numbers)
+
+
+_FORGET_ITEM = "DELETE FROM item WHERE number = ?1 AND NOT EXISTS (SELECT 1 FROM place WHERE item = ?1)"
+
+
+def drop_item(connection: sqlite3.Connection, owner: str, item_id: str) -> bool:
+    """Let go of the items of that id; whether there were any."""
+    rows = connection.execute(
+        "SELECT position, number FROM place JOIN item ON number = item WHERE owner = ? AND id = ?", (owner, item_id)
+    ).fetchall()
+    for position, number in rows:
+        connection.execute("DELETE FROM place WHERE owner = ? AND position = ?", (owner, position))
+        connection.execute(_FORGET_ITEM, (number,))
+    return bool(rows)
 
 
 # --- responses ---

@@ -1,0 +1,234 @@
+"""The Responses API as the official client and the Agents SDK use it, against the demo model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import agents
+import openai
+import pytest
+
+from .conftest import Process, start_process
+
+pytestmark = pytest.mark.model
+
+WEATHER: Any = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "Get the current weather of a city",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    "strict": True,
+}
+ASK: dict[str, Any] = {"model": "demo", "temperature": 0, "max_output_tokens": 48}
+
+
+@pytest.fixture(params=["/v1", "/v3"])
+def client(server: Process, request: pytest.FixtureRequest) -> Any:
+    with openai.OpenAI(base_url=server.url + request.param, api_key="none", max_retries=0, timeout=60) as client:
+        yield client
+
+
+def test_create_retrieve_and_delete(client: openai.OpenAI) -> None:
+    made = client.responses.create(input="What is OpenVINO?", metadata={"a": "b"}, **ASK)
+    assert made.status == "completed"
+    assert made.output_text
+    assert made.usage
+    assert made.usage.output_tokens > 1
+    assert made.metadata == {"a": "b"}
+    assert client.responses.retrieve(made.id) == made
+    client.responses.delete(made.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(made.id)
+
+
+def test_a_stream_folds_to_the_whole_answer(client: openai.OpenAI) -> None:
+    whole = client.responses.create(input="Hello!", **ASK)
+    with client.responses.stream(input="Hello!", **ASK) as stream:
+        text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+        final = stream.get_final_response()
+    assert text == final.output_text == whole.output_text
+    assert final.usage == whole.usage
+    assert final.id != whole.id
+    kinds = [event.type for event in client.responses.create(input="Hello!", stream=True, **ASK)]
+    assert kinds[:4] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+    ]
+    assert kinds[-4:] == [
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+
+
+def test_an_answer_is_cut_at_its_limit(client: openai.OpenAI) -> None:
+    made = client.responses.create(model="demo", input="What is OpenVINO?", temperature=0, max_output_tokens=3)
+    assert made.status == "incomplete"
+    assert made.incomplete_details
+    assert made.incomplete_details.reason == "max_output_tokens"
+    assert made.usage
+    assert made.usage.output_tokens == 3
+
+
+def test_thinking_is_a_reasoning_item(client: openai.OpenAI) -> None:
+    made = client.responses.create(
+        model="demo", input="What is 2 plus 3?", reasoning={"effort": "low"}, temperature=0, max_output_tokens=300
+    )
+    thought = made.output[0]
+    assert thought.type == "reasoning"
+    assert thought.summary[0].text
+    assert made.usage
+    assert made.usage.output_tokens_details.reasoning_tokens > 0
+
+
+def test_a_call_and_its_output_by_hand_and_by_id(client: openai.OpenAI) -> None:
+    question: Any = {"role": "user", "content": "What is the weather in Paris?"}
+    tools: Any = {"tools": [WEATHER], "tool_choice": "auto"}
+    first = client.responses.create(input=[question], **tools, **ASK)
+    call = first.output[-1]
+    assert call.type == "function_call"
+    assert "city" in json.loads(call.arguments)
+    output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "Sunny, 21 degrees."}
+    by_id = client.responses.create(input=[output], previous_response_id=first.id, **tools, **ASK)
+    by_hand = client.responses.create(
+        input=[question, *(item.model_dump(exclude_none=True) for item in first.output), output],  # type: ignore[list-item]
+        store=False,
+        **tools,
+        **ASK,
+    )
+    assert by_id.output_text
+    assert by_id.output_text == by_hand.output_text
+    assert by_id.usage == by_hand.usage
+    kinds = [item.type for item in client.responses.input_items.list(by_id.id, order="asc", limit=2)]
+    assert kinds == ["message", "function_call", "function_call_output"]
+
+
+def test_a_conversation_is_kept_and_gone_on_with(client: openai.OpenAI) -> None:
+    conversation = client.conversations.create()
+    client.responses.create(input="Hello!", conversation=conversation.id, **ASK)
+    client.responses.create(input="Thank you.", conversation=conversation.id, **ASK)
+    items = list(client.conversations.items.list(conversation.id, order="asc"))
+    assert [getattr(item, "role", None) for item in items] == ["user", "assistant", "user", "assistant"]
+    client.conversations.items.delete(items[0].id or "", conversation_id=conversation.id)
+    assert len(list(client.conversations.items.list(conversation.id))) == 3
+    assert client.conversations.delete(conversation.id).deleted
+
+
+def test_a_background_response_is_polled_resumed_and_cancelled(client: openai.OpenAI) -> None:
+    made = client.responses.create(input="What is OpenVINO?", background=True, **ASK)
+    assert made.status in ("queued", "in_progress")
+    events = list(client.responses.retrieve(made.id, stream=True))
+    assert events[-1].type == "response.completed"
+    final = client.responses.retrieve(made.id)
+    assert final.status == "completed"
+    assert events[-1].response == final
+    assert list(client.responses.retrieve(made.id, stream=True, starting_after=3)) == events[4:]
+    endless = {**ASK, "max_output_tokens": 4000, "extra_body": {"ignore_eos": True}}
+    running = client.responses.create(input="Hello!", background=True, **endless)
+    assert client.responses.cancel(running.id).status == "cancelled"
+    assert client.responses.retrieve(running.id).status == "cancelled"
+
+
+def test_a_stream_that_broke_off_is_taken_up_where_it_was(client: openai.OpenAI) -> None:
+    seen = []
+    with client.responses.create(input="What is OpenVINO?", background=True, stream=True, **ASK) as stream:
+        for event in stream:
+            seen.append(event)
+            if len(seen) == 6:
+                break
+    assert seen[0].type == "response.created"
+    rest = list(client.responses.retrieve(seen[0].response.id, stream=True, starting_after=seen[-1].sequence_number))
+    assert [e.sequence_number for e in [*seen, *rest]] == list(range(len(seen) + len(rest)))
+    assert rest[-1].type == "response.completed"
+    text = "".join(e.delta for e in [*seen, *rest] if e.type == "response.output_text.delta")
+    assert text == rest[-1].response.output_text
+
+
+def test_refusals_reach_the_client_as_its_own_errors(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="Only function tools are supported"):
+        client.responses.create(input="x", tools=[{"type": "web_search"}], **ASK)
+    with pytest.raises(openai.BadRequestError, match="not found"):
+        client.responses.create(input="x", previous_response_id="resp_no", **ASK)
+    with pytest.raises(openai.NotFoundError, match="does not exist"):
+        client.responses.create(model="other", input="x")
+
+
+async def test_the_async_client_streams_too(aclient: openai.AsyncOpenAI) -> None:
+    async with aclient, aclient.responses.stream(input="Hello!", **ASK) as stream:
+        kinds = [event.type async for event in stream]
+        final = await stream.get_final_response()
+    assert kinds[0] == "response.created"
+    assert final.status == "completed"
+
+
+CURLS = [
+    '{"model": "demo", "input": "What is OpenVINO?"}',
+    '{"model": "demo", "input": [{"role": "user", "content": [{"type": "input_text", "text": "What is OpenVINO?"}]}], '
+    '"max_output_tokens": 128}',
+]
+
+
+@pytest.mark.parametrize("body", CURLS)
+def test_the_products_curl_examples_work(server: Process, body: str) -> None:
+    done = subprocess.run(
+        ["curl", "-s", f"{server.url}/v3/responses", "-H", "Content-Type: application/json", "-d", body],
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    answer = json.loads(done.stdout)
+    assert answer["status"] == "completed"
+    assert answer["output"][0]["content"][0]["text"]
+
+
+def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
+    ids: list[str] = []
+    for question in ("Hello!", "Thank you."):
+        process = start_process("--response_store", str(tmp_path / "store.sqlite"))
+        try:
+            process.wait_for("ready: demo")
+            with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+                previous = ids[-1] if ids else openai.omit
+                ids.append(client.responses.create(input=question, previous_response_id=previous, **ASK).id)
+                assert client.responses.retrieve(ids[0]).status == "completed"
+                items = list(client.responses.input_items.list(ids[-1], order="asc"))
+        finally:
+            process.popen.kill()  # not a graceful end: what was answered is on disk
+            process.popen.wait()
+            process.popen.stderr.close()  # type: ignore[union-attr]
+    assert [item.role for item in items if item.type == "message"] == ["user", "assistant", "user"]
+
+
+async def test_the_agents_sdk_runs_a_tool_loop_to_its_end(server: Process) -> None:
+    agents.set_tracing_disabled(True)
+    asked: list[str] = []
+
+    def get_weather(city: str) -> str:
+        """Get the current weather of a city"""
+        asked.append(city)
+        return "Sunny, 21 degrees."
+
+    async with openai.AsyncOpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+        agent = agents.Agent(
+            name="Helper",
+            instructions="You are a helpful assistant.",
+            tools=[agents.function_tool(get_weather)],
+            model=agents.OpenAIResponsesModel("demo", client),
+            model_settings=agents.ModelSettings(temperature=0, max_tokens=100),
+        )
+        question = "What is the weather in Paris?"
+        whole = await agents.Runner.run(agent, question)
+        streamed = agents.Runner.run_streamed(agent, question)
+        kinds = [event.name async for event in streamed.stream_events() if event.type == "run_item_stream_event"]
+        assert kinds == ["tool_called", "tool_output", "message_output_created"]
+        assert whole.final_output == streamed.final_output
+        assert whole.final_output
+        assert len(asked) == 2
+        again = await agents.Runner.run(agent, "Thank you.", previous_response_id=whole.last_response_id)
+        assert again.final_output
