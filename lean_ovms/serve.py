@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import signal
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -23,6 +24,9 @@ from .wire.server import Server
 
 logger = logging.getLogger("lean_ovms")
 
+OWN_FILES = 256
+"""Descriptors beside the connections that clients may hold: surplus ones that read their 503, sockets, models."""
+
 STARTED, NEVER_SERVED = 0, 3
 """Exit statuses: stopped after serving; never served (a supervisor should not try the same again)."""
 
@@ -30,6 +34,7 @@ STARTED, NEVER_SERVED = 0, 3
 def run(config: Config) -> int:
     """Serve until SIGTERM or SIGINT; the exit status."""
     log.setup(config.log_level)
+    _allow_open_files(config.max_connections)
     try:
         return uvloop.run(serve(build(config)))
     except StartError as error:
@@ -89,6 +94,17 @@ async def _until(loading: Coroutine[Any, Any, None], stopping: asyncio.Event) ->
         for task in (work, stop):
             task.cancel()
         await asyncio.gather(work, stop, return_exceptions=True)
+
+
+def _allow_open_files(connections: int) -> None:
+    """Raise the soft limit of open files so that all connections and our own files fit, if the hard one allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + OWN_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        if most < wanted:
+            logger.warning("only %d files may be open: fewer connections than --max_connections %d", most, connections)
 
 
 def _api_key(config: Config) -> str:

@@ -40,7 +40,7 @@ class App:
         self.responses = Desk(config)
         self._table = Table(collect())
         self._key = config.api_key.encode()
-        self._cors = _cors(config)
+        self._cors = config.cors_headers
 
     def model(self, name: str) -> Model:
         """The model of that name. Raises ModelNotFound."""
@@ -146,12 +146,3 @@ def _request_id(request: Request) -> str:
     if given and len(given) <= MAX_REQUEST_ID and given.isascii() and given.isprintable():
         return given
     return secrets.token_hex(16)
-
-
-def _cors(config: Config) -> list[tuple[str, str]]:
-    headers = [
-        ("Access-Control-Allow-Origin", config.allowed_origins),
-        ("Access-Control-Allow-Methods", config.allowed_methods),
-        ("Access-Control-Allow-Headers", config.allowed_headers),
-    ]
-    return headers + ([("Access-Control-Allow-Credentials", "true")] if config.allow_credentials else [])
