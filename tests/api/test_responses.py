@@ -319,3 +319,12 @@ async def test_what_cannot_be_is_refused_with_its_field(
 async def test_an_unknown_model_is_a_404(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"))
     assert (await refused(app, ask(model="other"), 404))["code"] == "model_not_found"
+
+
+async def test_input_tokens_are_counted_as_the_response_would_count_them(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"))
+    body = ask(instructions="Be brief.")
+    counted = await whole(await post(app, PATH + "/input_tokens", body))
+    assert engine.submitted == []
+    answer = await whole(await post(app, PATH, body))
+    assert counted == {"object": "response.input_tokens", "input_tokens": answer["usage"]["input_tokens"]}

@@ -48,6 +48,10 @@ CHILD_ONLY = {"__main__", "worker", "pipeline", "scripted", "vocabulary"}
 """Modules of the engine child; the front end must not import them (they are heavy), nor they asyncio."""
 
 
+PURE = {"body", "events", "items", "output", "pages", "shorten", "tables"}
+"""Modules of api/responses that are functions of what they are given: no loop, no thread, no model, no app."""
+
+
 def imported(path: Path) -> Iterator[str]:
     """Every module that `path` imports, as a dotted name."""
     here = ("lean_ovms", *path.relative_to(ROOT).parent.parts)
@@ -109,6 +113,18 @@ def test_endpoints_never_import_each_other() -> None:
         for name in imported(path):
             parts = name.split(".")
             assert not ("endpoints" in parts and set(parts) & others), f"{path.name} imports {name}"
+
+
+def test_the_pure_part_of_responses_stays_pure() -> None:
+    found = []
+    for path in (ROOT / "api" / "responses").glob("*.py"):
+        for name in imported(path) if path.stem in PURE else ():
+            parts = name.split(".")
+            neighbour = parts[3] if parts[:3] == ["lean_ovms", "api", "responses"] and len(parts) > 3 else ""
+            living = {"asyncio", "threading", "model", "generation", "app", "config"} & set(parts[:3])
+            if living or (neighbour and neighbour not in PURE):
+                found.append(f"{path.name} must not import {name}")
+    assert found == []
 
 
 def test_files_stay_readable() -> None:

@@ -1,0 +1,24 @@
+"""POST …/responses/input_tokens: how many tokens the input of a response would have. Generates and keeps nothing.
+
+https://platform.openai.com/docs/api-reference/responses/input-tokens
+"""
+
+from __future__ import annotations
+
+from ...shapes import Request, Response
+from ..answers import json
+from ..app import App
+from ..fields import json_body
+from ..responses.ask import read_ask
+from ..routes import under_bases
+
+
+async def handle(request: Request, app: App) -> Response:
+    ask = read_ask(json_body(request), app)
+    context = await app.responses.store.context(ask.previous, ask.conversation, ask.items)
+    prompt = ask.prompt(context.items)
+    [tokens] = await ask.model.encode([ask.model.render(prompt)], prompt.add_special_tokens)
+    return json({"object": "response.input_tokens", "input_tokens": len(tokens)})
+
+
+ROUTES = under_bases("POST", "/responses/input_tokens", handle)
