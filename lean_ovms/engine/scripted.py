@@ -4,8 +4,8 @@ It is as strict as the real one, on purpose: reading an empty handle raises, an 
 later step until all are cancelled and drained, running out of KV blocks loses everybody who runs, blocks of a cancelled
 request are free only at the next step. tests/engine/test_pipeline_contract.py holds the two to the same promises.
 
-The text is bytes: ids 0 to 255 are UTF-8, the rest special. The answer to a prompt is what the last <|user|> said (the
-whole prompt if nobody did), from a character that the seed chooses, and then <eos>.
+The answer to a prompt is what the last <|user|> said (the whole prompt if nobody did), from a character that the seed
+chooses, and then <eos>; byte_text has the language.
 """
 
 from __future__ import annotations
@@ -14,31 +14,17 @@ import itertools
 import json
 import os
 import random
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from ..config import Config
 from ..errors import BadRequest, StartError
-from ..shapes import ModelInfo, Vocabulary
+from ..shapes import ModelInfo
+from . import byte_text as words
 from .contract import Grammars, Handle, Status, Work
 
-SPECIAL = ("<eos>", "<bos>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|end|>")
-TRICKS = ("<|raise|>", "<|hang|>", "<|die|>", "<|lose|>", "<|stall|>")
-"""Special tokens that make mischief when their prompt is computed: throw, never return, kill the process, lose the
-request as for want of KV blocks, or leave it unscheduled for ever."""
-NAMES = SPECIAL + TRICKS
-IDS = {name: 256 + place for place, name in enumerate(NAMES)}
-EOS, BOS, USER = IDS["<eos>"], IDS["<bos>"], IDS["<|user|>"]
-VOCAB_SIZE = 256 + len(NAMES)
-_SPLIT = re.compile("(" + "|".join(map(re.escape, NAMES)) + ")")
-TEMPLATE = (
-    "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
 NEVER_S = 1e6
 
 
@@ -78,6 +64,7 @@ class ScriptedHandle:
     answer: list[int]
     fed: int = 0  # prompt tokens computed
     told: int = 0  # answer tokens computed
+    stalled: bool = False
     state: str = "running"  # finished, lost, cancelled
     outputs: deque[dict[int, ScriptedOutput]] = field(default_factory=deque)
 
@@ -128,19 +115,16 @@ class Scripted:
         self.grammars: Grammars | None = Grammars(AnyGrammar(), AnyGrammar())
         self._poisoned = False
         self._scheduled = 0
-        self.vocabulary = Vocabulary(
-            pieces=[bytes([i]) for i in range(256)] + [name.encode() for name in NAMES],
-            special=frozenset(range(256, VOCAB_SIZE)),
-        )
+        self.vocabulary = words.vocabulary()
         self.info = ModelInfo(
-            vocab_size=VOCAB_SIZE,
+            vocab_size=words.VOCAB_SIZE,
             context_length=script.context,
             kv_blocks=script.blocks,
             block_size=script.block_size,
-            eos_token_ids=[EOS],
-            bos_token=SPECIAL[1],
-            eos_token=SPECIAL[0],
-            chat_template=TEMPLATE,
+            eos_token_ids=[words.EOS],
+            bos_token=words.SPECIAL[1],
+            eos_token=words.SPECIAL[0],
+            chat_template=words.TEMPLATE,
             assisted=script.assisted,
             prefix_caching=script.prefix_caching,
             versions={"scripted": "1"},
@@ -149,19 +133,20 @@ class Scripted:
     @classmethod
     def from_config(cls, config: Config) -> Scripted:
         """For --fake_engine. Raises StartError."""
+        script = Script(
+            context=config.max_model_len or Script().context,
+            step_tokens=config.max_num_batched_tokens,
+            prefix_caching=config.enable_prefix_caching,
+        )
         try:
-            asked: dict[str, Any] = json.loads(config.plugin_config or "{}")
-            script = Script(
-                **{
-                    "context": config.max_model_len or 8192,
-                    "step_tokens": config.max_num_batched_tokens,
-                    "prefix_caching": config.enable_prefix_caching,
-                    **asked,
-                }
-            )
-        except (ValueError, TypeError) as error:
+            asked = json.loads(config.plugin_config or "{}")
+            for name, value in asked.items():
+                kind = type(getattr(script, name))
+                if type(value) is not kind and not (kind is float and type(value) is int):
+                    raise TypeError(f"{name} is not of type {kind.__name__}")
+        except (ValueError, TypeError, AttributeError) as error:
             raise StartError(f"--plugin_config does not fit the fake engine: {error}") from None
-        return cls(script)
+        return cls(replace(script, **asked))
 
     # --- contract
 
@@ -175,7 +160,7 @@ class Scripted:
         self.check(work)
         if self._poisoned and self.live:
             raise RuntimeError("added to a poisoned pipeline before it was drained")
-        handle = ScriptedHandle(work, self._answer(work))
+        handle = ScriptedHandle(work, self._answer(work), stalled=words.STALL in work.tokens)
         self.live.append(handle)
         return handle
 
@@ -207,24 +192,16 @@ class Scripted:
         return "lost" if handle.state == "lost" else "running" if handle.state == "running" else "finished"
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        tokens = [BOS] if add_special_tokens else []
-        try:
-            for part in _SPLIT.split(text):
-                tokens += [IDS[part]] if part in IDS else part.encode()
-        except UnicodeEncodeError:
-            raise BadRequest("the text is not valid Unicode (lone surrogates)") from None
-        return tokens
+        return words.encode(text, add_special_tokens)
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        pieces = self.vocabulary.pieces
-        shown = [pieces[t] for t in tokens if t < 256 or not skip_special_tokens]
-        return b"".join(shown).decode("utf-8", "replace")
+        return words.decode(tokens, skip_special_tokens)
 
     # --- one step
 
     def _schedule(self) -> list[tuple[ScriptedHandle, int]]:
         """Who computes how many tokens: running answers first, then prompts in order, as far as the step reaches."""
-        ready = [h for h in self.live if IDS["<|stall|>"] not in h.work.tokens]
+        ready = [h for h in self.live if not h.stalled]
         answering = [(h, 1) for h in ready if h.fed == len(h.work.tokens)]
         left = self.step_tokens - len(answering)
         plan = answering[: self.step_tokens]
@@ -256,68 +233,61 @@ class Scripted:
 
     def _play_tricks(self, handle: ScriptedHandle) -> None:
         prompt = set(handle.work.tokens)
-        if IDS["<|raise|>"] in prompt:
+        if words.RAISE in prompt:
             self._poisoned = True
             raise RuntimeError("Exception from src/cpp/src/scripted.cpp:1:\n/somewhere/build/x.cpp:2\nscripted failure")
-        if IDS["<|hang|>"] in prompt:
+        if words.HANG in prompt:
             self.script.sleep(NEVER_S)
-        if IDS["<|die|>"] in prompt:
+        if words.DIE in prompt:
             os._exit(9)
-        if IDS["<|lose|>"] in prompt:
+        if words.LOSE in prompt:
             self._lose([handle])
 
     def _tell(self, handle: ScriptedHandle) -> None:
-        """The next tokens, with the end that GenAI would see."""
         work = handle.work
-        upto = min(handle.told + self.script.tokens_per_step, work.max_tokens)
-        tokens = handle.answer[handle.told : upto]
         if work.sampling.beams > 1:
             self._tell_beams(handle)
             return
-        tokens = self._until_stop(work, tokens, handle.told)
         echoed = work.tokens if work.echo and not handle.told else []
+        tokens = handle.answer[handle.told : handle.told + self.script.tokens_per_step]
         handle.told += len(tokens)
-        if handle.told >= work.max_tokens or (not work.sampling.ignore_eos and tokens[-1] in work.stops):
+        if handle.told == len(handle.answer):
             handle.state = "finished"
-        shown = [*echoed, *tokens]
-        handle.outputs.append({0: ScriptedOutput(shown, [_logprob(t) for t in shown])})
+        handle.outputs.append({0: _output([*echoed, *tokens])})
 
     def _tell_beams(self, handle: ScriptedHandle) -> None:
         """All beams at once, worst first, under keys of no meaning; each lesser one begins a token later."""
-        answer = self._until_stop(handle.work, handle.answer, 0)
-        outputs = {}
+        answer, outputs = handle.answer, {}
         for rank in reversed(range(handle.work.sampling.beams)):
             start = rank % max(1, len(answer) - 1)
             ids = answer[start:-1] + answer[:start] + answer[-1:]
-            outputs[100 + rank] = ScriptedOutput(ids, [_logprob(t) for t in ids], -float(rank))
+            outputs[100 + rank] = _output(ids, -float(rank))
         handle.outputs.append(outputs)
         handle.state = "finished"
 
-    def _until_stop(self, work: Work, tokens: list[int], told: int) -> list[int]:
-        for place, token in enumerate(tokens):
-            if not work.sampling.ignore_eos and token in work.stops and told + place + 1 >= work.min_tokens:
-                return tokens[: place + 1]
-        return tokens
-
     def _answer(self, work: Work) -> list[int]:
-        """max_tokens tokens that depend on prompt and seed alone, with <eos> after each time that the text is said."""
+        """What depends on prompt and seed alone: the text over and over, up to a stop or max_tokens."""
         prompt = work.tokens[: len(work.tokens) - work.done]
-        begin = max((i for i, t in enumerate(prompt) if t == USER), default=-1)
+        begin = max((i for i, t in enumerate(prompt) if t == words.USER), default=-1)
         said = bytes(t for t in prompt[begin + 1 :] if t < 256).decode("utf-8", "replace") or "?"
         text = self.script.answer or said
         if work.sampling.temperature > 0 and work.sampling.beams == 1:
             start = random.Random(work.seed).randrange(len(text))
             text = text[start:] + text[:start]
-        once, least = [*text.encode(), EOS], work.done + work.min_tokens
+        free = work.sampling.ignore_eos
         answer: list[int] = []
-        for token in itertools.cycle(once):
-            if len(answer) == work.done + work.max_tokens:
+        for token in itertools.cycle([*text.encode(), words.EOS]):
+            done = len(answer) - work.done
+            if done == work.max_tokens:
                 break
-            if token != EOS or (len(answer) + 1 >= least and not work.sampling.ignore_eos):
+            may_end = not free and done + 1 >= work.min_tokens
+            if token != words.EOS or may_end:
                 answer.append(token)
+            if may_end and done >= 0 and token in work.stops:
+                break
         return answer[work.done :]
 
 
-def _logprob(token: int) -> float:
-    """A value that tells the token, so that a test sees which is whose; exact in binary."""
-    return -(token + 1) / 1024
+def _output(tokens: list[int], score: float = 0.0) -> ScriptedOutput:
+    """Its log probabilities tell the token, so that a test sees which is whose; they are exact in binary."""
+    return ScriptedOutput(tokens, [-(token + 1) / 1024 for token in tokens], score)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.config import Config
+from lean_ovms.engine.byte_text import EOS
 from lean_ovms.engine.messages import (
     Accepted,
     Decoder,
@@ -26,7 +27,6 @@ from lean_ovms.engine.messages import (
     Tokens,
     encode,
 )
-from lean_ovms.engine.scripted import EOS
 from lean_ovms.shapes import Sampling
 
 ROOT = Path(__file__).parents[2]
@@ -194,6 +194,8 @@ def test_an_engine_that_is_lost_fails_its_requests_and_exits_with_4():
         ({"plugin_config": "[1]"}, "--plugin_config is not a JSON object"),
         ({"draft_model_path": "/nowhere"}, "/nowhere has no openvino_model.xml"),
         ({"fake_engine": True, "plugin_config": '{"x": 1}'}, "does not fit the fake engine"),
+        ({"fake_engine": True, "plugin_config": '{"blocks": "1"}'}, "blocks is not of type int"),
+        ({"fake_engine": True, "plugin_config": "[]"}, "does not fit the fake engine"),
         pytest.param({"plugin_config": '{"NO_SUCH_PROPERTY": 1}'}, "NO_SUCH_PROPERTY", marks=pytest.mark.model),
         pytest.param({"target_device": "NOSUCH"}, "NOSUCH", marks=pytest.mark.model),
         pytest.param({"kv_cache_precision": "f99"}, "f99", marks=pytest.mark.model),

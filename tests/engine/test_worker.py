@@ -3,9 +3,9 @@
 import pytest
 from rig import Rig
 
+from lean_ovms.engine.byte_text import EOS, VOCAB_SIZE
 from lean_ovms.engine.messages import Accepted, Cancel, Decode, Decoded, Encode, Encoded, Ping, Pong, Refused, Tokens
 from lean_ovms.engine.recovery import EngineLost
-from lean_ovms.engine.scripted import EOS, VOCAB_SIZE
 from lean_ovms.engine.worker import Limits
 
 
