@@ -328,3 +328,21 @@ async def test_input_tokens_are_counted_as_the_response_would_count_them(make_ap
     assert engine.submitted == []
     answer = await whole(await post(app, PATH, body))
     assert counted == {"object": "response.input_tokens", "input_tokens": answer["usage"]["input_tokens"]}
+
+
+@pytest.mark.parametrize(
+    ("template", "role"),
+    [
+        ("{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}", "developer"),
+        ("{% for m in messages %}{% if m.role != 'developer' %}{{ m.role }}:{{ m.content }};{% endif %}{% endfor %}",
+         "system"),
+        ("{% for m in messages %}{% if m.role == 'developer' %}{{ raise_exception('who?') }}{% endif %}"
+         "{{ m.role }}:{{ m.content }};{% endfor %}", "system"),
+    ],
+)  # fmt: skip
+async def test_what_a_developer_says_is_never_lost(make_app: MakeApp, template: str, role: str) -> None:
+    app, engine = await make_app(lambda *_: say("x"), chat_template=template)
+    items = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "hi"}]
+    for _ in range(2):
+        assert (await post(app, PATH, ask(input=items))).status == 200
+        assert engine.submitted[-1][0] == f"{role}:Be brief.;user:hi;"

@@ -70,12 +70,9 @@ class Book:
 
     def age(self, since: int, _: int) -> None:
         tables.drop_old(self.connection, Bounds(since=since, most=99, most_bytes=1 << 30))
-        self.expected = {
-            name: items
-            for name, items in self.expected.items()
-            if (name.startswith("resp_") and self.made.index(name) >= since)
-            or (name.startswith("conv_") and since <= 0)
-        }
+        young = {f"resp_{number}" for number in range(since, len(self.made))}
+        young |= {f"conv_{which}" for which in range(3) if since <= 0}
+        self.expected = {name: items for name, items in self.expected.items() if name in young}
 
     def crowd(self, most: int, _: int) -> None:
         tables.drop_excess(self.connection, Bounds(since=0, most=most, most_bytes=1 << 30), spare="")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ...errors import BadRequest
 from ...model import Model
@@ -194,12 +195,29 @@ class Ask:
         messages = to_messages(items)
         if self.instructions:
             messages.insert(0, {"role": "system", "content": self.instructions})
+        if any(message["role"] == "developer" for message in messages) and not reads_developer(self.model):
+            messages = [{**m, "role": "system"} if m["role"] == "developer" else m for m in messages]
         try:
             read_messages(messages)
         except BadRequest as error:
             error.param = "input"
             raise
         return ChatPrompt(messages=messages, tools=self.tools, template_kwargs=self.template_kwargs)
+
+
+_reading: WeakKeyDictionary[Model, bool] = WeakKeyDictionary()
+
+
+def reads_developer(model: Model) -> bool:
+    """Whether the model's chat template shows what a developer says; many drop it without a word, or refuse it."""
+    if model not in _reading:
+        probe = "probe9needle"
+        messages = [{"role": "developer", "content": probe}, {"role": "user", "content": "Hey"}]
+        try:
+            _reading[model] = probe in model.render(ChatPrompt(messages=messages))
+        except BadRequest:
+            _reading[model] = False
+    return _reading[model]
 
 
 def read_ask(body: Json, app: App) -> Ask:
