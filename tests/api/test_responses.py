@@ -303,6 +303,11 @@ async def test_instructions_come_first(make_app: MakeApp) -> None:
         ({"prompt": {"id": "pmpt_1"}}, "prompt", "not supported"),
         ({"context_management": [{"type": "compaction"}]}, "context_management", "not supported"),
         ({"temperature": 3}, "temperature", "temperature out of range(0.0, 2.0)"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,x"}]}]},
+            "input",
+            "supports only text input",
+        ),
         ({"text": {"verbosity": "loud"}}, "text.verbosity", "must be one of"),
     ],
 )

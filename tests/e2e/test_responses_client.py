@@ -205,6 +205,26 @@ def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
     assert [item.role for item in items if item.type == "message"] == ["user", "assistant", "user"]
 
 
+def test_a_stop_lets_background_responses_finish(tmp_path: Path) -> None:
+    store = ("--response_store", str(tmp_path / "store.sqlite"))
+    process = start_process(*store)
+    try:
+        process.wait_for("ready: demo")
+        with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+            made = client.responses.create(input="Hello!", background=True, extra_body={"ignore_eos": True}, **ASK)
+        assert process.stop() == 0
+        process.popen.stderr.close()  # type: ignore[union-attr]
+        process = start_process(*store)
+        with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+            found = client.responses.retrieve(made.id)
+        assert found.usage
+        assert found.usage.output_tokens == ASK["max_output_tokens"]
+    finally:
+        process.popen.kill()
+        process.popen.wait()
+        process.popen.stderr.close()  # type: ignore[union-attr]
+
+
 async def test_the_agents_sdk_runs_a_tool_loop_to_its_end(server: Process) -> None:
     agents.set_tracing_disabled(True)
     asked: list[str] = []
