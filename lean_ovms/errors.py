@@ -163,7 +163,10 @@ class Unavailable(RequestError):
     retry_after_s = 2
 
 
-_BY_NAME = {c.__name__: c for c in (BadRequest, TooManyRequests, EngineFailure, Unavailable)}
+_BY_NAME = {
+    c.__name__: c
+    for c in (BadRequest, GrammarInvalid, GrammarTooComplex, TooManyRequests, EngineFailure, Unavailable)
+}
 """The errors that an engine child may send."""
 
 

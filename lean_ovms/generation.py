@@ -134,6 +134,7 @@ class Generation:
 
     def __init__(self, engine: Engine, reply: Reply, choices: list[Choice], on_close: OnClose) -> None:
         self.prompt_tokens = reply.prompt_tokens
+        self.notices: list[str] = []  # what of the request could not be honoured
         self.started = time.monotonic()
         self.first_token: float | None = None
         self._on_close: OnClose | None = on_close

@@ -23,6 +23,9 @@ class Metrics:
     def generation(self, model: str, counts: Usage, ttft_s: float | None, seconds: float) -> None:
         """A generation was closed. ttft_s: from its start to its first token; None if there was none."""
 
+    def not_imposed(self, model: str) -> None:
+        """A generation runs without all of the form that was asked for."""
+
     def engine(self, model: str, stats: EngineStats | None, restarts: int) -> None:
         """The engine's accounts at the time of a scrape; None while it is not ready."""
 
@@ -57,6 +60,9 @@ class Prometheus(Metrics):
         self._ttft = histogram("time_to_first_token_seconds", "from accepted to first token", SECONDS)
         self._per_token = histogram("time_per_output_token_seconds", "mean after the first, per generation", SECONDS)
         self._prompt_size = histogram("prompt_length_tokens", "prompt tokens of a generation", TOKENS)
+        self._not_imposed = Counter(
+            name("structured_output_not_imposed"), "generations without the form asked for", model, registry=registry
+        )
         self._running = gauge("running_sequences", "sequences in the engine's batch")
         self._queued = gauge("queued_sequences", "sequences waiting for the engine")
         self._kv = gauge("kv_cache_used_ratio", "share of KV cache blocks held by running sequences")
@@ -76,6 +82,9 @@ class Prometheus(Metrics):
             self._ttft.labels(model).observe(ttft_s)
             if counts.completion_tokens > 1:
                 self._per_token.labels(model).observe((seconds - ttft_s) / (counts.completion_tokens - 1))
+
+    def not_imposed(self, model: str) -> None:
+        self._not_imposed.labels(model).inc()
 
     def engine(self, model: str, stats: EngineStats | None, restarts: int) -> None:
         self._restarts.labels(model).set(restarts)

@@ -6,21 +6,27 @@ happens before a stream's 200.
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from .config import Config
-from .engine.client import Engine
-from .errors import StartError
+from .engine.client import Engine, Reply
+from .errors import GrammarInvalid, GrammarTooComplex, StartError
 from .generation import Choice, Generation
+from .log import safe
 from .metrics import Metrics
 from .model_dir import ModelDir
 from .model_dir import read as read_model_dir
 from .shapes import ChatPrompt, EngineStats, ModelInfo, Output, Prompt, Sampling, TextPrompt, Vocabulary
-from .text import parsers
+from .text import guides, parsers
 from .text.detokenizer import Detokenizer, WindowDetokenizer
+from .text.guides import Setting
 from .text.stops import StopMatcher
 from .text.template import ChatTemplate
+
+log = logging.getLogger("lean_ovms.model")
 
 PROMPT_TAIL = 400
 """Characters of the prompt's end that a parser may look at, to see whether reasoning is already open."""
@@ -99,19 +105,61 @@ class Model:
         ids (prompt_ids) once started.
         """
         words, special = self._words(prompt)
-        reply = await self.engine.submit(
-            words,
-            add_special_tokens=special,
-            truncate=self._room(sampling) if truncate == -1 else truncate,
-            want_tokens=echo,
-            sampling=sampling,
-        )
         tail = words[-PROMPT_TAIL:] if isinstance(words, str) else ""
+
+        async def submit(tag: str) -> Reply:
+            return await self.engine.submit(
+                words,
+                add_special_tokens=special,
+                truncate=self._room(sampling) if truncate == -1 else truncate,
+                want_tokens=echo,
+                sampling=sampling,
+                constraint=tag,
+            )
+
+        reply, notices = await self._imposed(output, tail, submit)
         choices = [self._choice(i, output, sampling, tail) for i in range(sampling.n)]
         generation = Generation(self.engine, reply, choices, self._ended)
+        generation.notices = notices
         if self._config.request_timeout_s:
             generation.end_after(self._config.request_timeout_s)
         return generation
+
+    async def _imposed(
+        self, output: Output, tail: str, submit: Callable[[str], Awaitable[Reply]]
+    ) -> tuple[Reply, list[str]]:
+        """The accepted request, with the form that was asked for as far as it can be imposed, and what cannot.
+
+        Raises RequestError when nothing less will do.
+        """
+        guide, notices = output.guide, list[str]()
+        if guide is None:
+            return await submit(""), notices
+        setting = Setting(
+            tool_parser=self.tool_parser if output.parse else None,
+            reasoning_parser=self.reasoning_parser if output.parse else None,
+            tail=tail,
+            tools=output.tools,
+        )
+        while True:
+            try:
+                built = guides.build(guide, setting)
+                if built.notices and self._config.strict_response_format:
+                    raise GrammarInvalid(built.notices[0], param=guide.param)
+                reply = await submit(built.tag)
+                break
+            except (GrammarInvalid, GrammarTooComplex) as error:
+                error.param = error.param or guide.param
+                if self._config.strict_response_format:
+                    raise
+                guide, setting, notice = guides.relaxed(guide, setting, error)
+                notices.append(notice)
+        notices += built.notices
+        for notice in notices:
+            log.warning("%s", safe(notice))
+        if notices:
+            self.metrics.not_imposed(self.name)
+        return reply, notices
 
     def _ended(self, generation: Generation) -> None:
         first = generation.first_token

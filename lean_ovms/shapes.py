@@ -133,12 +133,30 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Guide:
+    """The form that an answer must have; the text room makes a grammar of it.
+
+    format: an XGrammar format ({"type": "json_schema", "json_schema": {...}}, regex, sequence, ...), None: any text.
+    param: the request field that asks for it. must: what cannot be imposed is an error; else it is dropped and told.
+    calls: "" tools are called as the model likes; "shaped": calls that it begins keep to the schemas; "required": it
+    makes at least one. parallel: it may make several.
+    """
+
+    format: Json | None = None
+    param: str = "response_format"
+    must: bool = False
+    calls: str = ""
+    parallel: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
     """What the text room does with the tokens of a request.
 
     stop: stop strings, found across token borders, not looked for in the first min_tokens tokens.
     include_stop: they stay in the text.
     parse: run the model's reasoning parser, and its tool parser if the client offered tools.
+    guide: what the answer has to look like, None if as the model likes.
     """
 
     stop: tuple[str, ...] = ()
@@ -147,6 +165,7 @@ class Output:
     skip_special_tokens: bool = True
     parse: bool = False
     tools: tuple[Json, ...] = ()
+    guide: Guide | None = None
 
 
 # --- compute: what the engine says about itself --------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from ..errors import BadRequest
+from ..log import safe
 from ..shapes import Json, Response, Usage
 from .fields import Row
 
@@ -35,6 +36,8 @@ STREAM_OPTIONS = (
     ),
 )
 
+MAX_NOTICES = 16
+MAX_NOTICE = 400
 UNSUPPORTED = ("logit_bias", "prompt_logprobs", "logits_processors", "prompt_embeds")
 """Fields that the engine cannot honour and that change an answer: accepted as OVMS does, but never silently."""
 
@@ -75,8 +78,15 @@ def stream_options(values: Json) -> tuple[bool, bool]:
 
 def warnings(body: Json, extra: list[str] | None = None) -> list[tuple[str, str]]:
     """A Warning header for every field that is not honoured (RFC 7234 section 5.5, code 299)."""
-    texts = [f"{name} is not supported and was ignored" for name in UNSUPPORTED if body.get(name)] + (extra or [])
-    return [("Warning", f'299 lean_ovms "{text}"') for text in texts]
+    return notices(
+        [f"{name} is not supported and was ignored" for name in UNSUPPORTED if body.get(name)] + (extra or [])
+    )
+
+
+def notices(texts: list[str]) -> list[tuple[str, str]]:
+    """A Warning header for each text; what a header cannot hold is written as an escape, what is too long is cut."""
+    plain = [safe(text, MAX_NOTICE).encode("ascii", "backslashreplace").decode() for text in texts[:MAX_NOTICES]]
+    return [("Warning", '299 lean_ovms "{}"'.format(text[:MAX_NOTICE].replace('"', "'"))) for text in plain]
 
 
 def usage(counts: Usage) -> Json:

@@ -64,8 +64,10 @@ def _check_part(part: Any, param: str) -> None:
 def read_tools(tools: Any, choice: Any) -> tuple[list[Json], str | Json]:
     """The tools left after tool_choice, in OpenAI's nested form, and the choice itself. Raises BadRequest.
 
-    choice: "none" leaves no tools; a named function leaves only that one.
+    choice: "none" leaves no tools; a named function leaves only that one, allowed_tools those that it lists.
     """
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        return _allowed(tools, choice)
     found = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(_array(tools))]
     if isinstance(choice, str):
         if choice not in ("none", "auto", "required"):
@@ -82,6 +84,20 @@ def read_tools(tools: Any, choice: Any) -> tuple[list[Json], str | Json]:
     if not kept:
         raise BadRequest(f"tool_choice names {name!r}, which is not among the tools", param="tool_choice")
     return kept, {"type": "function", "function": {"name": name}}
+
+
+def _allowed(tools: Any, choice: Json) -> tuple[list[Json], str | Json]:
+    """OpenAI's {"type": "allowed_tools", "allowed_tools": {"mode", "tools"}}, or (Responses) mode and tools in it."""
+    inner = choice.get("allowed_tools", choice)
+    mode, listed = (inner.get("mode"), inner.get("tools")) if isinstance(inner, dict) else (None, None)
+    if mode not in ("auto", "required") or not isinstance(listed, list):
+        raise BadRequest("tool_choice allowed_tools needs a mode (auto, required) and tools", param="tool_choice")
+    names = {_named(tool) for tool in listed if isinstance(tool, dict)}
+    found, _ = read_tools(tools, None)
+    kept = [tool for tool in found if tool["function"]["name"] in names]
+    if names - {tool["function"]["name"] for tool in kept} or not kept:
+        raise BadRequest("tool_choice allows a tool that is not among the tools", param="tool_choice")
+    return kept, mode
 
 
 def _array(tools: Any) -> list[Any]:

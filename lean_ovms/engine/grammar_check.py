@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import BadRequest, RequestError, Unavailable
-from .grammar_limits import INVALID, too_complex
+from ..errors import GrammarInvalid, RequestError, Unavailable
+from .grammar_limits import too_complex
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Checker:
         return self._process.pid if self._process else None
 
     def check(self, tag: str) -> tuple[float, int]:
-        """Seconds and bytes of compiling a tag. Raises BadRequest with a code of grammar_limits, or Unavailable."""
+        """Seconds and bytes of compiling a tag. Raises GrammarInvalid, GrammarTooComplex or Unavailable."""
         if self._process is None:
             self._start()
         try:
@@ -67,7 +67,7 @@ class Checker:
             log.warning("the grammar helper ended with status %s on a grammar of %d bytes", status, len(tag))
             raise too_complex("compiling it takes too much memory") from None
         if "error" in answer:
-            raise BadRequest(str(answer["error"]), code=INVALID)
+            raise GrammarInvalid(str(answer["error"]))
         return float(answer["seconds"]), int(answer["bytes"])
 
     def stop(self, grace_s: float = 0.0) -> int | None:

@@ -21,8 +21,7 @@ import openvino_genai as genai
 from openvino import opset13 as ops
 from openvino.op.util import Variable, VariableInfo
 
-from ..errors import BadRequest
-from .grammar_limits import INVALID
+from ..errors import GrammarInvalid
 from .recovery import last_line
 
 log = logging.getLogger(__name__)
@@ -42,11 +41,11 @@ class GrammarCompiler:
         self.forget()
 
     def compile(self, tag: str) -> None:
-        """Compile a structural tag (JSON text). Raises BadRequest with what is wrong in it. Releases the GIL."""
+        """Compile a structural tag (JSON text). Raises GrammarInvalid. Releases the GIL."""
         try:
             self._run(self._right, tag)
         except (RuntimeError, ValueError) as error:
-            raise BadRequest(reason(error), code=INVALID) from error
+            raise GrammarInvalid(reason(error)) from error
 
     def forget(self) -> None:
         """Drop all compiled grammars. Only while no step runs. 2 ms, and 1 ms for each MB that is given back."""

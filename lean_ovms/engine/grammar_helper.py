@@ -24,7 +24,7 @@ sys.modules.setdefault("openvino.tools.ovc", None)  # type: ignore[arg-type]
 import openvino_genai as genai  # noqa: E402
 from jsonschema import Draft202012Validator, SchemaError  # noqa: E402
 
-from ..errors import BadRequest  # noqa: E402
+from ..errors import GrammarInvalid  # noqa: E402
 from .grammar_compiler import GrammarCompiler  # noqa: E402
 from .grammar_limits import members  # noqa: E402
 from .lifeline import die_with_parent  # noqa: E402
@@ -69,7 +69,7 @@ def check(compiler: GrammarCompiler, tag: str) -> dict[str, Any]:
     try:
         check_schemas(json.loads(tag))
         compiler.compile(tag)
-    except BadRequest as error:
+    except GrammarInvalid as error:
         return {"error": error.message}
     seconds, used = time.monotonic() - began, data_bytes() - before
     compiler.forget()
@@ -77,13 +77,13 @@ def check(compiler: GrammarCompiler, tag: str) -> dict[str, Any]:
 
 
 def check_schemas(tag: Any) -> None:
-    """Every JSON schema in a structural tag is one. Raises BadRequest. (xgrammar ignores much that is wrong.)"""
+    """Every JSON schema in a structural tag is one. Raises GrammarInvalid. (xgrammar ignores much that is wrong.)"""
     for key, value in members(tag):
         if key == "json_schema" and not isinstance(value, bool):
             try:
                 Draft202012Validator.check_schema(value)
             except SchemaError as error:
-                raise BadRequest(f"not a JSON schema: {error.message}"[:500]) from error
+                raise GrammarInvalid(f"not a JSON schema: {error.message}"[:500]) from error
 
 
 def data_bytes() -> int:

@@ -13,28 +13,27 @@ from typing import Any
 
 import orjson
 
-from ..errors import BadRequest
+from ..errors import GrammarInvalid, GrammarTooComplex
 
-INVALID, TOO_COMPLEX = "grammar_invalid", "grammar_too_complex"
-"""Error codes: it is wrong or not understood; it exceeds a limit of this server."""
 MAX_REPEAT = 1 << 60
 """Where the product of nested repetitions stops to be counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Inclusive. bytes: of the whole text. nesting: brackets of any kind. repetition: of all counted repetitions,
-    nested ones multiplied. properties, choices: in one object schema, in one enum."""
+    """Inclusive. bytes: of the whole text. nesting: brackets of any kind. repetition: of all counted repetitions in
+    an expression, nested ones multiplied. count: minLength and the like. properties, choices: in one schema."""
 
     bytes: int = 65536
     nesting: int = 64
-    repetition: int = 5000
+    repetition: int = 20000
+    count: int = 2000
     properties: int = 200
     choices: int = 1000
 
 
 def check(text: str, bounds: Bounds) -> Any:
-    """The parsed structural tag. Raises BadRequest with one of the two codes."""
+    """The parsed structural tag. Raises GrammarInvalid and GrammarTooComplex."""
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > bounds.bytes:
         raise too_complex(f"it has {size} bytes, the limit is {bounds.bytes}")
@@ -43,15 +42,15 @@ def check(text: str, bounds: Bounds) -> Any:
     try:
         tag = orjson.loads(text)
     except ValueError:
-        raise BadRequest("The grammar is not valid JSON", code=INVALID) from None
+        raise GrammarInvalid("The grammar is not valid JSON") from None
     for key, value in members(tag):
         _check_member(key, value, bounds)
     return tag
 
 
-def too_complex(why: str) -> BadRequest:
+def too_complex(why: str) -> GrammarTooComplex:
     """The error for what exceeds a limit."""
-    return BadRequest(f"The grammar is too complex for this server: {why}", code=TOO_COMPLEX)
+    return GrammarTooComplex(f"The grammar is too complex for this server: {why}")
 
 
 def nesting(text: str) -> int:
@@ -95,8 +94,8 @@ def _check_member(key: str, value: Any, bounds: Bounds) -> None:
         if len(value) > bounds.choices:
             raise too_complex(f"an enum of {len(value)}, the limit is {bounds.choices}")
     elif key in _COUNTS and isinstance(value, (int, float)):
-        if value > bounds.repetition:
-            raise too_complex(f"{key} is {value:g}, the limit is {bounds.repetition}")
+        if value > bounds.count:
+            raise too_complex(f"{key} is {value:g}, the limit is {bounds.count}")
     elif key in ("pattern", "grammar") and isinstance(value, str):
         _check_expression(value, key == "grammar", bounds)
 

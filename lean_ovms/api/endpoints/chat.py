@@ -6,7 +6,7 @@ beyond the chosen token (the engine does not tell), logit_bias; both are accepte
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 
@@ -30,10 +30,12 @@ from ...shapes import (
     Usage,
 )
 from .. import sse
-from ..answers import STREAM, json, model_name, new_id, stream_options, warnings
+from ..answers import STREAM, json, model_name, new_id, notices, stream_options, warnings
 from ..app import App
 from ..chunks import ChunkOptions, Chunks, Envelope, Pending
 from ..fields import UINT32_MAX, Row, json_body, read
+from ..first_call import FirstCall
+from ..formats import RESPONSE_FORMAT, STRUCTURED, ToolRule, read_guide, with_tools
 from ..messages import read_messages, read_tools
 from ..routes import under_bases
 from ..sampling import SAMPLING, Defaults, Limits, build_output, build_sampling
@@ -41,8 +43,9 @@ from ..sampling import SAMPLING, Defaults, Limits, build_output, build_sampling
 FIELDS = (
     Row(name="messages", kind="any", help="the conversation: role, content, tool_calls, tool_call_id, name"),
     Row(name="tools", kind="any", help="functions that the model may call"),
-    Row(name="tool_choice", kind="any", help="none, auto, required, or one function"),
-    Row(name="parallel_tool_calls", kind="bool", help="accepted; the model decides"),
+    Row(name="tool_choice", kind="any", help="none, auto, required, one function, or allowed_tools"),
+    Row(name="parallel_tool_calls", kind="bool", help="false: the answer has one call at most"),
+    RESPONSE_FORMAT,
     Row(
         name="max_completion_tokens",
         kind="uint",
@@ -67,12 +70,13 @@ FIELDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """A chat request, read."""
+    """A chat request, read. one_call: it ends before a second tool call."""
 
     model: Model
     prompt: ChatPrompt
     sampling: Sampling
     output: Output
+    one_call: bool
     stream: bool
     options: ChunkOptions
     truncate: int | None
@@ -84,10 +88,12 @@ async def handle(request: Request, app: App) -> Response:
     generation = await ask.model.start(
         ask.prompt, ask.sampling, ask.output, truncate=ask.truncate, echo=ask.options.token_ids
     )
+    headers = ask.headers + notices(generation.notices)
+    source = FirstCall(generation, ask.sampling.n) if ask.one_call else generation
     if ask.stream:
-        return sse.response(generation, Stream(ask, generation), app.config.sse_ping_s, ask.headers)
+        return sse.response(source, Stream(ask, generation), app.config.sse_ping_s, headers)
     try:
-        return json(full(ask, await fold(generation, ask.sampling.n), generation), ask.headers)
+        return json(full(ask, await fold(source, ask.sampling.n), generation), headers)
     finally:
         await generation.aclose()
 
@@ -97,27 +103,31 @@ ROUTES = under_bases("POST", "/chat/completions", handle)
 
 def read_ask(body: Json, app: App) -> Ask:
     """Body to Ask. Raises RequestError."""
-    values = read((*STREAM, *FIELDS, *SAMPLING), body)
+    values = read((*STREAM, *FIELDS, *STRUCTURED, *SAMPLING), body)
     model = app.model(model_name(values))
     usage, continuous = stream_options(values)
     limits = Limits(max_tokens=app.config.max_tokens_limit, sequences=app.config.best_of_limit)
     defaults = Defaults(model.directory.generation_config)
     _apply_max_completion_tokens(values, limits)
-    prompt = _prompt(values)
+    tools, choice = read_tools(values["tools"], values["tool_choice"])
+    prompt = _prompt(values, tools)
     sampling = build_sampling(values, defaults, limits, logprobs=bool(values["logprobs"]))
     if sampling.max_tokens == 0:
         raise BadRequest("max_tokens value should be greater than 0", param="max_tokens")
     output = build_output(values, defaults, stream=bool(values["stream"]), parse=True, tools=prompt.tools)
+    guide, dropped = read_guide(values, app.config)
+    rule = ToolRule.read(tools, choice, values["parallel_tool_calls"])
     top = ["top_logprobs holds no alternatives"] if values["top_logprobs"] else []
     return Ask(
         model=model,
         prompt=prompt,
         sampling=sampling,
-        output=output,
+        output=replace(output, guide=with_tools(guide, rule, app.config)),
+        one_call=rule.offered and not rule.parallel,
         stream=bool(values["stream"]),
         options=ChunkOptions(usage=usage, continuous=continuous, token_ids=bool(values["return_token_ids"])),
         truncate=values["truncate_prompt_tokens"],
-        headers=warnings(body, top),
+        headers=warnings(body, top + dropped),
     )
 
 
@@ -132,9 +142,8 @@ def _apply_max_completion_tokens(values: Json, limits: Limits) -> None:
     values["max_tokens"] = asked
 
 
-def _prompt(values: Json) -> ChatPrompt:
+def _prompt(values: Json, tools: list[Json]) -> ChatPrompt:
     messages = read_messages(values["messages"])
-    tools, _choice = read_tools(values["tools"], values["tool_choice"])
     kwargs = dict(values["chat_template_kwargs"] or {})
     add = kwargs.pop("add_generation_prompt", values["add_generation_prompt"])
     if add is not None and not isinstance(add, bool):
@@ -217,7 +226,7 @@ class Stream:
             out = self._chunks.chunk(delta.index, b'"delta":{"role":"assistant","content":null}', pending)
         pending.take(delta)
         for said in delta.events:
-            out += self._chunk(delta.index, b'"delta":' + self._said(said, pending), pending)
+            out += self._chunk(delta.index, b'"delta":' + self.said(said, pending), pending)
         if delta.finish:
             out += self._chunk(delta.index, b'"delta":{}', pending, _finish(delta.finish, pending.called))
         return out
@@ -230,7 +239,8 @@ class Stream:
         return self._chunks.chunk(index, content, pending, logprobs, finish)
 
     @staticmethod
-    def _said(said: Event, pending: Pending) -> bytes:
+    def said(said: Event, pending: Pending) -> bytes:
+        """One event as the JSON of a delta."""
         if isinstance(said, Text):
             return b'{"content":%b}' % orjson.dumps(said.text)
         if isinstance(said, Reasoning):

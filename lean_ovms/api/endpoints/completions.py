@@ -30,10 +30,11 @@ from ...shapes import (
     Usage,
 )
 from .. import sse
-from ..answers import STREAM, json, model_name, new_id, stream_options, warnings
+from ..answers import STREAM, json, model_name, new_id, notices, stream_options, warnings
 from ..app import App
 from ..chunks import ChunkOptions, Chunks, Envelope, Pending
 from ..fields import Row, json_body, read
+from ..formats import RESPONSE_FORMAT, STRUCTURED, read_guide
 from ..routes import under_bases
 from ..sampling import SAMPLING, Defaults, Limits, build_output, build_sampling, token_ids
 
@@ -77,10 +78,11 @@ async def handle(request: Request, app: App) -> Response:
     batch = Batch(generations, ask.sampling.n)
     try:
         echoes = [await _echo(ask, prompt, g) for prompt, g in zip(ask.prompts, generations, strict=True)]
+        headers = ask.headers + notices(generations[0].notices)
         if ask.stream:
-            return sse.response(batch, Stream(ask, batch, echoes), app.config.sse_ping_s, ask.headers)
+            return sse.response(batch, Stream(ask, batch, echoes), app.config.sse_ping_s, headers)
         answers = await fold(batch, len(generations) * ask.sampling.n)
-        body = json(full(ask, answers, echoes, batch.usage), ask.headers)
+        body = json(full(ask, answers, echoes, batch.usage), headers)
     except BaseException:
         await batch.aclose()
         raise
@@ -93,7 +95,7 @@ ROUTES = under_bases("POST", "/completions", handle)
 
 def read_ask(body: Json, app: App) -> Ask:
     """Body to Ask. Raises RequestError."""
-    values = read((*STREAM, *FIELDS, *SAMPLING), body)
+    values = read((*STREAM, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *SAMPLING), body)
     model = app.model(model_name(values))
     usage, continuous = stream_options(values)
     if values["suffix"]:
@@ -107,17 +109,18 @@ def read_ask(body: Json, app: App) -> Ask:
     defaults = Defaults(model.directory.generation_config)
     limits = Limits(max_tokens=app.config.max_tokens_limit, sequences=app.config.best_of_limit)
     sampling = build_sampling(values, defaults, limits, logprobs=logprobs)
+    guide, dropped = read_guide(values, app.config)
     return Ask(
         model=model,
         prompts=_prompts(values, app.config),
         sampling=replace(sampling, prompt_logprobs=echo and logprobs),
-        output=build_output(values, defaults, stream=bool(values["stream"])),
+        output=replace(build_output(values, defaults, stream=bool(values["stream"])), guide=guide),
         echo=echo,
         stream=bool(values["stream"]),
         score_only=score_only,
         options=ChunkOptions(usage=usage, continuous=continuous, token_ids=bool(values["return_token_ids"])),
         truncate=values["truncate_prompt_tokens"],
-        headers=warnings(body),
+        headers=warnings(body, dropped),
     )
 
 

@@ -12,10 +12,10 @@ from ...shapes import ByteStream, Delta, Json, Request, Response, Usage
 from ..answers import json
 from ..app import App
 from ..fields import json_body
+from ..first_call import FirstCall
 from ..responses.ask import FIELDS as ASK_FIELDS
 from ..responses.ask import Ask, read_ask
 from ..responses.body import Body
-from ..responses.calls import FirstCall
 from ..responses.events import Events
 from ..responses.runs import Follower
 from ..responses.shorten import shorter

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...generation import Stream
-from ...shapes import CallStart, Delta, Usage
+from ..generation import Stream
+from ..shapes import CallStart, Delta, Usage
 
 
 class FirstCall:

@@ -1,0 +1,399 @@
+"""JSON schemas as grammars: every text of the grammar is JSON that the schema allows.
+
+GenAI can compile schemas by itself, but lets a model put any number of blanks between two tokens, in which small models
+lose themselves; it ignores what it does not know; and long bounds take it seconds. Here blanks are bounded, and what a
+grammar cannot say (`not`, `uniqueItems`, a length of thousands) is named in `ignored`, so that the client can be told.
+
+Properties come in the schema's order, and only those that it names unless it allows more expressly, as in OpenAI's
+strict mode and XGrammar. One Values object serves one grammar; it knows no requests and no models.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import GrammarInvalid, GrammarTooComplex
+from ..shapes import Json
+from .ebnf import Ebnf, either, literal, optional, repeat
+from .number_grammar import integer, number
+from .pattern_grammar import NotSupported, pattern
+from .schema_merge import merged, pointed
+from .string_grammar import CHAR, format_of, outside
+
+Schema = Any
+MAX_DEPTH = 48
+MAX_NODES = 4000
+"""Schemas looked at for one grammar, merged and referred ones each time: 40 ms of work."""
+MAX_LENGTH = 256
+MAX_ITEMS = 64
+"""Longer bounds are not imposed: they cost seconds to compile and milliseconds a token."""
+
+WIDE = '" "? | "\\n" [ \\t]{0,24}'
+NARROW = '" "?'
+"""Blanks between JSON tokens: as a pretty-printer would, or as in a single line."""
+
+_KIND_OF_KEYWORD = {
+    "object": ("properties", "required", "additionalProperties", "patternProperties", "minProperties"),
+    "array": ("items", "prefixItems", "minItems", "maxItems", "uniqueItems", "contains"),
+    "string": ("minLength", "maxLength", "pattern"),
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+}
+_NEVER = (
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependentRequired",
+    "dependentSchemas",
+    "dependencies",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+    "propertyNames",
+    "patternProperties",
+    "contains",
+    "minContains",
+    "maxContains",
+    "uniqueItems",
+    "multipleOf",
+)
+_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+
+
+class Values:
+    """Grammars of JSON values. Subclasses write the same values in another notation."""
+
+    words = ("true", "false", "null")
+    char = CHAR
+    quote = '"'
+
+    def __init__(self, ebnf: Ebnf, root: Schema, blanks: str = NARROW) -> None:
+        """root: where references lead. ignored: keywords that could not be imposed."""
+        self.ebnf = ebnf
+        self.root = root
+        self.ignored: set[str] = set()
+        self._blanks = blanks
+        self._refs: dict[str, str] = {}
+        self._nodes = self._depth = 0
+
+    # --- any schema
+
+    def value(self, schema: Schema) -> str:
+        """An expression for the values that a schema allows. Raises GrammarInvalid and GrammarTooComplex."""
+        self._nodes += 1
+        self._depth += 1
+        if self._nodes > MAX_NODES or self._depth > MAX_DEPTH:
+            raise GrammarTooComplex("The schema is too large or nested too deep for this server")
+        try:
+            return self._value(schema)
+        finally:
+            self._depth -= 1
+
+    def _value(self, schema: Schema) -> str:
+        if schema is True or schema == {}:
+            return self.anything()
+        if not isinstance(schema, dict):
+            raise GrammarInvalid("The schema allows nothing" if schema is False else "A schema is not an object")
+        if isinstance(reference := schema.get("$ref"), str):
+            return self._reference(reference, schema)
+        if "const" in schema:
+            return self.constant(schema["const"])
+        if "enum" in schema:
+            return self._enum(schema)
+        if "allOf" in schema:
+            return self.value(merged(_without(schema, "allOf"), _schemas(schema, "allOf"), self.root))
+        for word in ("anyOf", "oneOf"):
+            if word in schema:
+                base = _without(schema, word)
+                return either([self.value(merged(base, [part], self.root)) for part in _schemas(schema, word)])
+        return self._typed(schema)
+
+    def _reference(self, reference: str, schema: Json) -> str:
+        beside = _without(schema, "$ref", "description", "title", "default", "examples", "$defs", "definitions")
+        if beside:
+            return self.value(merged(beside, [{"$ref": reference}], self.root))
+        if reference not in self._refs:
+            target = pointed(self.root, reference)
+            name = self._refs[reference] = self.ebnf.name(reference.rpartition("/")[2] or "whole")
+            self.ebnf.define(name, self.value(target))
+        return self._refs[reference]
+
+    def _enum(self, schema: Json) -> str:
+        choices = schema["enum"]
+        if not isinstance(choices, list) or not choices:
+            raise GrammarInvalid("enum is not a list with values")
+        kinds = _kinds(schema)
+        fitting = [c for c in choices if not kinds or any(_is(c, kind) for kind in kinds)]
+        if not fitting:
+            raise GrammarInvalid("no value of an enum has the type beside it")
+        return self.ebnf.rule("choice", either([self.constant(c) for c in fitting]))
+
+    def _typed(self, schema: Json) -> str:
+        kinds = _kinds(schema) or [k for k, words in _KIND_OF_KEYWORD.items() if any(w in schema for w in words)]
+        if schema.get("nullable") is True and "null" not in kinds:
+            kinds = [*kinds, "null"]
+        if not kinds:
+            return self.anything()
+        self._note(schema, _NEVER)
+        makers: dict[str, Callable[[Json], str]] = {
+            "object": self.object,
+            "array": self.array,
+            "string": self.string,
+            "number": self.number,
+            "integer": self.integer,
+        }
+        return either([makers[k](schema) if k in makers else self._word(k) for k in kinds])
+
+    def _note(self, schema: Json, words: Sequence[str]) -> None:
+        self.ignored.update(word for word in words if word in schema and not _means_nothing(word, schema[word]))
+
+    # --- scalars
+
+    def _word(self, kind: str) -> str:
+        true, false, null = self.words
+        return literal(null) if kind == "null" else either([literal(true), literal(false)])
+
+    def integer(self, schema: Json) -> str:
+        return self._number(schema, integer, 1)
+
+    def number(self, schema: Json) -> str:
+        return self._number(schema, number, 0)
+
+    def _number(self, schema: Json, make: Callable[[float | None, float | None], str | None], step: float) -> str:
+        """step: what lies between a bound that is excluded and the next value; 0: the bound is left in."""
+        low, high = _bound(schema, "minimum"), _bound(schema, "maximum")
+        above, below = _bound(schema, "exclusiveMinimum"), _bound(schema, "exclusiveMaximum")
+        if above is not None:
+            low = _larger(low, above + step if step and above == int(above) else above)
+        if below is not None:
+            high = -_larger(None if high is None else -high, -(below - step if step and below == int(below) else below))
+        if not step and (above is not None or below is not None):
+            self.ignored.add("exclusiveMinimum" if above is not None else "exclusiveMaximum")
+        body = make(low, high)
+        if body is None:
+            raise GrammarInvalid("no number lies between minimum and maximum")
+        return self.ebnf.rule("number" if not step else "integer", body)
+
+    def string(self, schema: Json) -> str:
+        least, most = _count(schema, "minLength") or 0, _count(schema, "maxLength")
+        inside = self._inside(schema)
+        if inside is None:
+            if least > MAX_LENGTH:
+                self.ignored.add("minLength")
+                least = 0
+            if most is not None and most > MAX_LENGTH:
+                self.ignored.add("maxLength")
+                most = None
+            if most is not None and most < least:
+                raise GrammarInvalid("maxLength is less than minLength")
+            inside = repeat(self.ebnf.rule("char", self.char), least, most)
+        return self.ebnf.rule("string", f"{literal(self.quote)} {inside} {literal(self.quote)}")
+
+    def _inside(self, schema: Json) -> str | None:
+        """What pattern or format say of a string's inside; None if nothing."""
+        kind = schema.get("format")
+        if "pattern" in schema:
+            if not isinstance(schema["pattern"], str):
+                raise GrammarInvalid("pattern is not a string")
+            try:
+                body = pattern(schema["pattern"])
+            except NotSupported:
+                self.ignored.add("pattern")
+                return None
+            self._note(schema, ("minLength", "maxLength"))
+            return self.ebnf.rule("pattern", body)
+        known = format_of(kind) if isinstance(kind, str) else None
+        if known is None:
+            return None
+        self._note(schema, ("minLength", "maxLength"))
+        return self.ebnf.rule(str(kind), known)
+
+    def constant(self, value: Any) -> str:
+        """Exactly this value."""
+        return literal(json.dumps(value, ensure_ascii=False))
+
+    # --- lists and objects
+
+    @property
+    def blanks(self) -> str:
+        """What may stand between two tokens."""
+        return self.ebnf.rule("blanks", self._blanks)
+
+    def array(self, schema: Json) -> str:
+        least, most = _count(schema, "minItems") or 0, _count(schema, "maxItems")
+        if least > MAX_ITEMS:
+            self.ignored.add("minItems")
+            least = 0
+        if most is not None and most > MAX_ITEMS:
+            self.ignored.add("maxItems")
+            most = None
+        if most is not None and most < least:
+            raise GrammarInvalid("maxItems is less than minItems")
+        first, items = self._items(schema)
+        if most is not None:
+            first = first[:most]
+        parts = [(self.value(item), place < least) for place, item in enumerate(first)]
+        more = None
+        if items is not False and (most is None or most > len(first)):
+            more = self.ebnf.rule("item", self.value(items))
+        elif least > len(first):
+            raise GrammarInvalid("minItems is more than there can be")
+        left = None if most is None else most - len(first)
+        return self.ebnf.rule("array", self._listed(parts, more, max(0, least - len(first)), left))
+
+    def _items(self, schema: Json) -> tuple[list[Schema], Schema]:
+        first, items = schema.get("prefixItems", []), schema.get("items", True)
+        if isinstance(items, list):  # before draft 2020-12
+            first, items = items, schema.get("additionalItems", True)
+        if not isinstance(first, list):
+            raise GrammarInvalid("prefixItems is not a list")
+        return first, items
+
+    def _listed(self, first: list[tuple[str, bool]], more: str | None, least: int, most: int | None) -> str:
+        blanks, comma = self.blanks, self.comma()
+        body = ""
+        if more is not None and most != 0:
+            one = 0 if first else 1  # the first of all has no comma before it
+            again = repeat(f"{comma} {more}", max(0, least - one), None if most is None else most - one)
+            body = f"{more} {again}" if one else again
+            if one and not least:
+                return f'"[" {blanks} ({body} {blanks})? "]"'
+        for place in range(len(first) - 1, -1, -1):
+            item, needed = first[place]
+            body = f"{comma if place else ''} {item} {body}".strip()
+            if not needed:
+                body = optional(body)
+        return f'"[" {blanks} {body} {blanks} "]"'
+
+    def comma(self) -> str:
+        """What stands between two members."""
+        return f'"," {self.blanks}'
+
+    def object(self, schema: Json) -> str:
+        properties, needed, more = self.members(schema)
+        members = [(self.member(name, part), name in needed) for name, part in properties.items()]
+        other = None
+        if more is not False:
+            other = self.ebnf.rule("other", f"{self.other_key(list(properties))} {self.colon()} {self.value(more)}")
+        self._count_members(schema, properties, needed, other)
+        body = chain(self.ebnf, members, self.comma(), other)
+        blanks = self.blanks
+        return self.ebnf.rule("object", f'"{{" {blanks} {body} {blanks} "}}"' if body else f'"{{" {blanks} "}}"')
+
+    def members(self, schema: Json) -> tuple[dict[str, Schema], set[str], Schema]:
+        """The properties of an object schema, those that must be there, and the schema of any others (False: none)."""
+        properties = schema.get("properties", {})
+        if not isinstance(properties, dict):
+            raise GrammarInvalid("properties is not an object")
+        needed = schema.get("required", [])
+        if not isinstance(needed, list) or not all(isinstance(name, str) for name in needed):
+            raise GrammarInvalid("required is not a list of strings")
+        more = schema.get("additionalProperties", "properties" not in schema)
+        unknown = [name for name in needed if name not in properties]
+        if unknown and more is False:
+            raise GrammarInvalid(f"required names {unknown[0]!r}, which properties does not")
+        # With a needed name that has no schema of its own, the others' schema is its.
+        return {**properties, **dict.fromkeys(unknown, True if more is False else more)}, set(needed), more
+
+    def _count_members(self, schema: Json, properties: Json, needed: set[str], other: str | None) -> None:
+        least, most = _count(schema, "minProperties") or 0, _count(schema, "maxProperties")
+        if least > len(needed):
+            self.ignored.add("minProperties")
+        if most is not None and (other is not None or len(properties) > most):
+            self.ignored.add("maxProperties")
+
+    def colon(self) -> str:
+        return '":" " "?'
+
+    def member(self, name: str, schema: Schema) -> str:
+        """One property with its value."""
+        return self.ebnf.rule(
+            name, f"{literal(json.dumps(name, ensure_ascii=False))} {self.colon()} {self.value(schema)}"
+        )
+
+    def other_key(self, taken: list[str]) -> str:
+        """A property's name that is none of these (of those that need no escapes: a name twice would override)."""
+        return f"{literal(self.quote)} {outside(self.ebnf, taken)} {literal(self.quote)}"
+
+    # --- anything
+
+    def anything(self) -> str:
+        """Any JSON value."""
+        if "" not in self._refs:
+            name = self._refs[""] = self.ebnf.name("value")
+            one = [self.object({"additionalProperties": True}), self.array({}), self.string({}), self.number({})]
+            self.ebnf.define(name, either([*one, self._word("boolean"), self._word("null")]))
+        return self._refs[""]
+
+
+def chain(ebnf: Ebnf, members: list[tuple[str, bool]], comma: str, other: str | None) -> str:
+    """Members in order, those that are not needed possibly left out, then any number of others; "" if there are none.
+
+    Two rules a member, so that the grammar grows with their number and not with the number of their choices.
+    """
+    after = f"({comma} {other})*" if other else ""
+    start = optional(f"{other} {after}") if other else ""
+    for member, needed in reversed(members):
+        here = f"{member} {after}".strip()
+        start = here if needed else either([here, start or '""'])
+        after = f"{comma} {member} {after}".strip() if needed else f"({comma} {member})? {after}".strip()
+        start, after = ebnf.rule("first", start), ebnf.rule("then", after)
+    return start
+
+
+def _without(schema: Json, *words: str) -> Json:
+    return {key: value for key, value in schema.items() if key not in words}
+
+
+def _schemas(schema: Json, word: str) -> list[Schema]:
+    parts = schema[word]
+    if not isinstance(parts, list) or not parts:
+        raise GrammarInvalid(f"{word} is not a list with schemas")
+    return parts
+
+
+def _kinds(schema: Json) -> list[str]:
+    kind = schema.get("type")
+    kinds = kind if isinstance(kind, list) else [] if kind is None else [kind]
+    for one in kinds:
+        if one not in _TYPES:
+            raise GrammarInvalid(f"{one!r} is not a type"[:80])
+    return list(dict.fromkeys(kinds))
+
+
+def _is(value: Any, kind: str) -> bool:
+    if kind in ("number", "integer"):
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return number and (kind == "number" or value == int(value))
+    types: dict[str, type] = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
+    return isinstance(value, types[kind])
+
+
+def _bound(schema: Json, word: str) -> float | None:
+    value = schema.get(word)
+    if isinstance(value, bool):
+        return None  # draft 4's exclusiveMinimum
+    if value is not None and not isinstance(value, (int, float)):
+        raise GrammarInvalid(f"{word} is not a number")
+    if value is not None and abs(value) > 1e15:
+        return None  # beyond every number that is written here
+    return value
+
+
+def _count(schema: Json, word: str) -> int | None:
+    value = schema.get(word)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0 or value != int(value):
+        raise GrammarInvalid(f"{word} is not a count")
+    return int(value)
+
+
+def _larger(one: float | None, other: float) -> float:
+    return other if one is None else max(one, other)
+
+
+def _means_nothing(word: str, value: Any) -> bool:
+    """A keyword that is there and demands nothing."""
+    return value is None or value is False or value == {} or (word == "multipleOf" and value in (1, 1.0))

@@ -1,0 +1,64 @@
+"""The insides of JSON strings as grammars: any characters, known formats, and names that are none of a list.
+
+Knows no schemas.
+"""
+
+from __future__ import annotations
+
+from .ebnf import Ebnf, either, literal
+
+CHAR = (
+    r'[^"\\\x00-\x1f\x7f] | "\\" (["\\/bfnrt] | '
+    r'"u" ([0-9a-ce-fA-CE-F] [0-9a-fA-F]{3} | [dD] [0-7] [0-9a-fA-F]{2}))'
+)
+"""One character of a string. Codes of half a character are left out: they are not text."""
+
+_DATE = '[0-9]{4} "-" ("0" [1-9] | "1" [0-2]) "-" ("0" [1-9] | "1" [0-9] | "2" [0-8])'
+_HOUR = '([01] [0-9] | "2" [0-3])'
+_TIME = f'{_HOUR} ":" [0-5] [0-9] ":" [0-5] [0-9] ("." [0-9]{{1,6}})? ("Z" | [+-] {_HOUR} ":" [0-5] [0-9])'
+_BYTE = '("25" [0-5] | "2" [0-4] [0-9] | "1" [0-9] [0-9] | [1-9]? [0-9])'
+_HEX = "[0-9a-f]"
+_FORMATS = {
+    "date": _DATE,
+    "time": _TIME,
+    "date-time": f'{_DATE} "T" {_TIME}',
+    "datetime": f'{_DATE} "T" {_TIME}',
+    "uuid": ' "-" '.join(f"{_HEX}{{{n}}}" for n in (8, 4, 4, 4, 12)),
+    "ipv4": f'{_BYTE} ("." {_BYTE}){{3}}',
+    "email": '[a-z0-9] [a-z0-9._-]{0,31} "@" [a-z0-9] [a-z0-9-]{0,31} ("." [a-z]{2,8}){1,3}',
+}
+"""A safe part of each format: no 29th of any month, no address in quotes."""
+
+_PLAIN = r"a-zA-Z0-9_. $@:\-"
+_WORD = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
+MAX_NAME = 64
+MAX_DEPTH = 48
+
+
+def format_of(name: str) -> str | None:
+    """The grammar of a JSON schema `format`; None for one that is only a remark."""
+    return _FORMATS.get(name)
+
+
+def outside(ebnf: Ebnf, words: list[str]) -> str:
+    """A name of plain characters that is none of these, as a trie of where it leaves them.
+
+    A second value for a property would override the first, and need not have its type.
+    """
+    plain = sorted({w for w in words if w and all((c.isalnum() and c.isascii()) or c in "_-. $@:" for c in w)})
+    return ebnf.rule("name", _leaving(ebnf, plain, 0))
+
+
+def _leaving(ebnf: Ebnf, words: list[str], depth: int) -> str:
+    rest = f"[{_PLAIN}]{{0,{MAX_NAME}}}"
+    if not words:
+        return rest if depth else f"[{_PLAIN}]{{1,{MAX_NAME}}}"
+    options = ['""'] if depth and "" not in words else []
+    heads = sorted({w[0] for w in words if w})
+    for head in heads:
+        tails = [w[1:] for w in words if w[:1] == head]
+        inner = _leaving(ebnf, tails, depth + 1) if depth < MAX_DEPTH else '""'
+        options.append(f"{literal(head)} {ebnf.rule('name', inner)}")
+    if allowed := "".join(c for c in _WORD if c not in heads):
+        options.append(f"[{allowed}] {rest}")
+    return either(options or ['""'])
