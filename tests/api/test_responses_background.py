@@ -63,7 +63,9 @@ class Slow:
         assert response.status == 200, response.body
         if isinstance(response.body, bytes):
             return parse_sse(response.body)
-        return parse_sse(b"".join([part async for part in parts(response)]))
+        found = [part async for part in parts(response)]
+        assert all(found), "an empty part would end a chunked body"
+        return parse_sse(b"".join(found))
 
     async def cancel(self, response_id: str) -> Json:
         response = await post(self.app, f"{PATH}/{response_id}/cancel", b"")
@@ -99,6 +101,7 @@ async def test_its_events_are_told_from_any_number_while_it_runs_and_after(slow:
     followers = [asyncio.ensure_future(slow.stream(body["id"], after)) for after in (None, 0, 3)]
     await slow.say("Hel")
     late = asyncio.ensure_future(slow.stream(body["id"], 1))
+    early = asyncio.ensure_future(slow.stream(body["id"], 6))  # these events are still to come
     await slow.say("lo", "stop")
     whole_stream = await followers[0]
     assert check(whole_stream) == await slow.get(body["id"])
@@ -106,6 +109,7 @@ async def test_its_events_are_told_from_any_number_while_it_runs_and_after(slow:
     assert await followers[1] == whole_stream[1:]
     assert await followers[2] == whole_stream[4:]
     assert await late == whole_stream[2:]
+    assert await early == whole_stream[7:]
     await slow.until_over(body["id"])
     assert await slow.stream(body["id"]) == whole_stream
     assert await slow.stream(body["id"], 5) == whole_stream[6:]

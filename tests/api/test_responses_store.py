@@ -446,6 +446,21 @@ async def test_work_that_fails_takes_nothing_else_with_it() -> None:
         await database.run(lambda c: None)
 
 
+async def test_a_transaction_that_fails_is_told_to_all_and_the_next_one_works() -> None:
+    broken = [True]
+
+    def before(connection: sqlite3.Connection) -> None:
+        if broken[0]:
+            raise sqlite3.OperationalError("database or disk is full")
+
+    database = Database("", lambda c: None, before)
+    results = await asyncio.gather(*(database.run(lambda c: 1) for _ in range(3)), return_exceptions=True)
+    assert all(isinstance(result, StoreFailure) and "disk is full" in result.message for result in results)
+    broken[0] = False
+    assert await database.run(lambda c: 1) == 1
+    await database.close()
+
+
 async def test_a_waiter_that_leaves_does_not_stop_the_work() -> None:
     database = Database("", lambda c: None, lambda c: None)
     await database.open()

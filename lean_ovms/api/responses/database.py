@@ -148,9 +148,9 @@ class Database:
             for job in jobs:
                 self._one(connection, job)
             connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            logger.error("the response store failed: %s", error)
-            if connection.in_transaction:
+        except Exception as error:  # a full disk, or a bug: whoever waits learns it, and the thread goes on
+            logger.exception("the response store failed")
+            with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             for job in jobs:
                 job.error = StoreFailure(f"the response store failed: {_reason(error)}")

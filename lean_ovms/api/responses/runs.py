@@ -46,15 +46,16 @@ class Run:
 
     async def more(self, count: int, timeout_s: float) -> bool:
         """Wait until there are more frames than count, or it is over. False: not within timeout_s (0: any time)."""
-        if len(self.frames) > count or self.over:
-            return True
-        listener = asyncio.get_running_loop().create_future()
-        self._listeners.add(listener)
-        try:
-            await asyncio.wait([listener], timeout=timeout_s or None)
-        finally:
-            self._listeners.discard(listener)
-        return listener.done()
+        while len(self.frames) <= count and not self.over:
+            listener = asyncio.get_running_loop().create_future()
+            self._listeners.add(listener)
+            try:
+                await asyncio.wait([listener], timeout=timeout_s or None)
+            finally:
+                self._listeners.discard(listener)
+            if not listener.done():
+                return False
+        return True
 
     async def _go(self) -> None:
         error = await self._read()

@@ -107,10 +107,10 @@ class Store:
 
         One that was deleted meanwhile stays deleted.
         """
-        events = zlib.compress(frames, 1) if frames else None
 
         def work(connection: sqlite3.Connection) -> None:
             if begun:
+                events = zlib.compress(frames, 1) if frames else None
                 if tables.get_response(connection, body["id"]) is None:
                     return
                 tables.put_response(connection, body, live=False, events=events)
@@ -144,8 +144,12 @@ class Store:
 
     async def frames(self, response_id: str) -> bytes | None:
         """The whole stream of a response, if it was kept."""
-        events = await self._db.run(lambda c: tables.get_events(c, response_id))
-        return None if events is None else zlib.decompress(events)
+
+        def work(connection: sqlite3.Connection) -> bytes | None:
+            events = tables.get_events(connection, response_id)
+            return None if events is None else zlib.decompress(events)
+
+        return await self._db.run(work)
 
     async def input_items(self, response_id: str) -> list[Json]:
         """All that a response answers, oldest first. Raises NotFound."""
