@@ -59,7 +59,7 @@ class GenAi:
             raise StartError(f"the model does not load: {last_line(error)}") from error
         self.recoverable = plan.assisted != "draft"
         self.step_tokens = plan.step_tokens
-        self.info = self._describe(plan, blocks, config.enable_prefix_caching)
+        self.info = self._describe(plan, blocks)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         self.grammars = self._grammars(config)
 
@@ -204,7 +204,7 @@ class GenAi:
             self._run([_prompt(length, seed)], 4)
         self._run([_prompt(8, seed) for seed in range(10, 14)], 4)
 
-    def _describe(self, plan: Plan, blocks: int, prefix_caching: bool) -> ModelInfo:
+    def _describe(self, plan: Plan, blocks: int) -> ModelInfo:
         tokenizer = self._tokenizer
         eos = {int(i) for i in self._defaults.stop_token_ids} | {self._eos, int(tokenizer.get_eos_token_id())}
         return ModelInfo(
@@ -218,7 +218,7 @@ class GenAi:
             eos_token=tokenizer.get_eos_token(),
             chat_template=tokenizer.get_original_chat_template(),
             assisted=plan.assisted,
-            prefix_caching=prefix_caching,
+            prefix_caching=plan.prefix_caching,
             versions={
                 "openvino": ov.get_version(),
                 "openvino_genai": genai.__version__,
@@ -263,5 +263,5 @@ def _scheduler(config: Config, plan: Plan, blocks: int) -> Any:
     scheduler.max_num_batched_tokens = plan.step_tokens
     scheduler.max_num_seqs = config.max_num_seqs
     scheduler.dynamic_split_fuse = plan.split_prompts
-    scheduler.enable_prefix_caching = config.enable_prefix_caching
+    scheduler.enable_prefix_caching = plan.prefix_caching
     return scheduler

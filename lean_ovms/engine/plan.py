@@ -39,6 +39,7 @@ class Plan:
     cache_gb: int
     step_tokens: int
     split_prompts: bool
+    prefix_caching: bool
 
 
 def make(config: Config, free_bytes: int) -> Plan:
@@ -55,6 +56,8 @@ def make(config: Config, free_bytes: int) -> Plan:
     block_size = BLOCK_SIZE.get(config.target_device, OTHER_BLOCK_SIZE)
     blocks = 0 if config.cache_size else _blocks(config, model, properties, free_bytes, context // block_size + 1)
     cache_gb = config.cache_size or max(1, free_bytes // MEMORY_SHARE >> 30)
+    # With a draft model, a prompt that is not computed whole in one step (split, or partly cached) makes GenAI say
+    # other things as soon as it is not alone: doubled first tokens, or an end at once.
     split = config.dynamic_split_fuse and assisted != "draft"
     return Plan(
         device=config.target_device,
@@ -67,6 +70,7 @@ def make(config: Config, free_bytes: int) -> Plan:
         cache_gb=cache_gb,
         step_tokens=config.max_num_batched_tokens if split else max(config.max_num_batched_tokens, context),
         split_prompts=split,
+        prefix_caching=config.enable_prefix_caching and assisted != "draft",
     )
 
 

@@ -128,6 +128,23 @@ def test_a_draft_model_with_many_requests_duplicates_no_first_token(engine):
     assert_empty(rig)
 
 
+@pytest.mark.parametrize("assisted", ["draft", "prompt_lookup"])
+def test_prompts_that_were_seen_before_get_the_same_answers_from_assisted_pipelines(engine, assisted):
+    """GenAI ends such an answer at once if it has a draft model, prefix caching and other requests beside it."""
+    options = {"draft": {"draft_model_path": draft_model()}, "prompt_lookup": {"prompt_lookup": True}}[assisted]
+    pipe = load(enable_prefix_caching=True, **options)
+    prompts = [chat(q) for q in QUESTIONS[:3]] * 3
+    alone = quiet(engine, prompts, max_tokens=20)
+    for _ in range(4):
+        rig = Rig(pipeline=pipe)
+        requests = []
+        for prompt in prompts:
+            requests.append(rig.submit(prompt, max_tokens=20))
+            rig.turn()
+        rig.run()
+        assert [outcome(rig, r) for r in requests] == alone
+
+
 def test_prompt_lookup_gives_the_same_answers(engine):
     prompts = [chat(q) for q in QUESTIONS]
     alone = quiet(engine, prompts, max_tokens=30)

@@ -128,10 +128,13 @@ def test_unsplit_prompts_fit_a_step_whole(model):
     assert (made.split_prompts, made.step_tokens) == (False, 8192)
 
 
-def test_a_draft_model_never_gets_split_prompts(model):
-    """Split next to other requests, GenAI duplicates their first tokens."""
+def test_a_draft_model_never_gets_prompts_in_parts(model):
+    """Split or partly cached next to other requests, GenAI answers otherwise."""
     made = plan.make(model(QWEN, draft_model_path="x"), GB)
     assert (made.assisted, made.split_prompts, made.step_tokens) == ("draft", False, 8192)
+    assert not made.prefix_caching
+    assert plan.make(model(QWEN), GB).prefix_caching
+    assert not plan.make(model(QWEN, enable_prefix_caching=False), GB).prefix_caching
 
 
 @pytest.mark.parametrize("options", [{"prompt_lookup": True}, {"plugin_config": '{"prompt_lookup": true}'}])
