@@ -292,6 +292,7 @@ async def test_instructions_come_first(make_app: MakeApp) -> None:
         ({"metadata": {str(i): "" for i in range(17)}}, "metadata", "no more than 16"),
         ({"truncation": "middle"}, "truncation", "'auto' or 'disabled'"),
         ({"include": ["everything"]}, "include", "is not one of"),
+        ({"include": [{}]}, "include", "is not one of"),
         ({"tools": [{"type": "web_search"}]}, "tools[0]", "Only function tools are supported"),
         ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "h"}}, "tool_choice", "not among the tools"),
         ({"tool_choice": "required"}, "tool_choice", "no tools are given"),
@@ -351,3 +352,48 @@ async def test_what_a_developer_says_is_never_lost(make_app: MakeApp, template: 
     for _ in range(2):
         assert (await post(app, PATH, ask(input=items))).status == 200
         assert engine.submitted[-1][0] == f"{role}:Be brief.;user:hi;"
+
+
+SCHEMA: Json = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "echo"),
+    [
+        ({"text": {"format": {"type": "json_object"}}}, {"type": "json_object"}),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA, "strict": True}}},
+            {"type": "json_schema", "name": "n", "schema": SCHEMA, "strict": True},
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}},
+            {"type": "json_schema", "name": "n", "schema": SCHEMA},
+        ),
+    ],
+)
+async def test_the_form_of_the_answer_reaches_the_engine_and_is_echoed(
+    make_app: MakeApp, fields: Json, echo: Json
+) -> None:
+    app, engine = await make_app(lambda *_: say('{"a": 1}'))
+    for more in ({}, {"stream": True}, {"background": True}):
+        response = await post(app, PATH, ask(**fields, **more))
+        body = (await streamed(response))[-1]["response"] if "stream" in more else await whole(response)
+        assert body["text"] == {"format": echo}
+        check_response(body)
+    assert len(engine.constraints) == 3
+    assert len(set(engine.constraints)) == 1
+    assert engine.constraints[0]
+    await app.responses.close()
+
+
+async def test_a_form_that_cannot_be_imposed_is_told_or_refused_under_its_own_name(make_app: MakeApp) -> None:
+    body = ask(text={"format": {"type": "strange"}})
+    app, _ = await make_app(say("x"))
+    response = await post(app, PATH, body)
+    assert response.status == 200
+    assert any(name == "Warning" and "text.format was not imposed" in text for name, text in response.headers)
+    await app.responses.close()
+    strict, _ = await make_app(say("x"), strict_response_format=True)
+    assert (await refused(strict, body))["param"].startswith("text.format")
+    both = ask(text={"format": {"type": "json_object"}}, response_format={"type": "json_object"})
+    assert (await refused(strict, both))["param"] == "text.format"

@@ -9,6 +9,7 @@ from typing import Any
 
 import agents
 import openai
+import pydantic
 import pytest
 
 from .conftest import Process, start_process
@@ -107,6 +108,27 @@ def test_a_call_and_its_output_by_hand_and_by_id(client: openai.OpenAI) -> None:
     assert by_id.usage == by_hand.usage
     kinds = [item.type for item in client.responses.input_items.list(by_id.id, order="asc", limit=2)]
     assert kinds == ["message", "function_call", "function_call_output"]
+
+
+class Event(pydantic.BaseModel):
+    name: str
+    day: int
+
+
+def test_an_answer_is_parsed_into_the_clients_own_type(client: openai.OpenAI) -> None:
+    made = client.responses.parse(input="Alice goes to a fair on day 5.", text_format=Event, **ASK)
+    assert isinstance(made.output_parsed, Event)
+    with client.responses.stream(input="Alice goes to a fair on day 5.", text_format=Event, **ASK) as stream:
+        assert stream.get_final_response().output_parsed == made.output_parsed
+
+
+def test_a_required_call_is_made_and_is_the_only_one(client: openai.OpenAI) -> None:
+    made = client.responses.create(
+        input="Hello!", tools=[WEATHER], tool_choice="required", parallel_tool_calls=False, **ASK
+    )
+    [call] = made.output
+    assert call.type == "function_call"
+    assert set(json.loads(call.arguments)) == {"city"}
 
 
 def test_a_conversation_is_kept_and_gone_on_with(client: openai.OpenAI) -> None:

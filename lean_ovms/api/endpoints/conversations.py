@@ -12,10 +12,10 @@ from ...shapes import Json, Request, Response
 from ..answers import json, now
 from ..app import App
 from ..fields import Row, json_body, read
-from ..responses.ask import METADATA
 from ..responses.items import read_items
 from ..responses.output import item_id
 from ..responses.pages import page
+from ..responses.rows import METADATA
 from ..routes import id_in, ids_in, under_bases
 
 FIELDS = (

@@ -7,23 +7,23 @@ tools, files, audio, stored prompts, log probabilities of tokens that were not c
 from __future__ import annotations
 
 from ...errors import BadRequest, RequestError
-from ...generation import Stream
+from ...generation import Generation, Stream
 from ...shapes import ByteStream, Delta, Json, Request, Response, Usage
-from ..answers import json
+from ..answers import json, notices
 from ..app import App
 from ..fields import json_body
 from ..first_call import FirstCall
-from ..responses.ask import FIELDS as ASK_FIELDS
 from ..responses.ask import Ask, read_ask
 from ..responses.body import Body
 from ..responses.events import Events
+from ..responses.rows import FIELDS as ROWS
 from ..responses.runs import Follower
 from ..responses.shorten import shorter
 from ..responses.store import Context
 from ..routes import under_bases
 from ..sse import HEADERS, EventStream
 
-FIELDS = ASK_FIELDS
+FIELDS = ROWS
 
 
 async def handle_create(request: Request, app: App) -> Response:
@@ -31,29 +31,25 @@ async def handle_create(request: Request, app: App) -> Response:
     context = await app.responses.store.context(ask.previous, ask.conversation, ask.items)
     generation = await start(ask, context.items)
     body = Body(model=ask.model.name, echo=ask.echo)
+    source = FirstCall(generation, ask.sampling.n) if ask.one_call else generation
     if ask.background:
-        return await in_background(ask, Events(body, queued=True, obfuscate=ask.obfuscate), generation, context, app)
-    if ask.stream:
-        stream = streamed(ask, Events(body, obfuscate=ask.obfuscate), generation, context, app)
-        return Response(200, HEADERS + ask.headers, stream)
-    try:
-        final = await whole(generation, Events(body, silent=True), ask.sampling.n)
-    finally:
-        await generation.aclose()
-    if ask.store:
-        await app.responses.keep(final, context)
-    return json(final, ask.headers)
+        response = await in_background(ask, body, source, context, app)
+    elif ask.stream:
+        response = Response(200, list(HEADERS), streamed(ask, body, source, context, app))
+    else:
+        response = json(await whole(ask, body, source, context, app))
+    response.headers += ask.headers + notices(generation.notices)
+    return response
 
 
 ROUTES = under_bases("POST", "/responses", handle_create)
 
 
-async def start(ask: Ask, items: list[Json]) -> Stream:
+async def start(ask: Ask, items: list[Json]) -> Generation:
     """The running generation; with truncation auto over as much of the context as fits. Raises RequestError."""
     while True:
         try:
-            generation = await ask.model.start(ask.prompt(items), ask.sampling, ask.output, truncate=ask.truncate)
-            return FirstCall(generation, ask.sampling.n) if ask.one_call else generation
+            return await ask.model.start(ask.prompt(items), ask.sampling, ask.output, truncate=ask.truncate)
         except BadRequest as error:
             less = shorter(items) if ask.shorten and error.code == "context_length_exceeded" else items
             if len(less) == len(items):
@@ -61,27 +57,36 @@ async def start(ask: Ask, items: list[Json]) -> Stream:
             items = less
 
 
-async def whole(generation: Stream, events: Events, choices: int) -> Json:
+async def whole(ask: Ask, body: Body, generation: Stream, context: Context, app: App) -> Json:
     """The final response object: the stream, read to its end; of several choices one after the other."""
-    if choices == 1:
-        async for deltas in generation:
-            events.deltas(deltas)
-    else:
-        told = [delta async for deltas in generation for delta in deltas]
-        events.deltas(sorted(told, key=lambda delta: delta.index))
-    return events.conclude(generation.usage)
+    events = Events(body, silent=True)
+    try:
+        if ask.sampling.n == 1:
+            async for deltas in generation:
+                events.deltas(deltas)
+        else:
+            told = [delta async for deltas in generation for delta in deltas]
+            events.deltas(sorted(told, key=lambda delta: delta.index))
+    finally:
+        await generation.aclose()
+    final = events.conclude(generation.usage)
+    if ask.store:
+        await app.responses.keep(final, context)
+    return final
 
 
-async def in_background(ask: Ask, events: Events, generation: Stream, context: Context, app: App) -> Response:
+async def in_background(ask: Ask, body: Body, generation: Stream, context: Context, app: App) -> Response:
     """The response object as it begins, or its events; the generation goes on whether they are read or not."""
+    events = Events(body, queued=True, obfuscate=ask.obfuscate)
     run = await app.responses.launch(events, generation, context)
     if ask.stream:
-        return Response(200, HEADERS + ask.headers, Follower(run, 0, app.config.sse_ping_s))
-    return json(events.response(), ask.headers)
+        return Response(200, list(HEADERS), Follower(run, 0, app.config.sse_ping_s))
+    return json(events.response())
 
 
-def streamed(ask: Ask, events: Events, generation: Stream, context: Context, app: App) -> ByteStream:
+def streamed(ask: Ask, body: Body, generation: Stream, context: Context, app: App) -> ByteStream:
     """The events while they happen; the last one says that the response is kept, so it is by then."""
+    events = Events(body, obfuscate=ask.obfuscate)
 
     async def before_end(error: RequestError | None) -> None:
         final = events.conclude(Usage() if error else generation.usage, error)

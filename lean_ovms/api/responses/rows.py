@@ -1,0 +1,159 @@
+"""The request fields that only POST …/responses has, and those that it refuses.
+
+Rules and texts: contract section 2.7, https://platform.openai.com/docs/api-reference/responses/create.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import BadRequest
+from ...shapes import Json
+from ..fields import UINT32_MAX, Row
+from ..formats import RESPONSE_FORMAT, STRUCTURED
+from ..sampling import SAMPLING
+
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+INCLUDABLE = (
+    "message.output_text.logprobs",
+    "reasoning.encrypted_content",
+    "message.input_image.image_url",
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+)
+"""OpenAI's closed list. All but the first are about items that never occur here, or that are whole without it."""
+
+TEXT_FORMAT = {"type": "text"}
+
+MAX_METADATA, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512
+
+
+def _metadata(value: Json) -> Json:
+    if len(value) > MAX_METADATA:
+        raise BadRequest(f"metadata must have no more than {MAX_METADATA} entries", param="metadata")
+    for key, text in value.items():
+        if len(key) > MAX_METADATA_KEY:
+            raise BadRequest(f"a metadata key must have no more than {MAX_METADATA_KEY} characters", param="metadata")
+        if not isinstance(text, str) or len(text) > MAX_METADATA_VALUE:
+            raise BadRequest(
+                f"a metadata value must be a string of no more than {MAX_METADATA_VALUE} characters", param="metadata"
+            )
+    return value
+
+
+METADATA = Row(name="metadata", kind="object", help="up to 16 strings by name, kept and echoed", read=_metadata)
+
+
+def _include(value: list[Any]) -> list[str]:
+    for word in value:
+        if word not in INCLUDABLE:
+            raise BadRequest(f"include: {str(word)[:60]!r} is not one of {', '.join(INCLUDABLE)}", param="include")
+    return value
+
+
+def _conversation(value: Any) -> str:
+    name = value.get("id") if isinstance(value, dict) else value
+    if not isinstance(name, str) or not name:
+        raise BadRequest("conversation must be an id, or an object with one", param="conversation")
+    return name
+
+
+def _reasoning(value: Json) -> Json:
+    effort = value.get("effort")
+    if effort is not None and not isinstance(effort, str):
+        raise BadRequest("reasoning.effort is not a string", param="reasoning.effort")
+    if effort is not None and effort not in EFFORTS:
+        raise BadRequest(f"reasoning.effort must be one of: {', '.join(EFFORTS)}", param="reasoning.effort")
+    summary = value.get("summary", value.get("generate_summary"))
+    if summary not in (None, "auto", "concise", "detailed"):
+        raise BadRequest("reasoning.summary must be one of: auto, concise, detailed", param="reasoning.summary")
+    return {"effort": effort, "summary": summary}
+
+
+def _truncation(value: str) -> str:
+    if value not in ("auto", "disabled"):
+        raise BadRequest("truncation should be either 'auto' or 'disabled'", param="truncation")
+    return value
+
+
+def _text(value: Json) -> Json:
+    form = value.get("format") or TEXT_FORMAT
+    if not isinstance(form, dict):
+        raise BadRequest("text.format is not an object", param="text.format")
+    verbosity = value.get("verbosity")
+    if verbosity not in (None, "low", "medium", "high"):
+        raise BadRequest("text.verbosity must be one of: low, medium, high", param="text.verbosity")
+    return {"format": form} if verbosity is None else {"format": form, "verbosity": verbosity}
+
+
+def _stream_options(value: Json) -> Json:
+    for name, flag in value.items():
+        if name not in ("include_obfuscation", "include_usage"):
+            raise BadRequest(
+                "Found unexpected stream options. Properties accepted in stream_options: include_obfuscation, "
+                "include_usage",
+                param="stream_options",
+            )
+        if flag is not None and not isinstance(flag, bool):
+            raise BadRequest(f"stream_options.{name} is not a boolean", param=f"stream_options.{name}")
+    return value
+
+
+FIELDS = (
+    Row(name="input", kind="any", help="a text, or items: messages, reasoning, calls and their outputs, references"),
+    Row(name="instructions", kind="string", help="a system message in front of everything; not kept for later turns"),
+    Row(name="previous_response_id", kind="string", help="go on from a stored response"),
+    Row(name="conversation", kind="any", help="go on in a stored conversation, and add to it", read=_conversation),
+    Row(name="store", kind="bool", help="keep the response (default true)"),
+    Row(name="background", kind="bool", help="answer at once, generate on; needs store"),
+    Row(name="stream", kind="bool", help="answer with server-sent events", wrong="stream field is not a boolean"),
+    Row(name="stream_options", kind="object", help="include_obfuscation; usage always comes", read=_stream_options),
+    Row(
+        name="max_output_tokens",
+        kind="uint",
+        high=UINT32_MAX,
+        help="most tokens to generate, reasoning included",
+        outside=f"max_output_tokens value can't be greater than {UINT32_MAX}",
+    ),
+    Row(name="tools", kind="any", help="functions that the model may call, flat or nested; no built-in tools"),
+    Row(name="tool_choice", kind="any", help="none, auto, required, one function, or allowed_tools"),
+    Row(name="parallel_tool_calls", kind="bool", help="false: the response ends with its first call"),
+    Row(name="max_tool_calls", kind="uint", help="echoed; it counts built-in tools, of which there are none"),
+    Row(name="reasoning", kind="object", help="effort: enable_thinking and reasoning_effort for the chat template",
+        read=_reasoning),
+    Row(name="text", kind="object", read=_text,
+        help="format: text, json_object or json_schema; verbosity: given to the chat template"),
+    RESPONSE_FORMAT,
+    Row(name="truncation", kind="string", help="auto: drop the oldest items of an input that is too long",
+        read=_truncation),
+    Row(name="include", kind="array", help="message.output_text.logprobs", read=_include),
+    Row(name="logprobs", kind="bool", help="the same as to include message.output_text.logprobs"),
+    Row(name="top_logprobs", kind="uint", high=20, help="accepted; only the chosen token is known"),
+    METADATA,
+    Row(name="user", kind="string", help="echoed"),
+    Row(name="safety_identifier", kind="string", help="echoed"),
+    Row(name="prompt_cache_key", kind="string", help="echoed"),
+    Row(name="prompt_cache_retention", kind="string", help="echoed"),
+    Row(name="service_tier", kind="string", help="accepted; there is one"),
+    Row(
+        name="chat_template_kwargs",
+        kind="object",
+        help="variables for the chat template, such as enable_thinking",
+        wrong="chat_template_kwargs must be an object",
+    ),
+)  # fmt: skip
+
+MODEL = Row(name="model", kind="string", help="name of a served model", wrong="model field is not a string")
+
+REFUSED = {
+    "prompt": "stored prompt templates are not supported: send instructions and input",
+    "context_management": "context management is not supported: send truncation, or a shorter input",
+    "moderation": "moderation is not supported",
+}
+"""Fields that would change the answer and cannot be honoured."""
+
+ROWS = (MODEL, *FIELDS, *STRUCTURED, *(row for row in SAMPLING if row.name != "max_tokens"))
+"""All that is read. max_tokens and max_completion_tokens are not fields of this API, as in OVMS."""
