@@ -134,6 +134,10 @@ class Batch:
     def _fits(self, sequence: Sequence) -> bool:
         if not self.running:
             return True
+        if sequence.echo:
+            # GenAI takes other tokens' log probabilities for the prompt's if anybody is before it in the batch;
+            # whoever comes after does no harm. Nobody passes meanwhile, or it would wait for ever.
+            return False
         # Room for a fourth of the others to grow by a block, or the newcomer would be the next to be preempted.
         spare = len(self.running) // 4
         need = sequence.reserve or self.accounts.blocks(sequence.length + sequence.headroom)

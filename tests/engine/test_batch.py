@@ -231,6 +231,20 @@ def test_one_sequence_always_runs_however_small_the_step():
     assert Rig(step_tokens=1).ask("hello").text() == "hello"
 
 
+def test_a_request_for_prompt_logprobs_starts_first_of_all_and_nobody_passes_it():
+    """GenAI mixes its log probabilities up with those of whoever is before it in the batch."""
+    rig = Rig()
+    before = [rig.submit("before", max_tokens=9) for _ in range(2)]
+    rig.turn(2)
+    echo, after = rig.submit("echo", prompt_logprobs=True), rig.submit("after")
+    first = []
+    add = rig.pipeline.add
+    rig.pipeline.add = lambda work: (first.append((work.echo, len(rig.pipeline.live))), add(work))[1]
+    rig.run()
+    assert first == [(True, 0), (False, 1)]
+    assert [rig.answer(i).text() for i in (*before, echo, after)] == ["before", "before", "echo", "after"]
+
+
 # --- prefixes
 
 

@@ -103,6 +103,20 @@ def test_prompt_logprobs_come_once_and_the_prompt_is_stripped(engine):
     assert all(value <= 0 for value in answer.prompt_logprobs[1:])
 
 
+def test_prompt_logprobs_are_the_same_in_company(engine):
+    prompts = [[40 + (i * i + j) % 999 for i in range(300)] for j in range(3)]
+    alone = [Rig(pipeline=engine).ask(p, prompt_logprobs=True, max_tokens=2).prompt_logprobs for p in prompts]
+    rig = Rig(pipeline=engine)
+    for question in QUESTIONS[:3]:
+        rig.submit(chat(question), max_tokens=30)
+    rig.turn(3)
+    requests = [rig.submit(p, prompt_logprobs=True, max_tokens=2) for p in prompts]
+    rig.submit(chat("Hello!"))
+    rig.run()
+    for request, values in zip(requests, alone, strict=True):
+        assert rig.answer(request).prompt_logprobs[1:] == pytest.approx(values[1:], abs=1e-3)
+
+
 def test_prompt_logprobs_of_a_long_prompt_are_complete(engine):
     answer = Rig(pipeline=engine).ask([40 + i % 99 for i in range(700)], prompt_logprobs=True, max_tokens=3)
     assert len(answer.prompt_logprobs) == 700
