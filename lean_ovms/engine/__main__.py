@@ -30,6 +30,8 @@ from .worker import Limits, Worker
 
 log = logging.getLogger(__name__)
 
+GROWTH = 8
+"""A schema's grammar may be so many times as long as the schema, whose length the front end has limited."""
 CLOSED, MISUSED, NOT_LOADED, BROKEN = 0, 2, 3, 4
 
 
@@ -87,7 +89,7 @@ def gate(config: Config, pipeline: Pipeline, link: SocketLink) -> Gate | None:
     """Where requests with a grammar wait until it is compiled; None if the pipeline cannot do that."""
     if pipeline.grammars is None:
         return None
-    bounds = Bounds(bytes=config.grammar_max_bytes, nesting=config.grammar_max_nesting)
+    bounds = Bounds(bytes=GROWTH * config.grammar_max_bytes, nesting=config.grammar_max_nesting)
     limits = grammar.Limits(bounds=bounds, compiled_bytes=config.grammar_cache_mb << 20)
     return Gate(pipeline.grammars, link.wake, limits)
 

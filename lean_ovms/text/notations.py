@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from ..shapes import Json
-from .ebnf import either, literal, until
+from .ebnf import either, literal, repeat, until
 from .schema_grammar import Schema, Values
 from .schema_merge import merged
 
@@ -28,7 +28,17 @@ class PythonValues(Values):
         return literal(_python(value))
 
 
-class XmlValues(Values):
+class RawValues(Values):
+    """A notation in which strings are text as it is, up to a mark."""
+
+    def _raw(self, schema: Json, end: str) -> str:
+        """A string and its end mark. With bounds of its length it has no "<", or the mark could not be told from it."""
+        self._note(schema, ("pattern",))
+        least, most = self.lengths(schema)
+        return until(end) if (least, most) == (0, None) else f"{repeat('[^<]', least, most)} {literal(end)}"
+
+
+class XmlValues(RawValues):
     """JSON inside an element's text: without "<", so that the element's end is where the value ends."""
 
     char = '[^"\\\\<\\x00-\\x1f\\x7f] | "\\\\" ["\\\\/bfnrt]'
@@ -43,8 +53,7 @@ class XmlValues(Values):
             return f"{either([literal(c) for c in choices])} {literal(end)}"
         if not self._strings(whole):
             return f"{self.value(schema)} {literal(end)}"
-        self._note(whole, ("pattern", "minLength", "maxLength"))
-        return self.ebnf.rule("text", until(end))
+        return self.ebnf.rule("text", self._raw(whole, end))
 
     def _whole(self, schema: Schema) -> Schema:
         return merged({}, [schema], self.root) if isinstance(schema, dict) else schema
@@ -63,7 +72,7 @@ class XmlValues(Values):
         return "string" in (kind if isinstance(kind, list) else [kind])
 
 
-class GemmaValues(Values):
+class GemmaValues(RawValues):
     """Gemma's notation: strings in <|"|>, bare keys, no blanks."""
 
     quote = GEMMA_QUOTE
@@ -73,8 +82,7 @@ class GemmaValues(Values):
         self._blanks = '""'
 
     def string(self, schema: Json) -> str:
-        self._note(schema, ("pattern", "minLength", "maxLength"))
-        return self.ebnf.rule("string", f"{literal(GEMMA_QUOTE)} {until(GEMMA_QUOTE)}")
+        return self.ebnf.rule("string", f"{literal(GEMMA_QUOTE)} {self._raw(schema, GEMMA_QUOTE)}")
 
     def constant(self, value: Any) -> str:
         return literal(_gemma(value))

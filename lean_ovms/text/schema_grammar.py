@@ -40,6 +40,7 @@ _KIND_OF_KEYWORD = {
     "string": ("minLength", "maxLength", "pattern"),
     "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
 }
+_REMARKS = ("description", "title", "default", "examples", "$defs", "definitions", "$schema", "$id", "$comment")
 _NEVER = (
     "not",
     "if",
@@ -102,15 +103,21 @@ class Values:
         if "enum" in schema:
             return self._enum(schema)
         if "allOf" in schema:
-            return self.value(merged(_without(schema, "allOf"), _schemas(schema, "allOf"), self.root))
+            return self.value(self._together(_without(schema, "allOf"), _schemas(schema, "allOf")))
         for word in ("anyOf", "oneOf"):
             if word in schema:
                 base = _without(schema, word)
-                return either([self.value(merged(base, [part], self.root)) for part in _schemas(schema, word)])
+                return either([self.value(self._together(base, [part])) for part in _schemas(schema, word)])
         return self._typed(schema)
 
+    def _together(self, base: Json, parts: list[Schema]) -> Schema:
+        """All of these as one schema; a part alone stays what it is, so that a reference in it may be recursive."""
+        if len(parts) == 1 and not _without(base, *_REMARKS):
+            return parts[0]
+        return merged(base, parts, self.root)
+
     def _reference(self, reference: str, schema: Json) -> str:
-        beside = _without(schema, "$ref", "description", "title", "default", "examples", "$defs", "definitions")
+        beside = _without(schema, "$ref", *_REMARKS)
         if beside:
             return self.value(merged(beside, [{"$ref": reference}], self.root))
         if reference not in self._refs:
@@ -176,19 +183,26 @@ class Values:
         return self.ebnf.rule("number" if not step else "integer", body)
 
     def string(self, schema: Json) -> str:
-        least, most = _count(schema, "minLength") or 0, _count(schema, "maxLength")
         inside = self._inside(schema)
         if inside is None:
-            if least > MAX_LENGTH:
-                self.ignored.add("minLength")
-                least = 0
-            if most is not None and most > MAX_LENGTH:
-                self.ignored.add("maxLength")
-                most = None
-            if most is not None and most < least:
-                raise GrammarInvalid("maxLength is less than minLength")
-            inside = repeat(self.ebnf.rule("char", self.char), least, most)
+            inside = repeat(self.ebnf.rule("char", self.char), *self.lengths(schema))
         return self.ebnf.rule("string", f"{literal(self.quote)} {inside} {literal(self.quote)}")
+
+    def lengths(self, schema: Json) -> tuple[int, int | None]:
+        """The bounds of a string's length, as far as they are imposed."""
+        return self._bounds(schema, "minLength", "maxLength", MAX_LENGTH)
+
+    def _bounds(self, schema: Json, low: str, high: str, limit: int) -> tuple[int, int | None]:
+        least, most = _count(schema, low) or 0, _count(schema, high)
+        if most is not None and most < least:
+            raise GrammarInvalid(f"{high} is less than {low}")
+        if least > limit:
+            self.ignored.add(low)
+            least = 0
+        if most is not None and most > limit:
+            self.ignored.add(high)
+            most = None
+        return least, most
 
     def _inside(self, schema: Json) -> str | None:
         """What pattern or format say of a string's inside; None if nothing."""
@@ -221,15 +235,7 @@ class Values:
         return self.ebnf.rule("blanks", self._blanks)
 
     def array(self, schema: Json) -> str:
-        least, most = _count(schema, "minItems") or 0, _count(schema, "maxItems")
-        if least > MAX_ITEMS:
-            self.ignored.add("minItems")
-            least = 0
-        if most is not None and most > MAX_ITEMS:
-            self.ignored.add("maxItems")
-            most = None
-        if most is not None and most < least:
-            raise GrammarInvalid("maxItems is less than minItems")
+        least, most = self._bounds(schema, "minItems", "maxItems", MAX_ITEMS)
         first, items = self._items(schema)
         if most is not None:
             first = first[:most]
@@ -291,7 +297,7 @@ class Values:
             raise GrammarInvalid("required is not a list of strings")
         more = schema.get("additionalProperties", "properties" not in schema)
         unknown = [name for name in needed if name not in properties]
-        if unknown and more is False:
+        if unknown and schema.get("additionalProperties") is False:
             raise GrammarInvalid(f"required names {unknown[0]!r}, which properties does not")
         # With a needed name that has no schema of its own, the others' schema is its.
         return {**properties, **dict.fromkeys(unknown, True if more is False else more)}, set(needed), more

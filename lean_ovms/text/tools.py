@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from ..errors import GrammarInvalid, GrammarTooComplex
 from ..shapes import Json
 from .call_grammar import FAMILIES, CannotForce, Family, Tool
-from .ebnf import Ebnf, after, either, literal, whenever
+from .ebnf import Ebnf, after, either, literal, repeat, whenever
 
+MAX_CALLS = 32
+"""Most calls in one answer: a small model may find no end by itself."""
 ANY_OBJECT = {"type": "object", "additionalProperties": True}
 
 
@@ -50,7 +52,7 @@ def calls_at_will(ebnf: Ebnf, name: str | None, tools: Sequence[Json], notices: 
 def _whole(ebnf: Ebnf, kind: Family, before: str, ones: list[str], parallel: bool) -> str:
     one = ebnf.rule("call", either(ones))
     between = f"{literal(kind.between)} " if kind.between else ""
-    more = "" if kind.alone or not parallel else f"({between}{one})*"
+    more = "" if kind.alone or not parallel else repeat(f"{between}{one}", 0, MAX_CALLS - 1)
     parts = [literal(before) if before else "", one, more, literal(kind.after) if kind.after else ""]
     return " ".join(part for part in parts if part)
 

@@ -1,0 +1,321 @@
+"""Grammars on the real engine: whatever the model wants to say, what comes out is what was asked for.
+
+The oracles are jsonschema, Python's re, and the family's own parser. High temperatures make the model babble, so that
+it goes where a grammar lets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import jsonschema
+import pytest
+import pytest_asyncio
+
+from lean_ovms.config import Config
+from lean_ovms.engine.client import Engine
+from lean_ovms.errors import GrammarTooComplex
+from lean_ovms.shapes import CallArgs, CallStart, Guide, Json, Reasoning, Sampling, Text
+from lean_ovms.text import guides, parsers
+from lean_ovms.text.call_grammar import FAMILIES
+from lean_ovms.text.detokenizer import Detokenizer
+from lean_ovms.text.guides import Setting
+
+pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
+
+WORDS = {"type": "string", "maxLength": 12}
+TOOL: Json = {
+    "type": "object",
+    "properties": {
+        "city": WORDS,
+        "unit": {"enum": ["celsius", "fahrenheit"]},
+        "days": {"type": "integer", "minimum": 1, "maximum": 14},
+        "precise": {"type": "boolean"},
+        "tags": {"type": "array", "items": {"type": "integer"}, "maxItems": 3},
+        "place": {
+            "type": "object",
+            "properties": {"lat": {"type": "number", "minimum": -90, "maximum": 90}, "name": {"enum": ["a", None]}},
+            "required": ["lat", "name"],
+        },
+    },
+    "required": ["unit", "days", "place"],
+}
+PLAIN: Json = {
+    "type": "object",
+    "properties": {"days": {"type": "integer", "minimum": 1, "maximum": 14}, "on": {"type": "boolean"}},
+    "required": ["days"],
+}
+TOOLS: list[Json] = [
+    {"type": "function", "function": {"name": "get_weather", "description": "The weather.", "parameters": TOOL}},
+    {"type": "function", "function": {"name": "wait", "parameters": PLAIN}},
+    {"type": "function", "function": {"name": "now"}},
+]
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def engine() -> AsyncIterator[Engine]:
+    engine = Engine(Config())
+    await engine.start()
+    yield engine
+    await engine.stop()
+
+
+async def generate(
+    engine: Engine, tag: str, *, seed: int = 1, temperature: float = 1.5, most: int = 600
+) -> tuple[str, str]:
+    """(text with its special tokens, finish reason)."""
+    sampling = Sampling(max_tokens=most, temperature=temperature, seeds=(seed,))
+    reply = await engine.submit(
+        "<|im_start|>user\nSay something.<|im_end|>\n<|im_start|>assistant\n",
+        add_special_tokens=False,
+        truncate=None,
+        want_tokens=False,
+        sampling=sampling,
+        constraint=tag,
+    )
+    detokenizer = Detokenizer(engine.vocabulary, skip_special_tokens=False)
+    text, reason = "", ""
+    try:
+        while records := await reply.next():
+            for record in records:
+                tokens = [t for t in record.tokens if t not in engine.info.eos_token_ids]
+                text += detokenizer.feed(tokens)
+                reason = record.reason or reason
+    finally:
+        reply.close()
+    return text + detokenizer.flush(), reason
+
+
+def setting(
+    tool: str | None = None, reasoning: str | None = None, tail: str = "", tools: list[Json] | None = None
+) -> Setting:
+    return Setting(tool_parser=tool, reasoning_parser=reasoning, tail=tail, tools=tuple(tools or ()))
+
+
+def parse(
+    text: str, tool: str | None, reasoning: str | None, tools: list[Json], tail: str = ""
+) -> tuple[str, str, list[list[str]]]:
+    """(content, reasoning, calls) as the server would tell them."""
+    parser = parsers.make(tool, reasoning, tools=tools, prompt_tail=tail)
+    content, thought, calls = "", "", []
+    for event in [*parser.feed(text), *parser.finish()]:
+        if isinstance(event, Text):
+            content += event.text
+        elif isinstance(event, Reasoning):
+            thought += event.text
+        elif isinstance(event, CallStart):
+            calls.append([event.name, ""])
+        elif isinstance(event, CallArgs):
+            calls[event.index][1] += event.text
+    return content, thought, calls
+
+
+def check_calls(calls: list[list[str]], tools: list[Json]) -> None:
+    schemas = {t["function"]["name"]: t["function"].get("parameters", {"maxProperties": 0}) for t in tools}
+    for name, arguments in calls:
+        jsonschema.validate(json.loads(arguments), schemas[name])
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+async def test_every_family_makes_calls_that_its_own_parser_reads_and_the_schemas_allow(
+    engine: Engine, family: str
+) -> None:
+    built = guides.build(Guide(calls="required"), setting(tool=family, tools=TOOLS))
+    assert built.notices == []
+    for seed in range(3):
+        text, reason = await generate(engine, built.tag, seed=seed)
+        content, _, calls = parse(text, family, None, TOOLS)
+        whole = calls if reason == "stop" else calls[:-1]  # 32 calls may be more than the token limit
+        assert whole, text
+        assert reason != "stop" or content.strip() == "", text
+        check_calls(whole, TOOLS)
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+async def test_a_named_function_is_called_once(engine: Engine, family: str) -> None:
+    built = guides.build(Guide(calls="required", parallel=False), setting(tool=family, tools=TOOLS[1:2]))
+    text, reason = await generate(engine, built.tag)
+    assert reason == "stop"
+    content, _, calls = parse(text, family, None, TOOLS[1:2])
+    assert [name for name, _ in calls] == ["wait"]
+    assert content.strip() == ""
+    check_calls(calls, TOOLS)
+
+
+SCHEMAS: dict[str, Any] = {
+    "anything": {},
+    "object": {"type": "object"},
+    "closed object": {"type": "object", "properties": {}, "additionalProperties": False},
+    "array": {"type": "array", "maxItems": 3},
+    "string": {"type": "string", "maxLength": 20},
+    "short string": {"type": "string", "minLength": 2, "maxLength": 3},
+    "integer": {"type": "integer"},
+    "number": {"type": "number"},
+    "boolean": {"type": "boolean"},
+    "null": {"type": "null"},
+    "bounds": {"type": "integer", "minimum": -37, "maximum": 1205},
+    "open bound": {"type": "integer", "minimum": 99},
+    "exclusive": {"type": "integer", "exclusiveMinimum": 3, "exclusiveMaximum": 6},
+    "share": {"type": "number", "minimum": 0, "maximum": 1},
+    "sliver": {"type": "number", "minimum": 0.25, "maximum": 0.75},
+    "below zero": {"type": "number", "minimum": -2.5, "maximum": -0.5},
+    "enum": {"enum": ["red", 'a "quoted" one', 3, 1.5, None, True, {"a": [1]}, "žluť\n🚀"]},
+    "const": {"const": {"a": ["b", None]}},
+    "types": {"type": ["integer", "null"]},
+    "any of": {"anyOf": [{"type": "integer", "maximum": 9, "minimum": 0}, {"type": "string", "maxLength": 4}]},
+    "one of with siblings": {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "boolean"}},
+        "oneOf": [{"required": ["a"]}, {"required": ["a", "b"], "properties": {"b": {"const": True}}}],
+        "additionalProperties": False,
+    }
+    | {"oneOf": [{"required": ["a", "b"]}]},
+    "all of": {
+        "allOf": [
+            {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+            {"properties": {"b": {"type": "string", "maxLength": 5}}, "required": ["b"]},
+        ]
+    },
+    "required": {"type": "object", "properties": {"a": {"type": "null"}, "b": {"type": "null"}}, "required": ["b"]},
+    "optional": {"type": "object", "properties": {n: {"type": "boolean"} for n in "abcdef"}},
+    "required without a schema": {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["z"]},
+    "others": {
+        "type": "object",
+        "properties": {"ab": {"type": "integer"}, "abc": {"type": "null"}},
+        "additionalProperties": {"type": "string", "maxLength": 3},
+    },
+    "map": {"type": "object", "additionalProperties": {"type": "integer"}},
+    "odd names": {
+        "type": "object",
+        "properties": {'a "b"\\': {"type": "null"}, "ž 1": {"type": "null"}, "": {"type": "null"}},
+        "required": ['a "b"\\', "ž 1", ""],
+    },
+    "tuple": {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "boolean"}], "items": False, "minItems": 2},
+    "open tuple": {"type": "array", "prefixItems": [{"type": "null"}], "items": {"type": "boolean"}, "maxItems": 4},
+    "items": {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3},
+    "nested": {"type": "array", "items": {"type": "array", "items": {"type": "null"}, "maxItems": 2}, "maxItems": 2},
+    "pattern": {"type": "string", "pattern": r"^[A-Z]{2}-\d{3}(x|y)?$"},
+    "pattern with escapes": {"type": "string", "pattern": r'^["\\/\n]{3}\w\s\S[^a-y]$'},
+    "loose pattern": {"type": "string", "pattern": "[ab]c|d+?e"},
+    "date": {"type": "string", "format": "date"},
+    "date-time": {"type": "string", "format": "date-time"},
+    "uuid": {"type": "string", "format": "uuid"},
+    "ipv4": {"type": "string", "format": "ipv4"},
+    "email": {"type": "string", "format": "email"},
+    "reference": {"$defs": {"p": {"type": "integer"}}, "type": "array", "items": {"$ref": "#/$defs/p"}, "maxItems": 2},
+    "recursive": {
+        "$defs": {
+            "node": {
+                "type": "object",
+                "properties": {"v": {"type": "integer"}, "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}},
+                "required": ["v", "next"],
+                "additionalProperties": False,
+            }
+        },
+        "$ref": "#/$defs/node",
+    },
+    "itself": {"type": "array", "items": {"$ref": "#"}, "maxItems": 2},
+    "reference with siblings": {
+        "$defs": {"p": {"type": "integer"}},
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/p", "maximum": 5, "minimum": 0}},
+        "required": ["a"],
+    },
+    "nullable": {"type": "integer", "nullable": True, "x": 1} | {"nullable": False},
+    "no type": {"properties": {"a": {"minimum": 3}}, "required": ["a"]},
+    "titles": {"title": "T", "description": "D", "type": "boolean", "default": True, "examples": [True]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+async def test_a_schema_gives_what_it_allows(engine: Engine, name: str) -> None:
+    schema = SCHEMAS[name]
+    form = {"type": "json_schema", "json_schema": schema}
+    built = guides.build(Guide(format=form), setting())
+    assert built.notices == []
+    checker = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
+    ended = 0
+    for seed in range(4):
+        text, reason = await generate(engine, built.tag, seed=seed, temperature=[0.0, 0.8, 1.5, 2.0][seed], most=200)
+        if reason == "stop":
+            ended += 1
+            checker.validate(json.loads(text))
+    assert ended or name in ("anything", "object", "map", "recursive", "itself")
+
+
+@pytest.mark.parametrize("pattern", [r"[A-Z]{3}-[0-9]{2,4}", "yes|no", r"\d+(\.\d)?", "(ab|c){2,5}z?"])
+async def test_a_regular_expression_is_matched_whole(engine: Engine, pattern: str) -> None:
+    built = guides.build(Guide(format={"type": "regex", "pattern": pattern}), setting())
+    text, reason = await generate(engine, built.tag, most=60)
+    assert reason == "length" or re.fullmatch(pattern, text)
+
+
+THINKING = [("qwen3", ""), ("qwen3", "<|im_start|>assistant\n<think>\n"), ("deepseek_r1", "<｜Assistant｜>")]
+
+
+@pytest.mark.parametrize(("reasoning", "tail"), THINKING)
+async def test_reasoning_comes_before_what_is_constrained(engine: Engine, reasoning: str, tail: str) -> None:
+    asked = Guide(
+        format={
+            "type": "json_schema",
+            "json_schema": {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]},
+        }
+    )
+    built = guides.build(asked, setting(reasoning=reasoning, tail=tail))
+    for seed in range(4):
+        text, reason = await generate(engine, built.tag, seed=seed, temperature=0.7, most=300)
+        content, thought, _ = parse(text, None, reasoning, [], tail)
+        if reason == "stop":
+            assert json.loads(content) == {"a": 1}
+        else:
+            assert thought
+
+
+async def test_twenty_grammars_at_once_each_hold_for_their_own(engine: Engine) -> None:
+    patterns = [f"[a-c]{{{i}}}-[0-9]{{3}}" for i in range(1, 21)]
+    tags = [guides.build(Guide(format={"type": "regex", "pattern": p}), setting()).tag for p in patterns]
+    free = asyncio.create_task(generate(engine, "", most=100))
+    answers = await asyncio.gather(*(generate(engine, tag, most=60) for tag in tags for _ in range(2)))
+    assert [bool(re.fullmatch(patterns[i // 2], text)) for i, (text, _) in enumerate(answers)] == [True] * 40
+    await free
+    stats = await engine.stats()
+    assert (stats.running, stats.queued, stats.kv_blocks_used) == (0, 0, 0)
+
+
+HOSTILE: dict[str, Json] = {
+    "long": {"type": "grammar", "grammar": 'root ::= "' + "a" * 400_000 + '"'},
+    "counts": {"type": "regex", "pattern": "((a{100}){100}){100}"},
+    "huge count": {"type": "regex", "pattern": "a{1,100000}"},
+    "brackets": {"type": "regex", "pattern": "(" * 9000 + "a" + ")" * 9000},
+    "rules": {
+        "type": "grammar",
+        "grammar": "root ::= r0\n" + "".join(f'r{i} ::= "a" r{i + 1} | "b"\n' for i in range(9000)) + 'r9000 ::= "x"',
+    },
+    "slow": {"type": "regex", "pattern": "([a-z]{1,140}){1,140}"},
+    "enum": {"type": "qwen_xml_parameter", "json_schema": {"enum": [f"v{i}" for i in range(5000)]}},
+    "length": {"type": "qwen_xml_parameter", "json_schema": {"type": "string", "maxLength": 100000}},
+}  # fmt: skip
+
+
+async def test_a_hostile_grammar_is_refused_while_others_go_on() -> None:
+    engine = Engine(Config(grammar_timeout_s=0.5))
+    await engine.start()
+    try:
+        before = engine.pid
+        expected, _ = await generate(engine, "", temperature=0, most=400)
+        for form in HOSTILE.values():
+            neighbours = [asyncio.create_task(generate(engine, "", temperature=0, most=400)) for _ in range(3)]
+            tag = json.dumps({"type": "structural_tag", "format": form})
+            with pytest.raises(GrammarTooComplex):
+                await asyncio.wait_for(generate(engine, tag), 10)
+            for neighbour in neighbours:
+                assert (await neighbour)[0] == expected
+        ok = guides.build(Guide(format={"type": "regex", "pattern": "[a-c]{4}"}), setting()).tag
+        assert re.fullmatch("[a-c]{4}", (await generate(engine, ok))[0])
+        assert engine.pid == before
+    finally:
+        await engine.stop()
