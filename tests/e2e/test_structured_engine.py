@@ -194,7 +194,7 @@ SCHEMAS: dict[str, Any] = {
         "properties": {'a "b"\\': {"type": "null"}, "ž 1": {"type": "null"}, "": {"type": "null"}},
         "required": ['a "b"\\', "ž 1", ""],
     },
-    "tuple": {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "boolean"}], "items": False, "minItems": 2},
+    "tuple": {"type": "array", "prefixItems": [{"type": "null"}, {"type": "boolean"}], "items": False, "minItems": 2},
     "open tuple": {"type": "array", "prefixItems": [{"type": "null"}], "items": {"type": "boolean"}, "maxItems": 4},
     "items": {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3},
     "nested": {"type": "array", "items": {"type": "array", "items": {"type": "null"}, "maxItems": 2}, "maxItems": 2},
@@ -211,7 +211,7 @@ SCHEMAS: dict[str, Any] = {
         "$defs": {
             "node": {
                 "type": "object",
-                "properties": {"v": {"type": "integer"}, "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}},
+                "properties": {"v": {"type": "null"}, "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}},
                 "required": ["v", "next"],
                 "additionalProperties": False,
             }

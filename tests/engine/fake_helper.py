@@ -1,0 +1,25 @@
+"""A grammar helper that knows no grammars: it does what the tag says. Started by test_grammar_check.py."""
+
+import json
+import os
+import socket
+import sys
+import time
+
+stream = socket.socket(fileno=int(sys.argv[-1])).makefile("rw", encoding="utf-8")
+part = sys.argv[1]
+hello = json.loads(stream.readline())
+if part == "dies":
+    os._exit(3)
+assert set(hello) == {"model_dir", "width", "memory_bytes"}
+stream.write('{"ready": true}\n')
+stream.flush()
+for line in stream:
+    tag = json.loads(line)["tag"]
+    if tag == "crash":
+        os.abort()
+    if tag == "hang":
+        time.sleep(1000)
+    answer = {"error": "it is wrong"} if tag == "wrong" else {"seconds": 0.5, "bytes": len(tag)}
+    stream.write(json.dumps(answer) + "\n")
+    stream.flush()
