@@ -18,8 +18,9 @@ MakeApp = Callable[..., Awaitable[tuple[App, FakeEngine]]]
 
 
 @pytest.fixture
-def make_app() -> MakeApp:
-    """make_app(script, **options) -> (app, engine), loaded."""
+async def make_app() -> AsyncIterator[MakeApp]:
+    """make_app(script, **options) -> (app, engine), loaded; its response store is closed afterwards."""
+    made: list[App] = []
 
     async def make(script: Any = (), **options: Any) -> tuple[App, FakeEngine]:
         config = Config(fake_engine=True, model_name="m", access_log=False, **options)
@@ -27,9 +28,12 @@ def make_app() -> MakeApp:
         model = Model(config, engine)  # type: ignore[arg-type]
         app = App(config, [model])
         await model.load()
+        made.append(app)
         return app, engine
 
-    return make
+    yield make
+    for app in made:
+        await app.responses.close()
 
 
 async def post(app: App, path: str, body: Any, **headers: str) -> Response:

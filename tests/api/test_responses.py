@@ -383,7 +383,6 @@ async def test_the_form_of_the_answer_reaches_the_engine_and_is_echoed(
     assert len(engine.constraints) == 3
     assert len(set(engine.constraints)) == 1
     assert engine.constraints[0]
-    await app.responses.close()
 
 
 async def test_a_form_that_cannot_be_imposed_is_told_or_refused_under_its_own_name(make_app: MakeApp) -> None:
@@ -392,7 +391,6 @@ async def test_a_form_that_cannot_be_imposed_is_told_or_refused_under_its_own_na
     response = await post(app, PATH, body)
     assert response.status == 200
     assert any(name == "Warning" and "text.format was not imposed" in text for name, text in response.headers)
-    await app.responses.close()
     strict, _ = await make_app(say("x"), strict_response_format=True)
     assert (await refused(strict, body))["param"].startswith("text.format")
     both = ask(text={"format": {"type": "json_object"}}, response_format={"type": "json_object"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,6 @@ from .conftest import MakeApp, get, parts, post, whole
 from .responses_rules import Json, check, check_response, parse_sse
 
 PATH = "/v1/responses"
-
-
-@pytest.fixture
-async def apps() -> AsyncIterator[list[App]]:
-    """Apps to be closed."""
-    made: list[App] = []
-    yield made
-    for app in made:
-        await app.responses.close()
 
 
 class Slow:
@@ -75,9 +65,8 @@ class Slow:
 
 
 @pytest.fixture
-async def slow(make_app: MakeApp, apps: list[App]) -> Slow:
+async def slow(make_app: MakeApp) -> Slow:
     app, engine = await make_app([])
-    apps.append(app)
     return Slow(app, engine)
 
 
@@ -185,7 +174,6 @@ async def test_nothing_follows_from_a_response_that_is_not_finished_or_failed(
     make_app: MakeApp, apps: list[App]
 ) -> None:
     app, engine = await make_app([])
-    apps.append(app)
     slow = Slow(app, engine)
     body = await slow.start()
     ask = {"model": "m", "input": "x", "previous_response_id": body["id"]}
@@ -216,7 +204,6 @@ async def test_a_response_that_the_server_did_not_finish_is_failed_after_a_resta
     run.task.cancel()  # as if the process were gone: nothing is written any more
     await app.responses.store.close()
     again, _ = await make_app(lambda *_: say("x"), response_store=path)
-    apps.append(again)
     body = await whole(await get(again, f"{PATH}/{killed['id']}"))
     check_response(body)
     assert body["status"] == "failed"
@@ -234,7 +221,6 @@ async def test_a_stop_ends_what_runs_and_says_so(make_app: MakeApp, apps: list[A
     await app.responses.close()
     assert (await follower)[-1]["type"] == "response.failed"
     again, _ = await make_app(lambda *_: say("x"), response_store=path)
-    apps.append(again)
     kept = await whole(await get(again, f"{PATH}/{body['id']}"))
     assert (kept["status"], kept["output"][0]["content"][0]["text"]) == ("failed", "Hel")
     assert not engine.mail.busy
@@ -248,9 +234,8 @@ async def test_settling_waits_for_what_runs(slow: Slow) -> None:
     assert (await slow.get(body["id"]))["status"] == "completed"
 
 
-async def test_pings_fill_a_silent_stream(make_app: MakeApp, apps: list[App]) -> None:
+async def test_pings_fill_a_silent_stream(make_app: MakeApp) -> None:
     app, engine = await make_app([], sse_ping_s=0.01)
-    apps.append(app)
     slow = Slow(app, engine)
     body = await slow.start()
     response = await app.handle(Request("GET", f"{PATH}/{body['id']}", query="stream=true"))

@@ -29,18 +29,13 @@ OpenApp = Callable[..., Awaitable[tuple[App, FakeEngine]]]
 
 
 @pytest.fixture
-async def open_app(make_app: MakeApp) -> AsyncIterator[OpenApp]:
-    """As make_app; what it made is closed."""
-    made: list[App] = []
+def open_app(make_app: MakeApp) -> OpenApp:
+    """As make_app, with something to say."""
 
     async def opened(script: Any = None, **options: Any) -> tuple[App, FakeEngine]:
-        app, engine = await make_app(script or (lambda *_: say("Hi.")), **options)
-        made.append(app)
-        return app, engine
+        return await make_app(script or (lambda *_: say("Hi.")), **options)
 
-    yield opened
-    for app in made:
-        await app.responses.close()
+    return opened
 
 
 async def delete(app: App, path: str) -> Response:

@@ -104,11 +104,12 @@ def add_items(connection: sqlite3.Connection, owner: str, entries: Iterable[Entr
 
 
 def _keep(connection: sqlite3.Connection, entry: Entry) -> None:
+    known = "SELECT 1 FROM item WHERE number = ?"
+    if entry.number is not None and connection.execute(known, (entry.number,)).fetchone():
+        return
+    # A number that is not there any more: the item's last owner has gone since it was read.
     row = (entry.number, entry.item["id"], orjson.dumps(entry.item))
-    if entry.number is None:
-        entry.number = connection.execute("INSERT INTO item VALUES (?, ?, ?)", row).lastrowid
-    else:  # known, but its last owner may have gone since it was read
-        connection.execute("INSERT OR IGNORE INTO item VALUES (?, ?, ?)", row)
+    entry.number = connection.execute("INSERT INTO item VALUES (?, ?, ?)", row).lastrowid
 
 
 def drop_items(connection: sqlite3.Connection, owner: str) -> None:
