@@ -170,9 +170,7 @@ async def test_deleting_a_running_response_stops_it_for_good(slow: Slow) -> None
     assert (await get(slow.app, f"{PATH}/{body['id']}")).status == 404
 
 
-async def test_nothing_follows_from_a_response_that_is_not_finished_or_failed(
-    make_app: MakeApp, apps: list[App]
-) -> None:
+async def test_nothing_follows_from_a_response_that_is_not_finished_or_failed(make_app: MakeApp) -> None:
     app, engine = await make_app([])
     slow = Slow(app, engine)
     body = await slow.start()
@@ -194,7 +192,7 @@ async def test_a_refusal_is_an_http_error_and_leaves_nothing(slow: Slow) -> None
 
 
 async def test_a_response_that_the_server_did_not_finish_is_failed_after_a_restart(
-    make_app: MakeApp, apps: list[App], tmp_path: Path
+    make_app: MakeApp, tmp_path: Path
 ) -> None:
     path = str(tmp_path / "store.sqlite")
     app, engine = await make_app([], response_store=path)
@@ -210,7 +208,7 @@ async def test_a_response_that_the_server_did_not_finish_is_failed_after_a_resta
     assert "stopped before" in body["error"]["message"]
 
 
-async def test_a_stop_ends_what_runs_and_says_so(make_app: MakeApp, apps: list[App], tmp_path: Path) -> None:
+async def test_a_stop_ends_what_runs_and_says_so(make_app: MakeApp, tmp_path: Path) -> None:
     path = str(tmp_path / "store.sqlite")
     app, engine = await make_app([], response_store=path)
     slow = Slow(app, engine)
