@@ -194,3 +194,20 @@ async def test_health_tells_of_a_restart() -> None:
         assert (await client._client.get(f"{house.url}/v2/health/live")).status_code == 200
         await until(lambda: house.model.ready, 20)
         assert (await client._client.get(health)).status_code == 200
+
+
+def test_a_signal_to_every_process_lets_streams_finish_too() -> None:
+    process = start_process()
+    process.wait_for("ready")
+    with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0) as client:
+        chunks = client.completions.create(
+            model="demo", prompt="x", max_tokens=400, stream=True, extra_body={"ignore_eos": True}
+        )
+        first = next(chunks)
+        for pid in [process.popen.pid, *children(process.popen.pid)]:
+            os.kill(pid, signal.SIGTERM)
+        last = [first, *chunks][-1]
+    assert last.choices[0].finish_reason == "length"
+    assert process.popen.wait(30) == 0
+    assert process.popen.stderr
+    process.popen.stderr.close()
