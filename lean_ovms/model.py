@@ -53,6 +53,8 @@ class Model:
         """Start the engine and read what only it knows. Raises StartError."""
         info = await self.engine.start()
         self._template = self._make_template(info)
+        if self._template.problem:
+            log.warning("%s serves no chat: %s", self.name, self._template.problem)
         tool, reasoning = parsers.detect(self._template.source)
         self.tool_parser = _chosen("tool_parser", self._config.tool_parser, tool, parsers.names().tool)
         self.reasoning_parser = _chosen(
