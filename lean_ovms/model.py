@@ -142,6 +142,7 @@ class Model:
             reasoning_parser=self.reasoning_parser if output.parse else None,
             tail=tail,
             tools=output.tools,
+            sentencepiece=self.info.sentencepiece,
         )
         while True:
             try:

@@ -194,6 +194,7 @@ class ModelInfo:
 
     context_length: most prompt + generated tokens of one request. kv_blocks, block_size: KV cache in tokens.
     eos_token_ids: every id that ends a text by itself. chat_template: the one stored in the tokenizer, or "".
+    sentencepiece: tokens have "▁" for a space and "<0x0A>" for a byte in the text that grammars are matched against.
     assisted: "", "draft" or "prompt_lookup".
     """
 
@@ -209,6 +210,7 @@ class ModelInfo:
     assisted: str
     prefix_caching: bool
     versions: dict[str, str]
+    sentencepiece: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,6 +77,14 @@ def logits_width(model_dir: Path) -> int:
     return int(output.get_partial_shape()[2].get_length())
 
 
+def in_token_text(model_dir: Path) -> bool:
+    """Whether the detokenizer turns "<0x0A>" into bytes, as SentencePiece's do: the vocabulary has them as text."""
+    try:
+        return "ByteFallback" in (model_dir / "openvino_detokenizer.xml").read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
 def reason(error: Exception) -> str:
     """What xgrammar says, without the path of its source that it says it with."""
     text = last_line(error)

@@ -25,7 +25,7 @@ from . import vocabulary
 from .checks import MAX_SEED
 from .contract import ASSISTANT_TOKENS, NGRAM_SIZE, Grammars, Handle, Status, Work
 from .grammar_check import Checker, Settings
-from .grammar_compiler import GrammarCompiler, logits_width, structured
+from .grammar_compiler import GrammarCompiler, in_token_text, logits_width, structured
 from .plan import Plan, free_memory_bytes, make
 from .recovery import last_line
 
@@ -59,7 +59,7 @@ class GenAi:
             raise StartError(f"the model does not load: {last_line(error)}") from error
         self.recoverable = plan.assisted != "draft"
         self.step_tokens = plan.step_tokens
-        self.info = self._describe(plan, blocks)
+        self.info = self._describe(plan, blocks, in_token_text(config.model_dir))
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         self.grammars = self._grammars(config)
 
@@ -204,7 +204,7 @@ class GenAi:
             self._run([_prompt(length, seed)], 4)
         self._run([_prompt(8, seed) for seed in range(10, 14)], 4)
 
-    def _describe(self, plan: Plan, blocks: int) -> ModelInfo:
+    def _describe(self, plan: Plan, blocks: int, sentencepiece: bool) -> ModelInfo:
         tokenizer = self._tokenizer
         eos = {int(i) for i in self._defaults.stop_token_ids} | {self._eos, int(tokenizer.get_eos_token_id())}
         return ModelInfo(
@@ -223,6 +223,7 @@ class GenAi:
                 "openvino": ov.get_version(),
                 "openvino_genai": genai.__version__,
             },
+            sentencepiece=sentencepiece,
         )
 
 

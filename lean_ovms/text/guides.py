@@ -17,7 +17,9 @@ from . import parsers, tools
 from .call_grammar import CannotForce
 from .ebnf import Ebnf, literal, optional, until
 from .parsers.base import Block, Combined
+from .pattern_grammar import NotSupported, pattern
 from .schema_grammar import WIDE, Values
+from .token_text import rewritten, said
 
 MAX_DEPTH = 32
 BLANKS = "[ \\n]{0,4}"
@@ -30,12 +32,16 @@ _NEXT_MESSAGE = "<|start|>assistant"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """The model and the prompt that a grammar is for. tail: the prompt's end, with its markup."""
+    """The model and the prompt that a grammar is for. tail: the prompt's end, with its markup.
+
+    sentencepiece: grammars are matched against token text with "▁" for spaces (token_text).
+    """
 
     tool_parser: str | None
     reasoning_parser: str | None
     tail: str
     tools: tuple[Json, ...]
+    sentencepiece: bool = False
 
 
 @dataclass(slots=True)
@@ -92,7 +98,7 @@ class _Builder:
         if content is not None and not isinstance(content, str):
             return Constraint(_tag(self._around(before, calls, content)), self.notices)
         answer = " | ".join(part for part in (calls, content) if part is not None)
-        return Constraint(_tag(_grammar(self.ebnf.text(f"{before} ({answer})".strip()))), self.notices)
+        return Constraint(_tag(self._grammar(self.ebnf, f"{before} ({answer})".strip())), self.notices)
 
     # --- calls
 
@@ -177,21 +183,38 @@ class _Builder:
             return form
         if form.get("type") == "json_schema":
             ebnf = Ebnf()
-            return _grammar(ebnf.text(self._json(form, ebnf)))
+            return self._grammar(ebnf, self._json(form, ebnf))
+        if self.setting.sentencepiece:
+            form = _in_token_text(form)
         nested = ("elements", "content", "tags")
         return {key: self._translated(part, depth + 1) if key in nested else part for key, part in form.items()}
 
     def _around(self, before: str, calls: str | None, content: Json) -> Json:
         if calls is not None:
-            content = {"type": "or", "elements": [_grammar(self.ebnf.text(calls)), content]}
+            content = {"type": "or", "elements": [self._grammar(self.ebnf, calls), content]}
         start = f"{before} {self._header}".strip()
         if not start:
             return content
-        return {"type": "sequence", "elements": [_grammar(self.ebnf.text(start)), content]}
+        return {"type": "sequence", "elements": [self._grammar(self.ebnf, start), content]}
+
+    def _grammar(self, ebnf: Ebnf, root: str) -> Json:
+        text = ebnf.text(root)
+        return {"type": "grammar", "grammar": rewritten(text, ours=True) if self.setting.sentencepiece else text}
 
 
-def _grammar(text: str) -> Json:
-    return {"type": "grammar", "grammar": text}
+def _in_token_text(form: Json) -> Json:
+    """A client's format with its own texts as a SentencePiece model's tokens say them."""
+    kind = form.get("type")
+    changed = {key: said(form[key]) for key in ("value", "begin", "end") if isinstance(form.get(key), str)}
+    if kind == "grammar" and isinstance(form.get("grammar"), str):
+        changed["grammar"] = rewritten(form["grammar"], ours=False)
+    elif kind == "regex" and isinstance(form.get("pattern"), str):
+        try:
+            grammar = Ebnf().text(pattern(form["pattern"], plain=True))
+        except NotSupported:
+            return form  # the engine says what is wrong, or does what it can
+        return {"type": "grammar", "grammar": rewritten(grammar, ours=False)}
+    return {**form, **changed}
 
 
 def _tag(form: Json) -> str:

@@ -7,7 +7,7 @@ Linear in the pattern's length; nothing backtracks.
 
 from __future__ import annotations
 
-from .ebnf import char_class, either, repeat
+from .ebnf import char_class, either, literal, repeat
 
 MAX_COUNT = 256
 MAX_DEPTH = 32
@@ -28,14 +28,15 @@ class NotSupported(Exception):
     """The pattern has something that a grammar of this kind cannot say."""
 
 
-def pattern(text: str) -> str:
-    """The grammar of a string's inside. Raises NotSupported."""
-    return _Reader(text).whole()
+def pattern(text: str, *, plain: bool = False) -> str:
+    """The grammar of a JSON string's inside; plain: of text that is no JSON. Raises NotSupported."""
+    return _Reader(text, plain).whole()
 
 
 class _Reader:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, plain: bool) -> None:
         self.text = text
+        self.written = written_plain if plain else written
         self.place = 0
         self.depth = 0
 
@@ -78,14 +79,14 @@ class _Reader:
         if char == "(":
             return self.group()
         if char == "[":
-            return written(self.char_set())
+            return self.written(self.char_set())
         if char == ".":
-            return written(_outside([(10, 10), (13, 13)]))
+            return self.written(_outside([(10, 10), (13, 13)]))
         if char == "\\":
-            return written(self.escape())
+            return self.written(self.escape())
         if char in "*+?{^$":
             raise NotSupported(f"{char} at this place")
-        return written([(ord(char), ord(char))])
+        return self.written([(ord(char), ord(char))])
 
     def group(self) -> str:
         self.depth += 1
@@ -183,6 +184,15 @@ def written(ranges: Ranges) -> str:
     if not options:
         raise NotSupported("a character that cannot be written")
     return either(options)
+
+
+def written_plain(ranges: Ranges) -> str:
+    """One character of these ranges as it is. What is open to most of them leaves "<" out (see token_text)."""
+    open_to = [(60, 60)] if any(high - low > 64 for low, high in ranges) else []
+    plain = _merged([part for span in ranges for part in _without(span, [*open_to, (0xD800, 0xDFFF)])])
+    if not plain:
+        raise NotSupported("a character that cannot be written")
+    return literal(chr(plain[0][0])) if plain == [(plain[0][0],) * 2] else char_class(plain)
 
 
 def _outside(ranges: Ranges) -> Ranges:

@@ -14,6 +14,7 @@ from lean_ovms.text.number_grammar import integer, number
 from lean_ovms.text.pattern_grammar import NotSupported, pattern
 from lean_ovms.text.schema_grammar import Values
 from lean_ovms.text.schema_merge import merged, pointed
+from lean_ovms.text.token_text import rewritten, said
 
 
 def values(schema: Any) -> tuple[str, set[str]]:
@@ -242,3 +243,32 @@ def test_a_long_pattern_takes_linear_time() -> None:
         except NotSupported:
             continue
     assert time.perf_counter() - began < 5
+
+
+# --- grammars in token text
+
+
+@pytest.mark.parametrize(
+    ("grammar", "expected"),
+    [
+        ('root ::= "a b\\n" "c"', 'root ::= "a▁b" "c"'),
+        ("root ::= [ \\t]{0,24}", "root ::= [\\t▁]{0,24}"),
+        ("root ::= [^ab]", 'root ::= ([^ab<] | "<" [^ab0<])'),
+        ("root ::= [^<a]", "root ::= [^<a]"),
+        ("root ::= [ -!]", "root ::= [ -!▁]"),
+        ('root ::= "\\"[ x" [\\]]', 'root ::= "\\"[▁x" [\\]]'),
+        ('root ::= "open', 'root ::= "open'),
+    ],
+)
+def test_grammars_are_rewritten_for_sentencepiece(grammar: str, expected: str) -> None:
+    assert rewritten(grammar, ours=True) == expected
+
+
+def test_a_clients_line_ends_are_said_as_byte_tokens() -> None:
+    assert rewritten('root ::= "a\\n b"', ours=False) == 'root ::= "a<0x0A>▁b"'
+    assert said("a\n b") == "a<0x0A>▁b"
+
+
+def test_plain_patterns_need_no_escapes() -> None:
+    assert pattern('"a b"', plain=True) == '"\\"" "a" " " "b" "\\""'
+    assert pattern("[a-c]", plain=True) == "[a-c]"

@@ -1,0 +1,80 @@
+"""Grammars for SentencePiece models, in the text that their tokens have in the engine.
+
+GenAI matches a grammar against a vocabulary in which a space is still "▁" and a byte token is the text "<0x0A>"
+(measured on 2026.4.1; other tokenizers have the real bytes there). So a space in a grammar would forbid every token of
+the model that has one, and a byte token would pass as six harmless characters. Here a grammar is rewritten: spaces
+become "▁", line ends of the layout go, and "<0" cannot stand where any text may.
+"""
+
+from __future__ import annotations
+
+SPACE = "\u2581"
+_BYTES = {"\\n": "<0x0A>", "\\r": "<0x0D>", "\\t": "<0x09>"}
+
+
+def rewritten(grammar: str, *, ours: bool) -> str:
+    """An EBNF grammar for such a model. ours: its line ends are layout; else they have to be said, as byte tokens."""
+    try:
+        return _rewritten(grammar, ours)
+    except IndexError:
+        return grammar  # a bracket or a quote without its end: the compiler will say so
+
+
+def said(text: str) -> str:
+    """A text as the tokens of such a model say it."""
+    return text.replace(" ", SPACE).replace("\n", "<0x0A>").replace("\r", "<0x0D>").replace("\t", "<0x09>")
+
+
+def _rewritten(grammar: str, ours: bool) -> str:
+    out: list[str] = []
+    place = 0
+    while place < len(grammar):
+        char = grammar[place]
+        if char not in '"[':
+            out.append(char)
+            place += 1
+            continue
+        end = _end(grammar, place)
+        inside = _units(grammar[place + 1 : end - 1])
+        out.append(_literal(inside, ours) if char == '"' else _class(inside))
+        place = end
+    return "".join(out)
+
+
+def _end(grammar: str, place: int) -> int:
+    """The position after the literal or class that begins at place."""
+    close = '"' if grammar[place] == '"' else "]"
+    place += 1
+    while grammar[place] != close:
+        place += 2 if grammar[place] == "\\" else 1
+    return place + 1
+
+
+def _units(inside: str) -> list[str]:
+    """Characters, an escape as one of them."""
+    units, place = [], 0
+    while place < len(inside):
+        size = 2 if inside[place] == "\\" else 1
+        units.append(inside[place : place + size])
+        place += size
+    return units
+
+
+def _literal(units: list[str], ours: bool) -> str:
+    written = {" ": SPACE, **(dict.fromkeys(_BYTES, "") if ours else _BYTES)}
+    return '"' + "".join(written.get(unit, unit) for unit in units) + '"'
+
+
+def _class(units: list[str]) -> str:
+    if units[:1] != ["^"]:
+        kept = [unit for i, unit in enumerate(units) if unit != " " or _in_range(units, i)]
+        return "[" + "".join(kept) + (SPACE if " " in units else "") + "]"
+    if "<" in units:
+        return "[" + "".join(units) + "]"
+    body = "".join(units)
+    return f'([{body}<] | "<" [{body}0<])'
+
+
+def _in_range(units: list[str], place: int) -> bool:
+    """Whether a unit is an end of a range a-b."""
+    return "-" in (units[place - 1 : place] + units[place + 1 : place + 2])

@@ -1,0 +1,176 @@
+"""Structured output and forced calls through the official client, with the demo model and with a random one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Literal
+
+import jsonschema
+import openai
+import pydantic
+import pytest
+import pytest_asyncio
+
+from .conftest import House, open_house
+
+pytestmark = pytest.mark.model
+
+RANDOM = Path(__file__).parents[1] / "data" / "llama_sp"
+HELLO: Any = [{"role": "user", "content": "Hello!"}]
+SCHEMA: Any = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "maxLength": 10},
+        "unit": {"enum": ["celsius", "fahrenheit"]},
+        "days": {"type": "integer", "minimum": 1, "maximum": 9},
+    },
+    "required": ["city", "days"],
+}
+TOOLS: Any = [
+    {"type": "function", "function": {"name": "get_weather", "description": "Weather.", "parameters": SCHEMA}},
+    {"type": "function", "function": {"name": "now", "description": "The time."}},
+]
+
+
+class Person(pydantic.BaseModel):
+    """What a client of OpenAI's `parse` asks for."""
+
+    age: int = pydantic.Field(ge=0, le=120)
+    kind: Literal["human", "robot"]
+    tags: list[Literal["a", "b"]] = pydantic.Field(max_length=3)
+
+
+def test_parse_gives_the_pydantic_model(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.parse(
+        model="demo", messages=HELLO, response_format=Person, temperature=0, max_tokens=300
+    )
+    assert isinstance(answer.choices[0].message.parsed, Person)
+    assert answer.choices[0].finish_reason == "stop"
+
+
+def test_an_answer_in_json_streams(client: openai.OpenAI) -> None:
+    form: Any = {"type": "json_schema", "json_schema": {"name": "w", "schema": SCHEMA, "strict": True}}
+    stream = client.chat.completions.create(
+        model="demo", messages=HELLO, response_format=form, temperature=0, max_tokens=200, stream=True
+    )
+    pieces = [chunk.choices[0].delta.content or "" for chunk in stream]
+    assert len([p for p in pieces if p]) > 1
+    jsonschema.validate(json.loads("".join(pieces)), SCHEMA)
+
+
+def test_several_answers_each_keep_to_the_form(client: openai.OpenAI) -> None:
+    body = {"structured_outputs": {"regex": "[a-c]{3}-[0-9]{2}"}}
+    answer = client.chat.completions.create(
+        model="demo", messages=HELLO, n=4, temperature=1.5, max_tokens=40, extra_body=body
+    )
+    texts = [choice.message.content or "" for choice in answer.choices]
+    assert all(re.fullmatch("[a-c]{3}-[0-9]{2}", text) for text in texts)
+    assert len(set(texts)) > 1
+
+
+def test_a_choice_in_completions(client: openai.OpenAI) -> None:
+    answer = client.completions.create(
+        model="demo", prompt=["The sky is", "Grass is"], max_tokens=20, extra_body={"guided_choice": ["blue", "green"]}
+    )
+    assert {choice.text for choice in answer.choices} <= {"blue", "green"}
+
+
+def test_a_format_that_is_wrong_is_not_imposed_and_told(client: openai.OpenAI) -> None:
+    form: Any = {"type": "regex", "pattern": "(a"}
+    raw = client.chat.completions.with_raw_response.create(
+        model="demo", messages=HELLO, response_format=form, temperature=0, max_tokens=20
+    )
+    assert "response_format was not imposed" in raw.headers["Warning"]
+    assert raw.parse().choices[0].message.content
+
+
+def test_a_hostile_format_is_a_400(client: openai.OpenAI) -> None:
+    form: Any = {"type": "regex", "pattern": "((a{100}){100}){100}"}
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model="demo", messages=HELLO, response_format=form)
+    assert caught.value.code == "grammar_too_complex"
+
+
+def test_a_call_its_result_and_the_answer_to_it(client: openai.OpenAI) -> None:
+    messages: Any = [{"role": "user", "content": "What is the weather in Rome?"}]
+    first = client.chat.completions.create(
+        model="demo", messages=messages, tools=TOOLS, tool_choice="required", temperature=0, parallel_tool_calls=False
+    )
+    [call] = first.choices[0].message.tool_calls or []
+    assert first.choices[0].finish_reason == "tool_calls"
+    result = {"role": "tool", "tool_call_id": call.id, "content": '{"temperature": 21}'}
+    messages += [first.choices[0].message.model_dump(exclude_none=True), result]
+    second = client.chat.completions.create(
+        model="demo", messages=messages, tools=TOOLS, tool_choice="none", temperature=0, max_tokens=60
+    )
+    assert second.choices[0].message.content
+    assert not second.choices[0].message.tool_calls
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def house() -> AsyncIterator[House]:
+    async with open_house(model_path=str(RANDOM), model_name="random", tool_parser="hermes3") as house:
+        yield house
+
+
+FAMILIES = ["hermes3", "llama3", "mistral", "qwen3coder", "gemma4", "lfm2", "gptoss"]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_random_model_calls_what_it_must(house: House, family: str, stream: bool) -> None:
+    house.model.tool_parser = family
+    choice: Any = {"type": "function", "function": {"name": "get_weather"}}
+    for tool_choice in ("required", choice):
+        async with house.client() as client:
+            request: Any = {
+                "model": "random", "messages": HELLO, "tools": TOOLS, "tool_choice": tool_choice, "temperature": 1.5,
+                "seed": 3, "max_tokens": 900, "parallel_tool_calls": False,
+            }  # fmt: skip
+            if stream:
+                calls, reason = await streamed(client, request)
+            else:
+                answer = await client.chat.completions.create(**request)
+                reason = answer.choices[0].finish_reason
+                calls = [[c.function.name, c.function.arguments] for c in answer.choices[0].message.tool_calls or []]
+        assert reason == "tool_calls"
+        [[name, arguments]] = calls
+        assert name in ("get_weather", "now") if tool_choice == "required" else name == "get_weather"
+        jsonschema.validate(json.loads(arguments), SCHEMA if name == "get_weather" else {"maxProperties": 0})
+
+
+async def streamed(client: openai.AsyncOpenAI, request: Any) -> tuple[list[list[str]], str]:
+    """([name, arguments] of each call, finish reason) of a streamed answer."""
+    calls: list[list[str]] = []
+    reason = ""
+    async for chunk in await client.chat.completions.create(**request, stream=True):
+        reason = chunk.choices[0].finish_reason or reason
+        for delta in chunk.choices[0].delta.tool_calls or []:
+            if delta.function.name:
+                calls.append([delta.function.name, ""])
+            calls[delta.index][1] += delta.function.arguments or ""
+    return calls, reason
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_random_model_writes_what_the_schema_allows(house: House) -> None:
+    house.model.tool_parser = "hermes3"
+    form: Any = {"type": "json_schema", "json_schema": {"name": "w", "schema": SCHEMA}}
+    async with house.client() as client:
+        answers = await asyncio.gather(
+            *(
+                client.chat.completions.create(
+                    model="random", messages=HELLO, response_format=form, seed=seed, temperature=1.0, max_tokens=400
+                )
+                for seed in range(8)
+            )
+        )
+    ended = [a.choices[0].message.content or "" for a in answers if a.choices[0].finish_reason == "stop"]
+    assert len(ended) == 8
+    for text in ended:
+        jsonschema.validate(json.loads(text), SCHEMA)
