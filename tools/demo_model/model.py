@@ -45,12 +45,15 @@ def build(tokenizer: Tokenizer, sizes: dict[str, int]) -> Qwen3ForCausalLM:
     return model
 
 
-def loss(model: Qwen3ForCausalLM, ids: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def loss(
+    model: Qwen3ForCausalLM, ids: torch.Tensor, weights: torch.Tensor, bfloat16: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(weighted loss to descend, loss on answer tokens to watch).
 
     Rows are padded on the right, so causality is mask enough.
     """
-    logits = model(input_ids=ids, use_cache=False).logits[:, :-1].float()
+    with torch.autocast(ids.device.type, dtype=torch.bfloat16, enabled=bfloat16):
+        logits = model(input_ids=ids, use_cache=False).logits[:, :-1].float()
     each = cross_entropy(logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1), reduction="none")
     weight = weights[:, 1:].reshape(-1)
     answers = (weight > 0.9).float()
