@@ -3,12 +3,14 @@
 GenAI matches a grammar against a vocabulary in which a space is still "▁" and a byte token is the text "<0x0A>"
 (measured on 2026.4.1; other tokenizers have the real bytes there). So a space in a grammar would forbid every token of
 the model that has one, and a byte token would pass as six harmless characters. Here a grammar is rewritten: spaces
-become "▁", line ends of the layout go, and "<0" cannot stand where any text may.
+become "▁", line ends of the layout go, "<0" cannot stand where any text may, and letters may be spelled in bytes.
 """
 
 from __future__ import annotations
 
 SPACE = "\u2581"
+_DISPATCH = ("TagDispatch((", "stop_str=(")
+"""What stands before a literal that must stay one."""
 _BYTES = {"\\n": "<0x0A>", "\\r": "<0x0D>", "\\t": "<0x09>"}
 
 
@@ -36,7 +38,12 @@ def _rewritten(grammar: str, ours: bool) -> str:
             continue
         end = _end(grammar, place)
         inside = _units(grammar[place + 1 : end - 1])
-        out.append(_literal(inside, ours) if char == '"' else _class(inside))
+        if char == "[":
+            out.append(_class(inside))
+        elif grammar.endswith(_DISPATCH, 0, place):
+            out.append(_literal(inside, ours))
+        else:
+            out.append(_spelled(inside, ours))
         place = end
     return "".join(out)
 
@@ -60,6 +67,24 @@ def _units(inside: str) -> list[str]:
     return units
 
 
+def _spelled(units: list[str], ours: bool) -> str:
+    """A literal whose rarer characters may also come as byte tokens, which is how the model says what it has not."""
+    parts: list[str] = []
+    plain: list[str] = []
+    for unit in units:
+        if unit.isascii():
+            plain.append(unit)
+            continue
+        parts.append(_literal(plain, ours))
+        plain = []
+        parts.append(f'("{unit}" | "{_bytes(unit)}")')
+    return " ".join(part for part in (*parts, _literal(plain, ours)) if part != '""') or '""'
+
+
+def _bytes(text: str) -> str:
+    return "".join(f"<0x{byte:02X}>" for byte in text.encode("utf-8", "replace"))
+
+
 def _literal(units: list[str], ours: bool) -> str:
     written = {" ": SPACE, **(dict.fromkeys(_BYTES, "") if ours else _BYTES)}
     return '"' + "".join(written.get(unit, unit) for unit in units) + '"'
@@ -71,8 +96,8 @@ def _class(units: list[str]) -> str:
         return "[" + "".join(kept) + (SPACE if " " in units else "") + "]"
     if "<" in units:
         return "[" + "".join(units) + "]"
-    body = "".join(units)
-    return f'([{body}<] | "<" [{body}0<])'
+    body = "".join(units[1:])  # not before a "0": XGrammar takes all hex digits after \\x for one code
+    return f'([^<{body}] | "<" [^<0{body}])'
 
 
 def _in_range(units: list[str], place: int) -> bool:
