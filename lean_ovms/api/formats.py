@@ -14,7 +14,7 @@ import orjson
 
 from ..config import Config
 from ..errors import BadRequest, GrammarInvalid, GrammarTooComplex
-from ..shapes import Guide, Json
+from ..shapes import Guide, Json, Sampling
 from .fields import Row
 
 RESPONSE_FORMAT = Row(
@@ -39,16 +39,21 @@ STRUCTURED = (
 
 @dataclass(frozen=True, slots=True)
 class ToolRule:
-    """tool_choice, read. offered: there are tools. required: one must be called. parallel: several may."""
+    """tool_choice, read. offered: there are tools. required: one must be called. parallel: several may.
+
+    strict: a tool is, so calls keep to the schemas (OpenAI's promise) though the model decides whether it calls.
+    """
 
     offered: bool
     required: bool
     parallel: bool
+    strict: bool
 
     @classmethod
     def read(cls, tools: list[Json], choice: str | Json, parallel: bool | None) -> ToolRule:
         """choice: as read_tools returns it; a named function is called once, as OpenAI does."""
-        return cls(bool(tools), choice != "auto", parallel is not False and not isinstance(choice, dict))
+        strict = any(tool["function"].get("strict") is True for tool in tools)
+        return cls(bool(tools), choice != "auto", parallel is not False and not isinstance(choice, dict), strict)
 
 
 ANY_OBJECT = {"type": "object", "additionalProperties": True}
@@ -86,11 +91,14 @@ def read_guide(values: Json, config: Config) -> tuple[Guide | None, list[str]]:
     return None, []
 
 
-def with_tools(guide: Guide | None, tools: ToolRule, config: Config) -> Guide | None:
-    """The Guide with what tool_choice and parallel_tool_calls demand."""
+def with_tools(guide: Guide | None, tools: ToolRule, config: Config, sampling: Sampling) -> Guide | None:
+    """The Guide with what tool_choice, parallel_tool_calls and strict demand."""
     calls = ""
-    if tools.offered:
-        calls = "required" if tools.required else "shaped" if config.enable_tool_guided_generation else ""
+    if tools.offered and tools.required:
+        calls = "required"
+    elif tools.offered and (tools.strict or config.enable_tool_guided_generation):
+        # Beams ignore grammars and a least length breaks them: then calls are as good as the model makes them.
+        calls = "shaped" if sampling.beams == 1 and not sampling.min_tokens else ""
     if guide is None and not calls:
         return None
     base = guide or Guide(param="tool_choice" if calls == "required" else "tools")

@@ -316,6 +316,13 @@ async def test_guided_generation_shapes_calls_that_the_model_begins(make_app: Ma
     assert await constraint(make_app, options=options) is None
 
 
+async def test_a_strict_tool_shapes_calls_unless_it_cannot(make_app: MakeApp) -> None:
+    strict = {"type": "function", "function": {**TOOL["function"], "strict": True}}  # type: ignore[dict-item]
+    assert "TagDispatch" in (await constraint(make_app, tools=[strict]))["grammar"]
+    assert await constraint(make_app, tools=[strict], best_of=2) is None
+    assert await constraint(make_app, tools=[strict], min_tokens=1) is None
+
+
 async def test_a_call_or_an_answer_in_the_format_when_both_are_asked_for(make_app: MakeApp) -> None:
     found = await constraint(make_app, tools=[TOOL], response_format={"type": "json_object"})
     assert found["grammar"].startswith("root ::= (calls | content)\n")

@@ -122,7 +122,7 @@ def read_ask(body: Json, app: App) -> Ask:
         model=model,
         prompt=prompt,
         sampling=sampling,
-        output=replace(output, guide=with_tools(guide, rule, app.config)),
+        output=replace(output, guide=with_tools(guide, rule, app.config, sampling)),
         one_call=rule.offered and not rule.parallel,
         stream=bool(values["stream"]),
         options=ChunkOptions(usage=usage, continuous=continuous, token_ids=bool(values["return_token_ids"])),

@@ -107,7 +107,7 @@ def read_ask(body: Json, app: App) -> Ask:
         tools=tools,
         template_kwargs=_template_kwargs(values),
         sampling=sampling,
-        output=replace(output, guide=with_tools(guide, rule, app.config)),
+        output=replace(output, guide=with_tools(guide, rule, app.config, sampling)),
         echo=echo(values, sampling),
         headers=warnings(body, top + dropped),
     )
