@@ -6,9 +6,11 @@ text; knows no schemas and no models.
 
 from __future__ import annotations
 
+import os
 import re
 
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_]+")
+_HEX = frozenset("0123456789abcdefABCDEF")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -42,6 +44,24 @@ class Ebnf:
         self._by_body.setdefault(body, name)
         return name
 
+    def choice(self, options: list[str]) -> str:
+        """One of these expressions, none of which looks into another.
+
+        XGrammar 0.1.31 merges states of a rule whose alternatives begin alike until it takes texts that are none of
+        them ("b1" and "b1b1" gave "b1bbb1"; mended upstream later). It does not merge rules, nor put one in the place
+        of its name that has a name in it; so every alternative becomes such a rule.
+        """
+        unique = list(dict.fromkeys(options))
+        if len(unique) == 1:
+            return unique[0]
+        nothing = self.rule("nothing", '""')
+        closed = [o if o == '""' else self.rule("one", f"{o} {nothing}") for o in unique]
+        return self.rule("either", " | ".join(closed))
+
+    def words(self, words: list[str]) -> str:
+        """One of these texts, as a tree in which no two branches begin alike (see `choice`)."""
+        return _tree(sorted(set(words)))
+
     def text(self, root: str) -> str:
         """The whole grammar, which begins with the expression root."""
         return "\n".join([f"root ::= {root}", *(f"{name} ::= {body}" for name, body in self._rules.items())]) + "\n"
@@ -49,7 +69,14 @@ class Ebnf:
 
 def literal(text: str) -> str:
     """Exactly this text."""
-    return '"' + "".join(_ESCAPES.get(c) or (c if c.isprintable() else _code(c)) for c in text) + '"'
+    out, coded = "", False
+    for char in text:
+        if coded and char in _HEX:
+            out += '" "'  # XGrammar takes every hex digit after \\u for a part of the code
+        plain = _ESCAPES.get(char) or (char if char.isprintable() else None)
+        coded = plain is None
+        out += plain or _code(char)
+    return f'"{out}"'
 
 
 def after(expression: str, start: str) -> str:
@@ -64,9 +91,42 @@ def _code(char: str) -> str:
 
 
 def either(options: list[str]) -> str:
-    """One of these expressions."""
+    """One of these expressions, no two of which may begin alike (see Ebnf.choice)."""
     unique = list(dict.fromkeys(options))
     return unique[0] if len(unique) == 1 else "(" + " | ".join(unique) + ")"
+
+
+def branches(sequences: list[list[str]]) -> str:
+    """One of these sequences of expressions, as a tree in which no two branches begin alike."""
+    heads: dict[str, list[list[str]]] = {}
+    for sequence in sequences:
+        if sequence:
+            heads.setdefault(sequence[0], []).append(sequence[1:])
+    options = []
+    for head, rests in heads.items():
+        rest = branches(rests) if any(rests) else ""
+        options.append(f"{head} {rest}".strip())
+    if not options:
+        return '""'
+    body = either(options)
+    return optional(body) if any(not sequence for sequence in sequences) else body
+
+
+def _tree(words: list[str]) -> str:
+    """A sorted list of different words as a radix tree."""
+    if len(words) == 1:
+        return literal(words[0])
+    heads: dict[str, list[str]] = {}
+    for word in words:
+        if word:
+            heads.setdefault(word[0], []).append(word)
+    options = []
+    for group in heads.values():
+        shared = os.path.commonprefix(group)  # noqa: RUF071 - it is what it does
+        rests = [word[len(shared) :] for word in group]
+        options.append(literal(shared) if len(rests) == 1 else f"{literal(shared)} {_tree(rests)}")
+    body = either(options)
+    return optional(body) if "" in words else body
 
 
 def optional(expression: str) -> str:
@@ -96,6 +156,7 @@ def whenever(trigger: str, then: str) -> str:
 def char_class(ranges: list[tuple[int, int]], *, negated: bool = False) -> str:
     """One character in (or, negated, outside) these ranges of code points."""
     parts = [_class_char(a) if a == b else f"{_class_char(a)}-{_class_char(b)}" for a, b in ranges]
+    parts.sort(key=lambda part: part.startswith(("\\u", "\\U")))  # no hex digit after a code (see `literal`)
     return f"[{'^' if negated else ''}{''.join(parts)}]"
 
 

@@ -23,7 +23,7 @@ from .token_text import rewritten, said
 
 MAX_DEPTH = 32
 BLANKS = "[ \\n]{0,4}"
-"""What models put between their reasoning and their answer."""
+"""What models put between their reasoning and a call. Before content it would be part of the content."""
 _HARMONY_THOUGHT = "<|channel|>analysis<|message|>"
 _HARMONY_ANSWER = "<|channel|>final<|message|>"
 _ONYX_THOUGHT, _ONYX_ANSWER = " to=self<|message|>", " to=user<|message|>"
@@ -94,11 +94,13 @@ class _Builder:
         if calls is None and self.guide.format is None:
             return Constraint("", self.notices)
         before = self._reasoning()
+        if before and calls is not None and not self._header:
+            calls = self.ebnf.rule("calls_after", f"{BLANKS} {calls}")
         content = self._content() if self.guide.format is not None and self.guide.calls != "required" else None
         if content is not None and not isinstance(content, str):
             return Constraint(_tag(self._around(before, calls, content)), self.notices)
-        answer = " | ".join(part for part in (calls, content) if part is not None)
-        return Constraint(_tag(self._grammar(self.ebnf, f"{before} ({answer})".strip())), self.notices)
+        answer = self.ebnf.choice([part for part in (calls, content) if part is not None])
+        return Constraint(_tag(self._grammar(self.ebnf, f"{before} {answer}".strip())), self.notices)
 
     # --- calls
 
@@ -133,7 +135,7 @@ class _Builder:
         syntax = parsers.load(parser).Thinking(Combined(), thinking=True)
         if not isinstance(syntax, Block) or tail.endswith(syntax.end_tag):
             return ""
-        rest = f"{self.ebnf.rule('thought', until(syntax.end_tag))} {BLANKS}"
+        rest = self.ebnf.rule("thought", until(syntax.end_tag))
         if syntax.opened(self.setting.tail):
             return rest
         return self.ebnf.rule("reasoning", optional(f"{literal(syntax.start_tag)} {rest}"))
@@ -184,10 +186,25 @@ class _Builder:
         if form.get("type") == "json_schema":
             ebnf = Ebnf()
             return self._grammar(ebnf, self._json(form, ebnf))
+        if (own := self._own(form)) is not None:
+            return own
         if self.setting.sentencepiece:
             form = _in_token_text(form)
         nested = ("elements", "content", "tags")
         return {key: self._translated(part, depth + 1) if key in nested else part for key, part in form.items()}
+
+    def _own(self, form: Json) -> Json | None:
+        """A choice of texts or a regular expression as a grammar of ours, which XGrammar compiles soundly."""
+        ebnf = Ebnf()
+        texts = _texts(form)
+        if texts is not None:
+            return self._grammar(ebnf, ebnf.words(texts))
+        if form.get("type") == "regex" and isinstance(form.get("pattern"), str):
+            try:
+                return self._grammar(ebnf, pattern(form["pattern"], ebnf, plain=True))
+            except NotSupported:
+                return None  # the engine says what is wrong, or can do more
+        return None
 
     def _around(self, before: str, calls: str | None, content: Json) -> Json:
         if calls is not None:
@@ -202,18 +219,22 @@ class _Builder:
         return {"type": "grammar", "grammar": rewritten(text, ours=True) if self.setting.sentencepiece else text}
 
 
+def _texts(form: Json) -> list[str] | None:
+    """The texts of a format that is a choice of constant strings."""
+    parts = form.get("elements")
+    if form.get("type") != "or" or not isinstance(parts, list) or not parts:
+        return None
+    texts = [part.get("value") if isinstance(part, dict) else None for part in parts]
+    constant = all(isinstance(part, dict) and part.get("type") == "const_string" for part in parts)
+    return [t for t in texts if isinstance(t, str) and t] if constant and all(texts) else None
+
+
 def _in_token_text(form: Json) -> Json:
     """A client's format with its own texts as a SentencePiece model's tokens say them."""
     kind = form.get("type")
     changed = {key: said(form[key]) for key in ("value", "begin", "end") if isinstance(form.get(key), str)}
     if kind == "grammar" and isinstance(form.get("grammar"), str):
         changed["grammar"] = rewritten(form["grammar"], ours=False)
-    elif kind == "regex" and isinstance(form.get("pattern"), str):
-        try:
-            grammar = Ebnf().text(pattern(form["pattern"], plain=True))
-        except NotSupported:
-            return form  # the engine says what is wrong, or does what it can
-        return {"type": "grammar", "grammar": rewritten(grammar, ours=False)}
     return {**form, **changed}
 
 

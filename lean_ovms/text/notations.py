@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from ..shapes import Json
-from .ebnf import either, literal, repeat, until
+from .ebnf import literal, repeat, until
 from .schema_grammar import Schema, Values
 from .schema_merge import merged
 
@@ -24,8 +24,8 @@ class PythonValues(Values):
     words = ("True", "False", "None")
     char = '[^"\\\\\\x00-\\x1f\\x7f] | "\\\\" ["\\\\nrt]'
 
-    def constant(self, value: Any) -> str:
-        return literal(_python(value))
+    def written(self, value: Any) -> str:
+        return _python(value)
 
 
 class RawValues(Values):
@@ -50,7 +50,7 @@ class XmlValues(RawValues):
             return f"{until(end)}"
         choices = [whole["const"]] if "const" in whole else whole.get("enum")
         if isinstance(choices, list) and choices and all(isinstance(c, str) for c in choices):
-            return f"{either([literal(c) for c in choices])} {literal(end)}"
+            return f"{self.ebnf.words(choices)} {literal(end)}"
         if not self._strings(whole):
             return f"{self.value(schema)} {literal(end)}"
         return self.ebnf.rule("text", self._raw(whole, end))
@@ -84,8 +84,8 @@ class GemmaValues(RawValues):
     def string(self, schema: Json) -> str:
         return self.ebnf.rule("string", f"{literal(GEMMA_QUOTE)} {self._raw(schema, GEMMA_QUOTE)}")
 
-    def constant(self, value: Any) -> str:
-        return literal(_gemma(value))
+    def written(self, value: Any) -> str:
+        return _gemma(value)
 
     def comma(self) -> str:
         return '","'

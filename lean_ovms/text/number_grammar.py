@@ -7,50 +7,55 @@ from __future__ import annotations
 
 import math
 
-from .ebnf import either, literal
+from .ebnf import branches, literal
 
 DIGITS = 16
 """Most digits of an integer without bounds; every double holds the first 15."""
 INTEGER = f'"-"? ("0" | [1-9] [0-9]{{0,{DIGITS - 1}}})'
 FRACTION = f'"." [0-9]{{1,{DIGITS}}}'
 NUMBER = f"{INTEGER} ({FRACTION})? ([eE] [+-]? [0-9]{{1,2}})?"
+ANY = "[0-9]"
+Digits = list[str]
+"""A sequence of expressions, one a digit."""
 _FINE = 10_000
 """Steps of a unit, where no whole number lies between the bounds."""
 
 
 def integer(low: float | None, high: float | None) -> str | None:
     """An integer with inclusive bounds; None if there is none."""
-    first = None if low is None else math.ceil(low)
-    last = None if high is None else math.floor(high)
-    if first is None and last is None:
+    if low is None and high is None:
         return INTEGER
-    parts = [("-" + text) for text in _signed(first, last, negative=True)]
-    bodies = [f'"-" {part[1:]}' for part in parts] + _signed(first, last, negative=False)
-    return either(bodies) if bodies else None
+    found = _whole(low, high)
+    return branches(found) if found else None
 
 
 def number(low: float | None, high: float | None) -> str | None:
     """A number with inclusive bounds, exponents only without bounds; None if nothing fits."""
     if low is None and high is None:
         return NUMBER
-    bodies = [whole] if (whole := integer(low, high)) else []
     # k.f lies between k and k + 1, and -k.f between -k - 1 and -k.
     above = _span(None if low is None else math.ceil(low), None if high is None else math.floor(high) - 1)
     below = _span(None if high is None else -math.floor(high), None if low is None else -math.ceil(low) - 1)
-    bodies += [f"{body} {FRACTION}" for body in above]
-    bodies += [f'"-" {body} {FRACTION}' for body in below]
-    return either(bodies) if bodies else _sliver(low, high)
+    broken = [[*digits, FRACTION] for digits in above] + [['"-"', *digits, FRACTION] for digits in below]
+    found = _whole(low, high) + broken
+    return branches(found) if found else _sliver(low, high)
 
 
-def _signed(first: int | None, last: int | None, *, negative: bool) -> list[str]:
-    if not negative:
-        return _span(first, last)
+def _whole(low: float | None, high: float | None) -> list[Digits]:
+    first = None if low is None else math.ceil(low)
+    last = None if high is None else math.floor(high)
+    negative = [['"-"', *digits] for digits in _negated(first, last)]
+    return negative + (_span(first, last) if last is None or last >= 0 else [])
+
+
+def _negated(first: int | None, last: int | None) -> list[Digits]:
+    """The negative integers from first to last, without their sign."""
     if first is not None and first >= 0:
         return []
     return _span(1 if last is None or last >= 0 else -last, None if first is None else -first)
 
 
-def _span(low: int | None, high: int | None) -> list[str]:
+def _span(low: int | None, high: int | None) -> list[Digits]:
     """The non-negative integers from low to high."""
     low = max(0, low or 0)
     if high is None:
@@ -63,36 +68,32 @@ def _span(low: int | None, high: int | None) -> list[str]:
     return found
 
 
-def _same_length(low: str, high: str) -> list[str]:
+def _same_length(low: str, high: str) -> list[Digits]:
     """Digit strings from low to high, both of one length."""
     rest = len(low) - 1
     if low[1:] == "0" * rest and high[1:] == "9" * rest:
-        return [_digits(low[0], high[0]) + _any_digits(rest)]
+        return [[_digits(low[0], high[0]), *[ANY] * rest]]
     if low[0] == high[0]:
-        return [f"{literal(low[0])} {tail}" for tail in _same_length(low[1:], high[1:])]
-    found = [f"{literal(low[0])} {tail}" for tail in _same_length(low[1:], "9" * rest)]
+        return [[literal(low[0]), *tail] for tail in _same_length(low[1:], high[1:])]
+    found = [[literal(low[0]), *tail] for tail in _same_length(low[1:], "9" * rest)]
     if int(high[0]) - int(low[0]) > 1:
-        found.append(_digits(str(int(low[0]) + 1), str(int(high[0]) - 1)) + _any_digits(rest))
-    return found + [f"{literal(high[0])} {tail}" for tail in _same_length("0" * rest, high[1:])]
+        found.append([_digits(str(int(low[0]) + 1), str(int(high[0]) - 1)), *[ANY] * rest])
+    return found + [[literal(high[0]), *tail] for tail in _same_length("0" * rest, high[1:])]
 
 
 def _digits(low: str, high: str) -> str:
     return literal(low) if low == high else f"[{low}-{high}]"
 
 
-def _any_digits(count: int) -> str:
-    return "" if not count else " [0-9]" if count == 1 else f" [0-9]{{{count}}}"
-
-
 def _sliver(low: float | None, high: float | None) -> str | None:
     """A number between bounds that have no whole number between them, four digits fine."""
     if low is None or high is None or low > high:
         return None
-    sign = literal("-") + " " if high < 0 else ""
+    sign = [literal("-")] if high < 0 else []
     smaller, larger = sorted((abs(low), abs(high)))
     unit = math.floor(smaller)
     first, last = math.ceil((smaller - unit) * _FINE), math.floor((larger - unit) * _FINE)
     if not 0 <= first <= last < _FINE:
         return None
     tails = _same_length(f"{first:04d}", f"{last:04d}")
-    return f"{sign}{literal(f'{unit}.')} {either(tails)}"
+    return branches([[*sign, literal(f"{unit}."), *tail] for tail in tails])

@@ -7,7 +7,7 @@ Linear in the pattern's length; nothing backtracks.
 
 from __future__ import annotations
 
-from .ebnf import char_class, either, literal, repeat
+from .ebnf import Ebnf, char_class, either, literal, repeat
 
 MAX_COUNT = 256
 MAX_DEPTH = 32
@@ -28,14 +28,15 @@ class NotSupported(Exception):
     """The pattern has something that a grammar of this kind cannot say."""
 
 
-def pattern(text: str, *, plain: bool = False) -> str:
-    """The grammar of a JSON string's inside; plain: of text that is no JSON. Raises NotSupported."""
-    return _Reader(text, plain).whole()
+def pattern(text: str, ebnf: Ebnf, *, plain: bool = False) -> str:
+    """An expression for a JSON string's inside; plain: for text that is no JSON. Raises NotSupported."""
+    return _Reader(text, ebnf, plain).whole()
 
 
 class _Reader:
-    def __init__(self, text: str, plain: bool) -> None:
+    def __init__(self, text: str, ebnf: Ebnf, plain: bool) -> None:
         self.text = text
+        self.ebnf = ebnf
         self.written = written_plain if plain else written
         self.place = 0
         self.depth = 0
@@ -61,7 +62,7 @@ class _Reader:
         while self.peek() == "|":
             self.place += 1
             options.append(self.sequence())
-        return either(options)
+        return self.ebnf.choice(options)
 
     def sequence(self) -> str:
         items: list[str] = []
@@ -187,9 +188,8 @@ def written(ranges: Ranges) -> str:
 
 
 def written_plain(ranges: Ranges) -> str:
-    """One character of these ranges as it is. What is open to most of them leaves "<" out (see token_text)."""
-    open_to = [(60, 60)] if any(high - low > 64 for low, high in ranges) else []
-    plain = _merged([part for span in ranges for part in _without(span, [*open_to, (0xD800, 0xDFFF)])])
+    """One character of these ranges as it is."""
+    plain = _merged([part for span in ranges for part in _without(span, [(0xD800, 0xDFFF)])])
     if not plain:
         raise NotSupported("a character that cannot be written")
     return literal(chr(plain[0][0])) if plain == [(plain[0][0],) * 2] else char_class(plain)

@@ -107,7 +107,7 @@ class Values:
         for word in ("anyOf", "oneOf"):
             if word in schema:
                 base = _without(schema, word)
-                return either([self.value(self._together(base, [part])) for part in _schemas(schema, word)])
+                return self.ebnf.choice([self.value(self._together(base, [part])) for part in _schemas(schema, word)])
         return self._typed(schema)
 
     def _together(self, base: Json, parts: list[Schema]) -> Schema:
@@ -134,7 +134,7 @@ class Values:
         fitting = [c for c in choices if not kinds or any(_is(c, kind) for kind in kinds)]
         if not fitting:
             raise GrammarInvalid("no value of an enum has the type beside it")
-        return self.ebnf.rule("choice", either([self.constant(c) for c in fitting]))
+        return self.ebnf.rule("choice", self.ebnf.words([self.written(c) for c in fitting]))
 
     def _typed(self, schema: Json) -> str:
         kinds = _kinds(schema) or [k for k, words in _KIND_OF_KEYWORD.items() if any(w in schema for w in words)]
@@ -150,7 +150,7 @@ class Values:
             "number": self.number,
             "integer": self.integer,
         }
-        return either([makers[k](schema) if k in makers else self._word(k) for k in kinds])
+        return self.ebnf.choice([makers[k](schema) if k in makers else self._word(k) for k in kinds])
 
     def _note(self, schema: Json, words: Sequence[str]) -> None:
         self.ignored.update(word for word in words if word in schema and not _means_nothing(word, schema[word]))
@@ -211,7 +211,7 @@ class Values:
             if not isinstance(schema["pattern"], str):
                 raise GrammarInvalid("pattern is not a string")
             try:
-                body = pattern(schema["pattern"])
+                body = pattern(schema["pattern"], self.ebnf)
             except NotSupported:
                 self.ignored.add("pattern")
                 return None
@@ -225,7 +225,11 @@ class Values:
 
     def constant(self, value: Any) -> str:
         """Exactly this value."""
-        return literal(json.dumps(value, ensure_ascii=False))
+        return literal(self.written(value))
+
+    def written(self, value: Any) -> str:
+        """The text of a value."""
+        return json.dumps(value, ensure_ascii=False)
 
     # --- lists and objects
 
@@ -329,7 +333,7 @@ class Values:
         if "" not in self._refs:
             name = self._refs[""] = self.ebnf.name("value")
             one = [self.object({"additionalProperties": True}), self.array({}), self.string({}), self.number({})]
-            self.ebnf.define(name, either([*one, self._word("boolean"), self._word("null")]))
+            self.ebnf.define(name, self.ebnf.choice([*one, self._word("boolean"), self._word("null")]))
         return self._refs[""]
 
 
@@ -342,7 +346,7 @@ def chain(ebnf: Ebnf, members: list[tuple[str, bool]], comma: str, other: str | 
     start = optional(f"{other} {after}") if other else ""
     for member, needed in reversed(members):
         here = f"{member} {after}".strip()
-        start = here if needed else either([here, start or '""'])
+        start = here if needed else ebnf.choice([here, start or '""'])
         after = f"{comma} {member} {after}".strip() if needed else f"({comma} {member})? {after}".strip()
         start, after = ebnf.rule("first", start), ebnf.rule("then", after)
     return start

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ..errors import GrammarInvalid, GrammarTooComplex
 from ..shapes import Json
 from .call_grammar import FAMILIES, CannotForce, Family, Tool
-from .ebnf import Ebnf, after, either, literal, repeat, whenever
+from .ebnf import Ebnf, after, literal, repeat, whenever
 
 MAX_CALLS = 32
 """Most calls in one answer: a small model may find no end by itself."""
@@ -45,12 +45,12 @@ def calls_at_will(ebnf: Ebnf, name: str | None, tools: Sequence[Json], notices: 
     if kind.before:
         rest = _whole(ebnf, kind, kind.before.removeprefix(kind.trigger), ones, True)
     else:
-        rest = either([after(one, kind.trigger) for one in ones])
+        rest = ebnf.choice([after(one, kind.trigger) for one in ones])
     return ebnf.rule("answer", whenever(kind.trigger, ebnf.rule("call", rest)))
 
 
 def _whole(ebnf: Ebnf, kind: Family, before: str, ones: list[str], parallel: bool) -> str:
-    one = ebnf.rule("call", either(ones))
+    one = ebnf.rule("call", ebnf.choice(ones))
     between = f"{literal(kind.between)} " if kind.between else ""
     more = "" if kind.alone or not parallel else repeat(f"{between}{one}", 0, MAX_CALLS - 1)
     parts = [literal(before) if before else "", one, more, literal(kind.after) if kind.after else ""]

@@ -254,6 +254,32 @@ async def test_a_regular_expression_is_matched_whole(engine: Engine, pattern: st
     assert reason == "length" or re.fullmatch(pattern, text)
 
 
+ALIKE = [["1b11b1", "b11", "b1b1"], ["1a", "1b1a1", "1babba", "1bbb", "a11b", "aa", "b1a", "b1babb", "bbba1a"]]
+
+
+@pytest.mark.parametrize("words", ALIKE)
+async def test_choices_that_begin_alike_are_not_mixed_up(engine: Engine, words: list[str]) -> None:
+    parts = [{"type": "const_string", "value": word} for word in words]
+    forms: list[Json] = [
+        {"type": "or", "elements": parts},
+        {"type": "regex", "pattern": "|".join(words)},
+        {"type": "json_schema", "json_schema": {"enum": words}},
+        {"type": "json_schema", "json_schema": {"anyOf": [{"const": word} for word in words]}},
+    ]
+    for form in forms:
+        tag = guides.build(Guide(format=form), setting()).tag
+        texts = await asyncio.gather(*(generate(engine, tag, seed=s, temperature=2.0, most=40) for s in range(12)))
+        assert {text.strip('"') for text, _ in texts} <= set(words)
+
+
+async def test_bounds_of_many_digits_are_kept(engine: Engine) -> None:
+    for low, high in ((-153, 6193425), (2276, 5208875), (-1316, 6873538), (-420, 646883)):
+        form = {"type": "json_schema", "json_schema": {"type": "integer", "minimum": low, "maximum": high}}
+        tag = guides.build(Guide(format=form), setting()).tag
+        texts = await asyncio.gather(*(generate(engine, tag, seed=s, temperature=2.0, most=40) for s in range(12)))
+        assert all(low <= int(text) <= high for text, _ in texts)
+
+
 THINKING = [("qwen3", ""), ("qwen3", "<|im_start|>assistant\n<think>\n"), ("deepseek_r1", "<｜Assistant｜>")]
 
 
