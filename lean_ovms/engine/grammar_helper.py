@@ -38,7 +38,8 @@ def main(argv: list[str]) -> int:
         print("usage: python -m lean_ovms.engine.grammar_helper <fd>   (the engine starts this)", file=sys.stderr)
         return 2
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to a whole group: the engine ends us when it ends
+        signal.signal(number, signal.SIG_IGN)
     stream = socket.socket(fileno=int(argv[0])).makefile("rw", encoding="utf-8")
     compiler = None
     for line in stream:

@@ -20,6 +20,7 @@ class Ebnf:
     def __init__(self) -> None:
         self._rules: dict[str, str] = {}
         self._by_body: dict[str, str] = {}
+        self._last: dict[str, int] = {}
 
     def rule(self, hint: str, body: str) -> str:
         """The name of a rule with this body. hint: what it might be called."""
@@ -31,10 +32,10 @@ class Ebnf:
         base = _NOT_A_NAME.sub("_", hint)[:32].strip("_") or "r"
         if base[0].isdigit() or base == "root":
             base = "r_" + base
-        name, number = base, 1
+        name = base
         while name in self._rules:
-            number += 1
-            name = f"{base}_{number}"
+            self._last[base] = self._last.get(base, 1) + 1
+            name = f"{base}_{self._last[base]}"
         self._rules[name] = '""'
         return name
 
