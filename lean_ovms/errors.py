@@ -164,8 +164,7 @@ class Unavailable(RequestError):
 
 
 _BY_NAME = {
-    c.__name__: c
-    for c in (BadRequest, GrammarInvalid, GrammarTooComplex, TooManyRequests, EngineFailure, Unavailable)
+    c.__name__: c for c in (BadRequest, GrammarInvalid, GrammarTooComplex, TooManyRequests, EngineFailure, Unavailable)
 }
 """The errors that an engine child may send."""
 

@@ -1,1 +1,4 @@
-"""The embedded default model: data only, made by `python -m tools.demo_model`. Being a package gets it into the wheel."""
+"""The embedded default model: data only, made by `python -m tools.demo_model`.
+
+It is a package so that it gets into the wheel.
+"""

@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
         print("usage: python -m lean_ovms.engine <fd>   (the server starts this by itself)", file=sys.stderr)
         return MISUSED
     die_with_parent()
-    # A terminal's Ctrl-C and a service manager's stop reach every process; the front end drains first and closes the pipe.
+    # A terminal's Ctrl-C and a service manager's stop reach every process; the front end drains, then closes the pipe.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     link = SocketLink(socket.socket(fileno=int(argv[0])))

@@ -187,9 +187,7 @@ class Engine:
         reply = self._mail.open(sampling.n)
         try:
             fields = {name: getattr(sampling, name) for name in _SAMPLING}
-            self._send(
-                messages.Submit(reply.id, prompt, add_special_tokens, truncate, want_tokens, fields, constraint)
-            )
+            self._send(messages.Submit(reply.id, prompt, add_special_tokens, truncate, want_tokens, fields, constraint))
         except RequestError:
             self._mail.forget(reply.id)
             raise

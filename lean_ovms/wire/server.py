@@ -79,8 +79,7 @@ class Server:
         if await self._quiet_within(timeout_s):
             return
         if self.open_exchanges:
-            if self.open_exchanges:
-                log.warning("cancelling %d exchanges that did not end in %g s", self.open_exchanges, timeout_s)
+            log.warning("cancelling %d exchanges that did not end in %g s", self.open_exchanges, timeout_s)
         for connection in list(self._connections):
             connection.give_up()
         if not await self._quiet_within(CLOSING_S):

@@ -151,9 +151,11 @@ def test_control_c_in_the_terminal_does_not_end_it(fake):
     assert fake.close() == 0
 
 
-def test_sigterm_ends_it(fake):
+def test_a_service_managers_stop_does_not_end_it_before_the_front_end_has_drained(fake):
     fake.process.terminate()
-    assert fake.process.wait(GRACE_S) == -signal.SIGTERM
+    fake.submit("hello")
+    fake.answer()
+    assert fake.close() == 0
 
 
 def test_idle_it_uses_no_cpu(fake):
