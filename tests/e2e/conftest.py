@@ -26,6 +26,10 @@ EXACT = '{"EXECUTION_MODE_HINT": "ACCURACY", "INFERENCE_PRECISION_HINT": "f32", 
 """Engine properties under which results do not depend on the batch."""
 
 
+PATIENT_S = 30.0
+"""Time for a grammar where its limit is not what is tested: the machine may be busy."""
+
+
 @dataclass
 class Process:
     """A server as a user starts it. lines: what it has printed so far."""
@@ -70,7 +74,7 @@ def start_process(*flags: str, env: dict[str, str] | None = None) -> Process:
 @pytest.fixture(scope="session")
 def server() -> Iterator[Process]:
     """One server process for all tests that do not change it, ready."""
-    process = start_process("--plugin_config", EXACT)
+    process = start_process("--plugin_config", EXACT, "--grammar_timeout_s", str(PATIENT_S))
     try:
         process.wait_for("ready: demo")
         yield process
@@ -110,6 +114,7 @@ class House:
 @asynccontextmanager
 async def open_house(**options: Any) -> AsyncIterator[House]:
     """Build, listen and load; stop whatever happens."""
+    options.setdefault("grammar_timeout_s", PATIENT_S)
     config = Config(rest_port=0, rest_bind_address="127.0.0.1", access_log=False, **options)
     app = build(config)
     server = Server(app.config, app.handle)

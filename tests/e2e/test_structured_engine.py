@@ -58,7 +58,7 @@ TOOLS: list[Json] = [
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def engine() -> AsyncIterator[Engine]:
-    engine = Engine(Config())
+    engine = Engine(Config(grammar_timeout_s=30))  # what is right is tested here, on a busy machine too
     await engine.start()
     yield engine
     await engine.stop()
