@@ -166,3 +166,18 @@ def _class_char(code: int) -> str:
     if char in "\\]-^[":
         return "\\" + char
     return char if char.isprintable() and char != '"' else _code(char)
+
+
+def chain(ebnf: Ebnf, members: list[tuple[str, bool]], comma: str, other: str | None) -> str:
+    """Members in order, those that are not needed possibly left out, then any number of others; "" if there are none.
+
+    Two rules a member, so that the grammar grows with their number and not with the number of their choices.
+    """
+    after = f"({comma} {other})*" if other else ""
+    start = optional(f"{other} {after}") if other else ""
+    for member, needed in reversed(members):
+        here = f"{member} {after}".strip()
+        start = here if needed else ebnf.choice([here, start or '""'])
+        after = f"{comma} {member} {after}".strip() if needed else f"({comma} {member})? {after}".strip()
+        start, after = ebnf.rule("first", start), ebnf.rule("then", after)
+    return start

@@ -11,8 +11,9 @@ from typing import Any
 
 from ..shapes import Json
 from .ebnf import literal, repeat, until
-from .schema_grammar import Schema, Values
+from .schema_grammar import Values
 from .schema_merge import merged
+from .schema_words import Schema
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 GEMMA_QUOTE = '<|"|>'

@@ -16,13 +16,25 @@ from typing import Any
 
 from ..errors import GrammarInvalid, GrammarTooComplex
 from ..shapes import Json
-from .ebnf import Ebnf, either, literal, optional, repeat
+from .ebnf import Ebnf, chain, either, literal, optional, repeat
 from .number_grammar import integer, number
 from .pattern_grammar import NotSupported, pattern
 from .schema_merge import merged, pointed
+from .schema_words import (
+    KIND_OF_KEYWORD,
+    NEVER,
+    REMARKS,
+    Schema,
+    count,
+    is_of,
+    limits,
+    means_nothing,
+    schemas,
+    types_of,
+    without,
+)
 from .string_grammar import CHAR, format_of, outside
 
-Schema = Any
 MAX_DEPTH = 48
 MAX_NODES = 4000
 """Schemas looked at for one grammar, merged and referred ones each time: 40 ms of work."""
@@ -33,33 +45,6 @@ MAX_ITEMS = 64
 WIDE = '" "? | "\\n" [ \\t]{0,24}'
 NARROW = '" "?'
 """Blanks between JSON tokens: as a pretty-printer would, or as in a single line."""
-
-_KIND_OF_KEYWORD = {
-    "object": ("properties", "required", "additionalProperties", "patternProperties", "minProperties"),
-    "array": ("items", "prefixItems", "minItems", "maxItems", "uniqueItems", "contains"),
-    "string": ("minLength", "maxLength", "pattern"),
-    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-}
-_REMARKS = ("description", "title", "default", "examples", "$defs", "definitions", "$schema", "$id", "$comment")
-_NEVER = (
-    "not",
-    "if",
-    "then",
-    "else",
-    "dependentRequired",
-    "dependentSchemas",
-    "dependencies",
-    "unevaluatedProperties",
-    "unevaluatedItems",
-    "propertyNames",
-    "patternProperties",
-    "contains",
-    "minContains",
-    "maxContains",
-    "uniqueItems",
-    "multipleOf",
-)
-_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 
 class Values:
@@ -103,21 +88,21 @@ class Values:
         if "enum" in schema:
             return self._enum(schema)
         if "allOf" in schema:
-            return self.value(self._together(_without(schema, "allOf"), _schemas(schema, "allOf")))
+            return self.value(self._together(without(schema, "allOf"), schemas(schema, "allOf")))
         for word in ("anyOf", "oneOf"):
             if word in schema:
-                base = _without(schema, word)
-                return self.ebnf.choice([self.value(self._together(base, [part])) for part in _schemas(schema, word)])
+                base = without(schema, word)
+                return self.ebnf.choice([self.value(self._together(base, [part])) for part in schemas(schema, word)])
         return self._typed(schema)
 
     def _together(self, base: Json, parts: list[Schema]) -> Schema:
         """All of these as one schema; a part alone stays what it is, so that a reference in it may be recursive."""
-        if len(parts) == 1 and not _without(base, *_REMARKS):
+        if len(parts) == 1 and not without(base, *REMARKS):
             return parts[0]
         return merged(base, parts, self.root)
 
     def _reference(self, reference: str, schema: Json) -> str:
-        beside = _without(schema, "$ref", *_REMARKS)
+        beside = without(schema, "$ref", *REMARKS)
         if beside:
             return self.value(merged(beside, [{"$ref": reference}], self.root))
         if reference not in self._refs:
@@ -130,19 +115,19 @@ class Values:
         choices = schema["enum"]
         if not isinstance(choices, list) or not choices:
             raise GrammarInvalid("enum is not a list with values")
-        kinds = _kinds(schema)
-        fitting = [c for c in choices if not kinds or any(_is(c, kind) for kind in kinds)]
+        kinds = types_of(schema)
+        fitting = [c for c in choices if not kinds or any(is_of(c, kind) for kind in kinds)]
         if not fitting:
             raise GrammarInvalid("no value of an enum has the type beside it")
         return self.ebnf.rule("choice", self.ebnf.words([self.written(c) for c in fitting]))
 
     def _typed(self, schema: Json) -> str:
-        kinds = _kinds(schema) or [k for k, words in _KIND_OF_KEYWORD.items() if any(w in schema for w in words)]
+        kinds = types_of(schema) or [k for k, words in KIND_OF_KEYWORD.items() if any(w in schema for w in words)]
         if schema.get("nullable") is True and "null" not in kinds:
             kinds = [*kinds, "null"]
         if not kinds:
             return self.anything()
-        self._note(schema, _NEVER)
+        self._note(schema, NEVER)
         makers: dict[str, Callable[[Json], str]] = {
             "object": self.object,
             "array": self.array,
@@ -153,7 +138,7 @@ class Values:
         return self.ebnf.choice([makers[k](schema) if k in makers else self._word(k) for k in kinds])
 
     def _note(self, schema: Json, words: Sequence[str]) -> None:
-        self.ignored.update(word for word in words if word in schema and not _means_nothing(word, schema[word]))
+        self.ignored.update(word for word in words if word in schema and not means_nothing(word, schema[word]))
 
     # --- scalars
 
@@ -169,12 +154,7 @@ class Values:
 
     def _number(self, schema: Json, make: Callable[[float | None, float | None], str | None], step: float) -> str:
         """step: what lies between a bound that is excluded and the next value; 0: the bound is left in."""
-        low, high = _bound(schema, "minimum"), _bound(schema, "maximum")
-        above, below = _bound(schema, "exclusiveMinimum"), _bound(schema, "exclusiveMaximum")
-        if above is not None:
-            low = _larger(low, above + step if step and above == int(above) else above)
-        if below is not None:
-            high = -_larger(None if high is None else -high, -(below - step if step and below == int(below) else below))
+        low, high, above, below = limits(schema, step)
         if not step and (above is not None or below is not None):
             self.ignored.add("exclusiveMinimum" if above is not None else "exclusiveMaximum")
         body = make(low, high)
@@ -193,7 +173,7 @@ class Values:
         return self._bounds(schema, "minLength", "maxLength", MAX_LENGTH)
 
     def _bounds(self, schema: Json, low: str, high: str, limit: int) -> tuple[int, int | None]:
-        least, most = _count(schema, low) or 0, _count(schema, high)
+        least, most = count(schema, low) or 0, count(schema, high)
         if most is not None and most < least:
             raise GrammarInvalid(f"{high} is less than {low}")
         if least > limit:
@@ -307,7 +287,7 @@ class Values:
         return {**properties, **dict.fromkeys(unknown, True if more is False else more)}, set(needed), more
 
     def _count_members(self, schema: Json, properties: Json, needed: set[str], other: str | None) -> None:
-        least, most = _count(schema, "minProperties") or 0, _count(schema, "maxProperties")
+        least, most = count(schema, "minProperties") or 0, count(schema, "maxProperties")
         if least > len(needed):
             self.ignored.add("minProperties")
         if most is not None and (other is not None or len(properties) > most):
@@ -335,75 +315,3 @@ class Values:
             one = [self.object({"additionalProperties": True}), self.array({}), self.string({}), self.number({})]
             self.ebnf.define(name, self.ebnf.choice([*one, self._word("boolean"), self._word("null")]))
         return self._refs[""]
-
-
-def chain(ebnf: Ebnf, members: list[tuple[str, bool]], comma: str, other: str | None) -> str:
-    """Members in order, those that are not needed possibly left out, then any number of others; "" if there are none.
-
-    Two rules a member, so that the grammar grows with their number and not with the number of their choices.
-    """
-    after = f"({comma} {other})*" if other else ""
-    start = optional(f"{other} {after}") if other else ""
-    for member, needed in reversed(members):
-        here = f"{member} {after}".strip()
-        start = here if needed else ebnf.choice([here, start or '""'])
-        after = f"{comma} {member} {after}".strip() if needed else f"({comma} {member})? {after}".strip()
-        start, after = ebnf.rule("first", start), ebnf.rule("then", after)
-    return start
-
-
-def _without(schema: Json, *words: str) -> Json:
-    return {key: value for key, value in schema.items() if key not in words}
-
-
-def _schemas(schema: Json, word: str) -> list[Schema]:
-    parts = schema[word]
-    if not isinstance(parts, list) or not parts:
-        raise GrammarInvalid(f"{word} is not a list with schemas")
-    return parts
-
-
-def _kinds(schema: Json) -> list[str]:
-    kind = schema.get("type")
-    kinds = kind if isinstance(kind, list) else [] if kind is None else [kind]
-    for one in kinds:
-        if one not in _TYPES:
-            raise GrammarInvalid(f"{one!r} is not a type"[:80])
-    return list(dict.fromkeys(kinds))
-
-
-def _is(value: Any, kind: str) -> bool:
-    if kind in ("number", "integer"):
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return number and (kind == "number" or value == int(value))
-    types: dict[str, type] = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
-    return isinstance(value, types[kind])
-
-
-def _bound(schema: Json, word: str) -> float | None:
-    value = schema.get(word)
-    if isinstance(value, bool):
-        return None  # draft 4's exclusiveMinimum
-    if value is not None and not isinstance(value, (int, float)):
-        raise GrammarInvalid(f"{word} is not a number")
-    if value is not None and abs(value) > 1e15:
-        return None  # beyond every number that is written here
-    return value
-
-
-def _count(schema: Json, word: str) -> int | None:
-    value = schema.get(word)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0 or value != int(value):
-        raise GrammarInvalid(f"{word} is not a count")
-    return int(value)
-
-
-def _larger(one: float | None, other: float) -> float:
-    return other if one is None else max(one, other)
-
-
-def _means_nothing(word: str, value: Any) -> bool:
-    """A keyword that is there and demands nothing."""
-    return value is None or value is False or value == {} or (word == "multipleOf" and value in (1, 1.0))

@@ -1,6 +1,6 @@
 """From the tools of a request and its tool_choice to the part of a grammar that makes the model call them.
 
-How a family writes a call is call_grammar's; what comes before calls (reasoning) is guides'. A schema that cannot be
+How a family writes a call is its parser's FORM; what comes before calls (reasoning) is guides'. A schema that cannot be
 imposed becomes "any object", so that one bad tool does not undo the others.
 """
 
@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from ..errors import GrammarInvalid, GrammarTooComplex
 from ..shapes import Json
-from .call_grammar import FAMILIES, CannotForce, Family, Tool
+from . import parsers
+from .call_grammar import CallForm, CannotForce, Tool
 from .ebnf import Ebnf, after, literal, repeat, whenever
 
 MAX_CALLS = 32
@@ -18,13 +19,14 @@ MAX_CALLS = 32
 ANY_OBJECT = {"type": "object", "additionalProperties": True}
 
 
-def family(name: str | None) -> Family:
-    """The family of a tool parser. Raises CannotForce."""
+def form(name: str | None) -> CallForm:
+    """How a tool parser's family writes calls. Raises CannotForce."""
     if name is None:
         raise CannotForce("the model has no tool parser")
-    if name not in FAMILIES:
+    found = parsers.form(name)
+    if found is None:
         raise CannotForce(f"the tool parser {name} has no grammar")
-    return FAMILIES[name]
+    return found
 
 
 def calls(ebnf: Ebnf, name: str | None, tools: Sequence[Json], *, parallel: bool, notices: list[str]) -> str:
@@ -32,13 +34,13 @@ def calls(ebnf: Ebnf, name: str | None, tools: Sequence[Json], *, parallel: bool
 
     notices gets a line for everything that is not imposed. Raises CannotForce and GrammarTooComplex.
     """
-    kind = family(name)
+    kind = form(name)
     return ebnf.rule("calls", _whole(ebnf, kind, kind.before, _ones(ebnf, kind, tools, notices), parallel))
 
 
 def calls_at_will(ebnf: Ebnf, name: str | None, tools: Sequence[Json], notices: list[str]) -> str:
     """An expression for any text, in which whatever begins like a call is one. Raises as `calls`."""
-    kind = family(name)
+    kind = form(name)
     if not kind.trigger:
         raise CannotForce(f"with the tool parser {name} the beginning of a call cannot be told from text")
     ones = _ones(ebnf, kind, tools, notices)
@@ -49,7 +51,7 @@ def calls_at_will(ebnf: Ebnf, name: str | None, tools: Sequence[Json], notices: 
     return ebnf.rule("answer", whenever(kind.trigger, ebnf.rule("call", rest)))
 
 
-def _whole(ebnf: Ebnf, kind: Family, before: str, ones: list[str], parallel: bool) -> str:
+def _whole(ebnf: Ebnf, kind: CallForm, before: str, ones: list[str], parallel: bool) -> str:
     one = ebnf.rule("call", ebnf.choice(ones))
     between = f"{literal(kind.between)} " if kind.between else ""
     more = "" if kind.alone or not parallel else repeat(f"{between}{one}", 0, MAX_CALLS - 1)
@@ -57,11 +59,11 @@ def _whole(ebnf: Ebnf, kind: Family, before: str, ones: list[str], parallel: boo
     return " ".join(part for part in parts if part)
 
 
-def _ones(ebnf: Ebnf, kind: Family, tools: Sequence[Json], notices: list[str]) -> list[str]:
+def _ones(ebnf: Ebnf, kind: CallForm, tools: Sequence[Json], notices: list[str]) -> list[str]:
     return [_one(ebnf, kind, tool, notices) for tool in tools]
 
 
-def _one(ebnf: Ebnf, kind: Family, tool: Json, notices: list[str]) -> str:
+def _one(ebnf: Ebnf, kind: CallForm, tool: Json, notices: list[str]) -> str:
     function = tool["function"]
     name, parameters = function["name"], function.get("parameters")
     try:

@@ -21,7 +21,6 @@ from lean_ovms.engine.client import Engine
 from lean_ovms.errors import GrammarTooComplex
 from lean_ovms.shapes import CallArgs, CallStart, Guide, Json, Reasoning, Sampling, Text
 from lean_ovms.text import guides, parsers
-from lean_ovms.text.call_grammar import FAMILIES
 from lean_ovms.text.detokenizer import Detokenizer
 from lean_ovms.text.guides import Setting
 
@@ -120,7 +119,7 @@ def check_calls(calls: list[list[str]], tools: list[Json]) -> None:
         jsonschema.validate(json.loads(arguments), schemas[name])
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", parsers.names().tool)
 async def test_every_family_makes_calls_that_its_own_parser_reads_and_the_schemas_allow(
     engine: Engine, family: str
 ) -> None:
@@ -135,7 +134,7 @@ async def test_every_family_makes_calls_that_its_own_parser_reads_and_the_schema
         check_calls(whole, TOOLS)
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", parsers.names().tool)
 async def test_a_named_function_is_called_once(engine: Engine, family: str) -> None:
     built = guides.build(Guide(calls="required", parallel=False), setting(tool=family, tools=TOOLS[1:2]))
     text, reason = await generate(engine, built.tag)

@@ -1,5 +1,6 @@
 """The directory is the registry: a family is a file here that defines `class Tools` and/or `class Thinking`.
 
+Beside Tools stands FORM, how the family writes calls: without one the model cannot be made to call.
 make() builds the parser of one choice, names() lists what can be chosen, detect() chooses by the chat template.
 """
 
@@ -13,11 +14,12 @@ from types import ModuleType
 from typing import NamedTuple
 
 from ...shapes import Json
+from ..call_grammar import CallForm
 from .base import Combined, Parser, Syntax
 from .detection import detect
 from .plain import Plain
 
-__all__ = ["Names", "Parser", "detect", "load", "make", "names", "reasoning_names", "tool_names"]
+__all__ = ["Names", "Parser", "detect", "form", "load", "make", "names", "reasoning_names", "tool_names"]
 
 
 class Names(NamedTuple):
@@ -49,6 +51,12 @@ def load(name: str) -> ModuleType:
     if name not in {*names().tool, *names().reasoning}:
         raise ValueError(f"unknown parser {name!r}; known are {', '.join(sorted({*names().tool, *names().reasoning}))}")
     return importlib.import_module(f"{__name__}.{name}")
+
+
+def form(name: str) -> CallForm | None:
+    """How the family of that tool parser writes calls; None: it cannot be made to. Raises ValueError as `load`."""
+    found: CallForm | None = getattr(load(name), "FORM", None)
+    return found
 
 
 def make(tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (), prompt_tail: str = "") -> Parser:

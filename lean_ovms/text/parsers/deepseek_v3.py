@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from ..call_grammar import CallForm, json_after
 from ..scanner import Steps
 from .base import Syntax
 
@@ -53,3 +54,12 @@ class Tools(Syntax):
         yield from self.scanner.space()
         if (yield from self.scanner.literal(END)):
             self._open = False
+
+
+FORM = CallForm(
+    one=json_after("<｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME\n```json\n", "\n```<｜tool▁call▁end｜>"),
+    before="<｜tool▁calls▁begin｜>",
+    between="\n",
+    after="<｜tool▁calls▁end｜>",
+    trigger="<｜tool▁calls▁begin｜>",
+)

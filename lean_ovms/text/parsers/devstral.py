@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..call_grammar import CallForm, json_after
 from . import mistral
 
 
@@ -10,3 +11,6 @@ class Tools(mistral.Tools):
 
     at_start = False
     args_needed = True
+
+
+FORM = CallForm(one=json_after("[TOOL_CALLS]NAME[ARGS]"), trigger="[TOOL_CALLS]")

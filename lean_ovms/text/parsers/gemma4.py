@@ -8,6 +8,9 @@ from __future__ import annotations
 import json
 import re
 
+from ..call_grammar import CallForm, Tool, imposed, named
+from ..ebnf import Ebnf, literal
+from ..notations import GemmaValues
 from ..scanner import Steps, Tags
 from .base import Block, Syntax
 from .literals import number_or_word
@@ -140,3 +143,11 @@ class Thinking(Block):
     def read(self, tag: str) -> Steps[bool]:
         yield from self.scanner.literal("\n")
         return (yield from super().read(tag))
+
+
+def _written(ebnf: Ebnf, tool: Tool) -> str:
+    head = literal(f"call:{named(tool)}")
+    return f"{head} {imposed(GemmaValues(ebnf, tool.parameters), tool)}"
+
+
+FORM = CallForm(one=_written, before="<|tool_call>", after="<tool_call|>", trigger="<|tool_call>")

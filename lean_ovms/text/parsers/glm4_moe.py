@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from ..call_grammar import CallForm, xml_call
 from ..scanner import Steps
 from .xml_calls import XmlCalls
 
@@ -38,3 +39,10 @@ class Tools(XmlCalls):
         yield from self.scanner.space()
         name = yield from self.scanner.word(_NAME)
         return name if (yield from self.scanner.space()) == "<" else ""
+
+
+FORM = CallForm(
+    one=xml_call("<tool_call>NAME\n", "</tool_call>", "<arg_key>KEY</arg_key>\n<arg_value>", "</arg_value>\n"),
+    between="\n",
+    trigger="<tool_call>",
+)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from ..call_grammar import CallForm, json_after
 from ..scanner import Sink, Steps, Tags
 from .base import Combined, Syntax
 
@@ -116,3 +117,10 @@ def recipient(header: str) -> str:
 
 Tools = Harmony
 Thinking = Harmony
+
+
+FORM = CallForm(
+    one=json_after("<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>"),
+    trigger="<|channel|>commentary to=functions.",
+    alone=True,
+)

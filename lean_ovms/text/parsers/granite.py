@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..call_grammar import CallForm, in_json
 from ..scanner import Steps
 from .json_calls import Enclosed
 
@@ -18,3 +19,6 @@ class Tools(Enclosed):
         if not (yield from self.scanner.literal("[")) or (yield from self.scanner.space()) != "{":
             return False
         return (yield from self.calls(eager=False))
+
+
+FORM = CallForm(one=in_json(), before="<|tool_call|>[", between=", ", after="]", trigger="<|tool_call|>")

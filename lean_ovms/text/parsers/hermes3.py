@@ -5,6 +5,7 @@ Beyond the plain form it takes several objects, or a list of them, between one p
 
 from __future__ import annotations
 
+from ..call_grammar import CallForm, in_json
 from .json_calls import Enclosed
 
 
@@ -12,3 +13,6 @@ class Tools(Enclosed):
     """Calls between <tool_call> and </tool_call>."""
 
     tags = ("<tool_call>", "</tool_call>")
+
+
+FORM = CallForm(one=in_json(around=("<tool_call>\n", "\n</tool_call>")), between="\n", trigger="<tool_call>")

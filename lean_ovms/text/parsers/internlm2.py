@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..call_grammar import CallForm, in_json
 from .json_calls import Enclosed
 
 
@@ -11,3 +12,10 @@ class Tools(Enclosed):
     tags = ("<|action_start|><|plugin|>", "<|action_start|> <|plugin|>", "<|action_end|>")
     noise = ("<|im_end|>", "</s>")
     keep_special_tokens = True
+
+
+FORM = CallForm(
+    one=in_json(arguments_key="parameters", around=("<|action_start|><|plugin|>\n", "<|action_end|>")),
+    between="\n",
+    trigger="<|action_start|><|plugin|>",
+)

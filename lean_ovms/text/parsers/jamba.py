@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..call_grammar import CallForm, in_json
 from .json_calls import Enclosed
 
 
@@ -11,3 +12,8 @@ class Tools(Enclosed):
     tags = ("<tool_calls>", "</tool_calls>")
     noise = ("<|eom|>", "<|endoftext|>")
     keep_special_tokens = True
+
+
+FORM = CallForm(
+    one=in_json(), before="<tool_calls>[\n    ", between=",\n    ", after="\n]</tool_calls>", trigger="<tool_calls>"
+)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from ..call_grammar import CallForm, Tool, json_object, named
+from ..ebnf import Ebnf, literal
 from ..scanner import Steps
 from .base import Block, Syntax
 
@@ -60,3 +62,17 @@ class Thinking(Block):
     start_tag = "<think>"
     end_tag = "</think>"
     breaks = ("<|tool_calls_section_begin|>",)
+
+
+def _written(ebnf: Ebnf, tool: Tool) -> str:
+    head = literal(f"<|tool_call_begin|>functions.{named(tool)}:")
+    middle, tail = literal("<|tool_call_argument_begin|>"), literal("<|tool_call_end|>")
+    return f"{head} [0-9]{{1,2}} {middle} {json_object(ebnf, tool)} {tail}"
+
+
+FORM = CallForm(
+    one=_written,
+    before="<|tool_calls_section_begin|>",
+    after="<|tool_calls_section_end|>",
+    trigger="<|tool_calls_section_begin|>",
+)

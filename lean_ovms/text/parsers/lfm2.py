@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..call_grammar import CallForm, python_call
 from ..scanner import Steps
 from .base import Block
 from .literals import lenient_text
@@ -40,3 +41,12 @@ class Thinking(Block):
     end_tag = "</think>"
     noise = _NOISE
     keep_special_tokens = True
+
+
+FORM = CallForm(
+    one=python_call,
+    before="<|tool_call_start|>[",
+    between=", ",
+    after="]<|tool_call_end|>",
+    trigger="<|tool_call_start|>",
+)

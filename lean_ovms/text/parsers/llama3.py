@@ -5,6 +5,7 @@ An answer that is other JSON, and code after <|python_tag|>, stay text.
 
 from __future__ import annotations
 
+from ..call_grammar import CallForm, in_json
 from ..scanner import Steps
 from .json_calls import JsonCalls
 
@@ -24,3 +25,6 @@ class Tools(JsonCalls):
         if (yield from self.scanner.peek()) != "{":
             return False
         return (yield from self.calls(eager=False))
+
+
+FORM = CallForm(one=in_json(arguments_key="parameters"), between="; ", trigger='{"name": "')

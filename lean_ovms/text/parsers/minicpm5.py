@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..call_grammar import CallForm, xml_call
 from ..scanner import Steps
 from .base import Block
 from .xml_calls import XmlCalls
@@ -33,3 +34,10 @@ class Thinking(Block):
     end_tag = "</think>"
     noise = (*_NOISE, "</think>")
     keep_special_tokens = True
+
+
+FORM = CallForm(
+    one=xml_call('<function name="NAME">', "</function>", '<param name="KEY">', "</param>"),
+    between="\n",
+    trigger='<function name="',
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from ..call_grammar import CallForm, in_json
 from ..scanner import Steps, Tags
 from .base import Block
 from .json_calls import JsonCalls
@@ -66,3 +67,6 @@ class Thinking(Block):
     end_tag = "[/THINK]"
     noise = ("</s>",)
     keep_special_tokens = True
+
+
+FORM = CallForm(one=in_json(), before="[TOOL_CALLS][", between=", ", after="]", trigger="[TOOL_CALLS]")

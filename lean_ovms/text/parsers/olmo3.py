@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..call_grammar import CallForm, python_call
 from ..scanner import Steps
 from .python_calls import PythonCalls
 
@@ -23,3 +24,8 @@ class Tools(PythonCalls):
         yield from self.scanner.literal("[")
         self._open = yield from self.calls()
         return self._open
+
+
+FORM = CallForm(
+    one=python_call, before="<function_calls>", between="\n", after="</function_calls>", trigger="<function_calls>"
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from ..call_grammar import CallForm, xml_call
 from ..scanner import Steps, Tags
 from .base import Combined
 from .xml_calls import XmlCalls
@@ -99,3 +100,14 @@ class Onyx(XmlCalls):
 
 Tools = Onyx
 Thinking = Onyx
+
+
+FORM = CallForm(
+    one=xml_call(
+        ' to=NAME<|message|><atem:function_calls>\n<atem:invoke name="NAME">\n',
+        "</atem:invoke>\n</atem:function_calls>",
+        '<atem:parameter name="KEY">',
+        "</atem:parameter>\n",
+    ),
+    alone=True,
+)

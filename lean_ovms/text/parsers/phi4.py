@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..call_grammar import CallForm, in_json
 from ..scanner import Steps
 from .json_calls import JsonCalls
 
@@ -17,3 +18,6 @@ class Tools(JsonCalls):
         if (yield from self.scanner.space()) != "[":
             return False
         return (yield from self.calls())
+
+
+FORM = CallForm(one=in_json(), before="functools[", between=", ", after="]", trigger="functools[")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..call_grammar import CallForm, python_call
 from ..scanner import Steps
 from .python_calls import PythonCalls
 
@@ -30,3 +31,6 @@ class Tools(PythonCalls):
         if not (yield from self.scanner.literal("[")):
             return False
         return (yield from self.calls())
+
+
+FORM = CallForm(one=python_call, before="[", between=", ", after="]")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ..call_grammar import CallForm, xml_call
 from ..scanner import Steps
 from .xml_calls import XmlCalls
 
@@ -35,3 +36,12 @@ class Tools(XmlCalls):
 
     def ended(self, tag: str) -> None:
         self._open = tag != OUTER_END
+
+
+FORM = CallForm(
+    one=xml_call(
+        "<tool_call>\n<function=NAME>\n", "</function>\n</tool_call>", "<parameter=KEY>\n", "\n</parameter>\n"
+    ),
+    between="\n",
+    trigger="<tool_call>",
+)
