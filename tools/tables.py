@@ -8,7 +8,8 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from lean_ovms.api import answers, endpoints, sampling
+from lean_ovms.api import endpoints, formats, sampling
+from lean_ovms.api import rows as shared
 from lean_ovms.api.fields import Row
 from lean_ovms.api.routes import BASES, collect
 from lean_ovms.config import Config
@@ -43,8 +44,9 @@ def routes() -> str:
 def request_fields() -> str:
     """Every request field by endpoint."""
     groups: dict[str, tuple[Row, ...]] = {
-        "Every generating endpoint: how to answer": answers.STREAM,
+        "Every generating endpoint: how to answer": shared.ANSWERING,
         "Every generating endpoint: sampling": sampling.SAMPLING,
+        "Every generating endpoint: the form of the answer": formats.STRUCTURED,
     }
     for module in sorted(pkgutil.iter_modules(endpoints.__path__), key=lambda m: m.name):
         rows = getattr(importlib.import_module(f"{endpoints.__name__}.{module.name}"), "FIELDS", None)
@@ -52,8 +54,8 @@ def request_fields() -> str:
             groups[module.name] = rows
     parts = []
     for title, rows in groups.items():
-        lines = [f"### {title}", "", "| field | type | range | meaning |", "|---|---|---|---|"]
-        lines += [f"| `{r.name}` | {r.kind} | {_range(r)} | {r.help} |" for r in rows]
+        lines = [f"### {title}", "", "| field | type | range | default | meaning |", "|---|---|---|---|---|"]
+        lines += [f"| `{r.name}` | {r.kind} | {_range(r)} | {_default(r)} | {r.help} |" for r in rows]
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
@@ -62,6 +64,11 @@ def _range(row: Row) -> str:
     low = f"≥ {row.low:.12g}" if row.low is not None else f"> {row.above:.12g}" if row.above is not None else ""
     high = f"≤ {row.high:.12g}" if row.high is not None else f"< {row.below:.12g}" if row.below is not None else ""
     return ", ".join(part for part in (low, high) if part)
+
+
+def _default(row: Row) -> str:
+    value = row.default if row.builtin is None else row.builtin
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else f"{value:g}"
 
 
 TABLES = {"options": options, "routes": routes, "fields": request_fields}

@@ -11,30 +11,6 @@ import orjson
 from ..errors import BadRequest
 from ..log import safe
 from ..shapes import Json, Response, Usage
-from .fields import Row
-
-STREAM = (
-    Row(name="model", kind="string", help="name of a served model", wrong="model field is not a string"),
-    Row(name="stream", kind="bool", help="answer with server-sent events", wrong="stream field is not a boolean"),
-    Row(name="stream_options", kind="object", help="include_usage, continuous_usage_stats"),
-    Row(name="return_token_ids", kind="bool", help="add prompt_token_ids and token_ids"),
-)
-"""Rows that say how to answer."""
-
-STREAM_OPTIONS = (
-    Row(
-        name="include_usage",
-        kind="bool",
-        help="a last chunk with the token counts",
-        wrong="stream_options.include_usage is not a boolean",
-    ),
-    Row(
-        name="continuous_usage_stats",
-        kind="bool",
-        help="token counts in every chunk",
-        wrong="stream_options.continuous_usage_stats is not a boolean",
-    ),
-)
 
 MAX_NOTICES = 16
 MAX_NOTICE = 400
@@ -53,27 +29,6 @@ def model_name(values: Json) -> str:
     if not name:
         raise BadRequest("model field is missing in JSON body", param="model")
     return str(name)
-
-
-def stream_options(values: Json) -> tuple[bool, bool]:
-    """(include_usage, continuous_usage_stats). Raises BadRequest."""
-    options = values["stream_options"]
-    if options is None:
-        return False, False
-    if not values["stream"]:
-        raise BadRequest("stream_options provided, but stream not set to true", param="stream_options")
-    known = {row.name for row in STREAM_OPTIONS}
-    if set(options) - known:
-        raise BadRequest(
-            "Found unexpected stream options. Properties accepted in stream_options: " + ", ".join(sorted(known)),
-            param="stream_options",
-        )
-    for row in STREAM_OPTIONS:
-        value = options.get(row.name)
-        if value is not None and not isinstance(value, bool):
-            raise BadRequest(row.wrong, param=f"stream_options.{row.name}")
-    continuous = bool(options.get("continuous_usage_stats"))
-    return bool(options.get("include_usage")) or continuous, continuous
 
 
 def warnings(body: Json, extra: list[str] | None = None) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ from ..errors import RequestError
 from ..generation import Stream
 from ..shapes import Delta, Json, TokenLogprob, Usage
 from .answers import now, usage
+from .rows import STREAM_OPTIONS, stream_options
 from .sse import event
 
 FINGERPRINT = f"lean_ovms-{__version__}"
@@ -58,13 +59,20 @@ class Pending:
         self.logprobs += delta.logprobs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ChunkOptions:
     """What the client asked its chunks to carry. usage: null in all but the last, or counts in each (continuous)."""
 
     usage: bool = False
     continuous: bool = False
     token_ids: bool = False
+
+    @classmethod
+    def read(cls, values: Json) -> ChunkOptions:
+        """From the values of the rows ANSWERING. Raises BadRequest."""
+        asked = stream_options(STREAM_OPTIONS, values)
+        continuous = asked["continuous_usage_stats"]
+        return cls(asked["include_usage"] or continuous, continuous, values["return_token_ids"])
 
 
 class Chunks:

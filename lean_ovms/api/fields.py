@@ -27,6 +27,8 @@ class Row:
     above: an exclusive lower bound; below: an exclusive upper one. wrong: message for a value of another kind, where
     OVMS has a text of its own (contract section 2). outside: the same for a value out of bounds.
     read: turns the value of the right kind into what the endpoint works with; raises BadRequest.
+    default: what an absent field is read as. builtin: what holds if the model's generation_config.json is silent, too.
+    required: it must be there (the endpoint says so in its own words). fields: the members of an object.
     """
 
     name: str
@@ -39,6 +41,10 @@ class Row:
     wrong: str = ""
     outside: str = ""
     read: Callable[[Any], Any] | None = None
+    default: Any = None
+    builtin: float | None = None
+    required: bool = False
+    fields: tuple[Row, ...] = ()
 
 
 _KINDS: dict[str, tuple[tuple[type[Any], ...], str]] = {
@@ -68,14 +74,14 @@ def json_body(request: Request) -> Json:
 
 
 def read(rows: Iterable[Row], body: Json) -> Json:
-    """Every row's value by name; None where absent or null. Raises BadRequest with the field's name as param."""
+    """Every row's value by name; its default where absent or null. Raises BadRequest with the field's name as param."""
     return {row.name: read_one(row, body.get(row.name)) for row in rows}
 
 
 def read_one(row: Row, value: Any) -> Any:
     """One value, checked against its row."""
     if value is None:
-        return None
+        return row.default
     types, text = _KINDS[row.kind]
     if not isinstance(value, types) or (isinstance(value, bool) and row.kind in ("number", "int", "uint")):
         raise BadRequest(row.wrong or f"{row.name} {text}", param=row.name)

@@ -18,7 +18,6 @@ from .fields import UINT32_MAX, Row
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 4096
 MAX_STOP_IDS = 256
-DEFAULT_TOP_K = 40
 INT32_MAX = 2147483647
 
 
@@ -62,31 +61,36 @@ SAMPLING = (
     Row(name="max_tokens", kind="uint", high=UINT32_MAX, help="most tokens to generate",
         outside=f"max_tokens value can't be greater than {UINT32_MAX}"),
     Row(name="min_tokens", kind="uint", high=UINT32_MAX, help="no end of text before so many tokens"),
-    Row(name="temperature", kind="number", low=0, high=2, help="0 is greedy"),
-    Row(name="top_p", kind="number", above=0, high=1, help="nucleus sampling"),
-    Row(name="top_k", kind="int", low=-1, high=UINT32_MAX, help="-1 or 0: all tokens; 40 if not given",
+    Row(name="temperature", kind="number", low=0, high=2, builtin=1.0, help="0 is greedy"),
+    Row(name="top_p", kind="number", above=0, high=1, builtin=1.0, help="nucleus sampling"),
+    Row(name="top_k", kind="int", low=-1, high=UINT32_MAX, builtin=40, help="-1 or 0: all tokens",
         outside="top_k must be -1 (all tokens) or a positive integer"),
-    Row(name="min_p", kind="number", low=0, below=1, help="drop tokens less likely than this share of the likeliest"),
-    Row(name="repetition_penalty", kind="number", above=0, high=100, help="1 is none"),
-    Row(name="presence_penalty", kind="number", low=-2, high=2, help="for tokens seen in the answer"),
-    Row(name="frequency_penalty", kind="number", low=-2, high=2, help="per occurrence in the answer"),
+    Row(name="min_p", kind="number", low=0, below=1, builtin=0.0,
+        help="drop tokens less likely than this share of the likeliest"),
+    Row(name="repetition_penalty", kind="number", above=0, high=100, builtin=1.0, help="1 is none"),
+    Row(name="presence_penalty", kind="number", low=-2, high=2, builtin=0.0, help="for tokens seen in the answer"),
+    Row(name="frequency_penalty", kind="number", low=-2, high=2, builtin=0.0, help="per occurrence in the answer"),
     Row(name="seed", kind="int", low=0, high=UINT32_MAX, help="repeats a sampled answer; random if not given"),
-    Row(name="n", kind="uint", help="answers to return"),
+    Row(name="n", kind="uint", help="answers to return (default 1)"),
     Row(name="best_of", kind="uint", help="> 1: beam search of that width, the n best are returned"),
-    Row(name="use_beam_search", kind="bool", help="vLLM's: n without best_of is a beam search of width n"),
-    Row(name="length_penalty", kind="number", low=-100, high=100, help="beam search only"),
+    Row(name="use_beam_search", kind="bool", default=False,
+        help="vLLM's: n without best_of is a beam search of width n"),
+    Row(name="length_penalty", kind="number", low=-100, high=100, builtin=1.0, help="beam search only"),
     Row(name="stop", kind="any", help=f"up to {MAX_STOPS} strings that end the answer", read=_stop),
     Row(name="include_stop_str_in_output", kind="bool", help="keep the stop string; true in streams if not given"),
     Row(name="stop_token_ids", kind="array", help="token ids that end the answer", read=_stop_ids),
     Row(name="ignore_eos", kind="bool", help="generate to max_tokens"),
-    Row(name="skip_special_tokens", kind="bool", help="false: special tokens stay visible, no parsing"),
+    Row(name="skip_special_tokens", kind="bool", default=True,
+        help="false: special tokens stay visible, no parsing"),
     Row(name="truncate_prompt_tokens", kind="int", low=-1, high=UINT32_MAX,
         help="keep only so many last prompt tokens; -1: as many as fit", read=_truncate),
     Row(name="num_assistant_tokens", kind="uint", high=64, help="draft model or prompt lookup only"),
     Row(name="assistant_confidence_threshold", kind="number", low=0, high=1, help="draft model only"),
     Row(name="max_ngram_size", kind="uint", high=64, help="prompt lookup only"),
 )  # fmt: skip
-"""Rows of seeds 000/001's parameter tables and of vLLM's that the engine can honour."""
+"""Rows of OVMS's parameter tables and of vLLM's that the engine can honour."""
+
+_BUILTIN = {row.name: row.builtin for row in SAMPLING if row.builtin is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +124,9 @@ class Defaults:
 def build_sampling(given: Json, defaults: Defaults, limits: Limits, *, logprobs: bool = False) -> Sampling:
     """Sampling from the values of the SAMPLING rows. Raises BadRequest for what is impossible together."""
     n, beams = _sequences(given, limits)
-    temperature = _pick(given, defaults, "temperature", 1.0)
+    temperature = _pick(given, defaults, "temperature")
     max_tokens = _max_tokens(given, defaults, limits)
-    min_tokens = int(_pick(given, defaults, "min_tokens", defaults.number("min_new_tokens", 0)))
+    min_tokens = _min_tokens(given, defaults)
     if max_tokens is not None and min_tokens > max_tokens:
         raise BadRequest(f"min_tokens {min_tokens} exceeds max_tokens {max_tokens}", param="min_tokens")
     seed = given["seed"]
@@ -131,12 +135,12 @@ def build_sampling(given: Json, defaults: Defaults, limits: Limits, *, logprobs:
         max_tokens=max_tokens,
         min_tokens=min_tokens,
         temperature=temperature,
-        top_p=_pick(given, defaults, "top_p", 1.0),
+        top_p=_pick(given, defaults, "top_p"),
         top_k=_top_k(given, defaults) if temperature > 0 and beams == 1 else 0,
-        min_p=_pick(given, defaults, "min_p", 0.0),
+        min_p=_pick(given, defaults, "min_p"),
         n=n,
         beams=beams,
-        length_penalty=_pick(given, defaults, "length_penalty", 1.0),
+        length_penalty=_pick(given, defaults, "length_penalty"),
         # Sequences of one request differ in their seeds, and the first equals a request with n = 1.
         seeds=tuple((first + i) % (UINT32_MAX + 1) for i in range(n)),
         stop_token_ids=given["stop_token_ids"] or (),
@@ -154,7 +158,7 @@ def build_output(
     include = given["include_stop_str_in_output"]
     if include is None:
         include = stream or defaults.flag("include_stop_str_in_output")
-    skip_special = given["skip_special_tokens"] is not False
+    skip_special = given["skip_special_tokens"]
     return Output(
         stop=given["stop"] or defaults.stop,
         include_stop=include,
@@ -165,9 +169,9 @@ def build_output(
     )
 
 
-def _pick(given: Json, defaults: Defaults, name: str, otherwise: float) -> float:
+def _pick(given: Json, defaults: Defaults, name: str) -> float:
     value = given[name]
-    return float(value) if value is not None else defaults.number(name, otherwise)
+    return float(value) if value is not None else defaults.number(name, _BUILTIN[name])
 
 
 def _sequences(given: Json, limits: Limits) -> tuple[int, int]:
@@ -195,18 +199,24 @@ def _max_tokens(given: Json, defaults: Defaults, limits: Limits) -> int | None:
     return min(int(asked), INT32_MAX)  # the engine counts in 32 bits; nothing is that long
 
 
+def _min_tokens(given: Json, defaults: Defaults) -> int:
+    """vLLM's name for it wins in generation_config.json over transformers'."""
+    asked = given["min_tokens"]
+    return int(asked if asked is not None else defaults.number("min_tokens", defaults.number("min_new_tokens", 0)))
+
+
 def _top_k(given: Json, defaults: Defaults) -> int:
     asked = given["top_k"]
     if asked is not None:
         return min(max(int(asked), 0), INT32_MAX)
-    return min(max(int(defaults.number("top_k", DEFAULT_TOP_K)), 0), INT32_MAX)
+    return min(max(int(defaults.number("top_k", _BUILTIN["top_k"])), 0), INT32_MAX)
 
 
 def _penalties(given: Json, defaults: Defaults, beams: int) -> dict[str, Any]:
     """The engine refuses penalties with beams: a client's are an error, those of generation_config.json are dropped."""
-    neutral = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+    neutral = {name: _BUILTIN[name] for name in ("repetition_penalty", "presence_penalty", "frequency_penalty")}
     if beams == 1:
-        return {name: _pick(given, defaults, name, value) for name, value in neutral.items()}
+        return {name: _pick(given, defaults, name) for name in neutral}
     for name, value in neutral.items():
         if given[name] not in (None, value):
             raise BadRequest(f"{name} cannot be combined with beam search (best_of > 1)", param=name)

@@ -6,13 +6,12 @@ beyond the chosen token (the engine does not tell), logit_bias; both are accepte
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import orjson
 
 from ...errors import BadRequest, RequestError
 from ...generation import Answer, Generation, fold
-from ...model import Model
 from ...shapes import (
     CallArgs,
     CallStart,
@@ -20,80 +19,70 @@ from ...shapes import (
     Delta,
     Event,
     Json,
-    Output,
     Reasoning,
     Request,
     Response,
-    Sampling,
     Text,
     TokenLogprob,
     Usage,
 )
 from .. import sse
-from ..answers import STREAM, json, model_name, new_id, notices, stream_options, warnings
+from ..answers import json, new_id, notices
 from ..app import App
 from ..chunks import ChunkOptions, Chunks, Envelope, Pending
-from ..fields import UINT32_MAX, Row, json_body, read
-from ..first_call import FirstCall
-from ..formats import RESPONSE_FORMAT, STRUCTURED, ToolRule, read_guide, with_tools
-from ..messages import read_messages, read_tools
+from ..fields import Row, json_body
+from ..formats import RESPONSE_FORMAT, STRUCTURED
+from ..messages import read_messages
+from ..order import Order, Reading
 from ..routes import under_bases
-from ..sampling import SAMPLING, Defaults, Limits, build_output, build_sampling
+from ..rows import (
+    ADD_GENERATION_PROMPT,
+    ANSWERING,
+    CONTINUE_FINAL_MESSAGE,
+    LOGPROBS,
+    MESSAGES,
+    TEMPLATE_KWARGS,
+    TOOLS,
+    TOP_LOGPROBS,
+    token_limit,
+)
+from ..sampling import SAMPLING
 
 FIELDS = (
-    Row(name="messages", kind="any", help="the conversation: role, content, tool_calls, tool_call_id, name"),
-    Row(name="tools", kind="any", help="functions that the model may call"),
-    Row(name="tool_choice", kind="any", help="none, auto, required, one function, or allowed_tools"),
-    Row(name="parallel_tool_calls", kind="bool", help="false: the answer has one call at most"),
+    MESSAGES,
+    *TOOLS,
     RESPONSE_FORMAT,
-    Row(
-        name="max_completion_tokens",
-        kind="uint",
-        high=UINT32_MAX,
-        help="same as max_tokens, and wins over it",
-        outside=f"max_completion_tokens value can't be greater than {UINT32_MAX}",
-    ),
-    Row(name="logprobs", kind="bool", help="log probability of each chosen token"),
-    Row(name="top_logprobs", kind="uint", high=20, help="accepted; only the chosen token is known"),
-    Row(
-        name="chat_template_kwargs",
-        kind="object",
-        help="variables for the chat template, such as enable_thinking",
-        wrong="chat_template_kwargs must be an object",
-    ),
+    token_limit("max_completion_tokens", "same as max_tokens, and wins over it"),
+    LOGPROBS,
+    TOP_LOGPROBS,
+    TEMPLATE_KWARGS,
     Row(name="reasoning_effort", kind="string", help="given to the chat template"),
-    Row(name="add_generation_prompt", kind="bool", help="end the prompt with the assistant's turn (default true)"),
-    Row(name="continue_final_message", kind="bool", help="go on inside the last message"),
-    Row(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS as well (default false)"),
+    ADD_GENERATION_PROMPT,
+    CONTINUE_FINAL_MESSAGE,
+    Row(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS as well", default=False),
 )
+ROWS = (*ANSWERING, *FIELDS, *STRUCTURED, *SAMPLING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Ask:
-    """A chat request, read. one_call: it ends before a second tool call."""
+    """A chat request, read."""
 
-    model: Model
     prompt: ChatPrompt
-    sampling: Sampling
-    output: Output
-    one_call: bool
-    stream: bool
+    order: Order
     options: ChunkOptions
-    truncate: int | None
-    headers: list[tuple[str, str]]
 
 
 async def handle(request: Request, app: App) -> Response:
     ask = read_ask(json_body(request), app)
-    generation = await ask.model.start(
-        ask.prompt, ask.sampling, ask.output, truncate=ask.truncate, echo=ask.options.token_ids
-    )
-    headers = ask.headers + notices(generation.notices)
-    source = FirstCall(generation, ask.sampling.n) if ask.one_call else generation
-    if ask.stream:
+    order = ask.order
+    generation = await order.start(ask.prompt, echo=ask.options.token_ids)
+    headers = order.headers + notices(generation.notices)
+    source = order.source(generation)
+    if order.stream:
         return sse.response(source, Stream(ask, generation), app.config.sse_ping_s, headers)
     try:
-        return json(full(ask, await fold(source, ask.sampling.n), generation), headers)
+        return json(full(ask, await fold(source, order.sampling.n), generation), headers)
     finally:
         await generation.aclose()
 
@@ -103,43 +92,17 @@ ROUTES = under_bases("POST", "/chat/completions", handle)
 
 def read_ask(body: Json, app: App) -> Ask:
     """Body to Ask. Raises RequestError."""
-    values = read((*STREAM, *FIELDS, *STRUCTURED, *SAMPLING), body)
-    model = app.model(model_name(values))
-    usage, continuous = stream_options(values)
-    limits = Limits(max_tokens=app.config.max_tokens_limit, sequences=app.config.best_of_limit)
-    defaults = Defaults(model.directory.generation_config)
-    _apply_max_completion_tokens(values, limits)
-    tools, choice = read_tools(values["tools"], values["tool_choice"])
-    prompt = _prompt(values, tools)
-    sampling = build_sampling(values, defaults, limits, logprobs=bool(values["logprobs"]))
+    reading = Reading(ROWS, body, app)
+    values = reading.values
+    options = ChunkOptions.read(values)
+    if (most := reading.limited("max_completion_tokens")) is not None:
+        values["max_tokens"] = most
+    offer = reading.offer(values["tools"])
+    prompt = _prompt(values, offer.tools)
+    sampling = reading.sampling(logprobs=values["logprobs"])
     if sampling.max_tokens == 0:
         raise BadRequest("max_tokens value should be greater than 0", param="max_tokens")
-    output = build_output(values, defaults, stream=bool(values["stream"]), parse=True, tools=prompt.tools)
-    guide, dropped = read_guide(values, app.config)
-    rule = ToolRule.read(tools, choice, values["parallel_tool_calls"])
-    top = ["top_logprobs holds no alternatives"] if values["top_logprobs"] else []
-    return Ask(
-        model=model,
-        prompt=prompt,
-        sampling=sampling,
-        output=replace(output, guide=with_tools(guide, rule, app.config, sampling)),
-        one_call=rule.offered and not rule.parallel,
-        stream=bool(values["stream"]),
-        options=ChunkOptions(usage=usage, continuous=continuous, token_ids=bool(values["return_token_ids"])),
-        truncate=values["truncate_prompt_tokens"],
-        headers=warnings(body, top + dropped),
-    )
-
-
-def _apply_max_completion_tokens(values: Json, limits: Limits) -> None:
-    asked = values["max_completion_tokens"]
-    if asked is None:
-        return
-    if limits.max_tokens and asked > limits.max_tokens:
-        raise BadRequest(
-            f"max_completion_tokens exceeds limit of this server: {limits.max_tokens}", param="max_completion_tokens"
-        )
-    values["max_tokens"] = asked
+    return Ask(prompt, reading.order(sampling, reading.guide(), offer, parse=True), options)
 
 
 def _prompt(values: Json, tools: list[Json]) -> ChatPrompt:
@@ -150,7 +113,7 @@ def _prompt(values: Json, tools: list[Json]) -> ChatPrompt:
         raise BadRequest("add_generation_prompt accepts values true or false", param="chat_template_kwargs")
     if values["reasoning_effort"] is not None:
         kwargs.setdefault("reasoning_effort", values["reasoning_effort"])
-    carry_on = bool(values["continue_final_message"])
+    carry_on = values["continue_final_message"]
     if carry_on and add:
         raise BadRequest(
             "continue_final_message and add_generation_prompt exclude each other", param="continue_final_message"
@@ -161,13 +124,13 @@ def _prompt(values: Json, tools: list[Json]) -> ChatPrompt:
         template_kwargs=kwargs,
         add_generation_prompt=not carry_on if add is None else add,
         continue_final_message=carry_on,
-        add_special_tokens=bool(values["add_special_tokens"]),
+        add_special_tokens=values["add_special_tokens"],
     )
 
 
 def full(ask: Ask, answers: list[Answer], generation: Generation) -> Json:
     """The chat.completion object (contract section 5.1)."""
-    envelope = Envelope(id=new_id("chatcmpl"), model=ask.model.name, object="chat.completion")
+    envelope = Envelope(id=new_id("chatcmpl"), model=ask.order.model.name, object="chat.completion")
     choices = [_choice(ask, index, answer) for index, answer in enumerate(answers)]
     body = envelope.full(choices, generation.usage)
     if ask.options.token_ids:
@@ -185,7 +148,7 @@ def _choice(ask: Ask, index: int, answer: Answer) -> Json:
     choice: Json = {
         "finish_reason": _finish(answer.finish, bool(answer.calls)),
         "index": index,
-        "logprobs": _logprobs(answer.logprobs) if ask.sampling.logprobs else None,
+        "logprobs": _logprobs(answer.logprobs) if ask.order.sampling.logprobs else None,
         "message": message,
     }
     if answer.stop is not None:
@@ -211,10 +174,10 @@ class Stream:
     """Deltas to chat.completion.chunk events (contract section 4.3)."""
 
     def __init__(self, ask: Ask, generation: Generation) -> None:
-        envelope = Envelope(id=new_id("chatcmpl"), model=ask.model.name, object="chat.completion.chunk")
+        envelope = Envelope(id=new_id("chatcmpl"), model=ask.order.model.name, object="chat.completion.chunk")
         self._chunks = Chunks(envelope, generation, ask.options)
-        self._choices = [Pending() for _ in range(ask.sampling.n)]
-        self._logprobs = ask.sampling.logprobs
+        self._choices = [Pending() for _ in range(ask.order.sampling.n)]
+        self._logprobs = ask.order.sampling.logprobs
 
     def deltas(self, deltas: list[Delta]) -> bytes:
         return b"".join([self._delta(delta, self._choices[delta.index]) for delta in deltas])

@@ -15,14 +15,11 @@ import orjson
 from ...config import Config
 from ...errors import BadRequest, RequestError
 from ...generation import Answer, Batch, Generation, fold
-from ...model import Model
 from ...shapes import (
     Delta,
     Json,
-    Output,
     Request,
     Response,
-    Sampling,
     Text,
     TextPrompt,
     TokenLogprob,
@@ -30,17 +27,19 @@ from ...shapes import (
     Usage,
 )
 from .. import sse
-from ..answers import STREAM, json, model_name, new_id, notices, stream_options, warnings
+from ..answers import json, new_id, notices
 from ..app import App
 from ..chunks import ChunkOptions, Chunks, Envelope, Pending
-from ..fields import Row, json_body, read
-from ..formats import RESPONSE_FORMAT, STRUCTURED, read_guide
+from ..fields import Row, json_body
+from ..formats import RESPONSE_FORMAT, STRUCTURED
+from ..order import Order, Reading
 from ..routes import under_bases
-from ..sampling import SAMPLING, Defaults, Limits, build_output, build_sampling, token_ids
+from ..rows import ANSWERING
+from ..sampling import SAMPLING, token_ids
 
 FIELDS = (
-    Row(name="prompt", kind="any", help="a string, strings, token ids, or lists of token ids"),
-    Row(name="echo", kind="bool", help="the prompt comes first in the answer"),
+    Row(name="prompt", kind="any", required=True, help="a string, strings, token ids, or lists of token ids"),
+    Row(name="echo", kind="bool", help="the prompt comes first in the answer", default=False),
     Row(name="suffix", kind="string", help="refused unless empty"),
     Row(
         name="logprobs",
@@ -50,8 +49,9 @@ FIELDS = (
         help="0 to 5: log probability of each chosen token",
         wrong="logprobs accepts integer values",
     ),
-    Row(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS and the like (default true)"),
+    Row(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS and the like", default=True),
 )
+ROWS = (*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *SAMPLING)
 
 TokenPrompts = list[TextPrompt | TokenPrompt]
 
@@ -60,28 +60,23 @@ TokenPrompts = list[TextPrompt | TokenPrompt]
 class Ask:
     """A completions request, read. score_only: max_tokens 0 with echo."""
 
-    model: Model
     prompts: TokenPrompts
-    sampling: Sampling
-    output: Output
+    order: Order
     echo: bool
-    stream: bool
     score_only: bool
     options: ChunkOptions
-    truncate: int | None
-    headers: list[tuple[str, str]]
 
 
 async def handle(request: Request, app: App) -> Response:
     ask = read_ask(json_body(request), app)
     generations = await _start_all(ask)
-    batch = Batch(generations, ask.sampling.n)
+    batch = Batch(generations, ask.order.sampling.n)
     try:
         echoes = [await _echo(ask, prompt, g) for prompt, g in zip(ask.prompts, generations, strict=True)]
-        headers = ask.headers + notices(generations[0].notices)
-        if ask.stream:
+        headers = ask.order.headers + notices(generations[0].notices)
+        if ask.order.stream:
             return sse.response(batch, Stream(ask, batch, echoes), app.config.sse_ping_s, headers)
-        answers = await fold(batch, len(generations) * ask.sampling.n)
+        answers = await fold(batch, len(generations) * ask.order.sampling.n)
         body = json(full(ask, answers, echoes, batch.usage), headers)
     except BaseException:
         await batch.aclose()
@@ -95,38 +90,26 @@ ROUTES = under_bases("POST", "/completions", handle)
 
 def read_ask(body: Json, app: App) -> Ask:
     """Body to Ask. Raises RequestError."""
-    values = read((*STREAM, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *SAMPLING), body)
-    model = app.model(model_name(values))
-    usage, continuous = stream_options(values)
+    reading = Reading(ROWS, body, app)
+    values = reading.values
+    options = ChunkOptions.read(values)
     if values["suffix"]:
         raise BadRequest("suffix is not supported", param="suffix")
-    echo, logprobs = bool(values["echo"]), values["logprobs"] is not None
+    echo, logprobs = values["echo"], values["logprobs"] is not None
     score_only = values["max_tokens"] == 0
     if score_only:
         if not echo:
             raise BadRequest("max_tokens value should be greater than 0 unless echo is set", param="max_tokens")
         values["max_tokens"] = 1  # the engine always generates; this token is not shown
-    defaults = Defaults(model.directory.generation_config)
-    limits = Limits(max_tokens=app.config.max_tokens_limit, sequences=app.config.best_of_limit)
-    sampling = build_sampling(values, defaults, limits, logprobs=logprobs)
-    guide, dropped = read_guide(values, app.config)
-    return Ask(
-        model=model,
-        prompts=_prompts(values, app.config),
-        sampling=replace(sampling, prompt_logprobs=echo and logprobs),
-        output=replace(build_output(values, defaults, stream=bool(values["stream"])), guide=guide),
-        echo=echo,
-        stream=bool(values["stream"]),
-        score_only=score_only,
-        options=ChunkOptions(usage=usage, continuous=continuous, token_ids=bool(values["return_token_ids"])),
-        truncate=values["truncate_prompt_tokens"],
-        headers=warnings(body, dropped),
-    )
+    sampling = replace(reading.sampling(logprobs=logprobs), prompt_logprobs=echo and logprobs)
+    order = reading.order(sampling, reading.guide())
+    prompts = _prompts(values, app.config)
+    return Ask(prompts=prompts, order=order, echo=echo, score_only=score_only, options=options)
 
 
 def _prompts(values: Json, config: Config) -> TokenPrompts:
     prompt = values["prompt"]
-    special = values["add_special_tokens"] is not False
+    special = values["add_special_tokens"]
     if prompt is None or prompt in ("", []):
         raise BadRequest("prompt is missing", param="prompt")
     if isinstance(prompt, str):
@@ -154,10 +137,7 @@ def _one_prompt(item: Any, index: int, special: bool) -> TextPrompt | TokenPromp
 async def _start_all(ask: Ask) -> list[Generation]:
     """A generation for each prompt, or none: when one is refused the others are closed."""
     want = ask.echo or ask.options.token_ids
-    starts = [
-        asyncio.ensure_future(ask.model.start(p, ask.sampling, ask.output, truncate=ask.truncate, echo=want))
-        for p in ask.prompts
-    ]
+    starts = [asyncio.ensure_future(ask.order.start(prompt, echo=want)) for prompt in ask.prompts]
     try:
         return list(await asyncio.gather(*starts))
     except BaseException:
@@ -184,15 +164,15 @@ class Echo:
 async def _echo(ask: Ask, prompt: TextPrompt | TokenPrompt, generation: Generation) -> Echo:
     if not ask.echo:
         return Echo("", generation)
-    if isinstance(prompt, TextPrompt) and ask.truncate is None:
+    if isinstance(prompt, TextPrompt) and ask.order.truncate is None:
         return Echo(prompt.text, generation)
-    return Echo(await ask.model.decode(generation.prompt_ids, ask.output.skip_special_tokens), generation)
+    return Echo(await ask.order.model.decode(generation.prompt_ids, ask.order.output.skip_special_tokens), generation)
 
 
 def full(ask: Ask, answers: list[Answer], echoes: list[Echo], counts: Usage) -> Json:
     """The text_completion object (contract section 5.2)."""
-    envelope = Envelope(id=new_id("cmpl"), model=ask.model.name, object="text_completion")
-    choices = [_choice(ask, i, answer, echoes[i // ask.sampling.n]) for i, answer in enumerate(answers)]
+    envelope = Envelope(id=new_id("cmpl"), model=ask.order.model.name, object="text_completion")
+    choices = [_choice(ask, i, answer, echoes[i // ask.order.sampling.n]) for i, answer in enumerate(answers)]
     return envelope.full(choices, _counts(ask, counts))
 
 
@@ -206,7 +186,7 @@ def _choice(ask: Ask, index: int, answer: Answer, echo: Echo) -> Json:
     choice: Json = {
         "finish_reason": answer.finish,
         "index": index,
-        "logprobs": _logprobs(echo.logprobs() + answer.logprobs) if ask.sampling.logprobs else None,
+        "logprobs": _logprobs(echo.logprobs() + answer.logprobs) if ask.order.sampling.logprobs else None,
         "text": echo.text + answer.text,
     }
     if answer.stop is not None:
@@ -235,11 +215,11 @@ class Stream:
     """Deltas to text_completion events (contract section 4.4)."""
 
     def __init__(self, ask: Ask, batch: Batch, echoes: list[Echo]) -> None:
-        envelope = Envelope(id=new_id("cmpl"), model=ask.model.name, object="text_completion")
+        envelope = Envelope(id=new_id("cmpl"), model=ask.order.model.name, object="text_completion")
         self._chunks = Chunks(envelope, batch, ask.options)
         self._ask = ask
         self._echoes = echoes
-        self._choices = [Pending() for _ in range(len(echoes) * ask.sampling.n)]
+        self._choices = [Pending() for _ in range(len(echoes) * ask.order.sampling.n)]
         self._offsets = [0] * len(self._choices)
 
     def deltas(self, deltas: list[Delta]) -> bytes:
@@ -249,7 +229,7 @@ class Stream:
         out = b""
         if not pending.begun:
             pending.begun = True
-            echo = self._echoes[delta.index // self._ask.sampling.n]
+            echo = self._echoes[delta.index // self._ask.order.sampling.n]
             pending.logprobs += echo.logprobs()
             out = self._chunk(delta.index, echo.text, pending)
         if self._ask.score_only:
@@ -264,7 +244,7 @@ class Stream:
 
     def _chunk(self, index: int, text: str, pending: Pending, finish: str = "") -> bytes:
         logprobs = b"null"
-        if self._ask.sampling.logprobs and pending.logprobs:
+        if self._ask.order.sampling.logprobs and pending.logprobs:
             logprobs = orjson.dumps(_logprobs(pending.logprobs, self._offsets[index]))
             self._offsets[index] += sum(len(t.token) for t in pending.logprobs)
             pending.logprobs = []

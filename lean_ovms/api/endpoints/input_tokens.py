@@ -17,7 +17,7 @@ async def handle(request: Request, app: App) -> Response:
     ask = read_ask(json_body(request), app)
     context = await app.responses.store.context(ask.previous, ask.conversation, ask.items)
     prompt = ask.prompt(context.items)
-    [tokens] = await ask.model.encode([ask.model.render(prompt)], prompt.add_special_tokens)
+    [tokens] = await ask.order.model.encode([ask.order.model.render(prompt)], prompt.add_special_tokens)
     return json({"object": "response.input_tokens", "input_tokens": len(tokens)})
 
 

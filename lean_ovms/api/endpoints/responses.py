@@ -12,7 +12,6 @@ from ...shapes import ByteStream, Delta, Json, Request, Response, Usage
 from ..answers import json, notices
 from ..app import App
 from ..fields import json_body
-from ..first_call import FirstCall
 from ..responses.ask import Ask, read_ask
 from ..responses.body import Body
 from ..responses.events import Events
@@ -30,15 +29,15 @@ async def handle_create(request: Request, app: App) -> Response:
     ask = read_ask(json_body(request), app)
     context = await app.responses.store.context(ask.previous, ask.conversation, ask.items)
     generation = await start(ask, context.items)
-    body = Body(model=ask.model.name, echo=ask.echo)
-    source = FirstCall(generation, ask.sampling.n) if ask.one_call else generation
+    body = Body(model=ask.order.model.name, echo=ask.echo)
+    source = ask.order.source(generation)
     if ask.background:
         response = await in_background(ask, body, source, context, app)
-    elif ask.stream:
+    elif ask.order.stream:
         response = Response(200, list(HEADERS), streamed(ask, body, source, context, app))
     else:
         response = json(await whole(ask, body, source, context, app))
-    response.headers += ask.headers + notices(generation.notices)
+    response.headers += ask.order.headers + notices(generation.notices)
     return response
 
 
@@ -49,7 +48,7 @@ async def start(ask: Ask, items: list[Json]) -> Generation:
     """The running generation; with truncation auto over as much of the context as fits. Raises RequestError."""
     while True:
         try:
-            return await ask.model.start(ask.prompt(items), ask.sampling, ask.output, truncate=ask.truncate)
+            return await ask.order.start(ask.prompt(items))
         except BadRequest as error:
             less = shorter(items) if ask.shorten and error.code == "context_length_exceeded" else items
             if len(less) == len(items):
@@ -61,7 +60,7 @@ async def whole(ask: Ask, body: Body, generation: Stream, context: Context, app:
     """The final response object: the stream, read to its end; of several choices one after the other."""
     events = Events(body, silent=True)
     try:
-        if ask.sampling.n == 1:
+        if ask.order.sampling.n == 1:
             async for deltas in generation:
                 events.deltas(deltas)
         else:
@@ -79,7 +78,7 @@ async def in_background(ask: Ask, body: Body, generation: Stream, context: Conte
     """The response object as it begins, or its events; the generation goes on whether they are read or not."""
     events = Events(body, queued=True, obfuscate=ask.obfuscate)
     run = await app.responses.launch(events, generation, context)
-    if ask.stream:
+    if ask.order.stream:
         return Response(200, list(HEADERS), Follower(run, 0, app.config.sse_ping_s))
     return json(events.response())
 

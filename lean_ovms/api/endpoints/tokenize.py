@@ -16,16 +16,22 @@ from ..app import App
 from ..fields import UINT32_MAX, Row, json_body, read
 from ..messages import read_messages, read_tools
 from ..routes import Route, under_bases
+from ..rows import ADD_GENERATION_PROMPT, CONTINUE_FINAL_MESSAGE, MESSAGES, MODEL, TEMPLATE_KWARGS, TOOLS
 from ..sampling import token_ids
 
 MAX_TEXTS = 2048
 
-MODEL = Row(name="model", kind="string", help="name of a served model", wrong="model field is not a string")
 FIELDS = (
     MODEL,
     Row(name="text", kind="any", help="OVMS: a string or strings"),
     Row(name="max_length", kind="any", help="OVMS: cut after so many tokens"),
-    Row(name="pad_to_max_length", kind="bool", help="OVMS: fill up", wrong="pad_to_max_length should be boolean"),
+    Row(
+        name="pad_to_max_length",
+        kind="bool",
+        help="OVMS: fill up",
+        wrong="pad_to_max_length should be boolean",
+        default=False,
+    ),
     Row(name="padding_side", kind="any", help="OVMS: left or right"),
     Row(
         name="add_special_tokens",
@@ -34,17 +40,17 @@ FIELDS = (
         wrong="add_special_tokens should be boolean",
     ),
     Row(name="prompt", kind="string", help="vLLM: one text"),
-    Row(name="messages", kind="any", help="vLLM: a conversation, rendered by the chat template"),
-    Row(name="tools", kind="any", help="vLLM: with messages"),
-    Row(name="add_generation_prompt", kind="bool", help="vLLM: with messages (default true)"),
-    Row(name="continue_final_message", kind="bool", help="vLLM: with messages"),
-    Row(name="chat_template_kwargs", kind="object", help="vLLM: with messages"),
-    Row(name="return_token_strs", kind="bool", help="vLLM: each token's text as well"),
+    MESSAGES,
+    TOOLS[0],
+    ADD_GENERATION_PROMPT,
+    CONTINUE_FINAL_MESSAGE,
+    TEMPLATE_KWARGS,
+    Row(name="return_token_strs", kind="bool", help="vLLM: each token's text as well", default=False),
 )
 DETOKENIZE_FIELDS = (
     MODEL,
     Row(name="tokens", kind="array", help="token ids"),
-    Row(name="skip_special_tokens", kind="bool", help="hide special tokens (default false)"),
+    Row(name="skip_special_tokens", kind="bool", help="hide special tokens", default=False),
 )
 
 
@@ -64,7 +70,7 @@ async def handle_detokenize(request: Request, app: App) -> Response:
     if values["tokens"] is None:
         raise BadRequest("tokens field is required", param="tokens")
     tokens = token_ids(values["tokens"], "tokens")
-    text = await model.decode(tokens, bool(values["skip_special_tokens"])) if tokens else ""
+    text = await model.decode(tokens, values["skip_special_tokens"]) if tokens else ""
     return json({"prompt": text})
 
 
@@ -133,7 +139,7 @@ async def _vllm(values: Json, model: Model) -> Json:
 
 def _conversation(values: Json) -> ChatPrompt:
     tools, _ = read_tools(values["tools"], None)
-    carry_on = bool(values["continue_final_message"])
+    carry_on = values["continue_final_message"]
     return ChatPrompt(
         messages=read_messages(values["messages"]),
         tools=tools,

@@ -13,8 +13,8 @@ def echo(values: Json, sampling: Sampling) -> Json:
     """The response object's fields that repeat the request, in the contract's order."""
     offered, _ = read_tools(without_nulls(values["tools"]), None)
     said: Json = {
-        "parallel_tool_calls": values["parallel_tool_calls"] is not False,
-        "store": values["store"] is not False,
+        "parallel_tool_calls": values["parallel_tool_calls"],
+        "store": values["store"],
         "temperature": sampling.temperature,
         "text": _echo_text(values),
         "tool_choice": _choice(values["tool_choice"]),
@@ -28,7 +28,7 @@ def echo(values: Json, sampling: Sampling) -> Json:
         "truncation": values["truncation"] or "disabled",
         "metadata": values["metadata"] or {},
         "max_output_tokens": sampling.max_tokens,
-        "background": bool(values["background"]),
+        "background": values["background"],
         "conversation": None if conversation is None else {"id": conversation},
         "instructions": values["instructions"],
         "max_tool_calls": values["max_tool_calls"],

@@ -9,8 +9,18 @@ from typing import Any
 
 from ...errors import BadRequest
 from ...shapes import Json
-from ..fields import UINT32_MAX, Row
+from ..fields import Row
 from ..formats import RESPONSE_FORMAT, STRUCTURED
+from ..rows import (
+    LOGPROBS,
+    MODEL,
+    RESPONSE_STREAM_OPTIONS,
+    STREAM,
+    TEMPLATE_KWARGS,
+    TOOLS,
+    TOP_LOGPROBS,
+    token_limit,
+)
 from ..sampling import SAMPLING
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -89,38 +99,17 @@ def _text(value: Json) -> Json:
     return {"format": form} if verbosity is None else {"format": form, "verbosity": verbosity}
 
 
-def _stream_options(value: Json) -> Json:
-    for name, flag in value.items():
-        if name not in ("include_obfuscation", "include_usage"):
-            raise BadRequest(
-                "Found unexpected stream options. Properties accepted in stream_options: include_obfuscation, "
-                "include_usage",
-                param="stream_options",
-            )
-        if flag is not None and not isinstance(flag, bool):
-            raise BadRequest(f"stream_options.{name} is not a boolean", param=f"stream_options.{name}")
-    return value
-
-
 FIELDS = (
     Row(name="input", kind="any", help="a text, or items: messages, reasoning, calls and their outputs, references"),
     Row(name="instructions", kind="string", help="a system message in front of everything; not kept for later turns"),
     Row(name="previous_response_id", kind="string", help="go on from a stored response"),
     Row(name="conversation", kind="any", help="go on in a stored conversation, and add to it", read=_conversation),
-    Row(name="store", kind="bool", help="keep the response (default true)"),
-    Row(name="background", kind="bool", help="answer at once, generate on; needs store"),
-    Row(name="stream", kind="bool", help="answer with server-sent events", wrong="stream field is not a boolean"),
-    Row(name="stream_options", kind="object", help="include_obfuscation; usage always comes", read=_stream_options),
-    Row(
-        name="max_output_tokens",
-        kind="uint",
-        high=UINT32_MAX,
-        help="most tokens to generate, reasoning included",
-        outside=f"max_output_tokens value can't be greater than {UINT32_MAX}",
-    ),
-    Row(name="tools", kind="any", help="functions that the model may call, flat or nested; no built-in tools"),
-    Row(name="tool_choice", kind="any", help="none, auto, required, one function, or allowed_tools"),
-    Row(name="parallel_tool_calls", kind="bool", help="false: the response ends with its first call"),
+    Row(name="store", kind="bool", help="keep the response", default=True),
+    Row(name="background", kind="bool", help="answer at once, generate on; needs store", default=False),
+    STREAM,
+    RESPONSE_STREAM_OPTIONS,
+    token_limit("max_output_tokens", "most tokens to generate, reasoning included"),
+    *TOOLS,
     Row(name="max_tool_calls", kind="uint", help="echoed; it counts built-in tools, of which there are none"),
     Row(name="reasoning", kind="object", help="effort: enable_thinking and reasoning_effort for the chat template",
         read=_reasoning),
@@ -130,23 +119,16 @@ FIELDS = (
     Row(name="truncation", kind="string", help="auto: drop the oldest items of an input that is too long",
         read=_truncation),
     Row(name="include", kind="array", help="message.output_text.logprobs", read=_include),
-    Row(name="logprobs", kind="bool", help="the same as to include message.output_text.logprobs"),
-    Row(name="top_logprobs", kind="uint", high=20, help="accepted; only the chosen token is known"),
+    LOGPROBS,
+    TOP_LOGPROBS,
     METADATA,
     Row(name="user", kind="string", help="echoed"),
     Row(name="safety_identifier", kind="string", help="echoed"),
     Row(name="prompt_cache_key", kind="string", help="echoed"),
     Row(name="prompt_cache_retention", kind="string", help="echoed"),
     Row(name="service_tier", kind="string", help="accepted; there is one"),
-    Row(
-        name="chat_template_kwargs",
-        kind="object",
-        help="variables for the chat template, such as enable_thinking",
-        wrong="chat_template_kwargs must be an object",
-    ),
+    TEMPLATE_KWARGS,
 )  # fmt: skip
-
-MODEL = Row(name="model", kind="string", help="name of a served model", wrong="model field is not a string")
 
 REFUSED = {
     "prompt": "stored prompt templates are not supported: send instructions and input",

@@ -1,0 +1,106 @@
+"""What chat, completions and responses read alike, and how what they have read is started.
+
+An endpoint brings its rows and its prompt; sampling, tools, the form of the answer and the stream are read here. Each
+step raises RequestError, so an endpoint says by the order of its calls which of several errors a client gets to hear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ..errors import BadRequest
+from ..generation import Generation, Stream
+from ..model import Model
+from ..shapes import Guide, Json, Output, Prompt, Sampling
+from .answers import model_name, warnings
+from .app import App
+from .fields import Row, read
+from .first_call import FirstCall
+from .formats import ToolRule, read_guide, with_tools
+from .messages import read_tools
+from .sampling import Defaults, Limits, build_output, build_sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A generating request, but for its prompt.
+
+    one_call: it ends before a second tool call. headers: those that tell what is not honoured.
+    """
+
+    model: Model
+    sampling: Sampling
+    output: Output
+    stream: bool
+    one_call: bool
+    truncate: int | None
+    headers: list[tuple[str, str]]
+
+    async def start(self, prompt: Prompt, *, echo: bool = False) -> Generation:
+        """The running generation. Raises RequestError. echo: it knows the prompt's ids."""
+        return await self.model.start(prompt, self.sampling, self.output, truncate=self.truncate, echo=echo)
+
+    def source(self, generation: Generation) -> Stream:
+        """What is told of a generation."""
+        return FirstCall(generation, self.sampling.n) if self.one_call else generation
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The tools that are left after tool_choice, and what it demands."""
+
+    tools: list[Json]
+    rule: ToolRule
+
+
+NO_TOOLS = Offer([], ToolRule(offered=False, required=False, parallel=True, strict=False))
+
+
+class Reading:
+    """A body on its way to an Order. values: of every row, by name."""
+
+    def __init__(self, rows: Iterable[Row], body: Json, app: App) -> None:
+        self.values = read(rows, body)
+        self.model = app.model(model_name(self.values))
+        self.config = app.config
+        self._body = body
+        self._defaults = Defaults(self.model.directory.generation_config)
+        self._limits = Limits(max_tokens=app.config.max_tokens_limit, sequences=app.config.best_of_limit)
+
+    def limited(self, name: str) -> int | None:
+        """A field that bounds what is generated, below this server's limit."""
+        asked: int | None = self.values[name]
+        if asked is not None and self._limits.max_tokens and asked > self._limits.max_tokens:
+            raise BadRequest(f"{name} exceeds limit of this server: {self._limits.max_tokens}", param=name)
+        return asked
+
+    def offer(self, tools: object) -> Offer:
+        """tools as the client gave them, after tool_choice and parallel_tool_calls."""
+        left, choice = read_tools(tools, self.values["tool_choice"])
+        return Offer(left, ToolRule.read(left, choice, self.values["parallel_tool_calls"]))
+
+    def sampling(self, *, logprobs: bool) -> Sampling:
+        """How tokens are picked."""
+        return build_sampling(self.values, self._defaults, self._limits, logprobs=logprobs)
+
+    def guide(self) -> tuple[Guide | None, list[str]]:
+        """The form of the answer as the fields of formats.py say it, and what of it is not imposed."""
+        return read_guide(self.values, self.config)
+
+    def order(
+        self, sampling: Sampling, guide: tuple[Guide | None, list[str]], offer: Offer = NO_TOOLS, *, parse: bool = False
+    ) -> Order:
+        """The whole. parse: the answer's text may hold reasoning and calls."""
+        values, (form, dropped) = self.values, guide
+        output = build_output(values, self._defaults, stream=values["stream"], parse=parse, tools=offer.tools)
+        top = ["top_logprobs holds no alternatives"] if values.get("top_logprobs") else []
+        return Order(
+            model=self.model,
+            sampling=sampling,
+            output=replace(output, guide=with_tools(form, offer.rule, self.config, sampling)),
+            stream=values["stream"],
+            one_call=offer.rule.offered and not offer.rule.parallel,
+            truncate=values["truncate_prompt_tokens"],
+            headers=warnings(self._body, top + dropped),
+        )

@@ -1,0 +1,104 @@
+"""Request fields that more than one endpoint reads; those of sampling and of the answer's form have files of their own.
+
+A field is spelled once: its row says name, kind, range, default and meaning, wherever it is read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import BadRequest
+from ..shapes import Json
+from .fields import UINT32_MAX, Row
+
+MODEL = Row(
+    name="model", kind="string", help="name of a served model", wrong="model field is not a string", required=True
+)
+STREAM = Row(
+    name="stream",
+    kind="bool",
+    help="answer with server-sent events",
+    wrong="stream field is not a boolean",
+    default=False,
+)
+
+
+def _option(name: str, help: str) -> Row:  # noqa: A002 - the word of the row
+    return Row(name=name, kind="bool", help=help, wrong=f"stream_options.{name} is not a boolean", default=False)
+
+
+INCLUDE_USAGE = _option("include_usage", "a last chunk with the token counts")
+STREAM_OPTIONS = Row(
+    name="stream_options",
+    kind="object",
+    help="include_usage, continuous_usage_stats",
+    fields=(INCLUDE_USAGE, _option("continuous_usage_stats", "token counts in every chunk")),
+)
+RESPONSE_STREAM_OPTIONS = Row(
+    name="stream_options",
+    kind="object",
+    help="include_obfuscation; usage always comes",
+    fields=(_option("include_obfuscation", "pad events to lengths that tell little"), INCLUDE_USAGE),
+)
+
+ANSWERING = (
+    MODEL,
+    STREAM,
+    STREAM_OPTIONS,
+    Row(name="return_token_ids", kind="bool", help="add prompt_token_ids and token_ids", default=False),
+)
+"""Rows that say how chat and completions answer."""
+
+MESSAGES = Row(name="messages", kind="any", help="the conversation: role, content, tool_calls, tool_call_id, name")
+TOOLS = (
+    Row(name="tools", kind="any", help="functions that the model may call; no built-in tools"),
+    Row(name="tool_choice", kind="any", help="none, auto, required, one function, or allowed_tools"),
+    Row(name="parallel_tool_calls", kind="bool", help="false: the answer has one call at most", default=True),
+)
+LOGPROBS = Row(name="logprobs", kind="bool", help="log probability of each chosen token", default=False)
+TOP_LOGPROBS = Row(name="top_logprobs", kind="uint", high=20, help="accepted; only the chosen token is known")
+TEMPLATE_KWARGS = Row(
+    name="chat_template_kwargs",
+    kind="object",
+    help="variables for the chat template, such as enable_thinking",
+    wrong="chat_template_kwargs must be an object",
+)
+ADD_GENERATION_PROMPT = Row(
+    name="add_generation_prompt", kind="bool", help="end the prompt with the assistant's turn (default true)"
+)
+CONTINUE_FINAL_MESSAGE = Row(
+    name="continue_final_message", kind="bool", help="go on inside the last message", default=False
+)
+
+
+def token_limit(name: str, help: str) -> Row:  # noqa: A002 - the word of the row
+    """The row of a field that bounds what is generated."""
+    outside = f"{name} value can't be greater than {UINT32_MAX}"
+    return Row(name=name, kind="uint", high=UINT32_MAX, help=help, outside=outside)
+
+
+def stream_options(row: Row, values: Json) -> dict[str, Any]:
+    """Every option of a request's stream_options by name. Raises BadRequest."""
+    asked = values[row.name]
+    if asked is None:
+        return {option.name: option.default for option in row.fields}
+    if not values["stream"]:
+        raise BadRequest("stream_options provided, but stream not set to true", param=row.name)
+    known = sorted(option.name for option in row.fields)
+    if set(asked) - set(known):
+        raise BadRequest(
+            f"Found unexpected stream options. Properties accepted in stream_options: {', '.join(known)}",
+            param=row.name,
+        )
+    return read_options(row, asked)
+
+
+def read_options(row: Row, given: Json) -> dict[str, Any]:
+    """The options of an object by name, defaults where absent or null. Raises BadRequest naming row.option."""
+    found = {}
+    for option in row.fields:
+        value = given.get(option.name)
+        if value is not None and not isinstance(value, bool):
+            raise BadRequest(option.wrong, param=f"{row.name}.{option.name}")
+        found[option.name] = option.default if value is None else value
+    return found
