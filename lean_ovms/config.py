@@ -39,6 +39,10 @@ class Config:
     # --- model
     model_path: str = option("", "model directory (OpenVINO IR); empty: the embedded demo model", group="model")
     model_name: str = option("", "name in the API; empty: the directory's name", group="model")
+    config_path: str = option("", "config.json that names several models, instead of model_path", group="model")
+    file_system_poll_wait_seconds: float = option(
+        1.0, "look for changes of config.json and graph.pbtxt every so many seconds; 0: never", group="model", low=0
+    )
     chat_template: str = option("", "chat template, as a file or as text, instead of the model's", group="model")
     chat_template_content_format: str = option(
         "auto", "how message content reaches the template", group="model", choices=("auto", "string", "openai")

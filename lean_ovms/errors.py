@@ -176,4 +176,11 @@ def from_wire(fields: list[str | None]) -> RequestError:
 
 
 class StartError(Exception):
-    """The server cannot start: a wrong option, a missing file, a model that does not load. The text says which."""
+    """The server, or one of its models, cannot start: a wrong option, a missing file, a model that does not load.
+
+    The text says which, for the operator. reason: what a client may know of it, a sentence without paths.
+    """
+
+    def __init__(self, message: str, *, reason: str = "The server's log says why.") -> None:
+        super().__init__(message)
+        self.reason = reason

@@ -6,6 +6,7 @@ happens before a stream's 200.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -13,7 +14,7 @@ from dataclasses import replace
 
 from .config import Config
 from .engine.client import Engine, Reply
-from .errors import GrammarInvalid, GrammarTooComplex, StartError
+from .errors import GrammarInvalid, GrammarTooComplex, ModelNotFound, StartError, Unavailable
 from .generation import Choice, Generation
 from .log import safe
 from .metrics import Metrics
@@ -25,6 +26,7 @@ from .text.detokenizer import Detokenizer, WindowDetokenizer
 from .text.guides import Setting
 from .text.stops import StopMatcher
 from .text.template import ChatTemplate
+from .uses import Uses
 
 log = logging.getLogger("lean_ovms.model")
 
@@ -35,35 +37,68 @@ SPARE_TOKENS = 8
 
 
 class Model:
-    """A model by name, with its engine child."""
+    """A model by name, with its engine child. Once retired it serves no new requests: its heir does, if it has one.
+
+    config: the options of this model. failure: why the last attempt to load it, or what should replace it, failed.
+    """
 
     def __init__(self, config: Config, engine: Engine | None = None) -> None:
+        self.config = config
         self.name = config.served_name
         self.created = int(time.time())
-        self.directory = ModelDir() if config.fake_engine else read_model_dir(config.model_dir)
+        self.directory = ModelDir()
         self.engine = engine or Engine(config)
         self.metrics = Metrics()
-        self._config = config
+        self.failure: StartError | None = None
+        self._uses = Uses()
+        self._retired = False
+        self._heir: Model | None = None
         self._template: ChatTemplate | None = None
         self._shown: tuple[Vocabulary, tuple[str, ...], Vocabulary] | None = None
         self.tool_parser: str | None = None
         self.reasoning_parser: str | None = None
 
     async def load(self) -> None:
-        """Start the engine and read what only it knows. Raises StartError."""
+        """Read the directory, start the engine and learn what only it knows. Raises StartError."""
+        try:
+            await self._load()
+        except StartError as error:
+            self.failure = error
+            raise
+
+    async def _load(self) -> None:
+        if not self.config.fake_engine:
+            self.directory = await asyncio.to_thread(read_model_dir, self.config.model_dir)
         info = await self.engine.start()
         self._template = self._make_template(info)
         if self._template.problem:
             log.warning("%s serves no chat: %s", self.name, self._template.problem)
         tool, reasoning = parsers.detect(self._template.source)
-        self.tool_parser = _chosen("tool_parser", self._config.tool_parser, tool, parsers.names().tool)
+        self.tool_parser = _chosen("tool_parser", self.config.tool_parser, tool, parsers.names().tool)
         self.reasoning_parser = _chosen(
-            "reasoning_parser", self._config.reasoning_parser, reasoning, parsers.names().reasoning
+            "reasoning_parser", self.config.reasoning_parser, reasoning, parsers.names().reasoning
         )
 
     async def stop(self) -> None:
         """Stop the engine child; idempotent."""
         await self.engine.stop()
+
+    async def retire(self, heir: Model | None = None) -> None:
+        """Leave new requests to heir, let the running ones finish, then stop."""
+        self._retired, self._heir = True, heir
+        await self._uses.over()
+        await self.stop()
+
+    def _serving(self) -> Model:
+        """This one, or the one that took its place while a request was on its way. Raises RequestError."""
+        model = self
+        while model._heir is not None:
+            model = model._heir
+        if model._retired:
+            raise ModelNotFound(f"The model {safe(self.name)!r} is no longer served", param="model")
+        if model.failure is not None and not model.ready:
+            raise Unavailable(f"The model could not be loaded. {model.failure.reason}", code="model_not_loaded")
+        return model
 
     @property
     def ready(self) -> bool:
@@ -77,17 +112,22 @@ class Model:
 
     def render(self, prompt: ChatPrompt) -> str:
         """The text the model would see. Raises BadRequest."""
-        if self._template is None:
-            raise self.engine.unavailable()
-        return self._template.render(prompt)
+        serving = self._serving()
+        if serving._template is None:
+            raise serving.engine.unavailable()
+        return serving._template.render(prompt)
 
     async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         """Token ids of each text. Raises RequestError."""
-        return await self.engine.encode(texts, add_special_tokens)
+        serving = self._serving()
+        with serving._uses:
+            return await serving.engine.encode(texts, add_special_tokens)
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         """The text of these ids, by the model's own detokenizer. Raises RequestError."""
-        return await self.engine.decode(tokens, skip_special_tokens)
+        serving = self._serving()
+        with serving._uses:
+            return await serving.engine.decode(tokens, skip_special_tokens)
 
     def token_strings(self, tokens: list[int]) -> list[str]:
         """Each token's own text; a part of a character shows as U+FFFD."""
@@ -106,6 +146,19 @@ class Model:
         truncate: keep only so many last prompt tokens; -1: as many as fit. echo: the generation knows the prompt's
         ids (prompt_ids) once started.
         """
+        serving = self._serving()
+        if serving is not self:
+            return await serving.start(prompt, sampling, output, truncate=truncate, echo=echo)
+        with self._uses:
+            generation = await self._started(prompt, sampling, output, truncate=truncate, echo=echo)
+            self._uses.begin()  # until it is closed
+        if self.config.request_timeout_s:
+            generation.end_after(self.config.request_timeout_s)
+        return generation
+
+    async def _started(
+        self, prompt: Prompt, sampling: Sampling, output: Output, *, truncate: int | None, echo: bool
+    ) -> Generation:
         words, special = self._words(prompt)
         tail = words[-PROMPT_TAIL:] if isinstance(words, str) else ""
 
@@ -123,8 +176,6 @@ class Model:
         choices = [self._choice(i, output, sampling, tail) for i in range(sampling.n)]
         generation = Generation(self.engine, reply, choices, self._ended)
         generation.notices = notices
-        if self._config.request_timeout_s:
-            generation.end_after(self._config.request_timeout_s)
         return generation
 
     async def _imposed(
@@ -147,13 +198,13 @@ class Model:
         while True:
             try:
                 built = guides.build(guide, setting)
-                if built.notices and self._config.strict_response_format:
+                if built.notices and self.config.strict_response_format:
                     raise GrammarInvalid(built.notices[0], param=guide.param)
                 reply = await submit(built.tag)
                 break
             except (GrammarInvalid, GrammarTooComplex) as error:
                 error.param = error.param or guide.param
-                if self._config.strict_response_format:
+                if self.config.strict_response_format:
                     raise
                 guide, setting, notice = guides.relaxed(guide, setting, error)
                 notices.append(notice)
@@ -165,6 +216,7 @@ class Model:
         return reply, notices
 
     def _ended(self, generation: Generation) -> None:
+        self._uses.end()
         first = generation.first_token
         ttft_s = None if first is None else first - generation.started
         self.metrics.generation(self.name, generation.usage, ttft_s, time.monotonic() - generation.started)
@@ -213,11 +265,11 @@ class Model:
     def _make_template(self, info: ModelInfo) -> ChatTemplate:
         return ChatTemplate.load(
             self.directory,
-            override=self._config.chat_template,
+            override=self.config.chat_template,
             from_tokenizer=info.chat_template,
             bos_token=info.bos_token,
             eos_token=info.eos_token,
-            content_format=self._config.chat_template_content_format,
+            content_format=self.config.chat_template_content_format,
         )
 
 

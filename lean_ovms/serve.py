@@ -12,14 +12,15 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import uvloop
 
 from . import __version__, log
 from .api.app import App
 from .config import Config
+from .deployment.fleet import Fleet
 from .errors import StartError
-from .model import Model
 from .wire.server import Server
 
 logger = logging.getLogger("lean_ovms")
@@ -43,18 +44,32 @@ def run(config: Config) -> int:
 
 
 def build(config: Config) -> App:
-    """The app over its models, not loaded yet. Serving it from elsewhere: `await load(app)`, then `app.handle`.
+    """The app over its models, not loaded yet. Serving it from elsewhere: `await load(app)`, `app.handle`, `await
+    close(app)`.
 
     Raises StartError for options that cannot work.
     """
     config = replace(config, api_key=_api_key(config))
-    return App(config, [Model(config)])
+    app = App(config, [])
+    fleet = _fleets[app] = Fleet(config, app)
+    app.reload = fleet.reload
+    return app
+
+
+_fleets: WeakKeyDictionary[App, Fleet] = WeakKeyDictionary()
+"""Who looks after an app's models."""
 
 
 async def load(app: App) -> None:
     """Open the response store and load all models. Raises StartError."""
     await app.responses.open()
-    await asyncio.gather(*(model.load() for model in app.models.values()))
+    await _fleets[app].load()
+
+
+async def close(app: App) -> None:
+    """Let go of all that load took: engines, and the response store. Idempotent."""
+    await app.responses.close()
+    await _fleets[app].stop()
 
 
 async def serve(app: App) -> int:
@@ -69,22 +84,27 @@ async def serve(app: App) -> int:
         logger.info("lean_ovms %s listens on %s", __version__, ", ".join(server.addresses))
         await _until(load(app), stopping)
         if not stopping.is_set():
-            logger.info("ready: %s", ", ".join(app.models))
-            await stopping.wait()
+            logger.info("ready: %s", ", ".join(name for name, model in app.models.items() if model.ready) or "none")
+            await _until(_watch(app), stopping)
         app.draining = True
         logger.info("stopping: waiting up to %g s for running requests", app.config.drain_timeout_s)
         await asyncio.gather(server.drain(app.config.drain_timeout_s), app.responses.settle(app.config.drain_timeout_s))
     finally:
         await server.drain(0)
-        await app.responses.close()
-        await asyncio.gather(*(model.stop() for model in app.models.values()))
+        await close(app)
     logger.info("stopped")
     return STARTED
 
 
-async def _until(loading: Coroutine[Any, Any, None], stopping: asyncio.Event) -> None:
-    """Wait for loading, or for the signal to stop, which cancels it."""
-    work = asyncio.create_task(loading)
+async def _watch(app: App) -> None:
+    if app.config.file_system_poll_wait_seconds:
+        await _fleets[app].watch(app.config.file_system_poll_wait_seconds)
+    await asyncio.Event().wait()
+
+
+async def _until(working: Coroutine[Any, Any, None], stopping: asyncio.Event) -> None:
+    """Wait for work to end, or for the signal to stop, which cancels it."""
+    work = asyncio.create_task(working)
     stop = asyncio.create_task(stopping.wait())
     try:
         await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)

@@ -10,6 +10,7 @@ import hmac
 import logging
 import secrets
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ..config import Config
@@ -28,19 +29,34 @@ MAX_REQUEST_ID = 128
 
 
 class App:
-    """The API over a set of models."""
+    """The API over a set of models, which may change while it serves.
+
+    reload: reads the configuration again and changes the set; None for a set that somebody else looks after.
+    """
 
     def __init__(self, config: Config, models: list[Model], metrics: Metrics | None = None) -> None:
         self.config = config
         self.metrics = metrics or (Prometheus() if config.metrics_enable else Metrics())
-        self.models = {model.name: model for model in models}
+        self.models: dict[str, Model] = {}
+        self.withdrawn: dict[str, str] = {}  # names no longer served: "UNLOADING" or "END"
+        self.reload: Callable[[], Awaitable[bool]] | None = None
         for model in models:
-            model.metrics = self.metrics
+            self.install(model)
         self.draining = False
         self.responses = Desk(config)
         self._table = Table(collect())
         self._key = config.api_key.encode()
         self._cors = config.cors_headers
+
+    def install(self, model: Model) -> None:
+        """Serve model under its name, in the place of another one perhaps."""
+        model.metrics = self.metrics
+        self.models[model.name] = model
+        self.withdrawn.pop(model.name, None)
+
+    def arrange(self, names: list[str]) -> None:
+        """The order of the model list; names that are not served do not matter."""
+        self.models = {name: self.models[name] for name in names if name in self.models} | self.models
 
     def model(self, name: str) -> Model:
         """The model of that name. Raises ModelNotFound."""

@@ -63,10 +63,10 @@ class Reading:
     def __init__(self, rows: Iterable[Row], body: Json, app: App) -> None:
         self.values = read(rows, body)
         self.model = app.model(model_name(self.values))
-        self.config = app.config
+        self.config = self.model.config
         self._body = body
         self._defaults = Defaults(self.model.directory.generation_config)
-        self._limits = Limits(max_tokens=app.config.max_tokens_limit, sequences=app.config.best_of_limit)
+        self._limits = Limits(max_tokens=self.config.max_tokens_limit, sequences=self.config.best_of_limit)
 
     def limited(self, name: str) -> int | None:
         """A field that bounds what is generated, below this server's limit."""

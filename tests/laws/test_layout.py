@@ -23,8 +23,10 @@ ALLOWED: dict[str, set[str]] = {
     "wire": {"shapes", "errors", "config", "log"},
     "text": {"shapes", "errors", "log", "model_dir"},
     "engine": {"shapes", "errors", "config", "metrics", "log"},
+    "uses": set(),
+    "deployment": {"model", "model_dir", "config", *LEAVES},
     "generation": {"text", "engine", *LEAVES},
-    "model": {"generation", "text", "engine", "model_dir", "config", *LEAVES},
+    "model": {"generation", "uses", "text", "engine", "model_dir", "config", *LEAVES},
     "api": {"model", "generation", "config", "__version__", *LEAVES},
     "adapters": {"api", "shapes", "errors"},
 }

@@ -20,7 +20,8 @@ PATIENCE_S = 1.0
 async def handle(request: Request, app: App) -> Response:
     if not app.metrics.enabled:
         raise NotFound("metrics are off; start with --metrics_enable")
-    for model, stats in zip(app.models.values(), await asyncio.gather(*map(_stats, app.models.values())), strict=True):
+    models = list(app.models.values())
+    for model, stats in zip(models, await asyncio.gather(*map(_stats, models)), strict=True):
         app.metrics.engine(model.name, stats, model.engine.restarts)
     return Response(200, [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")], app.metrics.expose())
 
