@@ -15,6 +15,9 @@ from .errors import StartError
 DEMO_MODEL = Path(__file__).parent / "demo_model"
 """The small model that ships with the package; served when no model is named."""
 
+PER_MODEL = ("model", "engine")
+"""Groups of options that each model of a config file may have for itself; the others are the server's."""
+
 
 def option(
     default: Any,
@@ -36,19 +39,40 @@ def option(
 class Config:
     """All options of a server. Build it with keywords, or from a command line with cli.parse."""
 
+    # --- deployment
+    config_path: str = option("", "config.json that names several models, instead of model_path", group="deployment")
+    file_system_poll_wait_seconds: float = option(
+        1.0,
+        "look for changes of config.json and graph.pbtxt every so many seconds; 0: never",
+        group="deployment",
+        low=0,
+    )
+    task: str = option(
+        "",
+        "text_generation is the only one served; given, a graph.pbtxt is not read",
+        group="deployment",
+        choices=("", "text_generation"),
+    )
+
     # --- model
     model_path: str = option("", "model directory (OpenVINO IR); empty: the embedded demo model", group="model")
     model_name: str = option("", "name in the API; empty: the directory's name", group="model")
-    config_path: str = option("", "config.json that names several models, instead of model_path", group="model")
-    file_system_poll_wait_seconds: float = option(
-        1.0, "look for changes of config.json and graph.pbtxt every so many seconds; 0: never", group="model", low=0
-    )
     chat_template: str = option("", "chat template, as a file or as text, instead of the model's", group="model")
     chat_template_content_format: str = option(
         "auto", "how message content reaches the template", group="model", choices=("auto", "string", "openai")
     )
     tool_parser: str = option("", "tool parser; empty: from the chat template; none: off", group="model")
     reasoning_parser: str = option("", "reasoning parser; empty: from the chat template; none: off", group="model")
+    enable_tool_guided_generation: bool = option(
+        False, "hold the calls that a model begins by itself to the tools' schemas", group="model"
+    )
+    max_tokens_limit: int = option(
+        0, "most tokens a request may ask for, and its default; 0: none", group="model", low=0
+    )
+    best_of_limit: int = option(20, "most sequences (n, best_of) a request may ask for", group="model", low=1, high=512)
+    generation_config_path: str = option(
+        "", "file of request defaults instead of generation_config.json; relative to the model", group="model"
+    )
     max_model_len: int = option(0, "context length in tokens; 0: the model's own", group="model", low=0)
 
     # --- engine
@@ -98,12 +122,6 @@ class Config:
     stream_stall_timeout_s: float = option(60.0, "cancel for a client that takes nothing for", group="limits", low=0.1)
     request_timeout_s: float = option(0.0, "end a generation after; 0: never", group="limits", low=0)
     drain_timeout_s: float = option(30.0, "at shutdown, let running requests finish for", group="limits", low=0)
-    max_tokens_limit: int = option(
-        0, "most tokens a request may ask for, and its default; 0: none", group="limits", low=0
-    )
-    best_of_limit: int = option(
-        20, "most sequences (n, best_of) a request may ask for", group="limits", low=1, high=512
-    )
     max_prompts: int = option(128, "most prompts in one completions request", group="limits", low=1, high=4096)
 
     grammar_timeout_s: float = option(
@@ -130,9 +148,6 @@ class Config:
     # --- behaviour
     strict_response_format: bool = option(
         False, "a response_format that cannot be imposed is a 400, not a Warning header", group="behaviour"
-    )
-    enable_tool_guided_generation: bool = option(
-        False, "hold the calls that a model begins by itself to the tools' schemas", group="behaviour"
     )
     sse_ping_s: float = option(
         0.0, "comment line in a silent stream every so many seconds; 0: off", group="behaviour", low=0

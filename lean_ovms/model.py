@@ -68,7 +68,9 @@ class Model:
 
     async def _load(self) -> None:
         if not self.config.fake_engine:
-            self.directory = await asyncio.to_thread(read_model_dir, self.config.model_dir)
+            self.directory = await asyncio.to_thread(
+                read_model_dir, self.config.model_dir, self.config.generation_config_path
+            )
         info = await self.engine.start()
         self._template = self._make_template(info)
         if self._template.problem:

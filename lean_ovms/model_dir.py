@@ -40,8 +40,11 @@ class ModelDir:
     special_tokens: dict[str, str] = field(default_factory=dict)
 
 
-def read(path: Path) -> ModelDir:
-    """The model at path. Raises StartError when it is not one, or when a file in it cannot be understood."""
+def read(path: Path, generation_config: str = "") -> ModelDir:
+    """The model at path. Raises StartError when it is not one, or when a file in it cannot be understood.
+
+    generation_config: the file to read instead of generation_config.json, which then must exist.
+    """
     if path.is_file() and path.suffix == ".gguf":
         return ModelDir(path=path)
     check(path)
@@ -50,7 +53,7 @@ def read(path: Path) -> ModelDir:
     templates.append(tokenizer.get("chat_template"))
     return ModelDir(
         path=path,
-        generation_config=_json(path / "generation_config.json"),
+        generation_config=_generation_config(path, generation_config),
         config=_json(path / "config.json"),
         chat_template=_text(path / "chat_template.jinja"),
         fallback_template=next((text for entry in templates if (text := _named(entry, "default"))), ""),
@@ -58,6 +61,13 @@ def read(path: Path) -> ModelDir:
         or _named(tokenizer.get("chat_template"), "tool_use", alone=False),
         special_tokens={name: text for name in SPECIAL_TOKENS if (text := _content(tokenizer.get(name)))},
     )
+
+
+def _generation_config(path: Path, other: str) -> dict[str, Any]:
+    file = path / (other or "generation_config.json")
+    if other and not file.is_file():
+        raise StartError(f"--generation_config_path: there is no file {file}", reason="A file of it is missing.")
+    return _json(file)
 
 
 def check(path: Path) -> None:

@@ -20,6 +20,7 @@ from . import __version__, log
 from .api.app import App
 from .config import Config
 from .deployment.fleet import Fleet
+from .deployment.wanted import server
 from .errors import StartError
 from .wire.server import Server
 
@@ -49,7 +50,7 @@ def build(config: Config) -> App:
 
     Raises StartError for options that cannot work.
     """
-    config = replace(config, api_key=_api_key(config))
+    config = replace(server(config), api_key=_api_key(config))
     app = App(config, [])
     fleet = _fleets[app] = Fleet(config, app)
     app.reload = fleet.reload

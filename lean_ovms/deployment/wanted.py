@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from ..config import Config
+from ..config import PER_MODEL, Config
 from ..errors import StartError
+from . import config_file, graph
 
 Stat = tuple[int, int, int] | None
 """What tells that a file has changed; None: there is none."""
@@ -47,5 +49,65 @@ class Wish:
 
 
 def wish(config: Config) -> Wish:
-    """What these options ask for. Raises StartError when they, or the config file, cannot be understood."""
-    return Wish(models=(Wanted(config=config),))
+    """What these options ask for. Raises StartError when the config file cannot be understood."""
+    if config.config_path:
+        return _from_file(config)
+    if not config.model_path or config.fake_engine:
+        return Wish(models=(Wanted(config=config),))
+    base = Path(config.model_path)
+    files = {path: stat(path) for path in (base, base / graph.FILE)}
+    return Wish(models=(_named(config, base),), files=files)
+
+
+def server(config: Config) -> Config:
+    """config with what the config file says about the server as a whole. Raises StartError."""
+    if not config.config_path:
+        return config
+    if config.model_path or config.model_name:
+        raise StartError("--config_path names the models: --model_path and --model_name do not go with it")
+    known = {row.name for row in fields(Config)}
+    found = config_file.read(config_file.location(config.config_path)).metrics
+    return replace(config, **{name: value for name, value in found.items() if name in known})
+
+
+def _named(config: Config, base: Path) -> Wanted:
+    """The model of the command line: its options before the graph's, unless --task makes the graph void (as OVMS)."""
+    path = base / graph.FILE
+    if config.task or not path.is_file():
+        return Wanted(config=config)
+    given = {row.name: getattr(config, row.name) for row in fields(Config) if row.metadata["group"] in PER_MODEL}
+    given = {row.name: given[row.name] for row in fields(Config) if given.get(row.name, row.default) != row.default}
+    del given["model_path"]
+    given["model_name"] = config.served_name
+    try:
+        text = graph.text_of(path)
+        graph.tell_queue(text, path)
+        return Wanted(config=replace(graph.applied(config, text, path, base), **given), stamp=_digest(text))
+    except StartError as error:
+        return Wanted(config=config, problem=error)
+
+
+def _from_file(config: Config) -> Wish:
+    path = config_file.location(config.config_path)
+    files = {path: stat(path)}
+    models = []
+    for entry in config_file.read(path).entries:
+        files |= {place: stat(place) for place in (entry.base, entry.graph)}
+        try:
+            options = config_file.options_of(entry, config)
+            models.append(Wanted(config=options, stamp=_stamp(entry.graph)))
+        except StartError as error:
+            unusable = replace(config, config_path="", model_name=entry.name, model_path=str(entry.base))
+            models.append(Wanted(config=unusable, problem=error, stamp=_stamp(entry.graph)))
+    return Wish(models=tuple(models), files=files)
+
+
+def _stamp(path: Path) -> str:
+    try:
+        return _digest(graph.text_of(path))
+    except StartError:
+        return ""
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -43,6 +43,7 @@ FOREIGN = {
     "starlette": {"adapters/"},
     "ray": {"adapters/"},
     "prometheus_client": {"metrics.py"},
+    "google": {"deployment/"},
 }
 """Who may import what is not ours."""
 
