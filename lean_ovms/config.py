@@ -76,7 +76,15 @@ class Config:
     max_model_len: int = option(0, "context length in tokens; 0: the model's own", group="model", low=0)
 
     # --- engine
-    target_device: str = option("CPU", "OpenVINO device", group="engine")
+    pipeline_type: str = option(
+        "AUTO",
+        "LM_CB and VLM_CB: continuous batching; LM, VLM: one request at a time; AUTO: by model and device",
+        group="engine",
+        choices=("AUTO", "LM", "LM_CB", "VLM", "VLM_CB"),
+    )
+    target_device: str = option(
+        "CPU", "OpenVINO device, AUTO:... and HETERO:... too; auto: the best GPU, else CPU", group="engine"
+    )
     plugin_config: str = option("", "OpenVINO properties as a JSON object", group="engine")
     cache_size: int = option(
         0, "KV cache in GB; 0: a quarter of the free memory, used as needed", group="engine", low=0
@@ -86,8 +94,22 @@ class Config:
     max_num_seqs: int = option(256, "most sequences running at once; others wait", group="engine", low=1, high=4096)
     dynamic_split_fuse: bool = option(True, "split long prompts over steps", group="engine")
     enable_prefix_caching: bool = option(True, "reuse the KV cache of equal prompt beginnings", group="engine")
+    cache_eviction_config: str = option("", "KV cache eviction, as a JSON object", group="engine")
+    sparse_attention_config: str = option("", "sparse attention, as a JSON object", group="engine")
+    cache_interval_multiplier: int = option(
+        0, "blocks between checkpoints of a linear attention state; 0: GenAI decides", group="engine", low=0
+    )
+    max_prompt_len: int = option(0, "longest prompt an NPU is compiled for; 0: 1024", group="engine", low=0)
+    model_distribution_policy: str = option(
+        "", "over several devices", group="engine", choices=("", "TENSOR_PARALLEL", "PIPELINE_PARALLEL")
+    )
+    cache_dir: str = option("", "folder for compiled models, which load faster", group="engine")
     draft_model_path: str = option("", "draft model directory: speculative decoding", group="engine")
     draft_device: str = option("", "device of the draft model; empty: target_device", group="engine")
+    draft_cache_size: int = option(0, "KV cache of the draft in GB; 0: its share", group="engine", low=0)
+    draft_max_num_batched_tokens: int = option(0, "most draft tokens of one step; 0: as main", group="engine", low=0)
+    draft_max_num_seqs: int = option(0, "most draft sequences at once; 0: as main", group="engine", low=0, high=4096)
+    draft_eagle3_mode: bool = option(False, "the draft is an Eagle3 head of the model", group="engine")
     prompt_lookup: bool = option(False, "prompt lookup decoding", group="engine")
     engine_watchdog_s: float = option(
         120.0, "restart an engine silent for so long while it has work", group="engine", low=1
@@ -165,6 +187,10 @@ class Config:
             raise StartError("--ssl_certfile and --ssl_keyfile go together")
         if self.draft_model_path and self.prompt_lookup:
             raise StartError("--draft_model_path and --prompt_lookup exclude each other")
+        if not self.draft_model_path:
+            for row in fields(self):
+                if row.name.startswith("draft_") and getattr(self, row.name) != row.default:
+                    raise StartError(f"--{row.name} needs --draft_model_path")
 
     def for_engine(self) -> dict[str, Any]:
         """All fields but the secrets, as JSON for the engine child."""

@@ -82,9 +82,9 @@ def load(config: Config) -> Pipeline:
         from .scripted import Scripted
 
         return Scripted.from_config(config)
-    from .pipeline import GenAi
+    from .choice import load as load_model
 
-    return GenAi(config)
+    return load_model(config)
 
 
 def gate(config: Config, pipeline: Pipeline, link: SocketLink) -> Gate | None:

@@ -7,27 +7,32 @@ number of blocks is always fixed here. Memory for them is committed as they are 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..config import Config
 from ..errors import StartError
 from ..shapes import Json
-from . import geometry
+from . import devices, geometry
 
-BLOCK_SIZE = {"CPU": 32}
-OTHER_BLOCK_SIZE = 16
 MEMORY_SHARE = 4
 """A quarter of the memory that is free at the start, as the option's help says."""
 UNKNOWN_CONTEXT = 4096
 """For a model that does not tell its context length; --max_model_len sets another."""
 SPARE_BLOCKS = 16
+NPU_PROMPT, NPU_ANSWER = 1024, 128
+"""What GenAI compiles a model for on an NPU when MAX_PROMPT_LEN and MIN_RESPONSE_LEN say nothing."""
+NO_LIMIT = 1 << 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to build. blocks: 0 means cache_gb counts. step_tokens: GenAI's max_num_batched_tokens."""
+    """What to build. blocks: 0 means cache_gb counts. step_tokens: GenAI's max_num_batched_tokens.
+
+    most_prompt: tokens of the longest prompt that the device takes.
+    """
 
     device: str
     properties: dict[str, Any]
@@ -40,10 +45,11 @@ class Plan:
     step_tokens: int
     split_prompts: bool
     prefix_caching: bool
+    most_prompt: int = NO_LIMIT
 
 
-def make(config: Config, free_bytes: int) -> Plan:
-    """Raises StartError with the option at fault."""
+def make(config: Config, free_bytes: int, available: Sequence[str] = ("CPU",)) -> Plan:
+    """A plan for continuous batching. available: OpenVINO's devices. Raises StartError with the option at fault."""
     properties = _properties(config)
     lookup = bool(properties.pop("prompt_lookup", False)) or config.prompt_lookup
     if lookup and config.draft_model_path:
@@ -53,8 +59,11 @@ def make(config: Config, free_bytes: int) -> Plan:
     context = geometry.context_length(model) or UNKNOWN_CONTEXT
     if config.max_model_len:
         context = min(context, config.max_model_len) if geometry.context_length(model) else config.max_model_len
-    block_size = BLOCK_SIZE.get(config.target_device, OTHER_BLOCK_SIZE)
-    blocks = 0 if config.cache_size else _blocks(config, model, properties, free_bytes, context // block_size + 1)
+    block_size = devices.block_size(devices.members(config.target_device, available))
+    blocks = 0
+    if not config.cache_size:
+        per_block = block_size * _bytes_per_token(config, model, properties)
+        blocks = _blocks(config, per_block, free_bytes, context // block_size + 1)
     cache_gb = config.cache_size or max(1, free_bytes // MEMORY_SHARE >> 30)
     # With a draft model, a prompt that is not computed whole in one step (split, or partly cached) makes GenAI say
     # other things as soon as it is not alone: doubled first tokens, or an end at once.
@@ -82,17 +91,53 @@ def free_memory_bytes(root: Path = Path("/")) -> int:
     return free if limit is None or used is None else max(0, min(free, limit - used))
 
 
-def _blocks(config: Config, model: Json, properties: dict[str, Any], free_bytes: int, per_context: int) -> int:
+def make_stateful(config: Config, available: Sequence[str] = ("CPU",)) -> Plan:
+    """A plan for one text at a time. Options of the scheduler have no effect. Raises StartError."""
+    plan = make(replace(config, cache_size=0), 0, available)
+    if plan.assisted:
+        raise StartError("a draft model and prompt lookup need continuous batching: --pipeline_type LM_CB")
+    context, most_prompt, properties = plan.context, NO_LIMIT, plan.properties
+    if devices.is_npu(devices.members(config.target_device, available)):
+        if config.max_prompt_len:
+            properties = {"MAX_PROMPT_LEN": config.max_prompt_len, **properties}
+        most_prompt = _npu_length(properties, "MAX_PROMPT_LEN", NPU_PROMPT)
+        context = min(context, most_prompt + _npu_length(properties, "MIN_RESPONSE_LEN", NPU_ANSWER))
+    return replace(
+        plan,
+        properties=properties,
+        context=context,
+        blocks=context // plan.block_size + 2,  # the accounts' headroom included: only the context limits
+        step_tokens=1,
+        prefix_caching=False,
+        most_prompt=most_prompt,
+    )
+
+
+def _npu_length(properties: dict[str, Any], name: str, default: int) -> int:
+    """A length that a model is compiled for, given by itself or among the properties of the device."""
+    per_device = properties.get("DEVICE_PROPERTIES")
+    own = per_device.get("NPU", {}) if isinstance(per_device, dict) else {}
+    try:
+        return int(own.get(name, properties.get(name, default)))
+    except (TypeError, ValueError, AttributeError):
+        raise StartError(f"--plugin_config: {name} is not a whole number") from None
+
+
+def _blocks(config: Config, per_block: int, free_bytes: int, per_context: int) -> int:
     """As many as the memory share holds, but no more than max_num_seqs whole contexts could ever fill."""
-    precision = str(properties.get("KV_CACHE_PRECISION", "u8" if config.target_device == "CPU" else "f16")).lower()
-    per_token = geometry.kv_bytes_per_token(model, precision)
-    if config.draft_model_path:
-        per_token += geometry.kv_bytes_per_token(geometry.read(Path(config.draft_model_path)), precision)
-    if not per_token:
+    if not per_block:
         return 0
-    block_size = BLOCK_SIZE.get(config.target_device, OTHER_BLOCK_SIZE)
-    affordable = free_bytes // MEMORY_SHARE // (per_token * block_size)
+    affordable = free_bytes // MEMORY_SHARE // per_block
     return max(SPARE_BLOCKS, min(affordable, per_context * config.max_num_seqs + SPARE_BLOCKS))
+
+
+def _bytes_per_token(config: Config, model: Json, properties: dict[str, Any]) -> int:
+    """In the KV cache, the draft model's included; 0 if the models do not say enough."""
+    precision = str(properties.get("KV_CACHE_PRECISION", "u8" if config.target_device == "CPU" else "f16")).lower()
+    size = geometry.kv_bytes_per_token(model, precision)
+    if config.draft_model_path:
+        size += geometry.kv_bytes_per_token(geometry.read(Path(config.draft_model_path)), precision)
+    return size
 
 
 def _properties(config: Config) -> dict[str, Any]:
@@ -106,6 +151,10 @@ def _properties(config: Config) -> dict[str, Any]:
     result: dict[str, Any] = {"ENABLE_CPU_PINNING": False} if config.target_device == "CPU" else {}
     if config.kv_cache_precision:
         result["KV_CACHE_PRECISION"] = config.kv_cache_precision
+    if config.model_distribution_policy:
+        result["MODEL_DISTRIBUTION_POLICY"] = config.model_distribution_policy
+    if config.cache_dir:
+        result["CACHE_DIR"] = config.cache_dir
     if config.kv_cache_precision == "f32" and config.target_device == "CPU":
         # A CPU with bf16 computes in bf16 by default, and then does not take an f32 cache.
         result["INFERENCE_PRECISION_HINT"] = "f32"

@@ -1,7 +1,9 @@
 """Pipelines on the real engine, loaded once for all tests that ask for one."""
 
 import pytest
-from real import load
+from real import EXACT, load
+
+from lean_ovms.config import Config
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +25,11 @@ def small():
 @pytest.fixture(scope="session")
 def tight():
     return load(blocks=16)
+
+
+@pytest.fixture(scope="session")
+def stateful():
+    """One text at a time."""
+    from lean_ovms.engine.stateful import Stateful
+
+    return Stateful(Config(**EXACT, pipeline_type="LM"))

@@ -1,4 +1,7 @@
-"""The promises of contract.Pipeline, on the scripted one and on openvino_genai: what makes the fake trustworthy."""
+"""The promises of contract.Pipeline, on the scripted one and on openvino_genai: what makes the fake trustworthy.
+
+Those that hold for a stateful pipeline too, which computes one request at a time, are tested on that as well (`each`).
+"""
 
 from dataclasses import replace
 
@@ -26,13 +29,21 @@ def pipeline(request):
     return genai()
 
 
+@pytest.fixture(
+    scope="module", params=["scripted", *(pytest.param(n, marks=pytest.mark.model) for n in ("genai", "stateful"))]
+)
+def each(request):
+    if request.param == "stateful":
+        return request.getfixturevalue("stateful")
+    return Scripted(Script(blocks=BLOCKS, context=8192)) if request.param == "scripted" else genai()
+
+
 @pytest.fixture(autouse=True)
 def drained(request):
     """Every test leaves its pipeline as it found it."""
     yield
-    if "pipeline" in request.fixturenames:
-        pipe = request.getfixturevalue("pipeline")
-        assert not pipe.busy()
+    for name in {"pipeline", "each"} & set(request.fixturenames):
+        assert not request.getfixturevalue(name).busy()
 
 
 def work(tokens=(40, 41, 42), max_tokens=8, **changes):
@@ -60,6 +71,15 @@ def finish(pipe, *handles, most=400):
     raise AssertionError("no end")
 
 
+def first(pipe, handle):
+    """Step until the handle can be read."""
+    for _ in range(400):
+        pipe.step()
+        if handle.can_read():
+            return handle
+    raise AssertionError("no output")
+
+
 def test_a_step_brings_one_output_of_one_token_for_everybody_who_runs(pipeline):
     handles = [pipeline.add(work([50 + i, 51, 52])) for i in range(3)]
     pipeline.step()
@@ -69,41 +89,41 @@ def test_a_step_brings_one_output_of_one_token_for_everybody_who_runs(pipeline):
     finish(pipeline, *handles)
 
 
-def test_max_tokens_is_kept_to_the_token_and_the_status_tells_the_end(pipeline):
-    handle = pipeline.add(work(max_tokens=5))
-    assert pipeline.status(handle) == "running"
-    assert [len(ids) for ids in finish(pipeline, handle)] == [5]
-    assert pipeline.status(handle) == "finished"
+def test_max_tokens_is_kept_to_the_token_and_the_status_tells_the_end(each):
+    handle = each.add(work(max_tokens=5))
+    assert each.status(handle) == "running"
+    assert [len(ids) for ids in finish(each, handle)] == [5]
+    assert each.status(handle) == "finished"
 
 
-def test_a_stop_token_ends_and_is_part_of_the_ids(pipeline):
-    (free,) = finish(pipeline, pipeline.add(work(max_tokens=6)))
+def test_a_stop_token_ends_and_is_part_of_the_ids(each):
+    (free,) = finish(each, each.add(work(max_tokens=6)))
     stop = free[2]
     asked = work(max_tokens=6, sampling=GREEDY, stops=frozenset({stop}))
-    (ids,) = finish(pipeline, handle := pipeline.add(asked))
+    (ids,) = finish(each, handle := each.add(asked))
     assert ids == free[: free.index(stop) + 1]
-    assert pipeline.status(handle) == "finished"
+    assert each.status(handle) == "finished"
 
 
-def test_the_same_request_gives_the_same_tokens_alone_and_among_others(pipeline):
-    (alone,) = finish(pipeline, pipeline.add(work(max_tokens=20)))
-    handles = [pipeline.add(work([60 + i, 7, 9], max_tokens=15)) for i in range(3)]
-    handles.append(pipeline.add(work(max_tokens=20)))
-    assert finish(pipeline, *handles)[-1] == alone
+def test_the_same_request_gives_the_same_tokens_alone_and_among_others(each):
+    (alone,) = finish(each, each.add(work(max_tokens=20)))
+    handles = [each.add(work([60 + i, 7, 9], max_tokens=15)) for i in range(3)]
+    handles.append(each.add(work(max_tokens=20)))
+    assert finish(each, *handles)[-1] == alone
 
 
-def test_a_request_taken_up_again_goes_on_as_if_nothing_had_happened(pipeline):
+def test_a_request_taken_up_again_goes_on_as_if_nothing_had_happened(each):
     asked = work(max_tokens=20)
-    (whole,) = finish(pipeline, pipeline.add(asked))
+    (whole,) = finish(each, each.add(asked))
     done = 9
     rest = replace(asked, tokens=asked.tokens + whole[:done], max_tokens=20 - done, done=done)
-    assert finish(pipeline, pipeline.add(rest)) == [whole[done:]]
+    assert finish(each, each.add(rest)) == [whole[done:]]
 
 
-def test_seeds_decide_what_is_sampled(pipeline):
+def test_seeds_decide_what_is_sampled(each):
     def sampled(seed):
         asked = work(range(40, 70), sampling=replace(GREEDY, temperature=2.0, ignore_eos=True), seed=seed)
-        return finish(pipeline, pipeline.add(asked))[0]
+        return finish(each, each.add(asked))[0]
 
     assert sampled(1) == sampled(1)
     assert len({tuple(sampled(seed)) for seed in range(4)}) > 1
@@ -156,34 +176,32 @@ def test_a_long_prompt_takes_steps_without_output_that_count_as_scheduled(pipeli
     handle.read()
 
 
-def test_cancel_takes_effect_with_the_next_step_and_makes_the_handle_unreadable(pipeline):
-    handle, other = pipeline.add(work()), pipeline.add(work([9, 8, 7], max_tokens=3))
-    pipeline.step()
-    assert handle.can_read()
+def test_cancel_takes_effect_with_the_next_step_and_makes_the_handle_unreadable(each):
+    handle, other = each.add(work(max_tokens=4000)), each.add(work([9, 8, 7], max_tokens=3))
+    first(each, handle)
     handle.cancel()
     assert not handle.can_read()
     with pytest.raises(RuntimeError):
         handle.read()
-    assert len(finish(pipeline, other)[0]) == 3
+    assert len(finish(each, other)[0]) == 3
 
 
-def test_a_cancelled_request_keeps_the_pipeline_busy_until_one_more_step(pipeline):
-    handle = pipeline.add(work())
-    pipeline.step()
-    handle.read()
+def test_a_cancelled_request_keeps_the_each_busy_until_one_more_step(each):
+    handle = each.add(work(max_tokens=4000))
+    first(each, handle).read()
     handle.cancel()
-    assert pipeline.busy()
-    pipeline.step()
-    assert not pipeline.busy()
+    assert each.busy()
+    each.step()
+    assert not each.busy()
 
 
-def test_cancel_before_the_first_step_and_after_the_end_does_no_harm(pipeline):
-    early = pipeline.add(work())
+def test_cancel_before_the_first_step_and_after_the_end_does_no_harm(each):
+    early = each.add(work())
     early.cancel()
-    late = pipeline.add(work(max_tokens=1))
-    assert len(finish(pipeline, late)[0]) == 1
+    late = each.add(work(max_tokens=1))
+    assert len(finish(each, late)[0]) == 1
     late.cancel()
-    assert not pipeline.busy()
+    assert not each.busy()
 
 
 def test_blocks_of_the_cancelled_can_be_used_again(pipeline):
@@ -241,38 +259,37 @@ def test_an_exception_poisons_every_step_until_all_are_cancelled_and_drained(pip
     assert len(whole) == 20
 
 
-def test_what_cannot_be_added_is_a_bad_request_and_harms_nobody(pipeline):
-    other = pipeline.add(work(max_tokens=4))
-    pipeline.step()
-    got = other.read()[0].generated_ids
+def test_what_cannot_be_added_is_a_bad_request_and_harms_nobody(each):
+    other = each.add(work(max_tokens=4))
+    got = first(each, other).read()[0].generated_ids
     for bad in (work([]), work(max_tokens=0)):
         with pytest.raises(BadRequest):
-            pipeline.add(bad)
+            each.add(bad)
     with pytest.raises(BadRequest):
-        pipeline.check(work(max_tokens=0))
-    assert len(got + finish(pipeline, other)[0]) == 4
+        each.check(work(max_tokens=0))
+    assert len(got + finish(each, other)[0]) == 4
 
 
-def test_an_idle_step_does_nothing(pipeline):
-    pipeline.step()
-    assert not pipeline.busy()
+def test_an_idle_step_does_nothing(each):
+    each.step()
+    assert not each.busy()
 
 
-def test_encode_and_decode_are_inverse(pipeline):
+def test_encode_and_decode_are_inverse(each):
     text = "Hello, wörld 🙂\n  two"
-    assert pipeline.decode(pipeline.encode(text, False), True) == text
+    assert each.decode(each.encode(text, False), True) == text
 
 
-def test_encode_takes_the_empty_text_and_refuses_lone_surrogates(pipeline):
-    assert pipeline.encode("", False) == []
+def test_encode_takes_the_empty_text_and_refuses_lone_surrogates(each):
+    assert each.encode("", False) == []
     with pytest.raises(BadRequest):
-        pipeline.encode("a\ud800b", False)
+        each.encode("a\ud800b", False)
 
 
-def test_special_tokens_are_decoded_only_when_asked(pipeline):
-    eos = pipeline.info.eos_token_ids[-1]
-    assert pipeline.decode([eos], True) == ""
-    assert pipeline.decode([eos], False) == pipeline.info.eos_token
+def test_special_tokens_are_decoded_only_when_asked(each):
+    eos = each.info.eos_token_ids[-1]
+    assert each.decode([eos], True) == ""
+    assert each.decode([eos], False) == each.info.eos_token
 
 
 def test_the_model_says_what_it_is(pipeline):

@@ -47,7 +47,18 @@ FOREIGN = {
 }
 """Who may import what is not ours."""
 
-CHILD_ONLY = {"__main__", "worker", "pipeline", "scripted", "vocabulary"}
+CHILD_ONLY = {
+    "__main__",
+    "choice",
+    "configuration",
+    "introduction",
+    "pipeline",
+    "scheduler",
+    "scripted",
+    "stateful",
+    "vocabulary",
+    "worker",
+}
 """Modules of the engine child; the front end must not import them (they are heavy), nor they asyncio."""
 
 

@@ -1,0 +1,45 @@
+"""Which OpenVINO device an option means. Knows no openvino: what is there is handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+CPU_BLOCK = 32
+OTHER_BLOCK = 16
+"""Tokens of a KV block. A device that is not known to be a CPU counts as another: smaller blocks overstate the use of
+a cache, larger ones would understate it, and then GenAI ends everybody who runs."""
+
+
+def choose(asked: str, available: Sequence[str], free_memory: Callable[[str], int]) -> str:
+    """OVMS's "auto": the discrete GPU with the most free memory, else any GPU, else the CPU. Anything else is itself.
+
+    free_memory: bytes of a GPU that are free, 0 for one that shares the machine's memory.
+    """
+    if asked != "auto":
+        return asked
+    gpus = [name for name in available if name.startswith("GPU")]
+    return max(gpus, key=free_memory) if gpus else "CPU"
+
+
+def members(device: str, available: Sequence[str]) -> list[str]:
+    """The devices that a name may end on: those of AUTO:…, HETERO:…, MULTI:… or BATCH:…, all of them for AUTO alone."""
+    mode, colon, names = device.partition(":")
+    if colon:
+        return [name.partition("(")[0].strip() for name in names.split(",") if name.strip(" ^")]
+    return list(available) if mode in ("AUTO", "HETERO", "MULTI") else [device]
+
+
+def missing(asked: Sequence[str], available: Sequence[str]) -> str:
+    """The first device that is asked for and not there, "" if all are. GPU means GPU.0 too."""
+    there = set(available) | {name.split(".")[0] for name in available} | {"AUTO", "HETERO", "MULTI", ""}
+    return next((name for device in asked for name in members(device, available) if name not in there), "")
+
+
+def block_size(devices: Sequence[str]) -> int:
+    """Tokens of a KV block on these devices."""
+    return CPU_BLOCK if devices and all(name == "CPU" for name in devices) else OTHER_BLOCK
+
+
+def is_npu(devices: Sequence[str]) -> bool:
+    """It computes one text at a time, of a bounded length, and has no paged attention."""
+    return any(name.split(".")[0] == "NPU" for name in devices)

@@ -1,0 +1,72 @@
+"""What every pipeline of openvino_genai says of itself once it is loaded, and its tokenizer behind two verbs."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import openvino as ov
+import openvino_genai as genai
+
+from ..config import Config
+from ..errors import BadRequest
+from ..shapes import ModelInfo
+from .contract import Grammars
+from .grammar_check import Checker, Settings
+from .grammar_compiler import GrammarCompiler, in_token_text, logits_width
+from .plan import Plan
+from .recovery import last_line
+
+log = logging.getLogger(__name__)
+
+
+def describe(config: Config, plan: Plan, blocks: int, tokenizer: Any, defaults: Any) -> ModelInfo:
+    """blocks: of the KV cache, as built. defaults: the pipeline's own GenerationConfig."""
+    eos = {int(i) for i in defaults.stop_token_ids} | {int(defaults.eos_token_id), int(tokenizer.get_eos_token_id())}
+    return ModelInfo(
+        vocab_size=plan.vocab_size or len(tokenizer.get_vocab_vector()),
+        context_length=plan.context,
+        kv_blocks=blocks,
+        block_size=plan.block_size,
+        eos_token_ids=sorted(i for i in eos if i >= 0),
+        pad_token_id=max(0, int(tokenizer.get_pad_token_id())),
+        bos_token=tokenizer.get_bos_token(),
+        eos_token=tokenizer.get_eos_token(),
+        chat_template=tokenizer.get_original_chat_template(),
+        assisted=plan.assisted,
+        prefix_caching=plan.prefix_caching,
+        versions={"openvino": ov.get_version(), "openvino_genai": genai.__version__},
+        sentencepiece=in_token_text(config.model_dir),
+    )
+
+
+def grammars(config: Config, tokenizer: Any) -> Grammars | None:
+    """What compiles grammars for the pipelines of this tokenizer, None if nothing can."""
+    try:
+        width = logits_width(config.model_dir)
+        compiler = GrammarCompiler(tokenizer, width)
+    except (RuntimeError, TypeError, ValueError, OSError) as error:
+        log.warning("no structured output with this model: %s", last_line(error))
+        return None
+    settings = Settings(
+        model_dir=str(config.model_dir),
+        width=width,
+        timeout_s=config.grammar_timeout_s,
+        memory_bytes=config.grammar_memory_mb << 20,
+    )
+    return Grammars(compiler, Checker(settings))
+
+
+def encode(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]:
+    """contract.Pipeline.encode."""
+    try:
+        inputs = tokenizer.encode(text, add_special_tokens=add_special_tokens)
+    except TypeError as error:  # the binding takes strings that UTF-8 can express, and nothing else
+        raise BadRequest("the text is not valid Unicode (lone surrogates)") from error
+    ids: list[int] = inputs.input_ids.data.reshape(-1).tolist()
+    return ids
+
+
+def decode(tokenizer: Any, tokens: list[int], skip_special_tokens: bool) -> str:
+    """contract.Pipeline.decode."""
+    return str(tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))
