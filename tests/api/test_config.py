@@ -1,0 +1,103 @@
+"""GET /v1/config and POST /v1/config/reload: contract section 1.5, with an honest status for failures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lean_ovms.api.app import App
+from lean_ovms.errors import StartError
+
+from .conftest import MakeApp, get, post, whole
+
+
+def status(state: str, code: str = "OK", message: str = "OK") -> Any:
+    return {
+        "model_version_status": [
+            {"version": "1", "state": state, "status": {"error_code": code, "error_message": message}}
+        ]
+    }
+
+
+async def reload_(app: App) -> Any:
+    response = await post(app, "/v1/config/reload", b"")
+    return response.status, await whole(response)
+
+
+async def test_a_served_model_is_available_as_version_1(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    response = await get(app, "/v1/config")
+    assert response.status == 200
+    assert await whole(response) == {"m": status("AVAILABLE")}
+
+
+async def test_a_model_that_is_coming_is_loading(make_app: MakeApp) -> None:
+    app, engine = await make_app()
+    for state in ("loading", "restarting"):
+        engine.state = state
+        assert await whole(await get(app, "/v1/config")) == {"m": status("LOADING")}
+
+
+async def test_a_model_that_did_not_load_says_why_without_paths(make_app: MakeApp) -> None:
+    app, engine = await make_app()
+    engine.state = "failed"
+    app.models["m"].failure = StartError("no model at /srv/m", reason="Its files are missing.")
+    told = "The model could not be loaded. Its files are missing."
+    assert await whole(await get(app, "/v1/config")) == {"m": status("LOADING", "FAILED_PRECONDITION", told)}
+    refused = await post(app, "/v1/completions", {"model": "m", "prompt": "x"})
+    assert refused.status == 503
+    assert (await whole(refused))["error"] == {
+        "message": told,
+        "type": "server_error",
+        "param": None,
+        "code": "model_not_loaded",
+    }
+    assert (await whole(await get(app, "/v1/models")))["data"] == []
+
+
+async def test_a_model_whose_change_failed_goes_on_and_says_so(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    app.models["m"].failure = StartError("x", reason="Its graph is not valid.")
+    told = "What should replace it could not be loaded. Its graph is not valid."
+    assert await whole(await get(app, "/v1/config")) == {"m": status("AVAILABLE", "FAILED_PRECONDITION", told)}
+
+
+async def test_models_that_were_served_once_are_listed_as_such(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    app.withdrawn = {"gone": "END", "going": "UNLOADING"}
+    found = await whole(await get(app, "/v1/config"))
+    assert found == {"m": status("AVAILABLE"), "gone": status("END"), "going": status("UNLOADING")}
+
+
+async def test_a_reload_answers_with_the_state_after_it(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    called = []
+
+    async def reload() -> bool:
+        called.append(True)
+        app.withdrawn = {"gone": "END"}
+        return True
+
+    app.reload = reload
+    assert await reload_(app) == (200, {"m": status("AVAILABLE"), "gone": status("END")})
+    assert called == [True]
+
+
+async def test_a_reload_that_fails_is_a_500_with_ovms_sentence_and_no_path(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+
+    async def reload() -> bool:
+        raise StartError("/srv/config.json is not valid JSON", reason="The configuration file is not valid.")
+
+    app.reload = reload
+    code, body = await reload_(app)
+    assert code == 500
+    assert body["error"]["message"] == (
+        "Reloading config file failed. Check server logs for more info. (The configuration file is not valid.)"
+    )
+
+
+async def test_a_reload_needs_the_key_and_changes_nothing_where_there_is_nothing_to_reload(make_app: MakeApp) -> None:
+    app, _ = await make_app(api_key="k")
+    assert (await reload_(app))[0] == 401
+    response = await post(app, "/v1/config/reload", b"", authorization="Bearer k")
+    assert (response.status, await whole(response)) == (200, {"m": status("AVAILABLE")})
