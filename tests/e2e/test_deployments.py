@@ -1,0 +1,185 @@
+"""Several models from a config.json, with real engines: served, changed and removed under load, nothing lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from deployment.graphs import graph
+
+from lean_ovms.config import DEMO_MODEL
+
+from .conftest import Process, start_process, until
+
+pytestmark = [pytest.mark.model, pytest.mark.slow]
+
+
+def write(directory: Path, **models: dict[str, Any]) -> None:
+    """The config.json, put in place in one step as an editor or a deployment does."""
+    entries = [{"config": {"name": name, "base_path": name, **extra}} for name, extra in models.items()]
+    (directory / "new").write_text(json.dumps({"model_config_list": entries}))
+    os.replace(directory / "new", directory / "config.json")
+
+
+def write_graph(directory: Path, name: str, options: str = "") -> None:
+    (directory / name).mkdir(exist_ok=True)
+    (directory / name / "graph.pbtxt").write_text(graph(f'models_path: "{DEMO_MODEL}", {options}'))
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    for name in ("first", "second"):
+        write_graph(tmp_path, name)
+    write(tmp_path, first={}, second={})
+    return tmp_path
+
+
+@pytest.fixture
+def two(repository: Path) -> Iterator[Process]:
+    """A server of two models that looks at its files only when asked."""
+    process = start_process("--config_path", str(repository), "--file_system_poll_wait_seconds", "0")
+    try:
+        process.wait_for("ready: first, second", 60)
+        yield process
+    finally:
+        process.popen.kill()
+        process.popen.wait()
+        process.popen.stderr.close()  # type: ignore[union-attr]
+
+
+def client(process: Process) -> openai.AsyncOpenAI:
+    """To be closed by whoever has it."""
+    return openai.AsyncOpenAI(base_url=process.url + "/v3", api_key="none", max_retries=0, timeout=60)
+
+
+@pytest.fixture
+async def who(two: Process) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with client(two) as found:
+        yield found
+
+
+def reload_(process: Process) -> tuple[int, dict[str, Any]]:
+    answer = httpx.post(process.url + "/v1/config/reload", timeout=60)
+    return answer.status_code, answer.json()
+
+
+def states(body: dict[str, Any]) -> dict[str, str]:
+    return {name: found["model_version_status"][0]["state"] for name, found in body.items()}
+
+
+async def ask(who: openai.AsyncOpenAI, model: str, tokens: int = 40) -> str:
+    """A streamed answer, whole; raises if anything of it is missing."""
+    text, finish = [], None
+    async for chunk in await who.completions.create(
+        model=model, prompt="Once upon a time", max_tokens=tokens, temperature=0, stream=True,
+        extra_body={"ignore_eos": True},
+    ):  # fmt: skip
+        if chunk.choices:
+            text.append(chunk.choices[0].text)
+            finish = chunk.choices[0].finish_reason or finish
+    assert finish == "length"
+    return "".join(text)
+
+
+async def test_two_models_survive_a_reload_under_load_with_nothing_lost(
+    two: Process, who: openai.AsyncOpenAI, repository: Path
+) -> None:
+    expected = await ask(who, "first")
+    assert await ask(who, "second") == expected
+    assert [model.id for model in (await who.models.list()).data] == ["first", "second"]
+    stop, answered = asyncio.Event(), {"first": 0, "second": 0}
+
+    async def load(model: str) -> None:
+        while not stop.is_set():
+            assert await ask(who, model) == expected
+            answered[model] += 1
+
+    clients = [asyncio.create_task(load(model)) for model in ("first", "second") for _ in range(3)]
+    long = asyncio.create_task(ask(who, "second", 200))
+    await until(lambda: min(answered.values()) > 1)
+    write_graph(repository, "second", "max_num_seqs: 2")
+    write_graph(repository, "third")
+    write(repository, first={}, second={}, third={})
+    code, body = await asyncio.to_thread(reload_, two)
+    assert (code, states(body)) == (200, dict.fromkeys(("first", "second", "third"), "AVAILABLE"))
+    seen = dict(answered)
+    await until(lambda: all(answered[name] > seen[name] + 3 for name in seen))
+    assert len(await long) > len(expected)
+    assert await ask(who, "third") == expected
+    stop.set()
+    await asyncio.gather(*clients)
+    assert two.stop(signal.SIGTERM) == 0
+
+
+async def test_a_change_that_cannot_be_loaded_leaves_what_is_served(
+    two: Process, who: openai.AsyncOpenAI, repository: Path
+) -> None:
+    write_graph(repository, "first", "no_such_option: 1")
+    code, body = await asyncio.to_thread(reload_, two)
+    assert code == 500
+    assert body["error"]["message"].startswith("Reloading config file failed.")
+    assert str(repository) not in json.dumps(body)
+    assert await ask(who, "first")
+    status = httpx.get(two.url + "/v1/config").json()
+    assert status["first"]["model_version_status"][0]["status"]["error_code"] == "FAILED_PRECONDITION"
+    assert states(status) == {"first": "AVAILABLE", "second": "AVAILABLE"}
+    two.wait_for("no option 'no_such_option'")
+
+
+async def test_a_removed_model_is_gone_and_its_engine_too(
+    two: Process, who: openai.AsyncOpenAI, repository: Path
+) -> None:
+    children = _children(two.popen.pid)
+    assert len(children) == 2
+    write(repository, first={})
+    code, body = await asyncio.to_thread(reload_, two)
+    assert code == 200
+    assert states(body)["first"] == "AVAILABLE"
+    with pytest.raises(openai.NotFoundError):
+        await ask(who, "second")
+    await until(lambda: len(_children(two.popen.pid)) == 1)
+    assert states(httpx.get(two.url + "/v1/config").json()) == {"first": "AVAILABLE", "second": "END"}
+
+
+async def test_one_model_that_does_not_load_leaves_the_other_and_files_are_watched(tmp_path: Path) -> None:
+    write_graph(tmp_path, "good")
+    write(tmp_path, good={}, late={})
+    process = start_process("--config_path", str(tmp_path / "config.json"), "--file-system-poll-wait-seconds", "0.05")
+    try:
+        process.wait_for("ready: good", 60)
+        async with client(process) as who:
+            assert await ask(who, "good")
+            with pytest.raises(openai.InternalServerError) as caught:
+                await ask(who, "late")
+            assert caught.value.status_code == 503
+            assert str(tmp_path) not in str(caught.value)
+            assert httpx.get(process.url + "/v2/health/ready").status_code == 503
+            write_graph(tmp_path, "late")
+            await until(lambda: httpx.get(process.url + "/v2/health/ready").status_code == 200, 60)
+            assert await ask(who, "late")
+    finally:
+        process.popen.kill()
+        process.popen.wait()
+        process.popen.stderr.close()  # type: ignore[union-attr]
+
+
+def _children(pid: int) -> list[str]:
+    """The engine children of a server."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (process / "stat").read_text()
+            command = (process / "cmdline").read_text()
+        except OSError:
+            continue
+        if stat.rpartition(")")[2].split()[1] == str(pid) and "lean_ovms.engine" in command:
+            found.append(process.name)
+    return found
