@@ -175,7 +175,14 @@ class Config:
         0.0, "comment line in a silent stream every so many seconds; 0: off", group="behaviour", low=0
     )
     access_log: bool = option(True, "one log line per request", group="behaviour")
+    log_format: str = option("text", "form of log lines", group="behaviour", choices=("text", "json"))
+    log_prompts: bool = option(
+        False, "log the text of prompts, as the model sees it; off: no log line holds any", group="behaviour"
+    )
     metrics_enable: bool = option(False, "serve Prometheus metrics at /metrics", group="behaviour")
+    metrics_list: str = option(
+        "", "only these metrics, separated by commas (docs/operations.md has them); empty: all", group="behaviour"
+    )
     log_level: str = option(
         "INFO", "log level", group="behaviour", choices=("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
     )
@@ -191,6 +198,8 @@ class Config:
             for row in fields(self):
                 if row.name.startswith("draft_") and getattr(self, row.name) != row.default:
                     raise StartError(f"--{row.name} needs --draft_model_path")
+        if self.metrics_list and not self.metrics_enable:
+            raise StartError("--metrics_list needs --metrics_enable")
 
     def for_engine(self) -> dict[str, Any]:
         """All fields but the secrets, as JSON for the engine child."""

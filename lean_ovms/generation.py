@@ -14,7 +14,9 @@ from typing import Protocol, cast
 
 from .engine.client import Engine, Reply
 from .engine.messages import Tokens
-from .errors import RequestTimeout
+from .errors import RequestError, RequestTimeout
+from .metrics import Pace
+from .notes import Course
 from .shapes import CallArgs, CallStart, Delta, Event, Reasoning, Text, TokenLogprob, Usage
 from .text.detokenizer import Detokenizer, WindowDetokenizer
 from .text.parsers import Parser
@@ -36,7 +38,12 @@ class Choice:
     tokens: int = 0
     reasoning_tokens: int = 0
     thinking: bool = False
-    finished: bool = False
+    finish: str = ""
+
+    @property
+    def finished(self) -> bool:
+        """Nothing more is told of it."""
+        return bool(self.finish)
 
     @property
     def token_by_token(self) -> bool:
@@ -58,7 +65,7 @@ class Choice:
                 text = self._until_stop(delta, self.stops, text)
             self._parse(delta, text, step)
             if delta.finish is not None:
-                self.finished = True
+                self.finish = delta.finish
                 break
         delta.tokens = record.tokens[:done]
         if record.logprobs is not None:
@@ -126,7 +133,8 @@ class Stream(Protocol):
     async def aclose(self) -> None: ...
 
 
-OnClose = Callable[["Generation"], None]
+OnClose = Callable[[Course, "Pace | None"], None]
+"""Hears how a generation went, once, when it is closed."""
 
 
 class Generation:
@@ -135,8 +143,10 @@ class Generation:
     def __init__(self, engine: Engine, reply: Reply, choices: list[Choice], on_close: OnClose) -> None:
         self.prompt_tokens = reply.prompt_tokens
         self.notices: list[str] = []  # what of the request could not be honoured
-        self.started = time.monotonic()
-        self.first_token: float | None = None
+        self.asked = time.monotonic()  # whoever knows better when it was asked for sets it
+        self.pace: Pace | None = None  # as are the gaps between tokens, by who wants to know them
+        self._first_token: float | None = None
+        self._error = ""
         self._on_close: OnClose | None = on_close
         self._engine = engine
         self._reply = reply
@@ -168,11 +178,13 @@ class Generation:
     async def __anext__(self) -> list[Delta]:
         records = self._reply.poll()
         if records is None:
-            records = await self._reply.next()
+            records = await self._records()
         if not records:
             raise StopAsyncIteration
-        if self.first_token is None:
-            self.first_token = time.monotonic()
+        if self._first_token is None:
+            self._first_token = time.monotonic()
+        if self.pace is not None:
+            self.pace.tokens(max(len(record.tokens) for record in records))
         deltas = []
         for record in records:
             choice = self._choices[record.index]
@@ -181,6 +193,13 @@ class Generation:
                 self._reply.cancel(choice.index)  # a stop string, which the engine does not know of
             deltas.append(delta)
         return deltas
+
+    async def _records(self) -> list[Tokens]:
+        try:
+            return await self._reply.next()
+        except RequestError as error:
+            self._error = error.code or error.kind
+            raise
 
     async def _texts(self, choice: Choice, record: Tokens) -> list[str]:
         """record's tokens as text, by the table; or by the engine, all together, where the table is not exact."""
@@ -207,7 +226,26 @@ class Generation:
         self._reply.close()
         if self._on_close is not None:
             on_close, self._on_close = self._on_close, None
-            on_close(self)
+            on_close(self._course(), self.pace)
+
+    def conclude(self) -> None:
+        """Nothing more of it is wanted: what has not finished ends here as if the model had stopped."""
+        for choice in self._choices:
+            choice.finish = choice.finish or "stop"
+
+    def _course(self) -> Course:
+        now, first, usage = time.monotonic(), self._first_token, self.usage
+        unfinished = "error" if self._error else "abort"
+        return Course(
+            engine_id=self._reply.id,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            ttft_s=None if first is None else first - self.asked,
+            seconds=now - self.asked,
+            decode_s=0.0 if first is None else now - first,
+            finishes=tuple(choice.finish or unfinished for choice in self._choices),
+            error=self._error,
+        )
 
 
 class Batch:

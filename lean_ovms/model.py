@@ -11,15 +11,17 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 
 from .config import Config
 from .engine.client import Engine, Reply
 from .errors import GrammarInvalid, GrammarTooComplex, ModelNotFound, StartError, Unavailable
 from .generation import Choice, Generation
 from .log import safe
-from .metrics import Metrics
+from .metrics import Metrics, Pace
 from .model_dir import ModelDir
 from .model_dir import read as read_model_dir
+from .notes import Course, Note, current
 from .shapes import ChatPrompt, EngineStats, ModelInfo, Output, Prompt, Sampling, TextPrompt, Vocabulary
 from .text import guides, parsers
 from .text.detokenizer import Detokenizer, WindowDetokenizer
@@ -32,6 +34,8 @@ log = logging.getLogger("lean_ovms.model")
 
 PROMPT_TAIL = 400
 """Characters of the prompt's end that a parser may look at, to see whether reasoning is already open."""
+MAX_LOGGED = 20_000
+"""Characters of a prompt in the log, where prompts are logged at all."""
 SPARE_TOKENS = 8
 """Room that an assisted pipeline wants for tokens it may have to take back."""
 
@@ -161,7 +165,10 @@ class Model:
     async def _started(
         self, prompt: Prompt, sampling: Sampling, output: Output, *, truncate: int | None, echo: bool
     ) -> Generation:
+        asked, note = time.monotonic(), current.get()
         words, special = self._words(prompt)
+        if self.config.log_prompts:
+            log.info("prompt of %s: %s", note.request_id if note else "-", safe(str(words), MAX_LOGGED))
         tail = words[-PROMPT_TAIL:] if isinstance(words, str) else ""
 
         async def submit(tag: str) -> Reply:
@@ -176,8 +183,8 @@ class Model:
 
         reply, notices = await self._imposed(output, tail, submit)
         choices = [self._choice(i, output, sampling, tail) for i in range(sampling.n)]
-        generation = Generation(self.engine, reply, choices, self._ended)
-        generation.notices = notices
+        generation = Generation(self.engine, reply, choices, partial(self._ended, note))
+        generation.asked, generation.pace, generation.notices = asked, self.metrics.pace(), notices
         return generation
 
     async def _imposed(
@@ -217,11 +224,12 @@ class Model:
             self.metrics.not_imposed(self.name)
         return reply, notices
 
-    def _ended(self, generation: Generation) -> None:
+    def _ended(self, note: Note | None, course: Course, pace: Pace | None) -> None:
         self._uses.end()
-        first = generation.first_token
-        ttft_s = None if first is None else first - generation.started
-        self.metrics.generation(self.name, generation.usage, ttft_s, time.monotonic() - generation.started)
+        if note is not None:
+            note.courses.append(course)
+            note.error = note.error or course.error
+        self.metrics.generation(self.name, course, pace)
 
     def _room(self, sampling: Sampling) -> int:
         """Most prompt tokens that leave room for the answer asked for."""

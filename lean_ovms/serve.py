@@ -35,7 +35,7 @@ STARTED, NEVER_SERVED = 0, 3
 
 def run(config: Config) -> int:
     """Serve until SIGTERM or SIGINT; the exit status."""
-    log.setup(config.log_level)
+    log.setup(config.log_level, config.log_format)
     _allow_open_files(config.max_connections)
     try:
         return uvloop.run(serve(build(config)))

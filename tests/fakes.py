@@ -58,6 +58,7 @@ class FakeEngine:
         self.vocabulary = Vocabulary(pieces=[bytes([i]) for i in range(256)] + [b"<eos>"], special=frozenset([EOS]))
         self.state = "loading"
         self.restarts = 0
+        self.pid = None
         self.refusal: RequestError | None = None
         self.bad_grammar: RequestError | None = None
         self.constraints: list[str] = []

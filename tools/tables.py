@@ -13,9 +13,10 @@ from lean_ovms.api import rows as shared
 from lean_ovms.api.fields import Row
 from lean_ovms.api.routes import BASES, collect
 from lean_ovms.config import Config
+from lean_ovms.metrics import FAMILIES
 
 ROOT = Path(__file__).parent.parent
-FILES = (ROOT / "README.md", ROOT / "docs" / "fields.md")
+FILES = (ROOT / "README.md", ROOT / "docs" / "fields.md", ROOT / "docs" / "operations.md")
 
 
 def options() -> str:
@@ -71,7 +72,14 @@ def _default(row: Row) -> str:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else f"{value:g}"
 
 
-TABLES = {"options": options, "routes": routes, "fields": request_fields}
+def metrics() -> str:
+    """Every metric."""
+    lines = ["| metric | type | labels | what it counts |", "|---|---|---|---|"]
+    lines += [f"| `{f.name}` | {f.kind} | {', '.join(f.labels)} | {f.help} |" for f in FAMILIES]
+    return "\n".join(lines)
+
+
+TABLES = {"options": options, "routes": routes, "fields": request_fields, "metrics": metrics}
 
 
 def rewritten(text: str) -> str:

@@ -11,14 +11,14 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from ..config import Config
 from ..errors import MethodNotAllowed, ModelNotFound, NotFound, RequestError, Unauthorized
-from ..log import safe
+from ..log import Access, safe
 from ..metrics import Metrics, Prometheus
 from ..model import Model
-from ..shapes import Request, Response
+from ..notes import CLIENT_LEFT, Note, current
+from ..shapes import ByteStream, Request, Response
 from .responses.desk import Desk
 from .routes import Route, Table, collect
 
@@ -36,13 +36,15 @@ class App:
 
     def __init__(self, config: Config, models: list[Model], metrics: Metrics | None = None) -> None:
         self.config = config
-        self.metrics = metrics or (Prometheus() if config.metrics_enable else Metrics())
+        self.metrics = metrics or (Prometheus(config.metrics_list) if config.metrics_enable else Metrics())
         self.models: dict[str, Model] = {}
         self.withdrawn: dict[str, str] = {}  # names no longer served: "UNLOADING" or "END"
         self.reload: Callable[[], Awaitable[bool]] | None = None
         for model in models:
             self.install(model)
         self.draining = False
+        self._watched = config.access_log or self.metrics.enabled
+        self._open: set[Note] = set()
         self.responses = Desk(config)
         self._table = Table(collect())
         self._key = config.api_key.encode()
@@ -61,44 +63,63 @@ class App:
     def model(self, name: str) -> Model:
         """The model of that name. Raises ModelNotFound."""
         try:
-            return self.models[name]
+            model = self.models[name]
         except KeyError:
             known = ", ".join(self.models)
             raise ModelNotFound(f"The model {safe(name)!r} does not exist; served: {known}", param="model") from None
+        if note := current.get():
+            note.model = model.name
+        return model
 
     async def handle(self, request: Request) -> Response:
         """The answer to a request; errors are answers too."""
-        started = time.monotonic()
-        request_id = _request_id(request)
+        note = Note(_request_id(request), request.method, request.path, request.peer, time.monotonic())
+        if self._watched:
+            self._open.add(note)
+        token = current.set(note)
         try:
-            response = await self._dispatch(request)
-        except RequestError as error:
-            response = _error(error)
-        except Exception:
-            errors_logger.exception("%s %s failed", request.method, safe(request.path))
-            response = _error(_internal())
+            response = await self._answer(request, note)
+        except BaseException:  # the door cancels when the client has left
+            note.status = CLIENT_LEFT
+            if self._watched:
+                self._ended(note)
+            raise
+        finally:
+            current.reset(token)
         response.headers += self._cors
-        response.headers.append(("X-Request-Id", request_id))
-        if self.config.access_log or self.metrics.enabled:
-            return _Observed(response, Exchange(self, request, request_id, started))
-        return response
+        response.headers.append(("X-Request-Id", note.request_id))
+        if not self._watched:
+            return response
+        return _Observed(response, note, self._ended, whole=request.method == "HEAD")
 
-    def ended(self, exchange: Exchange, status: int) -> None:
-        """The door has closed the response: the access line, the metrics."""
-        request, seconds = exchange.request, time.monotonic() - exchange.started
+    async def _answer(self, request: Request, note: Note) -> Response:
+        try:
+            return await self._dispatch(request, note)
+        except RequestError as error:
+            note.error = error.code or error.kind
+            return _error(error)
+        except Exception:
+            errors_logger.exception("%s %s failed (id %s)", request.method, safe(request.path), note.request_id)
+            note.error = "internal_error"
+            return _error(_internal())
+
+    def in_flight(self, model: str) -> int:
+        """Exchanges about a model that are not over."""
+        return sum(note.model == model for note in self._open)
+
+    def _ended(self, note: Note) -> None:
+        """The door has closed the response, or will get none: the access line, the metrics."""
+        self._open.discard(note)
+        note.seconds = time.monotonic() - note.started
         if self.config.access_log:
-            form = "%s %s %s %d %.1f ms %s"
-            method, path = safe(request.method), safe(request.path)
-            logger.info(form, request.peer or "-", method, path, status, seconds * 1e3, exchange.request_id)
-        if self.metrics.enabled:
-            route = self._table.methods(request.path).get(request.method)
-            known = (route.path, route.method) if route is not None else ("other", "other")
-            self.metrics.exchange(*known, status, seconds)
+            logger.info(Access(note))
+        self.metrics.exchange(note)
 
-    async def _dispatch(self, request: Request) -> Response:
+    async def _dispatch(self, request: Request, note: Note) -> Response:
         if request.method == "OPTIONS":
             return Response(200)  # CORS preflight, on any path as in OVMS
         route = self._route(request)
+        note.route = route.path
         self._authorise(route, request)
         return await route.handle(request, self)
 
@@ -120,30 +141,57 @@ class App:
             raise Unauthorized("Unauthorized request due to invalid or missing api-key")
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """What is remembered of a request until its response is closed."""
-
-    app: App
-    request: Request
-    request_id: str
-    started: float
-
-
 class _Observed(Response):
     """A response that reports when the door closes it, so that a stream's time is the whole of it."""
 
-    __slots__ = ("_exchange",)
+    __slots__ = ("_ended", "_note")
 
-    def __init__(self, response: Response, exchange: Exchange) -> None:
-        super().__init__(response.status, response.headers, response.body, response.close)
-        self._exchange = exchange
+    def __init__(self, response: Response, note: Note, ended: Callable[[Note], None], *, whole: bool) -> None:
+        """whole: the client takes no body."""
+        body = response.body
+        super().__init__(response.status, response.headers, body, response.close)
+        self._note = note
+        self._ended = ended
+        note.status = response.status
+        if isinstance(body, bytes):
+            note.bytes, note.pieces = len(body), 1
+        elif not whole:
+            note.status = CLIENT_LEFT  # until the last piece is asked for
+            self.body = _Counted(body, note, response.status)
 
     async def aclose(self) -> None:
         try:
             await Response.aclose(self)
         finally:
-            self._exchange.app.ended(self._exchange, self.status)
+            self._ended(self._note)
+
+
+class _Counted:
+    """A ByteStream that notes what of it was taken."""
+
+    __slots__ = ("_body", "_next", "_note", "_status")
+
+    def __init__(self, body: ByteStream, note: Note, status: int) -> None:
+        self._body = body
+        self._next = aiter(body).__anext__
+        self._note = note
+        self._status = status
+
+    def __aiter__(self) -> _Counted:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            data = await self._next()
+        except StopAsyncIteration:
+            self._note.status = self._status
+            raise
+        self._note.bytes += len(data)
+        self._note.pieces += 1
+        return data
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
 
 
 def _error(error: RequestError) -> Response:

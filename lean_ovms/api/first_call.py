@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..generation import Stream
+from ..generation import Generation
 from ..shapes import CallStart, Delta, Usage
 
 
 class FirstCall:
     """A Stream with one call a choice at most; it stops the generation when every choice is over."""
 
-    def __init__(self, generation: Stream, choices: int) -> None:
+    def __init__(self, generation: Generation, choices: int) -> None:
         self._generation = generation
         self._running = set(range(choices))
 
@@ -26,6 +26,7 @@ class FirstCall:
             self._running -= {delta.index for delta in told if delta.finish is not None}
             if told:
                 return told
+        self._generation.conclude()
         await self._generation.aclose()
         raise StopAsyncIteration
 

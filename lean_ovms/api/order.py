@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from ..errors import BadRequest
 from ..generation import Generation, Stream
 from ..model import Model
+from ..notes import current
 from ..shapes import Guide, Json, Output, Prompt, Sampling
 from .answers import model_name, warnings
 from .app import App
@@ -65,6 +66,8 @@ class Reading:
         self.model = app.model(model_name(self.values))
         self.config = self.model.config
         self._body = body
+        if note := current.get():
+            note.stream = self.values["stream"]
         self._defaults = Defaults(self.model.directory.generation_config)
         self._limits = Limits(max_tokens=self.config.max_tokens_limit, sequences=self.config.best_of_limit)
 

@@ -23,7 +23,7 @@ async def make_app() -> AsyncIterator[MakeApp]:
     made: list[App] = []
 
     async def make(script: Any = (), **options: Any) -> tuple[App, FakeEngine]:
-        config = Config(fake_engine=True, model_name="m", access_log=False, **options)
+        config = Config(**{"fake_engine": True, "model_name": "m", "access_log": False, **options})
         engine = FakeEngine(script if callable(script) else list(script))
         model = Model(config, engine)  # type: ignore[arg-type]
         app = App(config, [model])

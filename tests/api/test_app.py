@@ -87,8 +87,7 @@ async def test_a_bug_in_a_handler_is_a_500_without_details(make_app: MakeApp, ca
 
 
 async def test_the_access_line_cannot_be_forged(make_app: MakeApp, caplog: pytest.LogCaptureFixture) -> None:
-    app, _ = await make_app()
-    object.__setattr__(app.config, "access_log", True)
+    app, _ = await make_app(access_log=True)
     with caplog.at_level(logging.INFO, "lean_ovms.access"):
         response = await app.handle(Request("GET", "/x\r\nGET /forged 200\x1b[31m"))
         assert caplog.records == []

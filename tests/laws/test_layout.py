@@ -10,13 +10,14 @@ import lean_ovms
 
 ROOT = Path(lean_ovms.__file__).parent
 
-LEAVES = {"shapes", "errors", "metrics", "log"}
+LEAVES = {"shapes", "errors", "metrics", "log", "notes"}
 ALLOWED: dict[str, set[str]] = {
     "__init__": set(),
     "shapes": set(),
     "errors": set(),
-    "metrics": {"shapes"},
-    "log": set(),
+    "notes": set(),
+    "metrics": {"shapes", "errors", "notes"},
+    "log": {"notes"},
     "config": {"errors"},
     "model_dir": {"errors"},
     "demo_model": set(),

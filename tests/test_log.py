@@ -1,0 +1,56 @@
+"""Log lines: text or JSON, one line whatever is in them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import orjson
+import pytest
+
+from lean_ovms import log
+
+
+@pytest.fixture
+def logger() -> logging.Logger:
+    return logging.getLogger("lean_ovms.test")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_form_is_chosen_at_the_start(form: str, logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger("lean_ovms")
+    before = root.handlers[:], root.level, root.propagate
+    try:
+        log.setup("INFO", form)
+        logger.info("hello %s", "you")
+        logger.debug("not this")
+    finally:
+        root.handlers[:], root.level, root.propagate = before
+    [line] = capsys.readouterr().err.splitlines()
+    if form == "text":
+        assert line.endswith(" INFO lean_ovms.test: hello you")
+    else:
+        shown = orjson.loads(line)
+        assert (shown["level"], shown["logger"], shown["message"]) == ("INFO", "lean_ovms.test", "hello you")
+        assert shown["time"].endswith("Z")
+
+
+def test_a_trace_is_one_line_of_json(logger: logging.Logger) -> None:
+    try:
+        raise ValueError("with\nbreaks")
+    except ValueError:
+        record = logger.makeRecord("lean_ovms.x", logging.ERROR, "f", 1, "it broke", (), sys.exc_info())
+    line = log.JsonLines().format(record)
+    assert "\n" not in line
+    assert "with\nbreaks" in orjson.loads(line)["exception"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("plain", "plain"), ("a\nb", "a\\nb"), ("\x1b[1m", "\\x1b[1m"), ("é", "é")]
+)
+def test_what_is_not_printable_is_escaped(text: str, shown: str) -> None:
+    assert log.safe(text) == shown
+
+
+def test_what_is_long_is_cut() -> None:
+    assert log.safe("x" * 300) == "x" * 200 + "…"
