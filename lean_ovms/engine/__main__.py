@@ -67,7 +67,9 @@ def serve(link: SocketLink) -> int:
     link.send([ready(pipeline)])
     gc.collect()
     gc.freeze()  # what lives from here on is small, and a collection between two steps too
-    limits = Limits(queued=config.max_queued_requests, running=config.max_num_seqs, sequences=config.best_of_limit)
+    # A draft model that takes fewer sequences than the main one would keep the others waiting inside GenAI for ever.
+    running = min(config.max_num_seqs, config.draft_max_num_seqs or config.max_num_seqs)
+    limits = Limits(queued=config.max_queued_requests, running=running, sequences=config.best_of_limit)
     try:
         Worker(pipeline, link, limits, gate(config, pipeline, link)).run()
     except EngineLost as error:

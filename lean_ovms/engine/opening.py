@@ -18,6 +18,7 @@ from .recovery import last_line
 
 TOKENIZER_FILES = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
 TEXT_MODEL = "openvino_model.xml"
+_EVICTION = ("cacheevictionconfig", "cache_eviction", "rotation")
 _NO_DEVICE = re.compile(r"Device with .* name is not registered|Cannot load library")
 
 
@@ -44,16 +45,20 @@ def explained(config: Config) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, TypeError, ValueError) as error:
-        raise StartError(_explain(config, last_line(error))) from error
+        raise StartError(_explain(config, last_line(error), str(error).lower())) from error
 
 
-def _explain(config: Config, text: str) -> str:
+def _explain(config: Config, text: str, whole: str) -> str:
     if _NO_DEVICE.search(text):
         device = config.draft_device if config.draft_device not in ("", config.target_device) else config.target_device
         return f"--target_device {device}: there is no such device here"
     for option, names in _properties_of(config).items():
         if any(re.search(rf"\b{re.escape(name)}\b", text) for name in names):
             return f"--{option}: {text.removeprefix('NotFound: ')}"
+    if config.draft_eagle3_mode and "eagle3" in whole:
+        return f"--draft_eagle3_mode: {text}"
+    if config.cache_eviction_config and any(word in whole for word in _EVICTION):
+        return f"--cache_eviction_config: {text}"
     return f"the model does not load: {text}"
 
 

@@ -18,7 +18,7 @@ from ..shapes import Sampling
 from . import configuration, introduction, vocabulary
 from .contract import ASSISTANT_TOKENS, NGRAM_SIZE, Handle, Status, Work
 from .opening import explained, look_for_files
-from .plan import Plan, free_memory_bytes, make
+from .plan import NO_LIMIT, Plan, free_memory_bytes, make
 from .recovery import last_line
 from .scheduler import draft_scheduler, scheduler
 
@@ -116,7 +116,7 @@ class GenAi:
         measured = round(used / share) if share > 0 else 0
         if plan.blocks and measured and measured < plan.blocks:
             log.warning("the KV cache has %d blocks instead of %d", measured, plan.blocks)
-        return min(plan.blocks, measured) if plan.blocks and measured else plan.blocks or measured
+        return min(n for n in (plan.blocks, measured, plan.draft_blocks, NO_LIMIT) if n)
 
     def _warm_up(self, plan: Plan) -> None:
         """First prompts of a length and first batch sizes cost several times as much as later ones."""

@@ -31,7 +31,8 @@ NO_LIMIT = 1 << 31
 class Plan:
     """What to build. blocks: 0 means cache_gb counts. step_tokens: GenAI's max_num_batched_tokens.
 
-    most_prompt: tokens of the longest prompt that the device takes.
+    draft_blocks: of the draft model's own cache, 0 if it is as the main one's. most_prompt: tokens of the longest
+    prompt that the device takes.
     """
 
     device: str
@@ -45,6 +46,7 @@ class Plan:
     step_tokens: int
     split_prompts: bool
     prefix_caching: bool
+    draft_blocks: int = 0
     most_prompt: int = NO_LIMIT
 
 
@@ -80,6 +82,7 @@ def make(config: Config, free_bytes: int, available: Sequence[str] = ("CPU",)) -
         step_tokens=config.max_num_batched_tokens if split else max(config.max_num_batched_tokens, context),
         split_prompts=split,
         prefix_caching=config.enable_prefix_caching and assisted != "draft",
+        draft_blocks=_draft_blocks(config, properties, block_size),
     )
 
 
@@ -133,11 +136,24 @@ def _blocks(config: Config, per_block: int, free_bytes: int, per_context: int) -
 
 def _bytes_per_token(config: Config, model: Json, properties: dict[str, Any]) -> int:
     """In the KV cache, the draft model's included; 0 if the models do not say enough."""
-    precision = str(properties.get("KV_CACHE_PRECISION", "u8" if config.target_device == "CPU" else "f16")).lower()
-    size = geometry.kv_bytes_per_token(model, precision)
-    if config.draft_model_path:
-        size += geometry.kv_bytes_per_token(geometry.read(Path(config.draft_model_path)), precision)
+    size = geometry.kv_bytes_per_token(model, _precision(config, properties))
+    if config.draft_model_path and not config.draft_cache_size:
+        size += _draft_bytes_per_token(config, properties)
     return size
+
+
+def _draft_bytes_per_token(config: Config, properties: dict[str, Any]) -> int:
+    return geometry.kv_bytes_per_token(geometry.read(Path(config.draft_model_path)), _precision(config, properties))
+
+
+def _draft_blocks(config: Config, properties: dict[str, Any], block_size: int) -> int:
+    """A draft model that runs out of blocks would end everybody as the main one does."""
+    per_block = block_size * _draft_bytes_per_token(config, properties) if config.draft_cache_size else 0
+    return max(1, (config.draft_cache_size << 30) // per_block) if per_block else 0
+
+
+def _precision(config: Config, properties: dict[str, Any]) -> str:
+    return str(properties.get("KV_CACHE_PRECISION", "u8" if config.target_device == "CPU" else "f16")).lower()
 
 
 def _properties(config: Config) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("openvino_genai")
-
 from lean_ovms.config import Config
 from lean_ovms.engine import choice
 from lean_ovms.errors import StartError
