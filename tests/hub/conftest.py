@@ -1,0 +1,94 @@
+"""A hub with some models, a repository to pull into, and a library that does not really sleep."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lean_ovms.hub.library import Hub, Patience
+from lean_ovms.hub.pull import Order
+
+from .hub_server import HubServer, Repo
+
+WEIGHTS = bytes(range(256)) * 2000
+"""Half a megabyte that is not the same when cut anywhere."""
+
+
+def model_files(weights: bytes = WEIGHTS) -> dict[str, bytes]:
+    """What an exported model holds, and things that nobody needs."""
+    return {
+        ".gitattributes": b"*.bin filter=lfs\n",
+        "README.md": b"# A model\n",
+        "config.json": b'{"model_type": "llama"}',
+        "openvino_model.xml": b"<net/>",
+        "openvino_model.bin": weights,
+        "openvino_tokenizer.xml": b"<net/>",
+        "openvino_tokenizer.bin": b"t" * 1000,
+        "openvino_detokenizer.xml": b"<net/>",
+        "openvino_detokenizer.bin": b"d" * 1000,
+        "additional_chat_templates/tool_use.jinja": b"{{ tools }}",
+        "model.safetensors": b"s" * 1000,
+    }
+
+
+@pytest.fixture
+def server() -> Iterator[HubServer]:
+    hub = HubServer()
+    hub.repos["org/model"] = Repo(model_files())
+    yield hub
+    hub.stop()
+
+
+@pytest.fixture(autouse=True)
+def quiet_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """No waiting between the library's own tries, no token or proxy of the machine."""
+    hub = pytest.importorskip("huggingface_hub")
+    import huggingface_hub.constants
+    import huggingface_hub.file_download
+    import huggingface_hub.utils._http
+
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
+    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 10_000)  # written at once; 10 MB otherwise
+    real_time = huggingface_hub.file_download.time
+    no_sleep = types.SimpleNamespace(**{**vars(real_time), "sleep": lambda _: None})
+    for module in (huggingface_hub.file_download, huggingface_hub.utils._http):
+        monkeypatch.setattr(module, "time", no_sleep)
+    close: Callable[[], None] | None = getattr(hub, "close_session", None)
+    if close:
+        close()
+    yield
+    if close:
+        close()
+
+
+@pytest.fixture
+def waits() -> list[float]:
+    """How long we would have slept."""
+    return []
+
+
+@pytest.fixture
+def open_hub(server: HubServer, waits: list[float]) -> Callable[[], Hub]:
+    return lambda: Hub(server.url, Patience(attempts=3, sleep=waits.append))
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> Callable[..., Order]:
+    """An order for org/model, or with other fields."""
+
+    def make(source: str = "org/model", **fields: Any) -> Order:
+        repository = tmp_path / "models"
+        return Order(source=source, repository=repository, target=repository / source, **fields)
+
+    return make
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    """Every file below, by its relative path."""
+    return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}

@@ -1,0 +1,210 @@
+"""A hub on localhost, as much of one as huggingface_hub asks for: model info, files with ranges, redirects to storage.
+
+Large files are redirected to /storage with a signature that is good for one request, as the signed addresses of the
+public hub are good for a time. Faults are written down per path and happen in order, one per request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+TEXT = (".json", ".md", ".txt", ".jinja", ".xml")
+
+
+@dataclass
+class Fault:
+    """What happens instead. status: an error. cut: so many bytes of the body, then the connection breaks.
+
+    short: so many bytes, well-formed. stall_s: silence before the body. spoil: the right length, other bytes.
+    """
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    cut: int | None = None
+    short: int | None = None
+    stall_s: float = 0.0
+    spoil: bool = False
+
+
+@dataclass
+class Repo:
+    """files by path; gated, private: who may see it. faults by path ("" for the info)."""
+
+    files: dict[str, bytes]
+    gated: bool = False
+    private: bool = False
+    faults: dict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
+    lie: dict[str, str] = field(default_factory=dict)  # path → sha256 to claim
+
+    @property
+    def commit(self) -> str:
+        whole = hashlib.sha1()
+        for path, content in sorted(self.files.items()):
+            whole.update(path.encode() + b"\0" + content)
+        return whole.hexdigest()
+
+
+@dataclass
+class Seen:
+    """One request that came. start: of its range."""
+
+    method: str
+    path: str
+    token: str
+    start: int
+    host: str
+
+
+class HubServer(ThreadingHTTPServer):
+    """Serves repos on a free port of localhost. token: opens gated and private ones."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, **repos: Repo) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.repos: dict[str, Repo] = dict(repos)
+        self.token = "hf_secret"
+        self.seen: list[Seen] = []
+        self.signatures: set[str] = set()
+        self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self.thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def stop(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def starts(self, name: str) -> list[int]:
+        """Where each request for the content of that file began."""
+        return [seen.start for seen in self.seen if seen.path.endswith(name) and seen.path.startswith("/storage")]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that leave are part of the tests."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: HubServer
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        path = unquote(parts.path)
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")[0])
+        self.server.seen.append(Seen(self.command, path, token, start, parts.netloc))
+        if path.startswith("/api/models/"):
+            self._info(path.removeprefix("/api/models/"), token, "blobs" in parse_qs(parts.query))
+        elif path.startswith("/storage/"):
+            self._storage(path.removeprefix("/storage/"), parts.query)
+        else:
+            repo, _, rest = path.removeprefix("/").partition("/resolve/")
+            self._resolve(repo, rest, token)
+
+    def _repo(self, name: str, token: str) -> Repo | None:
+        """The repository if it is to be seen; else it is answered."""
+        repo = self.server.repos.get(name)
+        allowed = token == self.server.token
+        if repo is None or (repo.private and not allowed):
+            self._error(401 if not token else 404, "RepoNotFound", "Repository not found")
+        elif repo.gated and not allowed:
+            self._error(403 if token else 401, "GatedRepo", "Access to this model is restricted")
+        else:
+            return repo
+        return None
+
+    def _info(self, name: str, token: str, blobs: bool) -> None:
+        known = self.server.repos.get(name)
+        fault = known.faults[""].pop(0) if known and known.faults[""] else None
+        if fault is not None:
+            time.sleep(fault.stall_s)
+            return self._error(fault.status, "", "out of order", fault.headers)
+        repo = self._repo(name, token)
+        if repo is None:
+            return None
+        siblings = [self._sibling(repo, path, content) if blobs else {"rfilename": path}
+                    for path, content in repo.files.items()]  # fmt: skip
+        info = {"id": name, "modelId": name, "sha": repo.commit, "private": repo.private, "gated": repo.gated,
+                "tags": [], "downloads": 0, "likes": 0, "siblings": siblings}  # fmt: skip
+        return self._send(200, json.dumps(info).encode(), {"Content-Type": "application/json"})
+
+    def _sibling(self, repo: Repo, path: str, content: bytes) -> dict[str, Any]:
+        entry: dict[str, Any] = {"rfilename": path, "size": len(content)}
+        if path.endswith(TEXT):
+            return {**entry, "blobId": hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()}
+        sha256 = repo.lie.get(path) or hashlib.sha256(content).hexdigest()
+        return {**entry, "blobId": "0" * 40, "lfs": {"sha256": sha256, "size": len(content), "pointerSize": 134}}
+
+    def _resolve(self, name: str, rest: str, token: str) -> None:
+        repo = self._repo(name, token)
+        if repo is None:
+            return
+        commit, _, path = rest.partition("/")
+        if commit not in (repo.commit, "main") or path not in repo.files:
+            self._error(404, "EntryNotFound", "Entry not found")
+        elif path.endswith(TEXT):
+            self._content(repo, path)
+        else:
+            signature = f"s{len(self.server.seen)}"
+            self.server.signatures.add(signature)
+            self._send(302, b"", {"Location": f"{self.server.url.replace('127.0.0.1', 'localhost')}"
+                                              f"/storage/{name}/-/{path}?signature={signature}"})  # fmt: skip
+
+    def _storage(self, rest: str, query: str) -> None:
+        name, _, path = rest.partition("/-/")
+        signature = query.removeprefix("signature=")
+        if self.headers.get("Authorization"):
+            self._error(400, "", "a token went to the storage")
+        elif signature not in self.server.signatures:
+            self._error(403, "", "expired")
+        else:
+            self.server.signatures.discard(signature)
+            self._content(self.server.repos[name], path)
+
+    def _content(self, repo: Repo, path: str) -> None:
+        fault = repo.faults[path].pop(0) if repo.faults[path] else Fault()
+        if fault.status:
+            return self._error(fault.status, "", "out of order", fault.headers)
+        whole = repo.files[path]
+        start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")[0])
+        body = whole[start:]
+        if fault.spoil:
+            body = bytes(255 - byte for byte in body)
+        headers = {"ETag": f'"{hashlib.sha256(whole).hexdigest()}"', "Accept-Ranges": "bytes"}
+        if "Range" in self.headers:
+            headers["Content-Range"] = f"bytes {start}-{len(whole) - 1}/{len(whole)}"
+        if fault.short is not None:
+            body = body[: fault.short]
+            headers.pop("Content-Range", None)
+        time.sleep(fault.stall_s)
+        return self._send(206 if "Content-Range" in headers else 200, body, headers, fault.cut)
+
+    def _error(self, status: int, code: str, message: str, headers: dict[str, str] | None = None) -> None:
+        self._send(status, b"{}", {"X-Error-Code": code, "X-Error-Message": message, **(headers or {})})
+
+    def _send(self, status: int, body: bytes, headers: dict[str, str], cut: int | None = None) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body if cut is None else body[:cut])
+        if cut is not None:
+            self.close_connection = True

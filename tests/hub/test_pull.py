@@ -1,0 +1,429 @@
+"""Pulling from a hub on localhost: whole, checked, resumed, or not there at all."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lean_ovms.hub import staging
+from lean_ovms.hub.failure import PullError
+from lean_ovms.hub.library import Hub, Patience
+from lean_ovms.hub.pull import Order, pull
+
+from .conftest import WEIGHTS, model_files, tree
+from .hub_server import Fault, HubServer, Repo
+
+MakeOrder = Callable[..., Order]
+OpenHub = Callable[[], Hub]
+PULLED = {k: v for k, v in model_files().items() if k not in (".gitattributes", "model.safetensors")}
+
+
+def nothing_is_left(repository: Path) -> bool:
+    return not (repository / staging.HIDDEN).exists()
+
+
+def test_a_model_is_pulled_without_what_nobody_reads(server: HubServer, order: MakeOrder, open_hub: OpenHub) -> None:
+    assert pull(order(), open_hub) is True
+    assert tree(order().target) == PULLED
+    assert nothing_is_left(order().repository)
+
+
+def test_a_model_that_is_there_is_not_asked_for(server: HubServer, order: MakeOrder, open_hub: OpenHub) -> None:
+    pull(order(), open_hub)
+    (order().target / "config.json").write_text("mine")
+    server.seen.clear()
+    assert pull(order(), open_hub) is False
+    assert server.seen == []
+    assert (order().target / "config.json").read_text() == "mine"
+
+
+def test_overwriting_replaces_the_whole_directory(server: HubServer, order: MakeOrder, open_hub: OpenHub) -> None:
+    pull(order(), open_hub)
+    (order().target / "stray").write_text("x")
+    server.repos["org/model"].files["config.json"] = b'{"new": 1}'
+    assert pull(order(overwrite=True), open_hub) is True
+    assert tree(order().target) == {**PULLED, "config.json": b'{"new": 1}'}
+    assert nothing_is_left(order().repository)
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_stopped(
+    server: HubServer, order: MakeOrder, open_hub: OpenHub
+) -> None:
+    server.repos["org/model"].faults["openvino_model.bin"] = [Fault(cut=100_000), Fault(cut=50_000)]
+    pull(order(), open_hub)
+    assert server.starts("openvino_model.bin") == [0, 100_000, 150_000]
+    assert tree(order().target) == PULLED
+
+
+def test_a_later_pull_goes_on_where_the_first_gave_up(
+    server: HubServer, order: MakeOrder, open_hub: OpenHub, waits: list[float]
+) -> None:
+    server.repos["org/model"].faults["openvino_model.bin"] = [Fault(cut=100_000)] + [Fault(status=500)] * 5
+    with pytest.raises(PullError, match="answers 500 for org/model; what came so far is kept") as caught:
+        pull(order(), open_hub)
+    assert caught.value.temporary
+    assert not order().target.exists()
+    server.repos["org/model"].faults.clear()
+    server.seen.clear()
+    pull(order(), open_hub)
+    assert server.starts("openvino_model.bin") == [100_000]
+    assert tree(order().target) == PULLED
+
+
+def test_what_came_of_another_commit_is_not_used(server: HubServer, order: MakeOrder, open_hub: OpenHub) -> None:
+    server.repos["org/model"].faults["openvino_model.bin"] = [Fault(cut=100_000)] + [Fault(status=500)] * 9
+    with pytest.raises(PullError):
+        pull(order(), open_hub)
+    new = bytes(reversed(WEIGHTS))
+    server.repos["org/model"] = Repo(model_files(new))
+    server.seen.clear()
+    pull(order(), open_hub)
+    assert server.starts("openvino_model.bin") == [0]
+    assert (order().target / "openvino_model.bin").read_bytes() == new
+
+
+def test_content_that_is_too_short_is_completed(server: HubServer, order: MakeOrder, open_hub: OpenHub) -> None:
+    server.repos["org/model"].faults["openvino_model.bin"] = [Fault(short=1000)]
+    pull(order(), open_hub)
+    assert tree(order().target) == PULLED
+
+
+def test_spoiled_content_is_fetched_once_more(
+    server: HubServer, order: MakeOrder, open_hub: OpenHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.repos["org/model"].faults["openvino_model.bin"] = [Fault(spoil=True)]
+    server.repos["org/model"].faults["config.json"] = [Fault(spoil=True)]
+    pull(order(), open_hub)
+    assert caplog.text.count("not the content that it should have") == 2
+    assert tree(order().target) == PULLED
+
+
+def test_content_with_the_wrong_hash_never_looks_like_a_model(
+    server: HubServer, order: MakeOrder, open_hub: OpenHub
+) -> None:
+    server.repos["org/model"].lie["openvino_model.bin"] = hashlib.sha256(b"other").hexdigest()
+    with pytest.raises(PullError, match=r"openvino_model\.bin of org/model came twice with another content"):
+        pull(order(), open_hub)
+    assert not order().target.exists()
+
+
+@pytest.mark.parametrize("where", ["", "openvino_model.bin"])
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_a_hub_that_is_busy_is_asked_again(
+    server: HubServer, order: MakeOrder, open_hub: OpenHub, where: str, status: int
+) -> None:
+    server.repos["org/model"].faults[where] = [Fault(status=status), Fault(status=status)]
+    pull(order(), open_hub)
+    assert tree(order().target) == PULLED
+
+
+def test_retry_after_is_heeded_within_reason(
+    server: HubServer, order: MakeOrder, open_hub: OpenHub, waits: list[float]
+) -> None:
+    server.repos["org/model"].faults[""] = [
+        Fault(status=429, headers={"Retry-After": "7"}),
+        Fault(status=503, headers={"Retry-After": "99999"}),
+        Fault(status=503),
+    ]
+    pull(order(), open_hub)
+    assert waits == [7.0, 60.0, 2.0]
+
+
+def test_a_server_that_stalls_is_left_and_asked_again(
+    server: HubServer, order: MakeOrder, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.15)
+    server.repos["org/model"].faults["openvino_model.bin"] = [Fault(stall_s=0.6)]
+    pull(order(), open_hub)
+    assert server.starts("openvino_model.bin") == [0, 0]
+    assert tree(order().target) == PULLED
+
+
+def test_without_a_network_one_line_says_so(order: MakeOrder, waits: list[float]) -> None:
+    hub = Hub("http://127.0.0.1:9", Patience(attempts=2, sleep=waits.append))
+    with pytest.raises(PullError, match=r"^http://127\.0\.0\.1:9 does not answer for org/model \(Connect") as caught:
+        pull(order(), lambda: hub)
+    assert caught.value.temporary
+    assert len(waits) == 2
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_that_does_not_exist_is_said_so(server: HubServer, order: MakeOrder, open_hub: OpenHub) -> None:
+    with pytest.raises(PullError, match=f"there is no model org/none at {server.url}") as caught:
+        pull(order("org/none"), open_hub)
+    assert not caught.value.temporary
+
+
+@pytest.mark.parametrize("token", ["", "hf_wrong"])
+def test_a_gated_model_says_what_to_do(
+    server: HubServer, order: MakeOrder, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    server.repos["org/model"].gated = True
+    if token:
+        monkeypatch.setenv("HF_TOKEN", token)
+    with pytest.raises(PullError, match=f"gated: accept its terms at {server.url}/org/model, then set HF_TOKEN"):
+        pull(order(), open_hub)
+
+
+@pytest.mark.parametrize("kind", ["gated", "private"])
+def test_a_token_opens_it_and_never_reaches_the_storage(
+    server: HubServer, order: MakeOrder, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    setattr(server.repos["org/model"], kind, True)
+    monkeypatch.setenv("HF_TOKEN", server.token)
+    pull(order(), open_hub)
+    assert tree(order().target) == PULLED
+    assert {seen.token for seen in server.seen if seen.path.startswith("/api/")} == {server.token}
+    assert {seen.token for seen in server.seen if seen.path.startswith("/storage/")} == {""}
+
+
+def test_a_proxy_is_used(server: HubServer, order: MakeOrder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", server.url)
+    monkeypatch.setenv("no_proxy", "localhost")
+    pull(order(), lambda: Hub("http://hub.invalid/"))
+    assert tree(order().target) == PULLED
+    assert {seen.host for seen in server.seen if not seen.path.startswith("/storage")} == {"hub.invalid"}
+
+
+def test_offline_is_said(server: HubServer, order: MakeOrder, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub.constants
+    from huggingface_hub import close_session
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    close_session()
+    with pytest.raises(PullError, match="HF_HUB_OFFLINE"):
+        pull(order(), open_hub)
+
+
+@pytest.mark.parametrize("name", ["", "..", "../x", "a/../b", "a/b/c", "/etc", "org/", "org/na me", "org/x..y"])
+def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
+    from lean_ovms.hub.pull import check_name
+
+    with pytest.raises(PullError, match="not a model name"):
+        check_name(name)
+
+
+@pytest.mark.parametrize("path", ["../evil.json", "/etc/evil.json", "a/../../evil.json", "a\\b.json", "a//b.json"])
+def test_files_that_lead_elsewhere_are_refused(
+    server: HubServer, order: MakeOrder, open_hub: OpenHub, path: str
+) -> None:
+    server.repos["org/model"].files[path] = b"{}"
+    with pytest.raises(PullError, match="unsafe name"):
+        pull(order(), open_hub)
+
+
+def test_a_full_disk_is_noticed_before(
+    server: HubServer, order: MakeOrder, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = type("Usage", (), {"free": 17_000_000})
+    monkeypatch.setattr(staging.shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(PullError, match=r"org/model needs 514 kB, but only 17\.0 MB are free in"):
+        pull(order(), open_hub)
+    assert server.starts("openvino_model.bin") == []
+
+
+def test_a_directory_that_is_no_model_is_not_taken_for_one(order: MakeOrder, open_hub: OpenHub) -> None:
+    order().target.mkdir(parents=True)
+    (order().target / "notes.txt").write_text("x")
+    with pytest.raises(PullError, match=r"not a complete OpenVINO model.*--overwrite_models"):
+        pull(order(), open_hub)
+
+
+def test_a_repository_that_cannot_be_written_is_named(order: MakeOrder, open_hub: OpenHub) -> None:
+    order().repository.write_text("a file")
+    with pytest.raises(PullError, match=r"models.*: Not a directory"):
+        pull(order(), open_hub)
+
+
+# --- GGUF
+
+
+def test_a_gguf_file_is_pulled_alone(server: HubServer, order: MakeOrder, open_hub: OpenHub) -> None:
+    server.repos["org/quants"] = Repo({"a-Q4_K_M.gguf": b"4" * 5000, "a-Q8_0.gguf": b"8" * 9000, "README.md": b"x"})
+    pull(order("org/quants", gguf="a-Q4_K_M.gguf"), open_hub)
+    pull(order("org/quants", gguf="a-Q8_0.gguf"), open_hub)
+    assert tree(order("org/quants").target) == {"a-Q4_K_M.gguf": b"4" * 5000, "a-Q8_0.gguf": b"8" * 9000}
+    assert nothing_is_left(order().repository)
+
+
+def test_the_first_part_of_a_split_gguf_file_brings_the_others(
+    server: HubServer, order: MakeOrder, open_hub: OpenHub
+) -> None:
+    parts = {f"Q4/a-0000{i}-of-00003.gguf": bytes([i]) * 3000 for i in (1, 2, 3)}
+    server.repos["org/quants"] = Repo({**parts, "b.gguf": b"b"})
+    pull(order("org/quants", gguf="Q4/a-00001-of-00003.gguf"), open_hub)
+    assert tree(order("org/quants").target) == parts
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("c.gguf", r"org/quants has no c\.gguf; it has a-00001-of-00002\.gguf, b\.gguf$"),
+        ("a-00002-of-00002.gguf", "name the first part"),
+        ("d-00001-of-00002.gguf", r"has no d-00001-of-00002\.gguf"),
+        ("a-00001-of-00002.gguf", r"but not its other parts a-00002-of-00002\.gguf"),
+    ],
+)
+def test_a_wrong_gguf_name_lists_the_right_ones(
+    server: HubServer, order: MakeOrder, open_hub: OpenHub, name: str, message: str
+) -> None:
+    server.repos["org/quants"] = Repo({"a-00001-of-00002.gguf": b"a", "b.gguf": b"b"})
+    with pytest.raises(PullError, match=message):
+        pull(order("org/quants", gguf=name), open_hub)
+
+
+# --- what is no OpenVINO model
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"model.safetensors": b"x", "config.json": b"{}"}, r"but a PyTorch checkpoint.*optimum-cli export openvino"),
+        ({"x.gguf": b"x"}, r"give --gguf_filename; it has x\.gguf"),
+        ({"int4/openvino_model.xml": b"x"}, "at its top, but in int4"),
+        ({"notes.txt": b"x"}, r"it holds notes\.txt"),
+        ({}, "is empty"),
+        ({**model_files(), "openvino_model.bin": None}, r"not a complete OpenVINO model: openvino_model\.bin missing"),
+        ({**model_files(), "openvino_tokenizer.xml": None}, r"openvino_tokenizer\.xml missing; convert_tokenizer"),
+    ],
+)
+def test_what_is_no_openvino_model_says_what_to_do(
+    server: HubServer, order: MakeOrder, open_hub: OpenHub, files: dict[str, bytes | None], message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("lean_ovms.hub.convert._tool", lambda name: None)
+    server.repos["org/other"] = Repo({k: v for k, v in files.items() if v is not None})
+    with pytest.raises(PullError, match=message):
+        pull(order("org/other"), open_hub)
+    assert not order("org/other").target.exists()
+
+
+def test_options_of_a_conversion_do_not_fit_an_openvino_model(order: MakeOrder, open_hub: OpenHub) -> None:
+    with pytest.raises(PullError, match="--weight-format"):
+        pull(order(weight_format="int4"), open_hub)
+
+
+FAKE_OPTIMUM = """#!/bin/sh
+echo "$@" >> {log}
+for last; do :; done
+[ -n "{fails}" ] && exit 3
+mkdir -p "$last"
+for name in openvino_model openvino_tokenizer openvino_detokenizer; do echo x > "$last/$name.xml"; done
+"""
+
+
+@pytest.fixture
+def optimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """An optimum-cli that writes down what it is asked and makes empty files."""
+
+    def install(fails: str = "") -> Path:
+        program, log = tmp_path / "optimum-cli", tmp_path / "asked"
+        program.write_text(FAKE_OPTIMUM.format(log=log, fails=fails))
+        program.chmod(0o755)
+        monkeypatch.setattr("lean_ovms.hub.convert._tool", {"optimum-cli": str(program)}.get)
+        return log
+
+    return install
+
+
+def test_a_checkpoint_is_converted_when_optimum_is_installed(
+    server: HubServer, order: MakeOrder, open_hub: OpenHub, optimum: Callable[..., Path]
+) -> None:
+    log = optimum()
+    server.repos["org/torch"] = Repo({"model.safetensors": b"x"})
+    pull(order("org/torch", weight_format="int4", extra="--sym --group-size -1"), open_hub)
+    assert (order("org/torch").target / "openvino_model.xml").exists()
+    assert nothing_is_left(order().repository)
+    asked = log.read_text().split()
+    assert asked[:6] == ["export", "openvino", "--model", "org/torch", "--weight-format", "int4"]
+    assert asked[6:9] == ["--sym", "--group-size", "-1"]
+    assert "--trust-remote-code" not in asked
+
+
+def test_a_conversion_that_fails_leaves_no_model(
+    server: HubServer, order: MakeOrder, open_hub: OpenHub, optimum: Callable[..., Path]
+) -> None:
+    optimum(fails="yes")
+    server.repos["org/torch"] = Repo({"model.safetensors": b"x"})
+    with pytest.raises(PullError, match=r"could not convert the model \(exit status 3\)"):
+        pull(order("org/torch"), open_hub)
+    assert not order("org/torch").target.exists()
+
+
+# --- processes
+
+
+PULL = """
+import sys, pathlib
+from lean_ovms import log
+from lean_ovms.hub.library import Hub
+from lean_ovms.hub.pull import Order, pull
+log.setup("INFO")
+repository = pathlib.Path(sys.argv[2])
+print(pull(Order(source="org/model", repository=repository, target=repository / "org/model"), lambda: Hub(sys.argv[1])))
+"""
+
+
+def start(server: HubServer, repository: Path) -> subprocess.Popen[str]:
+    environ = {**os.environ, "HF_HUB_DISABLE_TELEMETRY": "1", "HF_TOKEN": ""}
+    command = [sys.executable, "-c", PULL, server.url, str(repository)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
+
+
+def test_two_processes_do_not_pull_the_same_model_twice(server: HubServer, order: MakeOrder) -> None:
+    server.repos["org/model"].faults["openvino_model.bin"] = [Fault(stall_s=1.0)]
+    both = [start(server, order().repository) for _ in range(2)]
+    said = [process.communicate(timeout=60) for process in both]
+    assert sorted(out.strip() for out, _ in said) == ["False", "True"]
+    assert server.starts("openvino_model.bin") == [0]
+    assert tree(order().target) == PULLED
+    assert nothing_is_left(order().repository)
+
+
+def test_a_killed_pull_is_gone_on_with_by_the_next(server: HubServer, order: MakeOrder, open_hub: OpenHub) -> None:
+    weights = WEIGHTS * 40
+    server.repos["org/model"].files["openvino_model.bin"] = weights
+    gate = threading.Event()
+    server.repos["org/model"].faults["openvino_model.bin"] = [Fault(cut=15_000_000), Fault(stall_s=30)]
+    process = start(server, order().repository)
+    parts = order().repository / staging.HIDDEN / "org--model" / "parts"
+    deadline = time.monotonic() + 30
+    while not (parts.is_dir() and any(p.stat().st_size > 9_000_000 for p in parts.iterdir())):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        gate.wait(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=30)
+    assert not order().target.exists()
+    server.repos["org/model"].faults.clear()
+    server.seen.clear()
+    pull(order(), open_hub)
+    assert server.starts("openvino_model.bin")[0] >= 9_000_000
+    assert (order().target / "openvino_model.bin").read_bytes() == weights
+
+
+def test_without_the_library_the_message_has_the_command(
+    order: MakeOrder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(PullError, match=r'pip install "lean-ovms\[hub\]"'):
+        pull(order(), Hub)
+
+
+def test_progress_is_logged(order: MakeOrder, open_hub: OpenHub, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "lean_ovms.hub"):
+        pull(order(), open_hub)
+    assert "9 files, 514 kB to come" in caplog.text
+    assert "openvino_model.bin (512 kB)" in caplog.text
