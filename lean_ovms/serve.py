@@ -86,7 +86,7 @@ async def serve(app: App) -> int:
         await _until(load(app), stopping)
         if not stopping.is_set():
             logger.info("ready: %s", ", ".join(name for name, model in app.models.items() if model.ready) or "none")
-            await _until(_watch(app), stopping)
+            await _until(watch(app), stopping)
         app.draining = True
         logger.info("stopping: waiting up to %g s for running requests", app.config.drain_timeout_s)
         await asyncio.gather(server.drain(app.config.drain_timeout_s), app.responses.settle(app.config.drain_timeout_s))
@@ -97,7 +97,8 @@ async def serve(app: App) -> int:
     return STARTED
 
 
-async def _watch(app: App) -> None:
+async def watch(app: App) -> None:
+    """Serve changed configurations as they come; for ever."""
     if app.config.file_system_poll_wait_seconds:
         await _fleets[app].watch(app.config.file_system_poll_wait_seconds)
     await asyncio.Event().wait()

@@ -8,7 +8,10 @@ from typing import Any, Protocol
 
 from wire.fakes import FakeHub, FakeTransport
 
+from starlette.requests import Request as StarletteRequest
+
 from lean_ovms.adapters.asgi import Asgi
+from lean_ovms.adapters.ray_serve import LeanOvms
 from lean_ovms.config import Config
 from lean_ovms.shapes import Handle, Request
 from lean_ovms.wire.connection import Connection
@@ -246,12 +249,38 @@ class InProcess:
         await asyncio.wait({self.task})
 
 
+class RayServe(AsgiHostCancels):
+    """Ray Serve as its documentation has it: the deployment gets a Starlette request, what it returns is sent, and the
+    task of both is cancelled when the client leaves. What a response is given to receive from tells nothing."""
+
+    def __init__(self, handle: Handle) -> None:
+        super().__init__(handle)
+        self.replica = LeanOvms.__new__(LeanOvms)
+        self.replica._asgi = self.app
+        self.app = self._replica  # type: ignore[assignment]
+
+    async def _replica(self, scope: Any, receive: Any, send: Any) -> None:
+        response = await self.replica(StarletteRequest(scope, receive))
+        await response(scope, self._deaf, send)
+
+    async def _deaf(self) -> Any:
+        await asyncio.Event().wait()
+
+
+class RayServeTells(RayServe):
+    """The same, and the request's receive tells first that the client has left."""
+
+    leave = AsgiByHand.leave
+
+
 ALL = {
     "socket": Socket,
     "fake transport": Fake,
     "asgi 2.3": AsgiByHand,
     "asgi 2.4": AsgiByHand24,
     "asgi, host cancels": AsgiHostCancels,
+    "ray serve": RayServe,
+    "ray serve, receive tells": RayServeTells,
     "in-process": InProcess,
 }
 NETWORK = {name: door for name, door in ALL.items() if name != "in-process"}

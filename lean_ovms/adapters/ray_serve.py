@@ -1,0 +1,69 @@
+"""The app as a Ray Serve deployment: each replica has models of its own, Ray spreads requests over replicas.
+
+Ray calls the deployment with a Starlette request and sends the Starlette response that it returns; when the client leaves
+it cancels the task of both. What is returned here takes nothing before it is sent: the whole exchange happens in the
+response, by the rules of asgi.py, so nothing can be left over between the two calls.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response as StarletteResponse
+
+from lean_ovms.api.app import App
+from lean_ovms.config import Config
+from lean_ovms.embed import asgi, opened
+
+if TYPE_CHECKING:
+    from starlette.requests import Request as StarletteRequest
+
+    from .asgi import Asgi, Receive, Scope, Send
+
+
+class Exchange(StarletteResponse):
+    """A response that is asked for while it is sent."""
+
+    def __init__(self, app: Asgi, request: StarletteRequest) -> None:
+        super().__init__()
+        self._app = app
+        self._request = request
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # The request's own receive: what a host passes here need not know of the body, nor of the client's leaving.
+        await self._app(self._request.scope, self._request.receive, send)
+
+
+class LeanOvms:
+    """What Ray makes a replica of: `application(model_path=...)`, or LeanOvms in a deployment of your own."""
+
+    async def __init__(self, **options: Any) -> None:  # type: ignore[misc]  # Ray awaits it
+        """Loads the models. options: fields of Config; addresses have no meaning here. Raises StartError."""
+        self._stack = AsyncExitStack()
+        self._app: App = await self._stack.enter_async_context(opened(Config(**options)))
+        self._asgi = asgi(self._app)
+
+    async def __call__(self, request: StarletteRequest) -> StarletteResponse:
+        return Exchange(self._asgi, request)
+
+    async def check_health(self) -> None:
+        """Ray replaces a replica when this raises. An engine that restarts is given its time."""
+        if all(model.engine.state in ("failed", "stopped") for model in self._app.models.values()):
+            raise RuntimeError("no model of this replica can be served any more")
+
+    async def close(self) -> None:
+        """Stop the engines; they also end with the replica's process."""
+        await self._stack.aclose()
+
+
+def application(*, deployment: dict[str, Any] | None = None, **options: Any) -> Any:
+    """A Ray Serve application: `serve.run(application(model_path="/models/m"))`.
+
+    deployment: options of Ray's deployment, such as num_replicas, ray_actor_options or max_ongoing_requests (100 by
+    default here: the engine batches, and queues what is too much). options: fields of Config.
+    """
+    from ray import serve
+
+    settings = {"max_ongoing_requests": 100, **(deployment or {})}
+    return serve.deployment(**settings)(LeanOvms).bind(**options)
