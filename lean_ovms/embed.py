@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,7 +102,7 @@ class Client:
         answer = await self.post(CHAT, self._chat(messages, fields))
         return answer["choices"][0]["message"]["content"] or ""
 
-    async def chat_stream(self, messages: str | list[Json], **fields: Any) -> AsyncIterator[str]:
+    async def chat_stream(self, messages: str | list[Json], **fields: Any) -> AsyncGenerator[str, None]:
         """The same, in pieces as they come."""
         async with contextlib.aclosing(self.stream(CHAT, self._chat(messages, fields))) as chunks:
             async for chunk in chunks:
@@ -118,7 +118,7 @@ class Client:
         """The answer to a POST of this body, from JSON. Raises ClientError."""
         return await self._ask("POST", path, orjson.dumps(body))
 
-    async def stream(self, path: str, body: Json) -> AsyncIterator[Any]:
+    async def stream(self, path: str, body: Json) -> AsyncGenerator[Any, None]:
         """The events that answer a POST, as they come. Leaving the loop cancels the request, at the latest when the
         iterator is closed. Raises ClientError, also in the middle."""
         response = await self._handle("POST", path, orjson.dumps({**body, "stream": True}))
@@ -150,7 +150,7 @@ class Client:
 def _content(response: Response) -> Any:
     if not isinstance(response.body, bytes):
         raise ClientError(response.status, {"message": "the answer is a stream: use Client.stream"})
-    content = orjson.loads(response.body) if response.body else None
+    content: Any = orjson.loads(response.body) if response.body else None
     if response.status >= 400:
         raise ClientError(response.status, content["error"])
     return content

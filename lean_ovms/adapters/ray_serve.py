@@ -1,8 +1,8 @@
 """The app as a Ray Serve deployment: each replica has models of its own, Ray spreads requests over replicas.
 
-Ray calls the deployment with a Starlette request and sends the Starlette response that it returns; when the client leaves
-it cancels the task of both. What is returned here takes nothing before it is sent: the whole exchange happens in the
-response, by the rules of asgi.py, so nothing can be left over between the two calls.
+Ray calls the deployment with a Starlette request and sends the Starlette response that it returns; when the client
+leaves it cancels the task of both. What is returned here takes nothing before it is sent: the whole exchange happens in
+the response, by the rules of asgi.py, so nothing can be left over between the two calls.
 """
 
 from __future__ import annotations

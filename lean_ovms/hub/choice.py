@@ -60,7 +60,7 @@ def shards(name: str) -> list[str]:
     found = SHARD.fullmatch(name)
     if found is None:
         return [name]
-    if int(found["part"]) != 1 or not 1 <= int(found["count"]):
+    if int(found["part"]) != 1 or not int(found["count"]) >= 1:
         raise PullError(f"--gguf_filename {safe(name)}: name the first part, …-00001-of-{found['count']}.gguf")
     return [f"{found['stem']}-{i:05}-of-{found['count']}.gguf" for i in range(1, int(found["count"]) + 1)]
 
@@ -85,15 +85,15 @@ def _not_openvino(listing: Listing) -> NotOpenVino:
     here = f"{listing.repo} holds no OpenVINO model"
     below = sorted({path.rpartition("/")[0] for path in names if path.rpartition("/")[2] in WEIGHTS})
     if below:
-        return NotOpenVino(f"{here} at its top, but in {', '.join(below)}: pull it by hand and serve that directory with "
-                           "--model_path", checkpoint=False)  # fmt: skip
+        where = ", ".join(below)
+        return NotOpenVino(f"{here} at its top, but in {where}: download that and use --model_path", checkpoint=False)
     gguf = {path: file for file in listing.files if (path := file.path).endswith(".gguf")}
     if gguf:
         return NotOpenVino(f"{here}; for a GGUF file give --gguf_filename; {_gguf_names(gguf)}", checkpoint=False)
     if any(path.endswith(".safetensors") or TORCH.fullmatch(path) for path in names):
         return NotOpenVino(
-            f'{here} but a PyTorch checkpoint: pip install "optimum-intel[openvino]" and try again to have it converted, or '
-            f"convert it yourself with optimum-cli export openvino --model {listing.repo} --weight-format int8 DIRECTORY and "
+            f'{here} but a PyTorch checkpoint: pip install "optimum-intel[openvino]" and try again to have it converted, '
+            f"or convert it with: optimum-cli export openvino --model {listing.repo} --weight-format int8 DIRECTORY and "
             "serve that with --model_path; converted models are at https://huggingface.co/OpenVINO",
             checkpoint=True,
         )

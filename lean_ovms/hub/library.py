@@ -132,7 +132,7 @@ class Hub:
             yield
         except self._errors.GatedRepoError:
             raise PullError(
-                f"{repo} is gated: accept its terms at {self.endpoint}/{repo}, then set HF_TOKEN to a token of that account"
+                f"{repo} is gated: accept its terms at {self.endpoint}/{repo}, then set HF_TOKEN to that account's token"
             ) from None
         except self._errors.RepositoryNotFoundError:
             raise PullError(
@@ -186,7 +186,7 @@ def _remote_file(entry: Any) -> RemoteFile:
     if entry.size is None:
         raise PullError(f"the hub does not tell the size of {safe(entry.rfilename)}: it cannot be pulled safely")
     large = entry.lfs
-    sha256 = (large.get("sha256") if isinstance(large, dict) else large.sha256) if large else ""
+    sha256 = str(large.get("sha256") if isinstance(large, dict) else large.sha256) if large else ""
     return RemoteFile(path=entry.rfilename, size=entry.size, sha256=sha256, blob="" if large else entry.blob_id or "")
 
 

@@ -106,7 +106,9 @@ def _bring(hub: Hub, listing: Listing, files: list[RemoteFile], staging: Staging
     """All files into staging, each checked."""
     todo = staging.begin(files)
     missing_bytes = staging.missing_bytes(todo)
-    log.info("pulling %s at %s: %d files, %s to come", listing.repo, listing.commit[:12], len(todo), size(missing_bytes))
+    log.info(
+        "pulling %s at %s: %d files, %s to come", listing.repo, listing.commit[:12], len(todo), size(missing_bytes)
+    )
     check_room(staging.root, missing_bytes, listing.repo)
     for number, file in enumerate(todo, 1):
         log.info("[%d/%d] %s (%s)", number, len(todo), safe(file.path), size(file.size))
@@ -115,8 +117,8 @@ def _bring(hub: Hub, listing: Listing, files: list[RemoteFile], staging: Staging
             log.warning("%s has not the content that it should have; fetching it once more", safe(file.path))
             hub.fetch(listing, file, staging.part(file))
             if not staging.accept(file):
-                raise PullError(f"{safe(file.path)} of {listing.repo} came twice with another content than the hub says: "
-                                "a proxy or a mirror spoils it", temporary=True)  # fmt: skip
+                twice = f"{safe(file.path)} of {listing.repo} came twice with another content than the hub says"
+                raise PullError(f"{twice}: a proxy or a mirror spoils it", temporary=True)
 
 
 def _convert(order: Order, staging: Staging) -> None:

@@ -1,7 +1,7 @@
 """Where a model grows until it is whole: a hidden directory in the repository, one per model, held by one process.
 
-Nothing under the model's own name exists before every byte of it has been checked. What is here outlives the process, so
-that the next pull goes on with it. It must not know hubs: it deals in files with sizes and hashes.
+Nothing under the model's own name exists before every byte of it has been checked. What is here outlives the process,
+so that the next pull goes on with it. It must not know hubs: it deals in files with sizes and hashes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from .failure import PullError
 
@@ -45,6 +45,9 @@ class Expected(Protocol):
     def blob(self) -> str: ...
 
 
+File = TypeVar("File", bound=Expected)
+
+
 class Staging:
     """Made by `held`. ready: where whole files are, laid out as in the model."""
 
@@ -53,7 +56,7 @@ class Staging:
         self.ready = root / "ready"
         self._parts = root / "parts"
 
-    def begin(self, files: Iterable[Expected]) -> list[Expected]:
+    def begin(self, files: Iterable[File]) -> list[File]:
         """Keep what is of use for files, drop the rest; the files that are still to be fetched, wholly or partly."""
         files = list(files)
         self.ready.mkdir(exist_ok=True)
@@ -108,7 +111,11 @@ class Staging:
 
 @contextlib.contextmanager
 def held(
-    repository: Path, name: str, *, sleep: Callable[[float], None] = time.sleep, waits: Callable[[], None] = lambda: None
+    repository: Path,
+    name: str,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    waits: Callable[[], None] = lambda: None,
 ) -> Iterator[Staging]:
     """The staging of that name, for us alone until the end; it is kept after a failure and gone after success.
 

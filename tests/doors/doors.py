@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 from typing import Any, Protocol
 
-from wire.fakes import FakeHub, FakeTransport
-
 from starlette.requests import Request as StarletteRequest
+from wire.fakes import FakeHub, FakeTransport
 
 from lean_ovms.adapters.asgi import Asgi
 from lean_ovms.adapters.ray_serve import LeanOvms

@@ -98,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: HubServer
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, *_: Any) -> None:
         pass
 
     def do_HEAD(self) -> None:

@@ -197,7 +197,9 @@ def test_a_proxy_is_used(server: HubServer, order: MakeOrder, monkeypatch: pytes
     assert {seen.host for seen in server.seen if not seen.path.startswith("/storage")} == {"hub.invalid"}
 
 
-def test_offline_is_said(server: HubServer, order: MakeOrder, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_is_said(
+    server: HubServer, order: MakeOrder, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import huggingface_hub.constants
     from huggingface_hub import close_session
 

@@ -1,0 +1,238 @@
+"""The server inside a program: it starts nothing by itself, ends with its block, and answers without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from lean_ovms.adapters.hosted import Hosted
+from lean_ovms.adapters.ray_serve import LeanOvms
+from lean_ovms.config import Config
+from lean_ovms.embed import Client, ClientError, asgi, opened, running
+from lean_ovms.errors import StartError
+
+FAKE = {"fake_engine": True, "access_log": False, "model_name": "m"}
+SLOW = {"plugin_config": '{"step_s": 0.01, "answer": "a long answer that takes its time, step by step"}'}
+LOCAL = {**FAKE, "rest_port": 0, "rest_bind_address": "127.0.0.1"}
+
+
+def test_importing_the_package_is_light_and_starts_nothing() -> None:
+    code = (
+        "import sys, threading, lean_ovms\n"
+        "print(lean_ovms.__version__, threading.active_count(), *sorted(m for m in sys.modules if 'lean_ovms' in m))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[1:] == ["1", "lean_ovms"]
+
+
+@pytest.mark.parametrize("module", ["embed", "adapters.hosted", "adapters.ray_serve"])
+def test_importing_what_embeds_starts_nothing(module: str) -> None:
+    code = (
+        f"import signal, threading, lean_ovms.{module}, sys\n"
+        "print(threading.active_count(), signal.getsignal(signal.SIGTERM) == signal.SIG_DFL,"
+        "'openvino' in sys.modules, 'ray' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "True", "False", "False"]
+
+
+async def test_a_server_in_this_loop_listens_and_is_gone_after_its_block() -> None:
+    async with running(**LOCAL) as server, httpx.AsyncClient(base_url=server.addresses[0]) as http:
+        assert (await http.get("/v2/health/ready")).status_code == 200
+        engine = server.app.models["m"].engine
+    assert engine.state == "stopped"
+    async with httpx.AsyncClient() as http:
+        with pytest.raises(httpx.ConnectError):
+            await http.get(server.addresses[0] + "/v2/health/ready")
+
+
+async def test_running_requests_finish_when_the_block_ends() -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "temperature": 0}
+    async with httpx.AsyncClient(timeout=20) as http:
+        async with running(**LOCAL, **SLOW) as server:
+            url = server.addresses[0] + "/v1/chat/completions"
+            asked = asyncio.ensure_future(http.post(url, json=body))
+            while not any([(await model.stats()).running for model in server.app.models.values()]):
+                await asyncio.sleep(0.001)
+        assert (await asked).json()["choices"][0]["message"]["content"].endswith("step by step")
+
+
+async def test_an_exception_in_the_block_stops_the_engines() -> None:
+    with pytest.raises(KeyError):
+        async with running(**LOCAL) as server:
+            raise KeyError
+    assert server.app.models["m"].engine.state == "stopped"
+
+
+async def test_a_start_that_fails_says_why_and_leaves_nothing() -> None:
+    with pytest.raises(StartError, match="/no/such/model"):
+        async with opened(model_path="/no/such/model"):
+            raise AssertionError
+    with pytest.raises(StartError, match="rest_port"):
+        async with running(rest_port=-1):
+            raise AssertionError
+
+
+async def test_two_servers_live_in_one_loop() -> None:
+    async with running(**LOCAL) as one, running(**{**LOCAL, "model_name": "n"}) as two:
+        assert one.addresses != two.addresses
+        names = [[m["id"] for m in (await server.client.get("/v1/models"))["data"]] for server in (one, two)]
+        assert names == [["m"], ["n"]]
+
+
+def test_a_loop_in_another_thread_will_do() -> None:
+    answers: list[str] = []
+
+    async def main() -> None:
+        async with opened(**FAKE) as app:
+            answers.append(await Client(app).chat("hello", max_tokens=3))
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()))
+    thread.start()
+    thread.join(30)
+    assert len(answers) == 1
+    assert answers[0]
+
+
+# --- asked without sockets
+
+
+async def test_the_client_streams_what_it_also_answers_at_once() -> None:
+    async with opened(**FAKE, **SLOW) as app:
+        client = Client(app)
+        whole = await client.chat("hello", max_tokens=8, temperature=0)
+        pieces = [piece async for piece in client.chat_stream("hello", max_tokens=8, temperature=0)]
+        assert len(pieces) > 1
+        assert "".join(pieces) == whole
+        chunks = [c async for c in client.stream("/v1/completions", {"model": "m", "prompt": "x", "max_tokens": 2})]
+        assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+
+
+async def test_a_refusal_is_an_exception_with_openais_error() -> None:
+    async with opened(**FAKE) as app:
+        client = Client(app)
+        for attempt in (client.chat("x", temperature=9), client.chat("x", model="none"), client.get("/v1/none")):
+            with pytest.raises(ClientError) as caught:
+                await attempt
+            assert caught.value.error["message"] in str(caught.value)
+        assert caught.value.status == 404
+        with pytest.raises(ClientError, match="temperature"):
+            await client.chat_stream("x", temperature=9).__anext__()
+
+
+async def test_the_client_knows_the_key_of_its_app() -> None:
+    async with opened(**FAKE, api_key="secret") as app:
+        assert await Client(app).chat("x", max_tokens=2)
+
+
+async def test_leaving_a_stream_frees_the_engine() -> None:
+    async with opened(**FAKE, **SLOW) as app:
+        pieces = Client(app).chat_stream("x", max_tokens=900)
+        assert await pieces.__anext__()
+        await pieces.aclose()
+        stats = await app.models["m"].stats()
+        while stats.running:
+            stats = await app.models["m"].stats()
+        assert stats.kv_blocks_used == 0
+
+
+# --- hosts
+
+
+async def lives(app: Any, *, until: asyncio.Event) -> list[Any]:
+    """What a host sees of app's lifespan, which ends when until is set."""
+    messages, sent = ["lifespan.startup"], []
+
+    async def receive() -> Any:
+        if messages:
+            return {"type": messages.pop()}
+        await until.wait()
+        return {"type": "lifespan.shutdown"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app({"type": "lifespan"}, receive, send)
+    return sent
+
+
+async def until_ready(client: httpx.AsyncClient) -> None:
+    for _ in range(2000):
+        if (await client.get("/v2/health/ready")).status_code == 200:
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("never ready")
+
+
+async def test_a_hosted_app_lives_as_long_as_its_host() -> None:
+    hosted, over = Hosted(lambda: Config(**FAKE)), asyncio.Event()
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(hosted), base_url="http://host") as http:
+        assert (await http.get("/v1/models")).status_code == 503
+        life = asyncio.ensure_future(lives(hosted, until=over))
+        await until_ready(http)
+        body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
+        assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
+        over.set()
+        sent = await life
+        assert [m["type"] for m in sent] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+        assert (await http.get("/v1/models")).status_code == 503
+
+
+async def test_a_hosted_app_that_cannot_start_tells_its_host() -> None:
+    hosted = Hosted(lambda: Config(model_path="/no/such/model"))
+    sent = await lives(hosted, until=asyncio.Event())
+    assert sent[0]["type"] == "lifespan.startup.failed"
+    assert "/no/such/model" in sent[0]["message"]
+
+
+async def test_an_app_can_be_mounted_below_a_path() -> None:
+    async with opened(**FAKE) as app:
+        site = Starlette(routes=[Mount("/llm", asgi(app))])
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(site), base_url="http://host") as http:
+            answer = await http.get("/llm/v1/models")
+            assert [m["id"] for m in answer.json()["data"]] == ["m"]
+            assert (await http.get("/v1/models")).status_code == 404
+
+
+async def test_a_ray_replica_serves_and_tells_its_health() -> None:
+    replica = LeanOvms.__new__(LeanOvms)
+    await replica.__init__(**FAKE)  # type: ignore[misc]  # as Ray does
+    try:
+        await replica.check_health()
+        sent: list[Any] = []
+        body = orjson.dumps({"model": "m", "prompt": "x", "max_tokens": 2, "stream": True})
+        await exchange(replica, "/v1/completions", body, sent)
+        assert sent[0]["status"] == 200
+        assert b"".join(m.get("body", b"") for m in sent).endswith(b"data: [DONE]\n\n")
+    finally:
+        await replica.close()
+    with pytest.raises(RuntimeError):
+        await replica.check_health()
+
+
+async def exchange(replica: LeanOvms, path: str, body: bytes, sent: list[Any]) -> None:
+    from starlette.requests import Request
+
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": [], "client": ("c", 1),
+             "root_path": "", "asgi": {"spec_version": "2.4"}}  # fmt: skip
+    messages = [{"type": "http.request", "body": body}]
+
+    async def receive() -> Any:
+        if not messages:
+            await asyncio.Event().wait()
+        return messages.pop()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    response = await replica(Request(scope, receive))
+    await response(scope, receive, send)
