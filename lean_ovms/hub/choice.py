@@ -92,9 +92,9 @@ def _not_openvino(listing: Listing) -> NotOpenVino:
         return NotOpenVino(f"{here}; for a GGUF file give --gguf_filename; {_gguf_names(gguf)}", checkpoint=False)
     if any(path.endswith(".safetensors") or TORCH.fullmatch(path) for path in names):
         return NotOpenVino(
-            f'{here} but a PyTorch checkpoint: pip install "optimum-intel[openvino]" and try again to have it converted, '
-            f"or convert it with: optimum-cli export openvino --model {listing.repo} --weight-format int8 DIRECTORY and "
-            "serve that with --model_path; converted models are at https://huggingface.co/OpenVINO",
+            f'{here} but a PyTorch checkpoint: pip install "optimum-intel[openvino]" to have it converted, '
+            f"or convert it with: optimum-cli export openvino --model {listing.repo} --weight-format int8 DIRECTORY "
+            "and serve that with --model_path; converted models are at https://huggingface.co/OpenVINO",
             checkpoint=True,
         )
     shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")

@@ -132,7 +132,7 @@ class Hub:
             yield
         except self._errors.GatedRepoError:
             raise PullError(
-                f"{repo} is gated: accept its terms at {self.endpoint}/{repo}, then set HF_TOKEN to that account's token"
+                f"{repo} is gated: accept its terms at {self.endpoint}/{repo}, and set HF_TOKEN to that account's token"
             ) from None
         except self._errors.RepositoryNotFoundError:
             raise PullError(

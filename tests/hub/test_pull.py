@@ -173,7 +173,7 @@ def test_a_gated_model_says_what_to_do(
     server.repos["org/model"].gated = True
     if token:
         monkeypatch.setenv("HF_TOKEN", token)
-    with pytest.raises(PullError, match=f"gated: accept its terms at {server.url}/org/model, then set HF_TOKEN"):
+    with pytest.raises(PullError, match=f"gated: accept its terms at {server.url}/org/model, and set HF_TOKEN"):
         pull(order(), open_hub)
 
 
