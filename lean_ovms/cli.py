@@ -1,23 +1,29 @@
-"""argv and environment to a Config. Flags, defaults and help all come from the rows in config.py.
+"""argv, environment and options file to a Config. Flags, defaults and help all come from the rows in config.py.
 
-Precedence: flag, then environment (LEAN_OVMS_NAME), then default. `--flag-name` and `--flag_name` are the same.
-Imports nothing heavy, so --help answers at once.
+Precedence: flag, then environment (LEAN_OVMS_NAME), then --options_file, then default. `--flag-name` and `--flag_name`
+are the same. Imports nothing heavy, so --help answers at once.
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
+import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, fields
+from pathlib import Path
 from typing import Any, NoReturn
 
-from . import __version__
+from . import __version__, ovms_flags
 from .config import Config
 from .errors import StartError
 
 PREFIX = "LEAN_OVMS_"
+TRUTH = dict.fromkeys(("true", "1", "on", "yes"), True) | dict.fromkeys(("false", "0", "off", "no"), False)
+WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 
 
 def main() -> NoReturn:
@@ -35,14 +41,38 @@ def main() -> NoReturn:
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     """The Config of a command line. Raises StartError naming the option at fault; --help and --version exit."""
     given = vars(parser().parse_args([_underscored(a) for a in argv]))
-    values: dict[str, Any] = {}
-    for row in fields(Config):
-        text = given.get(row.name)
-        if text is None:
-            text = _from_environment(row, environ)
-        if text is not None:
-            values[row.name] = _convert(row, text)
+    _check_foreign(given)
+    rows = {row.name: row for row in fields(Config)}
+    said = {name: text for name, row in rows.items() if (text := _said(row, given, environ)) is not None}
+    values = _from_file(said["options_file"], rows) if said.get("options_file") else {}
+    values |= {name: _convert(rows[name], text) for name, text in said.items()}
+    if not {"config_path", "model_path", "model_name", "source_model"} & values.keys():
+        values |= _repository(environ)
     return Config(**values)
+
+
+def _repository(environ: Mapping[str, str]) -> dict[str, str]:
+    """OVMS_MODEL_REPOSITORY_PATH: the config.json there is served when nothing else is named (as in OVMS)."""
+    path = Path(environ.get("OVMS_MODEL_REPOSITORY_PATH") or os.devnull) / "config.json"
+    return {"config_path": str(path)} if path.is_file() else {}
+
+
+def _said(row: Field[Any], given: Mapping[str, str | None], environ: Mapping[str, str]) -> str | None:
+    """What the command line or else the environment says. A variable that is empty says nothing."""
+    text = given.get(row.name)
+    if text is None:
+        text = environ.get(PREFIX + row.name.upper()) or environ.get(row.metadata["env"] or "") or None
+    return text
+
+
+def _check_foreign(given: Mapping[str, str | None]) -> None:
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name in ovms_flags.REFUSED:
+            raise StartError(f"--{name} is not possible: {ovms_flags.REFUSED[name]}")
+        if name in ovms_flags.IGNORED:
+            print(f"lean_ovms: --{name} has no effect: {ovms_flags.IGNORED[name]}", file=sys.stderr)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -50,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     result = _Parser(
         prog="lean_ovms",
         description="OpenVINO Model Server's and vLLM's generative REST APIs, on openvino-genai.",
-        epilog=f"Each option may also be set by the environment variable {PREFIX}NAME.",
+        epilog=f"Each option may also be set by the environment variable {PREFIX}NAME, or in --options_file.",
         allow_abbrev=False,
     )
     result.add_argument("--version", action="version", version=f"lean_ovms {__version__}")
@@ -63,19 +93,55 @@ def parser() -> argparse.ArgumentParser:
         # A bare boolean flag means true, as OVMS has it; an explicit value may follow.
         extra: dict[str, Any] = {"nargs": "?", "const": "true"} if isinstance(row.default, bool) else {}
         group.add_argument(f"--{row.name}", metavar=_metavar(row), help=_help(row), default=None, **extra)
+    for name in (*ovms_flags.IGNORED, *ovms_flags.REFUSED):
+        result.add_argument(f"--{name}", nargs="?", const="", default=None, help=argparse.SUPPRESS)
     return result
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise StartError(f"{message} (--help lists the options)")
+        unknown = re.match(r"unrecognized arguments: --(\w+)", message)
+        names = [row.name for row in fields(Config) if not row.metadata["secret"]]
+        near = difflib.get_close_matches(unknown[1], names, 1) if unknown else []
+        hint = f"did you mean --{near[0]}?" if near else "--help lists the options"
+        raise StartError(f"{message} ({hint})")
 
 
 def _underscored(argument: str) -> str:
-    if not argument.startswith("--"):
+    if not re.match(r"--[\w-]+(=|$)", argument):
         return argument
     name, equals, value = argument.partition("=")
     return "--" + name[2:].replace("-", "_") + equals + value
+
+
+def _from_file(path: str, rows: Mapping[str, Field[Any]]) -> dict[str, Any]:
+    """The options of a JSON file, one key each. Raises StartError."""
+    try:
+        found = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise StartError(f"--options_file {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise StartError(f"--options_file {path} is not valid JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise StartError(f"--options_file {path} must hold a JSON object")
+    values = {}
+    for key, value in found.items():
+        name = key.replace("-", "_")
+        if name not in rows or name == "options_file" or rows[name].metadata["secret"]:
+            near = difflib.get_close_matches(name, rows, 1)
+            raise StartError(f"--options_file {path}: there is no option {key!r}" + (f" ({near[0]}?)" if near else ""))
+        values[name] = _typed(f"--options_file {path}: {key}", value, type(rows[name].default))
+    return values
+
+
+def _typed(where: str, value: Any, kind: Any) -> Any:
+    if kind is str and isinstance(value, dict):
+        return json.dumps(value)  # an option that is a JSON text, such as plugin_config
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise StartError(f"{where} takes {WORDS[kind]}, not {json.dumps(value)[:80]}")
+    return value
 
 
 def _metavar(row: Field[Any]) -> str:
@@ -89,29 +155,13 @@ def _help(row: Field[Any]) -> str:
     return f"{row.metadata['help']} (default: {'none' if shown == '' else shown})".replace("%", "%%")
 
 
-def _from_environment(row: Field[Any], environ: Mapping[str, str]) -> str | None:
-    text = environ.get(PREFIX + row.name.upper())
-    return environ.get(row.metadata["env"]) if text is None and row.metadata["env"] else text
-
-
 def _convert(row: Field[Any], text: str) -> Any:
     kind: Any = type(row.default)
     if kind is bool:
-        truth = {
-            "true": True,
-            "1": True,
-            "on": True,
-            "yes": True,
-            "false": False,
-            "0": False,
-            "off": False,
-            "no": False,
-        }
-        if text.lower() not in truth:
+        if text.lower() not in TRUTH:
             raise StartError(f"--{row.name} takes true or false, not {text!r}")
-        return truth[text.lower()]
+        return TRUTH[text.lower()]
     try:
         return kind(text)
     except ValueError:
-        word = {int: "a whole number", float: "a number"}[kind]
-        raise StartError(f"--{row.name} takes {word}, not {text!r}") from None
+        raise StartError(f"--{row.name} takes {WORDS[kind]}, not {text!r}") from None

@@ -6,6 +6,7 @@ Values that are out of bounds stop the start with the option's name. This module
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,8 @@ class Config:
         "",
         "text_generation is the only one served; given, a graph.pbtxt is not read",
         group="deployment",
-        choices=("", "text_generation"),
     )
+    options_file: str = option("", "JSON object of options by name; flags and variables win", group="deployment")
 
     # --- model
     model_path: str = option("", "model directory (OpenVINO IR); empty: the embedded demo model", group="model")
@@ -190,6 +191,8 @@ class Config:
     def __post_init__(self) -> None:
         for row in fields(self):
             _check(row.name, getattr(self, row.name), row.metadata)
+        if self.task not in ("", "text_generation"):
+            raise StartError(f"--task {self.task} is not served: text_generation is the only task of this server")
         if bool(self.ssl_certfile) != bool(self.ssl_keyfile):
             raise StartError("--ssl_certfile and --ssl_keyfile go together")
         if self.draft_model_path and self.prompt_lookup:
@@ -230,9 +233,11 @@ class Config:
 
 def _check(name: str, value: Any, row: Any) -> None:
     low, high, choices = row["low"], row["high"], row["choices"]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise StartError(f"--{name} must be a finite number, not {value}")
     if low is not None and value < low:
         raise StartError(f"--{name} must be at least {low:g}, not {value:g}")
     if high is not None and value > high:
         raise StartError(f"--{name} must be at most {high:g}, not {value:g}")
     if choices and value not in choices:
-        raise StartError(f"--{name} must be one of {', '.join(choices)}, not {value!r}")
+        raise StartError(f"--{name} must be one of {', '.join(filter(None, choices))}, not {value!r}")

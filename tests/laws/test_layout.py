@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "text": {"shapes", "errors", "log", "model_dir"},
     "engine": {"shapes", "errors", "config", "metrics", "log"},
     "uses": set(),
+    "ovms_flags": set(),
     "deployment": {"model", "model_dir", "config", *LEAVES},
     "generation": {"text", "engine", *LEAVES},
     "model": {"generation", "uses", "text", "engine", "model_dir", "config", *LEAVES},
