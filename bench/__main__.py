@@ -1,11 +1,20 @@
-"""python -m bench front | stall [options]: see README.md beside this file."""
+"""python -m bench parts | front | engine | serve | rivals | stall | start | timeline [options]: see README.md."""
 
-import asyncio
+from __future__ import annotations
+
+import importlib
 import sys
 
-from . import front, stall
-
-BENCHES = {"front": front.main, "stall": stall.main}
+BENCHES = {
+    "stall": ("stall", "main"),
+    "start": ("start", "main"),
+    "rivals": ("rivals", "main"),
+    "front": ("front", "main"),
+    "parts": ("parts", "main"),
+    "serve": ("serve", "main"),
+    "engine": ("serve", "engine"),
+    "timeline": ("timeline", "main"),
+}
 
 
 def run() -> int:
@@ -14,7 +23,8 @@ def run() -> int:
     if name not in BENCHES:
         print(f"usage: python -m bench {' | '.join(BENCHES)} [options]", file=sys.stderr)
         return 2
-    asyncio.run(BENCHES[name](sys.argv[2:]))
+    module, function = BENCHES[name]
+    getattr(importlib.import_module(f".{module}", __package__), function)(sys.argv[2:])
     return 0
 
 

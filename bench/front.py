@@ -1,123 +1,149 @@
-"""The front end on the scripted engine: what HTTP, JSON, templates, detokenizing and the engine's pipe cost.
+"""The real front end on the scripted engine: what HTTP, JSON, templates, detokenizing and the engine's pipe cost.
 
-The engine child takes no time (or a fixed one per step), so every millisecond here is the server's own. Client, front
+The engine child takes no time, or a fixed one per step, so every millisecond here is the server's own. Client, front
 end and engine are three processes; CPU time is read from each, so the cost per request and per chunk is the front
-end's alone also where cores are few.
+end's alone also where cores are few. The same chunks are then written by Starlette on uvicorn, whose tokens come from
+a timer in its own process: no pipe, no template, no parser.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import time
+import sys
 from collections.abc import Sequence
-from dataclasses import replace
 
-from lean_ovms.config import Config
-from lean_ovms.engine.client import Engine
-from lean_ovms.shapes import Sampling
-
-from .client import Result, Spec, quantiles
-from .common import ServerUnderTest, emit, header, load, server
+from . import figures
+from .processes import Accounts, Server, Worker, closing, free_port, lean_ovms
+from .report import Report, options, tick
+from .work import Outcome, Work, prompts
 
 PATH = "/v3/chat/completions"
-CHAT: dict[str, object] = {"model": "demo", "temperature": 0}
 ANSWER = "All happy families are alike; each unhappy family is unhappy in its own way. " * 20
-STREAM_TOKENS = 200
-WARM_UP_S = 0.5
+MANY = 64
+"""Above so many connections the paced stream's step is longer, so that no process has more than it can do."""
 
 
-async def main(argv: Sequence[str]) -> None:
+def main(argv: Sequence[str]) -> None:
     """The whole table."""
-    args = options().parse_args(argv)
+    parser = options("front", __doc__)
+    parser.add_argument("--connections", default="1,8,64,256,1000", help="numbers of connections, separated by commas")
+    parser.add_argument("--tokens", type=int, default=100, help="of a stream")
+    parser.add_argument("--step_ms", type=float, default=20.0, help="of the paced streams; five times that above 64")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=2.0, help="per case and round, unless paced")
+    args = parser.parse_args(argv)
+    report = Report("front", args)
     counts = [int(n) for n in args.connections.split(",")]
-    emit(args.json, header(bench="front", seconds=args.seconds, seed=args.seed))
-    free_running = {"answer": ANSWER}
-    paced = {"answer": ANSWER, "step_s": args.step_ms / 1e3}
-    emit(args.json, {"case": "pipe only, 1 token", "total_ms": await pipe_only(args.seconds)})
-    async with scripted(free_running) as running:
-        await case(args, running, "GET /health", "/health", None, counts)
-        await case(args, running, "unary, 1 token", PATH, {**CHAT, "max_tokens": 1}, counts)
-        body = {**CHAT, "max_tokens": STREAM_TOKENS, "stream": True}
-        await case(args, running, f"stream, {STREAM_TOKENS} tokens, no pause", PATH, body, counts)
-    async with scripted(paced) as running:
-        body = {**CHAT, "max_tokens": STREAM_TOKENS // 4, "stream": True}
-        await case(args, running, f"stream, a step every {args.step_ms:g} ms", PATH, body, counts)
+    requests(args, report, counts)
+    streams(args, report, counts)
+    report.table("requests and streams, scripted engine", SPEED)
+    report.table("what it costs the front end: CPU seconds per second by process, and per request or chunk", COST)
+    ours, theirs = (best(report, who) for who in ("lean_ovms", "starlette"))
+    if ours and theirs:
+        report.row(case="chunks per second and core", lean_ovms=ours, starlette=theirs, ratio=round(ours / theirs, 2))
+        report.say(f"chunks per second and core, best of the cases: {ours:,}; Starlette {theirs:,}")
 
 
-def options() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench front", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=3.0, help="per case and number of connections")
-    parser.add_argument("--connections", default="1,8,64,256", help="numbers of connections, separated by commas")
-    parser.add_argument("--step_ms", type=float, default=20.0, help="step time of the paced case")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="JSON lines instead of a table")
-    return parser
+SPEED = ("case", "who", "connections", "requests_per_s", "chunks_per_s", "total_ms", "first_ms", "gap_ms", "failed")
+COST = ("case", "who", "connections", "cpu", "front_us_per_request", "front_us_per_chunk", "chunks_per_s_per_core")
 
 
-def scripted(script: dict[str, object]):
+def best(report: Report, who: str) -> int:
+    """Chunks per second and core where streams were paced."""
+    rows = [row for row in report.rows if row["who"] == who and str(row["case"]).startswith("stream, a step")]
+    return max((row["chunks_per_s_per_core"] for row in rows), default=0)  # type: ignore[type-var]
+
+
+def requests(args: argparse.Namespace, report: Report, counts: list[int]) -> None:
+    """Unary requests and streams without a pause, as fast as they go."""
+    kinds = (
+        ("GET /health", {"get": True}, 1),
+        ("unary, 1 token", {"fields": {"model": "demo", "stream": False, "stream_options": None}}, 1),
+        (f"stream, {args.tokens} tokens, no pause", {"fields": {"model": "demo"}}, args.tokens),
+    )
+    server, load = scripted({"answer": ANSWER}), Worker("client")
+    with closing(server, load), report.progress(len(kinds) * len(counts) * args.rounds, "requests") as bar:
+        for name, more, tokens in kinds:
+            for count in counts:
+                run = Run(load, server, tokens, more)
+                report.row(**run.case(args, name, "lean_ovms", count, args.seconds, bar))
+
+
+def streams(args: argparse.Namespace, report: Report, counts: list[int]) -> None:
+    """Paced streams: each token leaves as a chunk of its own. Ours and Starlette's in turns."""
+    few, many = [n for n in counts if n <= MANY], [n for n in counts if n > MANY]
+    for step_ms, some in ((args.step_ms, few), (5 * args.step_ms, many)):
+        if not some:
+            continue
+        ours, theirs = scripted({"answer": ANSWER, "step_s": step_ms / 1e3}), starlette(step_ms)
+        load = Worker("client")
+        name = f"stream, a step every {step_ms:g} ms"
+        with closing(ours, theirs, load), report.progress(2 * len(some) * args.rounds, "streams") as bar:
+            for count in some:
+                for who, server in (("lean_ovms", ours), ("starlette", theirs)):
+                    run = Run(load, server, args.tokens, {"fields": {"model": "demo"}})
+                    report.row(**run.case(args, name, who, count, 1e-9, bar))
+
+
+class Run:
+    """One kind of request against one server."""
+
+    def __init__(self, load: Worker, server: Server, tokens: int, more: dict[str, object]) -> None:
+        self._load, self._server, self._tokens = load, server, tokens
+        self._more = {"port": server.port, "path": PATH, **more}
+        if more.get("get"):
+            self._more["path"] = "/health"
+
+    def case(self, args: argparse.Namespace, name: str, who: str, count: int, seconds: float, bar) -> dict[str, object]:
+        """The row of so many connections, over all rounds; warmed up by one request each."""
+        self._once(count, 1e-9)
+        pids = {**self._server.pids, "client": self._load.pid}
+        total, cpu = Outcome(), dict.fromkeys(pids, 0.0)
+        for _ in range(args.rounds):
+            accounts = Accounts(pids)
+            total.add(self._once(count, seconds))
+            cpu = {role: cpu[role] + seconds for role, seconds in accounts.since().items()}
+            tick(bar, f"{name}, {count} connections")
+        return {"case": name, "who": who, "connections": count, **told(total, cpu)}
+
+    def _once(self, count: int, seconds: float) -> Outcome:
+        texts = prompts(count, 64, 12, 0.5) * (count // 64 + 1 + round(seconds * 500))
+        work = Work(prompts=texts, max_tokens=self._tokens, concurrency=count, seconds=seconds)
+        return self._load.run(work, **self._more)
+
+
+def told(total: Outcome, cpu: dict[str, float]) -> dict[str, object]:
+    """Figures of one case. per core: what one core does when the front end has it to itself."""
+    done = len(total.total)
+    figures_: dict[str, object] = {
+        "requests_per_s": round(done / total.wall_s),
+        "failed": total.failed,
+        "front_us_per_request": round(cpu["front"] / done * 1e6),
+        "total_ms": figures.quantiles(total.total),
+        "cpu": {role: round(seconds / total.wall_s, 2) for role, seconds in cpu.items()},
+    }
+    if total.events > done:
+        figures_ |= {
+            "chunks_per_s": round(total.events / total.wall_s),
+            "front_us_per_chunk": round(cpu["front"] / total.events * 1e6, 1),
+            "chunks_per_s_per_core": round(total.events / max(cpu["front"], 1e-3)),
+            "first_ms": figures.quantiles(total.first),
+            "gap_ms": figures.quantiles(total.gaps),
+        }
+    return figures_
+
+
+def scripted(script: dict[str, object]) -> Server:
     """A server whose engine plays this script and takes as many at once as come, prompts in one step."""
     plugin = json.dumps({"blocks": 1 << 20, **script})
-    wide = ["--max_queued_requests", "4096", "--max_num_seqs", "1024", "--max_num_batched_tokens", str(1 << 20)]
-    return server("--fake_engine", "true", "--plugin_config", plugin, *wide)
+    wide = ["--max_queued_requests", "4096", "--max_num_seqs", "2048", "--max_num_batched_tokens", str(1 << 20)]
+    wide += ["--max_connections", "4096"]
+    return lean_ovms(["--fake_engine", "true", "--model_name", "demo", "--plugin_config", plugin, *wide])
 
 
-async def case(
-    args: argparse.Namespace, running: ServerUnderTest, name: str, path: str, body: dict | None, counts: list[int]
-) -> None:
-    """One row per number of connections; warmed up at each."""
-    for count in counts:
-        spec = Spec(running.port, path, body, count, args.seconds, args.seed)
-        await load(replace(spec, seconds=WARM_UP_S))
-        before = running.cpu_s()
-        result = await load(spec)
-        front, engine = (now - then for now, then in zip(running.cpu_s(), before, strict=True))
-        emit(args.json, row(name, count, result, front, engine))
-
-
-def row(name: str, count: int, result: Result, front_cpu_s: float, engine_cpu_s: float) -> dict[str, object]:
-    """Figures of one run. per core: what one core does when the front end has it to itself."""
-    chunks = result.events
-    figures: dict[str, object] = {
-        "case": name,
-        "connections": count,
-        "requests_per_s": round(result.requests / result.wall_s),
-        "failed": result.failed,
-        "front_us_per_request": round(front_cpu_s / result.requests * 1e6),
-        "requests_per_s_per_core": round(result.requests / max(front_cpu_s, 0.01)),
-        "total_ms": result.total_ms,
-        "cpu": {
-            "front": round(front_cpu_s / result.wall_s, 2),
-            "engine": round(engine_cpu_s / result.wall_s, 2),
-            "client": round(result.client_cpu_s / result.wall_s, 2),
-        },
-    }
-    if chunks:
-        figures |= {
-            "chunks_per_s": round(chunks / result.wall_s),
-            "front_us_per_chunk": round(front_cpu_s / chunks * 1e6, 1),
-            "chunks_per_s_per_core": round(chunks / max(front_cpu_s, 0.01)),
-            "chunks_per_request": round(chunks / result.requests, 1),
-            "first_ms": result.first_ms,
-            "gap_ms": result.gap_ms,
-        }
-    return figures
-
-
-async def pipe_only(seconds: float) -> dict[str, float]:
-    """The same one-token request on the engine's pipe alone, one after the other: what HTTP and JSON are added to."""
-    engine = Engine(Config(fake_engine=True, plugin_config=json.dumps({"answer": ANSWER})))
-    await engine.start()
-    sampling = Sampling(max_tokens=1, temperature=0.0)
-    times = []
-    end = time.perf_counter() + seconds
-    while (began := time.perf_counter()) < end:
-        reply = await engine.submit(
-            "<|user|>hello", add_special_tokens=False, truncate=None, want_tokens=False, sampling=sampling
-        )
-        while await reply.next():
-            pass
-        times.append(time.perf_counter() - began)
-    await engine.stop()
-    return quantiles(times[len(times) // 10 :])
+def starlette(step_ms: float) -> Server:
+    """The yardstick, in its fastest set-up: uvicorn on uvloop and httptools, no access log."""
+    port = free_port()
+    command = [sys.executable, "-m", "bench.starlette_chunks", str(port), str(step_ms / 1e3)]
+    return Server(command, port)

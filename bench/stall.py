@@ -1,72 +1,119 @@
-"""How long `/health` takes while a long prompt is in prefill on the embedded model: nobody waits for the engine.
+"""Does anybody wait for the engine who does not have to? The event loop's worst stall, and /health, while a long prompt
+is computed and while many streams run.
 
-One connection asks /health again and again, first on an idle server, then while another one has a long prompt
-computed. The prompt differs each round, so that the prefix cache has nothing to offer.
+A clock ticks every one or two milliseconds in the server's own event loop (ticking.py); a longer pause is a stall. The
+same clock ticks in an empty loop beside it: its pauses are the machine's doing, not the server's. /health is asked
+every 2 ms over a kept connection.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import json
 import random
-from collections.abc import Sequence
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
 
-from .client import Connection, connect, payload, quantiles
-from .common import emit, header, server
+from . import figures, plots, race
+from .client import payload
+from .processes import Worker, closing, free_port
+from .report import Report, options, tick
+from .work import Work, prompts
 
 HEALTH = payload("/health", None)
+PATH = "/v3/chat/completions"
 
 
-async def main(argv: Sequence[str]) -> None:
-    """Idle, then busy."""
-    args = options().parse_args(argv)
-    emit(args.json, header(bench="stall", tokens=args.tokens, rounds=args.rounds, seed=args.seed))
-    chosen = ["--model_path", args.model_path, "--model_name", "demo"] if args.model_path else []
-    async with server(*chosen) as running:
-        asking, working = await connect(running.port), await connect(running.port)
-        await health_until(asking, asyncio.create_task(asyncio.sleep(0.5)))
-        idle = await health_until(asking, asyncio.create_task(asyncio.sleep(2.0)))
-        emit(args.json, {"case": "idle", "health_ms": quantiles(idle), "samples": len(idle)})
-        rng = random.Random(args.seed)
-        for number in range(args.rounds):
-            body = {"model": "demo", "prompt": prompt(rng, args.tokens), "max_tokens": 1, "temperature": 0}
-            prefill = asyncio.create_task(working.request(payload("/v3/completions", body)))
-            times = await health_until(asking, prefill)
-            figures = {
-                "case": f"prefill {number + 1}",
-                "status": prefill.result().status,
-                "prefill_ms": round(prefill.result().total_s * 1e3, 1),
-                "health_ms": quantiles(times),
-                "samples": len(times),
-            }
-            emit(args.json, figures)
-        asking.close()
-        working.close()
+def main(argv: Sequence[str]) -> None:
+    """Idle, prefill, streams."""
+    parser = options("stall", __doc__)
+    race.add_options(parser)
+    parser.set_defaults(rounds=3)
+    parser.add_argument("--prompt_tokens", type=int, default=4000, help="length of the long prompt")
+    parser.add_argument("--streams", type=int, default=64, help="how many at once")
+    args = parser.parse_args(argv)
+    report = Report("stall", args)
+    port = free_port()
+    listen = ["--rest_port", str(port), "--rest_bind_address", "127.0.0.1", "--access_log", "false"]
+    server, control = Worker("ticking", *listen, *race.server_options(args)), Worker("ticking", "control")
+    load = Worker("client")
+    with closing(server, control, load), socket.create_connection(("127.0.0.1", port)) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        bench = Bench(report, sock, server, control)
+        with report.progress(2 + 2 * args.rounds, "stall") as bar:
+            bench.during("warm-up", lambda: streams(load, port, args, 4))
+            tick(bar, "idle")
+            bench.during("idle", lambda: time.sleep(1.0))
+            for number in range(args.rounds):
+                tick(bar, f"prefill {number + 1}")
+                bench.during(f"prefill of {args.prompt_tokens}", lambda n=number: prefill(port, args, n))
+            for _ in range(args.rounds):
+                tick(bar, f"{args.streams} streams")
+                bench.during(f"{args.streams} streams", lambda: streams(load, port, args, args.streams))
+    del report.rows[0]
+    report.table("pauses between the ticks of a clock in the event loop, and /health: p50/p90/p99/max in ms", COLUMNS)
+    if args.plots:
+        plots.stall(args.plots, bench.series)
 
 
-def options() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench stall", description=__doc__)
-    parser.add_argument("--tokens", type=int, default=4000, help="length of the prompt")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--model_path", default="", help="another model than the embedded one")
-    parser.add_argument("--json", action="store_true", help="JSON lines instead of a table")
-    return parser
+COLUMNS = ("case", "took_ms", "loop_pause_ms", "empty_loop_pause_ms", "health_ms", "samples")
 
 
-def prompt(rng: random.Random, tokens: int) -> list[int]:
-    """Token ids that every vocabulary has and no cache knows."""
-    return [rng.randrange(100, 1000) for _ in range(tokens)]
+class Bench:
+    """Watches the server while something is done to it."""
+
+    def __init__(self, report: Report, sock: socket.socket, server: Worker, control: Worker) -> None:
+        self.series: dict[str, dict[str, list[float]]] = {}
+        self._report, self._sock, self._server, self._control = report, sock, server, control
+
+    def during(self, case: str, deed: Callable[[], object]) -> None:
+        """One row."""
+        self._server.ask({})
+        self._control.ask({})
+        began = time.perf_counter()
+        doing = threading.Thread(target=deed)
+        doing.start()
+        health = self._health_while(doing)
+        took = time.perf_counter() - began
+        pauses, empty = (worker.ask({})["pauses"] for worker in (self._server, self._control))
+        self._report.row(
+            case=case,
+            took_ms=round(took * 1e3),
+            loop_pause_ms=figures.quantiles(pauses),
+            empty_loop_pause_ms=figures.quantiles(empty),
+            health_ms=figures.quantiles(health),
+            samples=len(health),
+        )
+        kept = self.series.setdefault(case, {"loop": [], "empty loop": [], "/health": []})
+        for name, values in zip(kept, (pauses, empty, health), strict=True):
+            kept[name] += values
+
+    def _health_while(self, doing: threading.Thread) -> list[float]:
+        times = []
+        while doing.is_alive():
+            began = time.perf_counter()
+            self._sock.sendall(HEALTH)
+            answer = self._sock.recv(1 << 16)
+            times.append(time.perf_counter() - began)
+            assert answer.startswith(b"HTTP/1.1 200"), answer[:40]
+            time.sleep(0.002)
+        return times
 
 
-async def health_until(asking: Connection, done: asyncio.Task) -> list[float]:
-    """Ask every 2 ms until the task is done; the seconds that each answer took."""
-    times = []
-    while not done.done():
-        exchange = await asking.request(HEALTH)
-        assert exchange.status == 200, json.dumps({"health": exchange.status})
-        times.append(exchange.total_s)
-        await asyncio.sleep(0.002)
-    return times
+def prefill(port: int, args, number: int) -> None:
+    """One long prompt, as token ids that every vocabulary has and no cache knows; one token of answer."""
+    rng = random.Random(args.seed * 101 + number)
+    ids = [rng.randrange(100, 1000) for _ in range(args.prompt_tokens)]
+    body = {"model": "demo", "prompt": ids, "max_tokens": 1, "temperature": 0}
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        sock.sendall(payload("/v3/completions", body))
+        answer = sock.recv(1 << 16)
+        assert answer.startswith(b"HTTP/1.1 200"), answer[:200]
+
+
+def streams(load: Worker, port: int, args, count: int) -> None:
+    """So many chats at once."""
+    fields = {"model": "demo", **({"ignore_eos": True} if args.ignore_eos else {})}
+    work = Work(prompts=prompts(args.seed, count, args.words, 0.2), max_tokens=args.tokens, concurrency=count)
+    outcome = load.run(work, port=port, path=PATH, fields=fields)
+    assert not outcome.failed

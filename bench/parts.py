@@ -1,0 +1,168 @@
+"""Micro-benchmarks without I/O: each step between a request's bytes and a token's bytes, alone, in a warm loop.
+
+What is told is the time of one call: the best and the median of repeated loops, in us. Cold, as after a pause, the same
+steps cost two to three times as much; `timeline` shows that.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+
+import orjson
+
+from lean_ovms.api.app import App
+from lean_ovms.api.endpoints import chat
+from lean_ovms.config import Config
+from lean_ovms.engine import byte_text, messages
+from lean_ovms.generation import Choice
+from lean_ovms.model import Model
+from lean_ovms.model_dir import read as read_model_dir
+from lean_ovms.shapes import ChatPrompt, Request, Response, Text, Usage
+from lean_ovms.text import parsers
+from lean_ovms.text.detokenizer import Detokenizer
+from lean_ovms.text.template import ChatTemplate
+from lean_ovms.wire.session import Session
+
+from . import client
+from .report import Report, options
+from .work import prompts
+
+LOOPS = 9
+Part = tuple[str, Callable[[], object], int]
+"""Name, what is timed, and how many units (tokens, records) one call handles."""
+
+
+def main(argv: Sequence[str]) -> None:
+    """The whole table."""
+    parser = options("parts", __doc__)
+    parser.add_argument("--ms", type=float, default=40.0, help="length of one loop")
+    parser.add_argument("--tokenizer", action="store_true", help="the engine's tokenizer too (loads openvino)")
+    args = parser.parse_args(argv)
+    report = Report("parts", args)
+    with report.progress(1, "parts"):
+        for name, call, units in parts(args):
+            best, median = timed(call, args.ms / 1e3)
+            report.row(case=name, best_us=round(best / units, 3), median_us=round(median / units, 3), per_call=units)
+    report.table("one call; per token or record where a call handles several", ("case", "best_us", "median_us"))
+
+
+def timed(call: Callable[[], object], loop_s: float) -> tuple[float, float]:
+    """Best and median microseconds of a call, over LOOPS loops of about loop_s each."""
+    call()
+    began = time.perf_counter()
+    call()
+    count = max(1, int(loop_s / max(1e-7, time.perf_counter() - began)))
+    times = []
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(LOOPS):
+            began = time.perf_counter()
+            for _ in range(count):
+                call()
+            times.append((time.perf_counter() - began) / count * 1e6)
+    finally:
+        gc.enable()
+    return min(times), statistics.median(times)
+
+
+def parts(args) -> Iterator[Part]:
+    """All of them, in the order of a request's way."""
+    body = client.chat(prompts(args.seed, 1, 40)[0], 64, {"model": "demo"})
+    yield from wire(body)
+    yield from reading(body)
+    if args.tokenizer:
+        yield from tokenizer(body)
+    yield from pipe()
+    yield from text()
+    yield from chunks()
+
+
+def wire(body: dict) -> Iterator[Part]:
+    """HTTP in, HTTP out."""
+    headers = "User-Agent: OpenAI/Python 2.0\r\nAccept: application/json\r\nAuthorization: Bearer none\r\n"
+    data = client.payload("/v3/chat/completions", body, "localhost:8000", headers)
+    session = Session(Config())
+    answer = Response(200, [("Content-Type", "text/event-stream"), ("X-Request-Id", "0" * 32)], b"ok")
+
+    def request() -> None:
+        session.feed(data)
+        assert session.next_request() is not None
+        session.start(answer)
+
+    yield "HTTP: request parsed, response head written", request, 1
+    piece = b"x" * 230
+    yield "HTTP: one chunk framed", lambda: session.chunk(piece), 1
+
+
+def reading(body: dict) -> Iterator[Part]:
+    """JSON and fields; the template."""
+    data = orjson.dumps(body)
+    app = App(Config(), [Model(Config(model_name="demo"))])
+    request = Request("POST", "/v3/chat/completions", body=data)
+    yield "JSON parsed", lambda: orjson.loads(data), 1
+    yield "fields read (JSON included)", lambda: chat.read_ask(orjson.loads(request.body), app), 1
+    directory = read_model_dir(Config().model_dir)
+    template = ChatTemplate.load(directory, from_tokenizer="", bos_token="", eos_token="<|im_end|>")
+    prompt = ChatPrompt(body["messages"])
+    yield "template rendered", lambda: template.render(prompt), 1
+
+
+def tokenizer(body: dict) -> Iterator[Part]:
+    """The engine's tokenizer, which the child calls."""
+    import openvino_genai
+
+    encode = openvino_genai.Tokenizer(str(Config().model_dir)).encode
+    words = body["messages"][0]["content"]
+    yield "engine's tokenizer: about 90 tokens", lambda: encode(words, add_special_tokens=False).input_ids.data, 1
+
+
+def pipe() -> Iterator[Part]:
+    """Frames between child and front end."""
+    for count in (1, 64):
+        records: list[messages.Record] = [messages.Tokens(n, 0, [n], None, None) for n in range(count)]
+        frame, decoder = messages.encode(records), messages.Decoder()
+        yield f"frame of {count} records written", lambda records=records: messages.encode(records), count
+        yield f"frame of {count} records read", lambda d=decoder, frame=frame: d.feed(frame), count
+
+
+def text() -> Iterator[Part]:
+    """Ids to text; text to events."""
+    vocabulary = byte_text.vocabulary()
+    for count in (1, 8):
+        detokenizer, ids = Detokenizer(vocabulary, True), [97 + n for n in range(count)]
+        yield f"detokenized, {count} at a time", lambda d=detokenizer, ids=ids: d.feed(ids), count
+    names = parsers.names()
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+    for name in names.reasoning:
+        parser = parsers.make(None, name)
+        yield f"reasoning parser {name}: a word", lambda p=parser: p.feed(" word"), 1
+    for name in names.tool:
+        parser = parsers.make(name, None, tools=tools)
+        yield f"tool parser {name}: a word", lambda p=parser: p.feed(" word"), 1
+
+
+def chunks() -> Iterator[Part]:
+    """A record of the engine to the bytes that the client gets."""
+    app = App(Config(), [Model(Config(model_name="demo"))])
+    ask = chat.read_ask(client.chat("hello", 64, {"model": "demo"}), app)
+    stream = chat.Stream(ask, SimpleNamespace(usage=Usage(), prompt_ids=[]))
+    choice = Choice(
+        index=0,
+        detokenizer=Detokenizer(byte_text.vocabulary(), True),
+        window=None,
+        skip_special=True,
+        stops=None,
+        parser=None,
+        min_tokens=0,
+        stop_ids=frozenset(),
+    )
+    record = messages.Tokens(1, 0, [97], None, None)
+    delta = choice.take(record, ["word"])
+    assert delta.events == [Text("word")]
+    yield "a record to a delta", lambda: choice.take(record, ["word"]), 1
+    yield "a delta to a chunk", lambda: stream.deltas([delta]), 1

@@ -1,0 +1,169 @@
+"""Several contestants at the same work in turns, and what is told of them. Used by engine, serve and rivals.
+
+Everything is interleaved: round by round each has the same new prompts, in alternating order, and ratios are taken
+within a round, so that a noisy machine cancels out and no prefix cache helps anybody.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from . import figures
+from .processes import Accounts, rss_mb
+from .report import Report, tick
+from .work import Outcome, Work, poisson, prompts, turns
+
+WARM_UP = Work(prompts=[], max_tokens=8, concurrency=2)
+
+
+@dataclass(kw_only=True)
+class Contestant:
+    """Who does the work: run does it once, pids are its processes by role."""
+
+    name: str
+    run: Callable[[Work], Outcome]
+    pids: dict[str, int]
+
+
+@dataclass(kw_only=True)
+class Lap:
+    """One contestant's runs of one case, in the order of the rounds."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    cpu_s: list[dict[str, float]] = field(default_factory=list)
+
+    def pooled(self) -> Outcome:
+        """All runs as one."""
+        total = Outcome()
+        for outcome in self.outcomes:
+            total.add(outcome)
+        return total
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What a race can be told."""
+    parser.add_argument("--model_path", default="", help="another model than the embedded one")
+    parser.add_argument("--concurrency", default="1,8,32,64", help="streams at once, separated by commas")
+    parser.add_argument("--rate", default="", help="open loop too: requests per second (Poisson), separated by commas")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=0, help="per round; 0: 8, or three per stream")
+    parser.add_argument("--tokens", type=int, default=64, help="generated per request")
+    parser.add_argument("--words", type=int, default=40, help="of a prompt; the demo model has two tokens a word")
+    parser.add_argument("--ignore_eos", action="store_true", help="always generate all tokens (random models)")
+    parser.add_argument("--server_option", action="append", default=[], metavar="NAME=VALUE", help="of lean_ovms")
+
+
+def server_options(args: argparse.Namespace) -> list[str]:
+    """The command line of lean_ovms that the contestants share."""
+    chosen = ["--model_path", args.model_path, "--model_name", "demo"] if args.model_path else []
+    for pair in args.server_option:
+        name, _, value = pair.partition("=")
+        chosen += [f"--{name}", value]
+    return chosen
+
+
+def cases(args: argparse.Namespace) -> list[tuple[int, float]]:
+    """(streams at once, 0) for the closed loops, then (lanes to begin with, requests per second) for the open ones."""
+    closed = [(int(n), 0.0) for n in args.concurrency.split(",") if n]
+    return closed + [(8, float(rate)) for rate in args.rate.split(",") if rate]
+
+
+def work(args: argparse.Namespace, streams: int, rate: float, number: int) -> Work:
+    """The work of a round: the same for every contestant, new in every round."""
+    count = args.requests or max(8, 3 * streams)
+    seed = args.seed * 1_000_003 + streams * 1009 + int(rate * 101) * 7 + number
+    return Work(
+        prompts=prompts(seed, count, args.words, spread=0.2),
+        max_tokens=args.tokens,
+        concurrency=streams,
+        arrivals=poisson(seed, count, rate) if rate else [],
+    )
+
+
+def race(args: argparse.Namespace, report: Report, contestants: list[Contestant]) -> dict[tuple[int, float], dict]:
+    """Every case, every round; rows go to the report as cases end. By case and name: the laps."""
+    warm_up(args, contestants)
+    results = {}
+    laps_to_run = len(cases(args)) * args.rounds * len(contestants)
+    with report.progress(laps_to_run, "warm") as bar:
+        for streams, rate in cases(args):
+            laps = {contestant.name: Lap() for contestant in contestants}
+            for number, contestant in turns(contestants, args.rounds):
+                lap, accounts = laps[contestant.name], Accounts(contestant.pids)
+                lap.outcomes.append(contestant.run(work(args, streams, rate, number)))
+                lap.cpu_s.append(accounts.since())
+                tick(bar, f"{case_name(streams, rate)}: {contestant.name}")
+            results[streams, rate] = laps
+            first = contestants[0].name
+            for contestant in contestants:
+                row = told(contestant, laps[contestant.name], laps[first])
+                report.row(case=case_name(streams, rate), streams=streams, rate=rate, **row)
+    return results
+
+
+def warm_up(args: argparse.Namespace, contestants: list[Contestant]) -> None:
+    """First prompts and first batch sizes cost more than later ones."""
+    for streams in sorted({streams for streams, _ in cases(args)}):
+        for contestant in contestants:
+            texts = prompts(-streams, streams + 2, args.words)
+            contestant.run(Work(prompts=texts, max_tokens=4, concurrency=streams))
+
+
+def case_name(streams: int, rate: float) -> str:
+    """As tables show it."""
+    return f"{rate:g} requests/s" if rate else f"{streams} stream{'s' * (streams > 1)}"
+
+
+def told(contestant: Contestant, lap: Lap, limit: Lap) -> dict[str, object]:
+    """The figures of one contestant in one case; ratio, ttft_added and itl_added against the first contestant."""
+    pooled = lap.pooled()
+    tokens = sum(pooled.tokens) or 1
+    cpu = {role: sum(part[role] for part in lap.cpu_s) / tokens * 1e3 for role in contestant.pids}
+    figures_ = {
+        "who": contestant.name,
+        "requests": len(pooled.total),
+        "failed": pooled.failed,
+        "prompt_tokens": round(pooled.prompt_tokens / max(1, len(pooled.total))),
+        "tokens": tokens,
+        "tokens_per_s": figures.spread([o.tokens_per_s for o in lap.outcomes], 1),
+        "ttft_ms": figures.quantiles(pooled.first),
+        "itl_ms": figures.quantiles(pooled.gaps),
+        "tpot_ms": figures.quantiles(pooled.tpot),
+        "e2e_ms": figures.quantiles(pooled.total, digits=1),
+        "cpu_s_per_1000_tokens": {role: round(seconds, 3) for role, seconds in cpu.items()},
+        "rss_mb": {role: round(rss_mb(pid)) for role, pid in contestant.pids.items()},
+    }
+    if lap is not limit:
+        figures_ |= against(lap, limit)
+    return figures_
+
+
+def against(lap: Lap, limit: Lap) -> dict[str, object]:
+    """Round by round: throughput as a ratio, latencies as what is added."""
+
+    def each(which: Lap, name: str, mark: float) -> list[float]:
+        return [figures.quantile(getattr(outcome, name), mark) for outcome in which.outcomes]
+
+    pooled, base = lap.pooled(), limit.pooled()
+    return {
+        "ratio": figures.ratios([o.tokens_per_s for o in lap.outcomes], [o.tokens_per_s for o in limit.outcomes]),
+        "ttft_added_ms": figures.added(each(lap, "first", 0.5), each(limit, "first", 0.5)),
+        "ttft_added_p99_ms": round(
+            (figures.quantile(pooled.first, 0.99) - figures.quantile(base.first, 0.99)) * 1e3, 3
+        ),
+        "itl_added_us": figures.added(each(lap, "tpot", 0.5), each(limit, "tpot", 0.5), 1e6),
+    }
+
+
+AGAINST = ("case", "who", "tokens_per_s", "ratio", "ttft_added_ms", "ttft_added_p99_ms", "itl_added_us")
+LATENCY = ("case", "who", "ttft_ms", "itl_ms", "tpot_ms", "e2e_ms")
+COST = ("case", "who", "requests", "failed", "prompt_tokens", "tokens", "cpu_s_per_1000_tokens", "rss_mb")
+
+
+def tables(report: Report, title: str) -> None:
+    """All that a race has to tell."""
+    report.table(f"{title}: spreads are the rounds' median (low to high)", AGAINST)
+    report.table("latencies: p50/p90/p99/max", LATENCY)
+    report.table("what it costs, by process", COST)

@@ -1,0 +1,104 @@
+"""How long a start takes: from the process to listening, to ready, to the first token; memory and CPU when idle.
+
+Each round starts the command line as a user does, with the embedded model unless another is named. The first round is
+not counted: it may have had to read files from a disk.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from . import figures, race
+from .client import chat, payload
+from .processes import ROOT, Accounts, children, family, free_port, get, rss_mb
+from .report import Report, options, tick
+
+
+def main(argv: Sequence[str]) -> None:
+    """One row a round, then their medians."""
+    parser = options("start", __doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--model_path", default="", help="another model than the embedded one")
+    parser.add_argument("--server_option", action="append", default=[], metavar="NAME=VALUE", help="of lean_ovms")
+    parser.add_argument("--idle_s", type=float, default=2.0, help="how long the idle server is watched")
+    args = parser.parse_args(argv)
+    report = Report("start", args)
+    rounds = []
+    with report.progress(args.rounds + 1, "first start") as bar:
+        for number in range(args.rounds + 1):
+            seen = once(race.server_options(args), args.idle_s)
+            if number:
+                rounds.append(seen)
+                report.row(case=f"start {number}", **{name: round(value, 4) for name, value in seen.items()})
+            tick(bar, f"start {number + 1}")
+    middle = {name: figures.spread([seen[name] for seen in rounds]) for name in rounds[0]}
+    for name, value in middle.items():
+        report.row(case=name, value=value)
+    report.table(
+        "from the command to …, in seconds; what an idle server takes", ("case", "value"), report.rows[-len(middle) :]
+    )
+
+
+def once(chosen: Sequence[str], idle_s: float) -> dict[str, float]:
+    """A whole life, measured from outside."""
+    port = free_port()
+    listen = ["--rest_port", str(port), "--rest_bind_address", "127.0.0.1", "--log_level", "WARNING"]
+    began = time.perf_counter()
+    server = subprocess.Popen([sys.executable, "-m", "lean_ovms", *listen, *chosen], cwd=ROOT)
+    try:
+        return watched(server, port, began, idle_s)
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def watched(server: subprocess.Popen, port: int, began: float, idle_s: float) -> dict[str, float]:
+    """The figures of a server that has just been started."""
+    seen = {"listening_s": until(server, began, lambda: connects(port))}
+    seen["ready_s"] = until(server, began, lambda: get(port, "/v2/health/ready") == 200)
+    seen["first_token_s"] = first_token(port) - began
+    time.sleep(0.3)
+    engine = children(server.pid)[0]
+    accounts = Accounts({str(pid): pid for pid in family(server.pid)})
+    time.sleep(idle_s)
+    seen["idle_cpu_share"] = sum(accounts.since().values()) / idle_s
+    seen["front_rss_mb"], seen["engine_rss_mb"] = rss_mb(server.pid), rss_mb(engine)
+    return seen
+
+
+def until(server: subprocess.Popen, began: float, true) -> float:
+    """Seconds from the start until it is."""
+    while not true():
+        if server.poll() is not None:
+            raise SystemExit(f"the server ended with status {server.returncode}")
+        time.sleep(0.003)
+    return time.perf_counter() - began
+
+
+def connects(port: int) -> bool:
+    """Whether somebody listens."""
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
+
+
+def first_token(port: int) -> float:
+    """When the first bytes of a chat's answer were here."""
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        body = {**chat("Hello!", 1, {}), "model": models(port)}
+        sock.sendall(payload("/v3/chat/completions", body))
+        answer = sock.recv(1 << 16)
+        assert answer.startswith(b"HTTP/1.1 200"), answer[:200]
+        return time.perf_counter()
+
+
+def models(port: int) -> str:
+    """The name of the model that is served."""
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        sock.sendall(payload("/v3/models", None, headers="Connection: close\r\n"))
+        answer = b"".join(iter(lambda: sock.recv(1 << 16), b""))
+    return json.loads(answer.partition(b"\r\n\r\n")[2])["data"][0]["id"]

@@ -1,0 +1,76 @@
+"""The server with a clock that ticks in its event loop every millisecond or two: a long pause is a stall.
+
+python -m bench.ticking [options of the server] answers each line with the seconds between its ticks since the last one;
+with the one word "control" it is an empty loop: what is late there is the machine's doing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+
+import uvloop
+
+from lean_ovms import log, serve
+from lean_ovms.cli import parse
+
+TICK_S = 0.001
+
+
+class Ticker:
+    """Ticks as often as uvloop's timers can, which count whole milliseconds."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+        self._last = 0.0
+
+    def start(self) -> None:
+        """From now on."""
+        self._last = time.perf_counter()
+        self._tick(asyncio.get_running_loop())
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = time.perf_counter()
+        self.pauses.append(now - self._last)
+        self._last = now
+        loop.call_later(TICK_S, self._tick, loop)
+
+
+async def answer(ticker: Ticker, out) -> None:
+    """Report when asked, until nobody can ask any more."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    print('{"ready": true}', file=out, flush=True)
+    while await reader.readline():
+        pauses, ticker.pauses = ticker.pauses, []
+        print(json.dumps({"pauses": pauses}), file=out, flush=True)
+
+
+async def main(argv: list[str]) -> None:
+    """The server, or nothing, and the ticker."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    ticker = Ticker()
+    if argv == ["control"]:
+        ticker.start()
+        await answer(ticker, out)
+        return
+    app = serve.build(parse(argv, {}))
+    serving = asyncio.create_task(serve.serve(app))
+    while not all(model.ready for model in app.models.values()):
+        await asyncio.sleep(0.02)
+        if serving.done():
+            serving.result()
+    ticker.start()
+    await answer(ticker, out)
+    serving.cancel()
+    await asyncio.wait([serving])
+
+
+if __name__ == "__main__":
+    log.setup("WARNING")
+    uvloop.run(main(sys.argv[1:]))

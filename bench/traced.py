@@ -1,0 +1,105 @@
+"""The server with a clock at every door between its rooms; see timeline.py. The product's code has no such clocks.
+
+python -m bench.traced FILE [options of the server] runs the front end and starts its child as
+python -m bench.traced FILE --child FD. Each process writes [name, seconds] pairs as JSON to FILE.front and FILE.child
+when it ends; the clock is the machine's monotonic one, the same in all processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+MARKS: list[tuple[str, float]] = []
+
+
+def before(owner: Any, name: str, mark: str) -> None:
+    """Note the time whenever owner.name is called."""
+    whole = getattr(owner, name)
+
+    def noting(*args: Any, **more: Any) -> Any:
+        MARKS.append((mark, time.perf_counter()))
+        return whole(*args, **more)
+
+    setattr(owner, name, noting)
+
+
+def after(owner: Any, name: str, mark: str) -> None:
+    """Note the time whenever owner.name has returned something true."""
+    whole = getattr(owner, name)
+
+    def noting(*args: Any, **more: Any) -> Any:
+        result = whole(*args, **more)
+        if result or result is None:
+            MARKS.append((mark, time.perf_counter()))
+        return result
+
+    setattr(owner, name, noting)
+
+
+def front(file: str, argv: list[str]) -> int:
+    """Serve until a signal."""
+    import uvloop
+
+    from lean_ovms import log, serve
+    from lean_ovms.api.app import App
+    from lean_ovms.cli import parse
+    from lean_ovms.engine.client import Engine
+    from lean_ovms.engine.mailroom import Reply
+    from lean_ovms.engine.process import Child
+    from lean_ovms.model import Model
+    from lean_ovms.wire.connection import Connection
+    from lean_ovms.wire.outflow import Outflow
+
+    config = parse(argv, {})
+    log.setup(config.log_level)
+    before(Connection, "data_received", "request is here")
+    before(App, "handle", "HTTP read")
+    before(Model, "start", "fields read")
+    before(Engine, "submit", "template rendered")
+    after(Child, "write", "frame written")
+    before(Reply, "put", "token is here")
+    before(Outflow, "write", "event rendered")
+    after(Outflow, "write", "event written")
+    command = [sys.executable, "-m", "bench.traced", file, "--child"]
+    try:
+        return uvloop.run(serve.serve(App(config, [Model(config, Engine(config, command))])))
+    finally:
+        dump(f"{file}.front")
+
+
+def child(file: str, fd: str) -> int:
+    """The engine child."""
+    from lean_ovms.engine import __main__ as entry
+    from lean_ovms.engine.batch import Batch
+    from lean_ovms.engine.intake import Intake
+    from lean_ovms.engine.link import SocketLink
+
+    after(SocketLink, "take", "frame read")
+    after(Intake, "request", "encoded, checked")
+    after(Batch, "admit", "added")
+    before(Batch, "step", "step begins")
+    after(Batch, "step", "step ends")
+    after(SocketLink, "send", "frame sent")
+    try:
+        return entry.main([fd])
+    finally:
+        dump(f"{file}.child")
+
+
+def dump(file: str) -> None:
+    """Write the marks."""
+    Path(file).write_text(json.dumps(MARKS))
+
+
+if __name__ == "__main__":
+    name, *rest = sys.argv[1:]
+    if rest[:1] == ["--child"]:
+        status = child(name, rest[1])
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(front(name, rest))

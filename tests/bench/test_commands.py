@@ -1,0 +1,115 @@
+"""Every benchmark runs, tiny, and tells what it is for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench import __main__ as command
+from bench import front, parts, rivals, serve, stall, start, timeline
+
+Rows = list[dict]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., Rows]:
+    def runs(main, line: str) -> Rows:
+        file = tmp_path / "lines"
+        main([*line.split(), "--json", str(file), "--plots", str(tmp_path)])
+        header, *rows = map(json.loads, file.read_text().splitlines())
+        assert header["cpu"]
+        return rows
+
+    return runs
+
+
+def test_a_name_that_is_no_benchmark_lists_those_that_are(monkeypatch, capsys) -> None:
+    monkeypatch.setattr("sys.argv", ["bench", "nothing"])
+
+    assert command.run() == 2
+    assert "serve" in capsys.readouterr().err
+
+
+def test_parts(run) -> None:
+    rows = run(parts.main, "--ms 0.1")
+
+    assert {"fields read (JSON included)", "a delta to a chunk"} <= {row["case"] for row in rows}
+    assert all(0 < row["best_us"] <= row["median_us"] for row in rows)
+
+
+def test_front(run) -> None:
+    rows = run(front.main, "--connections 2 --rounds 1 --seconds 0.05 --tokens 5 --step_ms 2")
+
+    assert [row["case"] for row in rows if row.get("who") == "lean_ovms"] == [
+        "GET /health",
+        "unary, 1 token",
+        "stream, 5 tokens, no pause",
+        "stream, a step every 2 ms",
+    ]
+    assert not any(row.get("failed") for row in rows)
+    paced = next(row for row in rows if row["case"] == "stream, a step every 2 ms")
+    assert paced["chunks_per_s"] > 0 < paced["chunks_per_s_per_core"]
+    assert rows[-1]["ratio"] > 0
+
+
+@pytest.mark.model
+def test_serve_against_the_limit_in_closed_and_open_loops(run, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+
+    rows = run(serve.main, "--rounds 2 --concurrency 2 --rate 50 --requests 4 --tokens 4 --ignore_eos")
+
+    assert [row["who"] for row in rows] == ["limit", "child without HTTP", "lean_ovms"] * 2
+    assert all((row["requests"], row["tokens"], row["failed"]) == (8, 32, 0) for row in rows)
+    assert rows[0]["prompt_tokens"] == rows[1]["prompt_tokens"] == rows[2]["prompt_tokens"]
+    assert rows[2]["ratio"]["median"] > 0
+    assert set(rows[2]["cpu_s_per_1000_tokens"]) == {"front", "engine", "client"}
+    assert (tmp_path / "serve_latency.png").stat().st_size > 10_000
+    assert (tmp_path / "serve_throughput.png").stat().st_size > 10_000
+
+
+@pytest.mark.model
+def test_rivals_with_the_plain_server(run) -> None:
+    pytest.importorskip("fastapi")
+    pytest.importorskip("matplotlib")
+
+    rows = run(rivals.main, "--rounds 1 --concurrency 2 --requests 2 --tokens 4 --no_limit")
+
+    assert [row["who"] for row in rows] == ["lean_ovms", "plain"]
+    assert [row["failed"] for row in rows] == [0, 0]
+    assert rows[0]["prompt_tokens"] == rows[1]["prompt_tokens"]
+
+
+@pytest.mark.model
+def test_stall(run) -> None:
+    pytest.importorskip("matplotlib")
+
+    rows = run(stall.main, "--rounds 1 --prompt_tokens 300 --streams 2 --tokens 8")
+
+    assert [row["case"] for row in rows] == ["warm-up", "idle", "prefill of 300", "2 streams"]
+    assert all(row["loop_pause_ms"]["max"] > 0 < row["health_ms"]["max"] for row in rows)
+
+
+@pytest.mark.model
+def test_start(run) -> None:
+    rows = run(start.main, "--rounds 1 --idle_s 0.3")
+
+    first = rows[0]
+    assert 0 < first["listening_s"] <= first["ready_s"] <= first["first_token_s"]
+    assert first["idle_cpu_share"] < 0.2
+    assert first["front_rss_mb"] < first["engine_rss_mb"]
+
+
+@pytest.mark.model
+def test_timeline_adds_up_to_the_time_to_first_token(run, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+
+    rows = run(timeline.main, "--requests 3")
+
+    told = {row["case"]: row["ms"] for row in rows}
+    assert set(told) == {title for _, _, title in timeline.ORDER} | {"all: time to first token", "the limit: bare loop"}
+    assert told["first token computed"]["p50"] > 0
+    assert sum(part["max"] for part in told.values()) >= told["all: time to first token"]["max"]
+    assert (tmp_path / "timeline.png").stat().st_size > 10_000
