@@ -136,7 +136,10 @@ class Config:
 
     # --- limits
     max_header_bytes: int = option(65536, "request line and headers; more is a 431", group="limits", low=1024)
-    max_body_bytes: int = option(64 << 20, "request body; more is a 413", group="limits", low=1024)
+    max_body_bytes: int = option(32 << 20, "request body; more is a 413", group="limits", low=1024)
+    max_body_values: int = option(
+        1 << 18, "most commas and brackets in a JSON body; more is a 400", group="limits", low=1 << 16
+    )
     max_connections: int = option(1024, "open connections; more get a 503", group="limits", low=1)
     max_queued_requests: int = option(256, "requests waiting for the engine; more get a 429", group="limits", low=1)
     header_timeout_s: float = option(20.0, "time to send the headers; then 408", group="limits", low=0.1)
@@ -145,10 +148,13 @@ class Config:
     stream_stall_timeout_s: float = option(60.0, "cancel for a client that takes nothing for", group="limits", low=0.1)
     request_timeout_s: float = option(0.0, "end a generation after; 0: never", group="limits", low=0)
     drain_timeout_s: float = option(30.0, "at shutdown, let running requests finish for", group="limits", low=0)
+    template_timeout_s: float = option(
+        2.0, "most CPU time for a chat template; more is a 400", group="limits", low=0.05, high=600
+    )
     max_prompts: int = option(128, "most prompts in one completions request", group="limits", low=1, high=4096)
 
     grammar_timeout_s: float = option(
-        2.0, "most time to compile a client's grammar or schema; more is a 400", group="limits", low=0.05, high=600
+        2.0, "most CPU time to compile a client's grammar or schema; more is a 400", group="limits", low=0.05, high=600
     )
     grammar_memory_mb: int = option(512, "most memory to compile one", group="limits", low=32)
     grammar_cache_mb: int = option(256, "compiled grammars kept; then all are dropped", group="limits", low=1)

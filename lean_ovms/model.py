@@ -13,17 +13,19 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
+from .aside import Aside
 from .config import Config
 from .engine.client import Engine, Reply
-from .errors import GrammarInvalid, GrammarTooComplex, ModelNotFound, StartError, Unavailable
+from .errors import BadRequest, GrammarInvalid, GrammarTooComplex, ModelNotFound, StartError, Unavailable
 from .generation import Choice, Generation
 from .log import safe
 from .metrics import Metrics, Pace
 from .model_dir import ModelDir
 from .model_dir import read as read_model_dir
 from .notes import Course, Note, current
-from .shapes import ChatPrompt, EngineStats, ModelInfo, Output, Prompt, Sampling, TextPrompt, Vocabulary
+from .shapes import ChatPrompt, EngineStats, Guide, ModelInfo, Output, Prompt, Sampling, TokenPrompt, Vocabulary
 from .text import guides, parsers
+from .text.bounds import NotBrief
 from .text.detokenizer import Detokenizer, WindowDetokenizer
 from .text.guides import Setting
 from .text.stops import StopMatcher
@@ -36,6 +38,14 @@ PROMPT_TAIL = 400
 """Characters of the prompt's end that a parser may look at, to see whether reasoning is already open."""
 MAX_LOGGED = 20_000
 """Characters of a prompt in the log, where prompts are logged at all."""
+BRIEF_CHARACTERS = 1 << 20
+"""Rendering more than that does not begin on the event loop."""
+UNKNOWN_PIECE = 64
+"""Longest token, in bytes, of a vocabulary that is not known."""
+BRIEF_SCHEMAS = 2048
+"""Bytes of schemas whose grammar is made on the event loop; 64 KiB take 90 ms."""
+MOST_SCHEMAS = 8
+"""Of all tools and the format together, in grammars of the largest size."""
 SPARE_TOKENS = 8
 """Room that an assisted pipeline wants for tokens it may have to take back."""
 
@@ -57,6 +67,8 @@ class Model:
         self._uses = Uses()
         self._retired = False
         self._heir: Model | None = None
+        self.aside = Aside(config.max_body_bytes)
+        self._most_characters = 0
         self._template: ChatTemplate | None = None
         self._shown: tuple[Vocabulary, tuple[str, ...], Vocabulary] | None = None
         self.tool_parser: str | None = None
@@ -77,6 +89,8 @@ class Model:
             )
         info = await self.engine.start()
         self._template = self._make_template(info)
+        longest = max(map(len, self.engine.vocabulary.pieces), default=0) or UNKNOWN_PIECE
+        self._most_characters = info.context_length * longest
         if self._template.problem:
             log.warning("%s serves no chat: %s", self.name, self._template.problem)
         tool, reasoning = parsers.detect(self._template.source)
@@ -116,12 +130,25 @@ class Model:
         """What the engine said about the model."""
         return self.engine.info
 
-    def render(self, prompt: ChatPrompt) -> str:
-        """The text the model would see. Raises BadRequest."""
-        serving = self._serving()
-        if serving._template is None:
-            raise serving.engine.unavailable()
-        return serving._template.render(prompt)
+    async def render(self, prompt: ChatPrompt) -> str:
+        """The text the model would see; what takes long is done beside the loop. Raises RequestError."""
+        serving, size = self._serving(), _size(prompt)
+        template = serving._known_template()
+        if size < BRIEF_CHARACTERS:
+            try:
+                return template.render(prompt, None)
+            except NotBrief:
+                pass
+        return await self.aside.run(size, lambda: template.render(prompt, serving.config.template_timeout_s))
+
+    def shows(self, prompt: ChatPrompt, text: str) -> bool:
+        """Whether the rendering of a short prompt of ours has this text. Raises RequestError."""
+        return text in self._serving()._known_template().render(prompt)
+
+    def _known_template(self) -> ChatTemplate:
+        if self._template is None:
+            raise self.engine.unavailable()
+        return self._template
 
     async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         """Token ids of each text. Raises RequestError."""
@@ -166,7 +193,7 @@ class Model:
         self, prompt: Prompt, sampling: Sampling, output: Output, *, truncate: int | None, echo: bool
     ) -> Generation:
         asked, note = time.monotonic(), current.get()
-        words, special = self._words(prompt)
+        words, special = await self._words(prompt, truncate)
         if self.config.log_prompts:
             log.info("prompt of %s: %s", note.request_id if note else "-", safe(str(words), MAX_LOGGED))
         tail = words[-PROMPT_TAIL:] if isinstance(words, str) else ""
@@ -206,7 +233,7 @@ class Model:
         )
         while True:
             try:
-                built = guides.build(guide, setting)
+                built = await self._built(guide, setting)
                 if built.notices and self.config.strict_response_format:
                     raise GrammarInvalid(built.notices[0], param=guide.param)
                 reply = await submit(built.tag)
@@ -224,6 +251,15 @@ class Model:
             self.metrics.not_imposed(self.name)
         return reply, notices
 
+    async def _built(self, guide: Guide, setting: Setting) -> guides.Constraint:
+        """The grammar; of large schemas it is made beside the loop. Raises as guides.build."""
+        size, most = guides.size(guide, setting.tools), MOST_SCHEMAS * self.config.grammar_max_bytes
+        if size > most:
+            raise GrammarTooComplex(f"The schemas have more than {most} bytes")
+        if size < BRIEF_SCHEMAS:
+            return guides.build(guide, setting)
+        return await self.aside.run(size, partial(guides.build, guide, setting))
+
     def _ended(self, note: Note | None, course: Course, pace: Pace | None) -> None:
         self._uses.end()
         if note is not None:
@@ -236,12 +272,30 @@ class Model:
         room = min(self.info.context_length, self.info.kv_blocks * self.info.block_size)
         return max(1, room - min(sampling.max_tokens or 1, room // 2) - SPARE_TOKENS)
 
-    def _words(self, prompt: Prompt) -> tuple[str | list[int], bool]:
-        if isinstance(prompt, ChatPrompt):
-            return self.render(prompt), prompt.add_special_tokens
-        if isinstance(prompt, TextPrompt):
-            return prompt.text, prompt.add_special_tokens
-        return prompt.tokens, False
+    async def _words(self, prompt: Prompt, truncate: int | None) -> tuple[str | list[int], bool]:
+        """The prompt's text or ids. Raises RequestError."""
+        if isinstance(prompt, TokenPrompt):
+            return prompt.tokens, False
+        if not isinstance(prompt, ChatPrompt):
+            return self._cut(prompt.text, truncate), prompt.add_special_tokens
+        if truncate is None:
+            self._cut_check(_characters(prompt))
+        return self._cut(await self.render(prompt), truncate), prompt.add_special_tokens
+
+    def _cut(self, text: str, truncate: int | None) -> str:
+        """Text that may fit the context: the engine would come to the same, but after it went through the pipe."""
+        if truncate is not None:
+            return text[-self._most_characters :]
+        self._cut_check(len(text))
+        return text
+
+    def _cut_check(self, characters: int) -> None:
+        if characters > self._most_characters:
+            raise BadRequest(
+                f"Number of prompt characters: {characters} exceeds model max length: "
+                f"{self.info.context_length} tokens",
+                code="context_length_exceeded",
+            )
 
     def _choice(self, index: int, output: Output, sampling: Sampling, tail: str) -> Choice:
         parser = None
@@ -281,6 +335,21 @@ class Model:
             eos_token=info.eos_token,
             content_format=self.config.chat_template_content_format,
         )
+
+
+def _characters(prompt: ChatPrompt) -> int:
+    """Of the content of all messages."""
+    contents = [message.get("content") for message in prompt.messages]
+    size = sum([len(content) for content in contents if isinstance(content, str)])
+    for content in contents:
+        if isinstance(content, list):
+            size += sum(len(part["text"]) for part in content if isinstance(part.get("text"), str))
+    return size
+
+
+def _size(prompt: ChatPrompt) -> int:
+    """About how much there is to render, in characters; a message or a tool takes as long as a few thousand."""
+    return _characters(prompt) + 2000 * (len(prompt.messages) + len(prompt.tools))
 
 
 def _chosen(option: str, asked: str, detected: str | None, known: tuple[str, ...]) -> str | None:

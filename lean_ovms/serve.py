@@ -8,6 +8,7 @@ import asyncio
 import logging
 import resource
 import signal
+import sys
 from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ import uvloop
 
 from . import __version__, log
 from .api.app import App
+from .aside import SWITCH_INTERVAL_S
 from .config import Config
 from .deployment.fleet import Fleet
 from .deployment.wanted import server
@@ -36,6 +38,7 @@ STARTED, NEVER_SERVED = 0, 3
 def run(config: Config) -> int:
     """Serve until SIGTERM or SIGINT; the exit status."""
     log.setup(config.log_level, config.log_format)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     _allow_open_files(config.max_connections)
     try:
         return uvloop.run(serve(build(config)))
@@ -71,6 +74,7 @@ async def close(app: App) -> None:
     """Let go of all that load took: engines, and the response store. Idempotent."""
     await app.responses.close()
     await _fleets[app].stop()
+    app.aside.close()
 
 
 async def serve(app: App) -> int:

@@ -1,5 +1,7 @@
 """Asks a helper process whether a grammar can be compiled, and kills it when that takes too long. Knows no openvino.
 
+Time is the helper's CPU time: what a grammar costs must not depend on what else the machine does. A helper that gets no
+CPU is given up as well, much later.
 The helper is started for the first grammar and stopped after a while without any: alive it takes about 130 MB. All
 calls come from one thread, and may block for the time limit.
 """
@@ -8,6 +10,8 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import os
 import select
 import socket
 import subprocess
@@ -22,6 +26,9 @@ from .grammar_limits import too_complex
 
 log = logging.getLogger(__name__)
 
+PATIENCE = 10
+"""Wall time that a compilation may take, in its CPU time limits."""
+LOOK_EVERY_S = 0.02
 START_TIMEOUT_S = 120.0
 """For importing openvino_genai and loading a tokenizer (0.8 s) on a machine that is busy or has just booted."""
 GRACE_S = 0.5
@@ -31,7 +38,7 @@ COMMAND = (sys.executable, "-m", "lean_ovms.engine.grammar_helper")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the helper is told, and its limits."""
+    """What the helper is told, and its limits. timeout_s: CPU time of one grammar."""
 
     model_dir: str
     width: int
@@ -58,7 +65,7 @@ class Checker:
         if self._process is None:
             self._start()
         try:
-            answer = self._ask({"tag": tag}, self._settings.timeout_s)
+            answer = self._ask({"tag": tag}, PATIENCE * self._settings.timeout_s, self._settings.timeout_s)
         except TimeoutError:
             self.stop()
             raise too_complex(f"compiling it takes more than {self._settings.timeout_s:g} s") from None
@@ -104,22 +111,34 @@ class Checker:
             log.error("the grammar helper does not start (status %s): %s", status, error)
             raise _unavailable() from None
 
-    def _ask(self, question: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    def _ask(self, question: dict[str, Any], timeout_s: float, cpu_s: float = math.inf) -> dict[str, Any]:
         """Raises TimeoutError, or another OSError when the helper is gone."""
         assert self._socket is not None
-        deadline = time.monotonic() + timeout_s
+        deadline, last_cpu_s = time.monotonic() + timeout_s, self._cpu_s() + cpu_s
         self._socket.sendall(json.dumps(question).encode() + b"\n")
         data = b""
         while not data.endswith(b"\n"):
-            readable, _, _ = select.select([self._socket], [], [], max(0.0, deadline - time.monotonic()))
+            left_s = deadline - time.monotonic()
+            readable, _, _ = select.select([self._socket], [], [], max(0.0, min(left_s, max(LOOK_EVERY_S, cpu_s / 10))))
             if not readable:
-                raise TimeoutError
+                if left_s <= 0 or self._cpu_s() >= last_cpu_s:
+                    raise TimeoutError
+                continue
             piece = self._socket.recv(RECEIVE_BYTES)
             if not piece:
                 raise ConnectionResetError("it ended")
             data += piece
         answer: dict[str, Any] = json.loads(data)
         return answer
+
+    def _cpu_s(self) -> float:
+        """What the helper has used so far, to 10 ms."""
+        try:
+            with open(f"/proc/{self.pid}/stat", encoding="ascii") as stat:
+                fields = stat.read().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _unavailable() -> RequestError:

@@ -1,15 +1,19 @@
-"""Bounds for chat templates: how many steps one rendering may take and how big its values may get.
+"""Bounds for chat templates: how many steps and how much time one rendering may take, how big its values may get.
 
-jinja2's sandbox keeps a template from Python's internals, but lets `'x' * 10**9` and nested loops through; a rendering
-runs on the event loop. Steps are loop rounds and calls. Values are measured where they can grow by more than what is
-already there: products, padding, joins, and where they are stored (a value doubled in a loop has to be stored).
-A model's files are trusted like its weights, so this is for accidents and for what a client's arguments could do; time
-inside one operation on a value within the bounds is not measured.
+jinja2's sandbox keeps a template from Python's internals, but lets `'x' * 10**9` and nested loops through. A rendering
+begins on the event loop, where it has BRIEF_S; one that takes longer begins again in a thread, where it has what the
+server's options give it. Steps are loop rounds and calls; time is CPU time of the thread, looked at between steps.
+Values are measured where they can grow by more than what is already there: products, padding, joins, and where they
+are stored (a value doubled in a loop has to be stored).
+A model's files are trusted like its weights, so this is for accidents and for what a client's arguments could do; one
+operation on a value within the bounds is not interrupted.
 """
 
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from typing import Any
@@ -22,7 +26,13 @@ MAX_CHARS = 64 << 20
 """Of a prompt and of any value in between: beyond every context, and the default limit of a request's body."""
 
 MAX_STEPS = 5_000_000
-"""Of one rendering: one or two seconds at 0.2 us for a loop round, which is one step, and 6 us for a macro's call."""
+"""Of one rendering: seconds at 0.2 us for a loop round, which is one step, and 6 us for a macro's call."""
+
+BRIEF_S = 0.01
+"""CPU time of a rendering on the event loop; a hundred messages take 0.5 ms."""
+
+LOOK_EVERY = 64
+"""Steps between two looks at the clock, which cost 0.3 us."""
 
 CALL_STEPS = 20
 
@@ -34,28 +44,48 @@ class OverBudget(jinja2.TemplateError):
     """The template works too long or builds something too big."""
 
 
+class NotBrief(Exception):
+    """The rendering is not over after BRIEF_S and should not go on here."""
+
+
 class Budget:
-    """Steps left in the running rendering."""
+    """What is left of one rendering's steps and time. seconds: CPU time; None: BRIEF_S, and then NotBrief."""
 
-    __slots__ = ("steps",)
+    __slots__ = ("_brief", "_look_at", "_seconds", "_until", "steps")
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float | None) -> None:
         self.steps = MAX_STEPS
-
-    def refill(self) -> None:
-        """A new rendering begins."""
-        self.steps = MAX_STEPS
+        self._brief = seconds is None
+        self._seconds = BRIEF_S if seconds is None else seconds
+        self._until = time.thread_time() + self._seconds
+        self._look_at = max(-1, MAX_STEPS - LOOK_EVERY)
 
     def spend(self, steps: int) -> None:
-        """Raises OverBudget."""
+        """Raises OverBudget or NotBrief."""
         self.steps -= steps
+        if self.steps <= self._look_at:
+            self._look()
+
+    def _look(self) -> None:
+        self._look_at = max(-1, self.steps - LOOK_EVERY)
         if self.steps < 0:
             raise OverBudget(f"it takes more than {MAX_STEPS} steps")
+        if time.thread_time() > self._until:
+            if self._brief:
+                raise NotBrief
+            raise OverBudget(f"it takes more than {self._seconds:g} s")
+
+
+class Budgets(threading.local):
+    """The budget of the rendering that runs in the current thread."""
+
+    now = Budget(0.0)
 
     def counted(self, items: Iterable[Any]) -> Iterator[Any]:
         """items, each for one step."""
+        budget = self.now
         for item in items:
-            self.spend(1)
+            budget.spend(1)
             yield item
 
 

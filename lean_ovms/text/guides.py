@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import orjson
+
 from ..errors import BadRequest, GrammarInvalid, GrammarTooComplex
 from ..shapes import Guide, Json
 from . import parsers, tools
@@ -61,6 +63,11 @@ def build(guide: Guide, setting: Setting) -> Constraint:
     except BadRequest as error:
         error.param = error.param or guide.param
         raise
+
+
+def size(guide: Guide, offered: Sequence[Json]) -> int:
+    """Bytes of the schemas that `build` would read."""
+    return len(orjson.dumps([guide.format, offered if guide.calls or guide.format is not None else None]))
 
 
 def relaxed(guide: Guide, setting: Setting, error: BadRequest) -> tuple[Guide, Setting, str]:

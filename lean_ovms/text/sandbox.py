@@ -29,11 +29,11 @@ class RaisedByTemplate(jinja2.TemplateError):
     """The template called raise_exception: its own words for what is wrong with the conversation."""
 
 
-def render(template: jinja2.Template, variables: dict[str, Any]) -> str:
-    """The text of a template of a ChatEnvironment. Raises whatever a template can raise."""
+def render(template: jinja2.Template, variables: dict[str, Any], seconds: float | None) -> str:
+    """The text of a template of a ChatEnvironment. seconds: as of bounds.Budget. Raises whatever a template can."""
     env = template.environment
     assert isinstance(env, ChatEnvironment)
-    env.budget.refill()
+    env.budgets.now = bounds.Budget(seconds)
     pieces: list[str] = []
     size = 0
     for piece in template.generate(variables):
@@ -45,7 +45,7 @@ def render(template: jinja2.Template, variables: dict[str, Any]) -> str:
 
 
 class ChatEnvironment(ImmutableSandboxedEnvironment):
-    """For the templates of one model; one rendering at a time. directory: where includes are looked for."""
+    """For the templates of one model; one rendering in each thread. directory: where includes are looked for."""
 
     intercepted_binops = frozenset(("*", "**", "%"))
 
@@ -56,9 +56,9 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             extensions=[_Generation, "jinja2.ext.loopcontrols"],
             loader=None if directory is None else jinja2.FileSystemLoader(directory),
         )
-        self.budget = bounds.Budget()
+        self.budgets = bounds.Budgets()
         self.filters.update(bounds.bounded_filters(self.filters))
-        self.filters.update({bounds.COUNTED: self.budget.counted, bounds.MEASURED: bounds.measured})
+        self.filters.update({bounds.COUNTED: self.budgets.counted, bounds.MEASURED: bounds.measured})
         self.filters.update(tojson=_to_json, from_json=json.loads)
         self.globals.update(raise_exception=_raise_exception, strftime_now=_strftime_now)
         del self.globals["lipsum"]
@@ -69,7 +69,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         return super().compile(bounds.Bounded().visit(tree), *args, **kwargs)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as jinja2's
-        __self.budget.spend(bounds.CALL_STEPS)
+        __self.budgets.now.spend(bounds.CALL_STEPS)
         for value in args:
             bounds.measured(value)
         if isinstance(getattr(__obj, "__self__", None), str):

@@ -19,7 +19,7 @@ from ..shapes import Json
 from .ebnf import Ebnf, chain, either, literal, optional, repeat
 from .number_grammar import integer, number
 from .pattern_grammar import NotSupported, pattern
-from .schema_merge import merged, pointed
+from .schema_merge import Root, merged, pointed
 from .schema_words import (
     KIND_OF_KEYWORD,
     NEVER,
@@ -57,7 +57,7 @@ class Values:
     def __init__(self, ebnf: Ebnf, root: Schema, blanks: str = NARROW) -> None:
         """root: where references lead. ignored: keywords that could not be imposed."""
         self.ebnf = ebnf
-        self.root = root
+        self.root = Root(root)
         self.ignored: set[str] = set()
         self._blanks = blanks
         self._refs: dict[str, str] = {}

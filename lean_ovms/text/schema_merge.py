@@ -9,15 +9,35 @@ from ..errors import GrammarInvalid, GrammarTooComplex
 from ..shapes import Json
 
 MAX_HOPS = 32
+MAX_MERGES = 2000
+"""For one grammar: 10 ms. Twenty definitions of two references each would be a million."""
+
+
+class Root:
+    """The schema in which references are looked up, and how many merges are left for it."""
+
+    __slots__ = ("_merges", "schema")
+
+    def __init__(self, schema: Any) -> None:
+        self.schema = schema
+        self._merges = MAX_MERGES
+
+    def count(self) -> None:
+        """Raises GrammarTooComplex."""
+        self._merges -= 1
+        if self._merges < 0:
+            raise GrammarTooComplex(f"The schema takes more than {MAX_MERGES} merges of schemas")
+
+
 _LARGER = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _SMALLER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 
 
-def pointed(root: Any, reference: str) -> Any:
+def pointed(root: Root, reference: str) -> Any:
     """The schema that a local reference names. Raises GrammarInvalid."""
     if not reference.startswith("#"):
         raise GrammarInvalid(f"$ref leads outside of the schema: {reference[:80]!r}")
-    found = root
+    found = root.schema
     for part in reference[1:].split("/")[1:]:
         key = unquote(part).replace("~1", "/").replace("~0", "~")
         if isinstance(found, list) and key.isdecimal() and int(key[:6]) < len(found):
@@ -29,10 +49,11 @@ def pointed(root: Any, reference: str) -> Any:
     return found
 
 
-def merged(base: Json, parts: list[Any], root: Any) -> Any:
+def merged(base: Json, parts: list[Any], root: Root) -> Any:
     """A schema that holds where base and all parts hold; alternatives in them stay as they are. Raises RequestError."""
     result = dict(base)
     for part in parts:
+        root.count()
         found = _resolved(part, root)
         if found is False:
             return False
@@ -41,7 +62,7 @@ def merged(base: Json, parts: list[Any], root: Any) -> Any:
     return result
 
 
-def _resolved(schema: Any, root: Any) -> Any:
+def _resolved(schema: Any, root: Root) -> Any:
     """The schema with a reference at its top, and allOf, put in its place."""
     for _ in range(MAX_HOPS):
         if isinstance(schema, bool):
@@ -59,7 +80,7 @@ def _resolved(schema: Any, root: Any) -> Any:
     raise GrammarTooComplex("References in the schema lead round in a circle")
 
 
-def _both(one: Json, other: Json, root: Any) -> Json:
+def _both(one: Json, other: Json, root: Root) -> Json:
     result = dict(one)
     for key, value in other.items():
         if key not in result or result[key] == value:
@@ -69,7 +90,7 @@ def _both(one: Json, other: Json, root: Any) -> Json:
     return result
 
 
-def _one_of_both(key: str, one: Any, other: Any, root: Any) -> Any:
+def _one_of_both(key: str, one: Any, other: Any, root: Root) -> Any:
     if key == "properties" and isinstance(one, dict) and isinstance(other, dict):
         shared = {
             name: merged(one[name], [other[name]], root)

@@ -7,7 +7,7 @@ It must not know token ids or parsers, and of files only in which order they are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import jinja2
@@ -16,9 +16,12 @@ from ..errors import BadRequest, StartError
 from ..model_dir import ModelDir
 from ..shapes import ChatPrompt, Json
 from . import sandbox
+from .bounds import NotBrief
 from .capabilities import probe
 from .conversation import Capabilities, prepare
 
+PATIENT_S = 10.0
+"""CPU time of a rendering for which nobody waits."""
 NO_TEMPLATE = "Error: Chat template not loaded correctly, so it cannot be applied"
 
 _OURS = ("messages", "tools", "bos_token", "eos_token", "continue_final_message")
@@ -92,11 +95,11 @@ class ChatTemplate:
         """Why chat does not work with this model, or ""; each request is told the same."""
         return self._main.broken or self._tool.broken if self.source else NO_TEMPLATE
 
-    def render(self, prompt: ChatPrompt) -> str:
-        """The prompt's text. Raises BadRequest."""
+    def render(self, prompt: ChatPrompt, seconds: float | None = PATIENT_S) -> str:
+        """The prompt's text. seconds: of CPU time; None: bounds.BRIEF_S, then NotBrief. Raises BadRequest."""
         if not self.source:
             raise BadRequest(NO_TEMPLATE)
-        return (self._tool if prompt.tools else self._main).render(prompt)
+        return (self._tool if prompt.tools else self._main).render(prompt, seconds)
 
 
 def _override(option: str) -> str:
@@ -124,7 +127,7 @@ class _Compiled:
             return
         self.capabilities = probe(source, self._call, content_format)
 
-    def render(self, prompt: ChatPrompt) -> str:
+    def render(self, prompt: ChatPrompt, seconds: float | None) -> str:
         if self.broken:
             raise BadRequest(self.broken)
         add, kwargs = _arguments(prompt)
@@ -135,17 +138,17 @@ class _Compiled:
                     "continue_final_message and add_generation_prompt exclude each other",
                     param="continue_final_message",
                 )
-            text = self._continued(messages, prompt.tools, kwargs)
+            text = self._continued(messages, prompt.tools, kwargs, seconds)
         else:
-            text = self._safe(messages, prompt.tools, add, kwargs)
+            text = self._safe(lambda: self._call(messages, prompt.tools, add, kwargs, seconds))
         if not text:
             raise BadRequest("Final prompt after applying chat template is empty", param="messages")
         return text
 
-    def _continued(self, messages: list[Json], tools: list[Json], kwargs: Json) -> str:
+    def _continued(self, messages: list[Json], tools: list[Json], kwargs: Json, seconds: float | None) -> str:
         """The prompt up to the end of the last message's content, which a mark finds in the rendered text."""
         last, content = _marked(messages[-1] if messages else {})
-        text = self._safe([*messages[:-1], last], tools, False, kwargs)
+        text = self._safe(lambda: self._call([*messages[:-1], last], tools, False, kwargs, seconds))
         at = text.rfind(_MARK)
         if at < 0 or content.strip() not in text:
             raise BadRequest(
@@ -155,10 +158,13 @@ class _Compiled:
         kept = text.startswith(_MARK + _SPACE, at)  # else the template trims, and did so before the mark as well
         return text[:at] if kept else text[:at].rstrip()
 
-    def _safe(self, messages: list[Json], tools: list[Json], add: bool, kwargs: Json) -> str:
+    @staticmethod
+    def _safe(call: Callable[[], str]) -> str:
         """A rendering whose failure is the client's to know, in one line."""
         try:
-            return _without_surrogates(self._call(messages, tools, add, kwargs))
+            return _without_surrogates(call())
+        except NotBrief:
+            raise
         except sandbox.RaisedByTemplate as error:
             raise BadRequest(_short(str(error)), param="messages") from error
         except RecursionError as error:
@@ -166,11 +172,20 @@ class _Compiled:
         except Exception as error:  # a template is a program: it can fail in every way that Python can
             raise BadRequest(f"the chat template failed: {_reason(error)}", param="messages") from error
 
-    def _call(self, messages: list[Json], tools: list[Json], add: bool, kwargs: Json) -> str:
+    def _call(
+        self,
+        messages: list[Json],
+        tools: list[Json],
+        add: bool,
+        kwargs: Json,
+        seconds: float | None = PATIENT_S,
+    ) -> str:
         """transformers gives tools and documents always, as none when there are none; templates test for that."""
         variables = {"documents": None, **self._tokens, **kwargs}
         return sandbox.render(
-            self._template, {**variables, "messages": messages, "tools": tools or None, "add_generation_prompt": add}
+            self._template,
+            {**variables, "messages": messages, "tools": tools or None, "add_generation_prompt": add},
+            seconds,
         )
 
 

@@ -20,6 +20,11 @@ for line in stream:
         os.abort()
     if tag == "hang":
         time.sleep(1000)
+    if tag == "work":
+        while True:
+            pass
+    if tag == "wait":
+        time.sleep(0.3)
     answer = {"error": "it is wrong"} if tag == "wrong" else {"seconds": 0.5, "bytes": len(tag)}
     stream.write(json.dumps(answer) + "\n")
     stream.flush()

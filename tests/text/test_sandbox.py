@@ -11,11 +11,13 @@ from template_cases import TEMPLATES
 from lean_ovms.text import bounds, sandbox
 from lean_ovms.text.bounds import OverBudget
 
+PATIENT_S = 10.0
+
 ENV = sandbox.ChatEnvironment()
 
 
 def render(source: str, **variables) -> str:
-    return sandbox.render(ENV.from_string(source), variables)
+    return sandbox.render(ENV.from_string(source), variables, PATIENT_S)
 
 
 # --- what templates are written for --------------------------------------------------------------------------------
@@ -58,10 +60,10 @@ def test_the_dialect(source, text):
 def test_includes_come_from_the_models_directory_only(tmp_path):
     (tmp_path / "part.jinja").write_text("{% for i in x %}{{ i }}{% endfor %}")
     env = sandbox.ChatEnvironment(tmp_path)
-    assert sandbox.render(env.from_string("{% include 'part.jinja' %}"), {"x": [1, 2]}) == "12"
+    assert sandbox.render(env.from_string("{% include 'part.jinja' %}"), {"x": [1, 2]}, PATIENT_S) == "12"
     for name in ("../secret", "/etc/passwd", "nothing"):
         with pytest.raises(jinja2.TemplateNotFound):
-            sandbox.render(env.from_string(f"{{% include '{name}' %}}"), {})
+            sandbox.render(env.from_string(f"{{% include '{name}' %}}"), {}, PATIENT_S)
     with pytest.raises(TypeError):
         render("{% include 'part.jinja' %}")
 
@@ -178,7 +180,7 @@ def test_a_long_conversation_is_far_from_the_bounds():
     source = TEMPLATES["qwen36"].read_text()
     messages = [{"role": role, "content": "words " * 50} for _ in range(2000) for role in ("user", "assistant")]
     render(source, messages=messages, add_generation_prompt=True)
-    assert ENV.budget.steps > bounds.MAX_STEPS * 0.9
+    assert ENV.budgets.now.steps > bounds.MAX_STEPS * 0.9
 
 
 def test_jinja2_itself_bounds_range():
@@ -190,6 +192,6 @@ def test_the_budget_is_for_one_rendering(monkeypatch):
     monkeypatch.setattr(bounds, "MAX_STEPS", 100)
     template = ENV.from_string("{% for i in x %}.{% endfor %}")
     for _ in range(3):
-        assert sandbox.render(template, {"x": range(99)}) == "." * 99
+        assert sandbox.render(template, {"x": range(99)}, PATIENT_S) == "." * 99
     with pytest.raises(OverBudget):
-        sandbox.render(template, {"x": range(101)})
+        sandbox.render(template, {"x": range(101)}, PATIENT_S)

@@ -13,7 +13,7 @@ from lean_ovms.text.ebnf import Ebnf, after, branches, char_class, literal
 from lean_ovms.text.number_grammar import integer, number
 from lean_ovms.text.pattern_grammar import NotSupported, pattern
 from lean_ovms.text.schema_grammar import Values
-from lean_ovms.text.schema_merge import merged, pointed
+from lean_ovms.text.schema_merge import Root, merged, pointed
 from lean_ovms.text.token_text import rewritten, said
 
 
@@ -113,7 +113,13 @@ def bush(levels: int) -> Any:
     return schema
 
 
-@pytest.mark.parametrize("schema", [deep(100), bush(14), {"allOf": [bush(12), bush(12)]}])
+def doubled(depth: int) -> Any:
+    """Each definition refers to the next one twice."""
+    defs = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(depth)}
+    return {"$defs": {**defs, f"d{depth}": {"type": "string"}}, "$ref": "#/$defs/d0"}
+
+
+@pytest.mark.parametrize("schema", [deep(100), bush(14), {"allOf": [bush(12), bush(12)]}, doubled(25)])
 def test_a_schema_that_explodes_is_too_complex_and_found_out_soon(schema: Any) -> None:
     began = time.perf_counter()
     with pytest.raises(GrammarTooComplex):
@@ -122,10 +128,11 @@ def test_a_schema_that_explodes_is_too_complex_and_found_out_soon(schema: Any) -
 
 
 def test_pointers_reach_into_lists_and_unescape() -> None:
-    root = {"a/b": [{"c~d": 1}], "e f": 2}
+    whole = {"a/b": [{"c~d": 1}], "e f": 2}
+    root = Root(whole)
     assert pointed(root, "#/a~1b/0/c~0d") == 1
     assert pointed(root, "#/e%20f") == 2
-    assert pointed(root, "#") is root
+    assert pointed(root, "#") is whole
     with pytest.raises(GrammarInvalid):
         pointed(root, "#/a~1b/1")
 
@@ -133,7 +140,7 @@ def test_pointers_reach_into_lists_and_unescape() -> None:
 def test_merging_keeps_the_narrower_of_two_bounds_and_all_that_is_required() -> None:
     one = {"type": "integer", "minimum": 1, "maximum": 9, "required": ["a"], "enum": [1, 2, 3]}
     other = {"type": "number", "minimum": 3, "maximum": 12, "required": ["a", "b"], "enum": [2, 3, 4]}
-    assert merged(one, [other], {}) == {
+    assert merged(one, [other], Root({})) == {
         "type": ["integer"], "minimum": 3, "maximum": 9, "required": ["a", "b"], "enum": [2, 3],
     }  # fmt: skip
 

@@ -30,7 +30,7 @@ from .. import sse
 from ..answers import json, new_id, notices
 from ..app import App
 from ..chunks import ChunkOptions, Chunks, Envelope, Pending
-from ..fields import Row, json_body
+from ..fields import Row
 from ..formats import RESPONSE_FORMAT, STRUCTURED
 from ..messages import read_messages
 from ..order import Order, Reading
@@ -74,7 +74,7 @@ class Ask:
 
 
 async def handle(request: Request, app: App) -> Response:
-    ask = read_ask(json_body(request), app)
+    ask = await app.hear(request, read_ask)
     order = ask.order
     generation = await order.start(ask.prompt, echo=ask.options.token_ids)
     headers = order.headers + notices(generation.notices)

@@ -30,7 +30,7 @@ from .. import sse
 from ..answers import json, new_id, notices
 from ..app import App
 from ..chunks import ChunkOptions, Chunks, Envelope, Pending
-from ..fields import Row, json_body
+from ..fields import Row
 from ..formats import RESPONSE_FORMAT, STRUCTURED
 from ..order import Order, Reading
 from ..routes import under_bases
@@ -68,7 +68,7 @@ class Ask:
 
 
 async def handle(request: Request, app: App) -> Response:
-    ask = read_ask(json_body(request), app)
+    ask = await app.hear(request, read_ask)
     generations = await _start_all(ask)
     batch = Batch(generations, ask.order.sampling.n)
     try:

@@ -5,13 +5,11 @@ https://platform.openai.com/docs/api-reference/conversations.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...errors import BadRequest
 from ...shapes import Json, Request, Response
 from ..answers import json, now
 from ..app import App
-from ..fields import Row, json_body, read
+from ..fields import Row, read
 from ..responses.items import read_items
 from ..responses.output import item_id
 from ..responses.pages import page
@@ -28,15 +26,20 @@ ITEMS = "/conversations/{id}/items"
 ITEM = "/conversations/{id}/items/{id}"
 
 
+def _conversation(body: Json, app: App) -> tuple[Json, list[Json]]:
+    values = read(FIELDS, body)
+    return values, read_items(values["items"] or [], "items")
+
+
 async def handle_create(request: Request, app: App) -> Response:
-    values = read(FIELDS, json_body(request) if request.body else {})
+    values, items = await app.hear(request, _conversation) if request.body else ({"metadata": None}, [])
     body: Json = {
         "id": item_id("conv"),
         "object": "conversation",
         "created_at": now(),
         "metadata": values["metadata"] or {},
     }
-    await app.responses.store.create_conversation(body, read_items(values["items"] or [], "items"))
+    await app.responses.store.create_conversation(body, items)
     return json(body)
 
 
@@ -45,7 +48,7 @@ async def handle_get(request: Request, app: App) -> Response:
 
 
 async def handle_update(request: Request, app: App) -> Response:
-    metadata = read((METADATA,), json_body(request))["metadata"]
+    metadata = await app.hear(request, lambda body, _: read((METADATA,), body)["metadata"])
     return json(await app.responses.store.conversation(id_in(request.path, ONE), metadata or {}))
 
 
@@ -60,10 +63,9 @@ async def handle_items(request: Request, app: App) -> Response:
 
 
 async def handle_add_items(request: Request, app: App) -> Response:
-    given: list[Any] | None = read(FIELDS, json_body(request))["items"]
-    if not given:
+    _, items = await app.hear(request, _conversation)
+    if not items:
         raise BadRequest("items missing in request", param="items")
-    items = read_items(given, "items")
     kept = await app.responses.store.add_conversation_items(id_in(request.path, ITEMS), items)
     return json(
         {

@@ -8,16 +8,16 @@ from __future__ import annotations
 from ...shapes import Request, Response
 from ..answers import json
 from ..app import App
-from ..fields import json_body
 from ..responses.ask import read_ask
 from ..routes import under_bases
 
 
 async def handle(request: Request, app: App) -> Response:
-    ask = read_ask(json_body(request), app)
+    ask = await app.hear(request, read_ask)
     context = await app.responses.store.context(ask.previous, ask.conversation, ask.items)
     prompt = ask.prompt(context.items)
-    [tokens] = await ask.order.model.encode([ask.order.model.render(prompt)], prompt.add_special_tokens)
+    text = await ask.order.model.render(prompt)
+    [tokens] = await ask.order.model.encode([text], prompt.add_special_tokens)
     return json({"object": "response.input_tokens", "input_tokens": len(tokens)})
 
 

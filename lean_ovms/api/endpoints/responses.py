@@ -11,7 +11,6 @@ from ...generation import Generation, Stream
 from ...shapes import ByteStream, Delta, Json, Request, Response, Usage
 from ..answers import json, notices
 from ..app import App
-from ..fields import json_body
 from ..responses.ask import Ask, read_ask
 from ..responses.body import Body
 from ..responses.events import Events
@@ -26,7 +25,7 @@ FIELDS = ROWS
 
 
 async def handle_create(request: Request, app: App) -> Response:
-    ask = read_ask(json_body(request), app)
+    ask = await app.hear(request, read_ask)
     context = await app.responses.store.context(ask.previous, ask.conversation, ask.items)
     generation = await start(ask, context.items)
     body = Body(model=ask.order.model.name, echo=ask.echo)

@@ -13,13 +13,15 @@ from ...model import Model
 from ...shapes import ChatPrompt, Json, Request, Response
 from ..answers import json, model_name
 from ..app import App
-from ..fields import UINT32_MAX, Row, json_body, read
+from ..fields import UINT32_MAX, Row, read
 from ..messages import read_messages, read_tools
 from ..routes import Route, under_bases
 from ..rows import ADD_GENERATION_PROMPT, CONTINUE_FINAL_MESSAGE, MESSAGES, MODEL, TEMPLATE_KWARGS, TOOLS
 from ..sampling import token_ids
 
 MAX_TEXTS = 2048
+MAX_PADDED = 1 << 20
+"""Tokens of all texts together when they are filled up."""
 
 FIELDS = (
     MODEL,
@@ -55,7 +57,7 @@ DETOKENIZE_FIELDS = (
 
 
 async def handle(request: Request, app: App) -> Response:
-    values = read(FIELDS, json_body(request))
+    values = await app.hear(request, _values)
     model = app.model(model_name(values))
     if values["text"] is not None:
         return json(await _ovms(values, model))
@@ -65,11 +67,9 @@ async def handle(request: Request, app: App) -> Response:
 
 
 async def handle_detokenize(request: Request, app: App) -> Response:
-    values = read(DETOKENIZE_FIELDS, json_body(request))
+    values = await app.hear(request, _tokens)
     model = app.model(model_name(values))
-    if values["tokens"] is None:
-        raise BadRequest("tokens field is required", param="tokens")
-    tokens = token_ids(values["tokens"], "tokens")
+    tokens: list[int] = values["tokens"]
     text = await model.decode(tokens, values["skip_special_tokens"]) if tokens else ""
     return json({"prompt": text})
 
@@ -80,6 +80,19 @@ ROUTES = [
     Route("POST", "/tokenize", handle),
     Route("POST", "/detokenize", handle_detokenize),
 ]
+
+
+def _values(body: Json, app: App) -> Json:
+    return read(FIELDS, body)
+
+
+def _tokens(body: Json, app: App) -> Json:
+    values = read(DETOKENIZE_FIELDS, body)
+    app.model(model_name(values))
+    if values["tokens"] is None:
+        raise BadRequest("tokens field is required", param="tokens")
+    token_ids(values["tokens"], "tokens")
+    return values
 
 
 async def _ovms(values: Json, model: Model) -> Json:
@@ -94,7 +107,10 @@ async def _ovms(values: Json, model: Model) -> Json:
     if length is not None:
         tokens = [ids[:length] for ids in tokens]
     if values["pad_to_max_length"]:
-        tokens = _pad(tokens, length or model.info.context_length, side, model.info.pad_token_id)
+        length = length or model.info.context_length
+        if length * len(tokens) > MAX_PADDED:
+            raise BadRequest(f"max_length fills up to more than {MAX_PADDED} tokens", param="max_length")
+        tokens = _pad(tokens, length, side, model.info.pad_token_id)
     return {"tokens": tokens[0] if len(tokens) == 1 else tokens}
 
 
@@ -129,7 +145,7 @@ def _pad(tokens: list[list[int]], length: int, side: str, pad: int) -> list[list
 
 async def _vllm(values: Json, model: Model) -> Json:
     if values["messages"] is not None:
-        text, special = model.render(_conversation(values)), bool(values["add_special_tokens"])
+        text, special = await model.render(_conversation(values)), bool(values["add_special_tokens"])
     else:
         text, special = values["prompt"], values["add_special_tokens"] is not False
     [tokens] = await model.encode([text], special)

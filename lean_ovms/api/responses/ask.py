@@ -65,7 +65,7 @@ def reads_developer(model: Model) -> bool:
         probe = "probe9needle"
         messages = [{"role": "developer", "content": probe}, {"role": "user", "content": "Hey"}]
         try:
-            _reading[model] = probe in model.render(ChatPrompt(messages=messages))
+            _reading[model] = model.shows(ChatPrompt(messages=messages), probe)
         except BadRequest:
             _reading[model] = False
     return _reading[model]
