@@ -80,12 +80,16 @@ class Model:
             await self._load()
         except StartError as error:
             self.failure = error
+            await self.engine.stop()
             raise
 
     async def _load(self) -> None:
         if not self.config.fake_engine:
             self.directory = await asyncio.to_thread(
-                read_model_dir, self.config.model_dir, self.config.generation_config_path
+                read_model_dir,
+                self.config.model_dir,
+                generation_config=self.config.generation_config_path,
+                task=self.config.task,
             )
         info = await self.engine.start()
         self._template = self._make_template(info)
@@ -116,9 +120,14 @@ class Model:
             model = model._heir
         if model._retired:
             raise ModelNotFound(f"The model {safe(self.name)!r} is no longer served", param="model")
-        if model.failure is not None and not model.ready:
+        if model.failure is not None and model._template is None:
             raise Unavailable(f"The model could not be loaded. {model.failure.reason}", code="model_not_loaded")
         return model
+
+    @property
+    def state(self) -> str:
+        """The engine's, and "failed" for a model that could not be loaded."""
+        return "failed" if self.failure is not None and self._template is None else self.engine.state
 
     @property
     def ready(self) -> bool:

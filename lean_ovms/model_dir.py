@@ -12,10 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from . import model_task
 from .errors import StartError
 
 WEIGHTS = ("openvino_model.xml", "openvino_language_model.xml")
 """The network of a text model, or the text part of a vision model."""
+
+MISSING = "Its files are missing or incomplete."
+OTHER_TASK = "It is for a task that this server does not serve."
+"""What a client may know of the reason."""
 
 TOKENIZERS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -40,14 +45,15 @@ class ModelDir:
     special_tokens: dict[str, str] = field(default_factory=dict)
 
 
-def read(path: Path, generation_config: str = "") -> ModelDir:
+def read(path: Path, *, generation_config: str = "", task: str = "") -> ModelDir:
     """The model at path. Raises StartError when it is not one, or when a file in it cannot be understood.
 
-    generation_config: the file to read instead of generation_config.json, which then must exist.
+    generation_config: the file to read instead of generation_config.json, which then must exist. task: what the model
+    is for, if that need not be found out.
     """
     if path.is_file() and path.suffix == ".gguf":
         return ModelDir(path=path)
-    check(path)
+    check(path, task)
     tokenizer = _json(path / "tokenizer_config.json")
     templates = [_json(path / name).get("chat_template") for name in ("chat_template.json", "processor_config.json")]
     templates.append(tokenizer.get("chat_template"))
@@ -70,23 +76,31 @@ def _generation_config(path: Path, other: str) -> dict[str, Any]:
     return _json(file)
 
 
-def check(path: Path) -> None:
+def check(path: Path, task: str = "") -> None:
     """Raise StartError unless path is a directory with an OpenVINO text model and its tokenizer."""
     if not path.exists():
-        raise StartError(f"there is no model at {path}: no such directory")
+        raise StartError(f"there is no model at {path}: no such directory", reason=MISSING)
     if not path.is_dir():
-        raise StartError(f"{path} is not a model directory (nor a .gguf file)")
+        raise StartError(f"{path} is not a model directory (nor a .gguf file)", reason=MISSING)
+    found = task or model_task.detect(path)
+    if found not in ("", model_task.SERVED):
+        served = f"which this server does not serve (it serves {model_task.SERVED})"
+        insist = f"; --task {model_task.SERVED} tries it nevertheless"
+        raise StartError(f"{path} holds a model for the task {found}, {served}{insist}", reason=OTHER_TASK)
     missing = [name for name in TOKENIZERS if not (path / name).is_file()]
     if not any((path / name).is_file() for name in WEIGHTS):
         missing.insert(0, WEIGHTS[0])
     if missing:
-        raise StartError(f"{path} is not a complete OpenVINO model: {', '.join(missing)} missing; {_found(path)}")
+        message = f"{path} is not a complete OpenVINO model: {', '.join(missing)} missing; {_found(path)}"
+        raise StartError(message, reason=MISSING)
 
 
 def _found(path: Path) -> str:
     """What is there instead, with the usual reasons."""
     if (path / "model_index.json").is_file():
         return "it looks like an image generation pipeline, which this server does not serve"
+    if any(path.glob("[0-9]*/*.xml")):
+        return "it looks like a model with versions that is not generative, which this server does not serve"
     if any(path.glob("*.safetensors")) or any(path.glob("pytorch_model*.bin")):
         return "it looks like a Hugging Face checkpoint; convert it with: optimum-cli export openvino"
     inside = sorted(entry.name for entry in path.iterdir())

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..config import Config
 from ..errors import StartError
+from ..model_task import SERVED
 
 log = logging.getLogger("lean_ovms.models")
 
@@ -48,11 +49,11 @@ def text_of(path: Path) -> str:
 
 
 def applied(config: Config, text: str, path: Path, base: Path) -> Config:
-    """config with what the graph sets. path: the graph's, for errors. Raises StartError."""
+    """config with what the graph sets, its task included. path: the graph's, for errors. Raises StartError."""
     from .pbtxt import llm_options  # protobuf takes 30 ms to import, for servers with graphs only
 
     try:
-        return replace(config, **_ours(llm_options(text), path, base))
+        return replace(config, **_ours(llm_options(text), path, base), task=SERVED)
     except StartError as error:
         raise StartError(f"{path}: {error}", reason=error.reason) from None
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from fakes import FakeEngine
+
 from lean_ovms.api.app import App
+from lean_ovms.config import Config
 from lean_ovms.errors import StartError
+from lean_ovms.model import Model
+from lean_ovms.shapes import ModelInfo
 
 from .conftest import MakeApp, get, post, whole
 
@@ -37,10 +43,16 @@ async def test_a_model_that_is_coming_is_loading(make_app: MakeApp) -> None:
         assert await whole(await get(app, "/v1/config")) == {"m": status("LOADING")}
 
 
-async def test_a_model_that_did_not_load_says_why_without_paths(make_app: MakeApp) -> None:
-    app, engine = await make_app()
-    engine.state = "failed"
-    app.models["m"].failure = StartError("no model at /srv/m", reason="Its files are missing.")
+async def test_a_model_that_did_not_load_says_why_without_paths() -> None:
+    class Broken(FakeEngine):
+        async def start(self) -> ModelInfo:
+            raise StartError("no model at /srv/m", reason="Its files are missing.")
+
+    config = Config(fake_engine=True, model_name="m", access_log=False)
+    model = Model(config, Broken([]))  # type: ignore[arg-type]
+    app = App(config, [model])
+    with pytest.raises(StartError):
+        await model.load()
     told = "The model could not be loaded. Its files are missing."
     assert await whole(await get(app, "/v1/config")) == {"m": status("LOADING", "FAILED_PRECONDITION", told)}
     refused = await post(app, "/v1/completions", {"model": "m", "prompt": "x"})
@@ -52,6 +64,8 @@ async def test_a_model_that_did_not_load_says_why_without_paths(make_app: MakeAp
         "code": "model_not_loaded",
     }
     assert (await whole(await get(app, "/v1/models")))["data"] == []
+    assert (await whole(await get(app, "/health")))["error"]["message"] == "Server is not ready: m is failed"
+    await app.responses.close()
 
 
 async def test_a_model_whose_change_failed_goes_on_and_says_so(make_app: MakeApp) -> None:

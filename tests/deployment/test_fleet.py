@@ -69,7 +69,7 @@ class House:
         return model
 
     def states(self) -> dict[str, str]:
-        return {name: model.engine.state for name, model in self.app.models.items()}
+        return {name: model.state for name, model in self.app.models.items()}
 
 
 def engine_of(model: Model) -> SlowEngine:
@@ -121,7 +121,8 @@ async def test_one_that_is_configured_wrongly_is_not_even_tried(house: House) ->
     house.want("a", "b")
     house.wanted[1] = replace(house.wanted[1], problem=StartError("wrong graph", reason="Its graph is not valid."))
     await house.fleet().load()
-    assert house.states() == {"a": "ready", "b": "loading"}
+    assert house.states() == {"a": "ready", "b": "failed"}
+    assert house.made[1].engine.state == "loading"
     with pytest.raises(Unavailable, match="Its graph is not valid"):
         await begin(house.app.models["b"])
 

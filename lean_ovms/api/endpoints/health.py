@@ -20,7 +20,7 @@ async def handle_live(request: Request, app: App) -> Response:
 async def handle_ready(request: Request, app: App) -> Response:
     if app.draining:
         raise Unavailable("Server is shutting down", code="draining")
-    waiting = {m.name: m.engine.state for m in app.models.values() if not m.ready}
+    waiting = {m.name: m.state for m in app.models.values() if not m.ready}
     if waiting:
         raise Unavailable("Server is not ready: " + ", ".join(f"{name} is {state}" for name, state in waiting.items()))
     return Response(200)
