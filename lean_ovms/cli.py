@@ -27,13 +27,13 @@ WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true 
 
 
 def main() -> NoReturn:
-    """The console command. Exit status: 0 stopped, 2 wrong options, 3 never served."""
+    """The console command. Exit status: 0 stopped or done, 1 not done, 2 wrong options, 3 never served."""
     try:
         config = parse(sys.argv[1:], os.environ)
     except StartError as error:
         print(f"lean_ovms: {error}", file=sys.stderr)
         sys.exit(2)
-    from .serve import run  # --help and --version must not wait for uvloop
+    from .commands import run  # --help and --version must not wait for uvloop
 
     sys.exit(run(config))
 
@@ -90,8 +90,9 @@ def parser() -> argparse.ArgumentParser:
             continue
         name = row.metadata["group"]
         group = groups.get(name) or groups.setdefault(name, result.add_argument_group(name))
-        # A bare boolean flag means true, as OVMS has it; an explicit value may follow.
-        extra: dict[str, Any] = {"nargs": "?", "const": "true"} if isinstance(row.default, bool) else {}
+        # A flag may stand alone and mean true, as OVMS has it; an explicit value may follow.
+        bare = row.metadata["bare"]
+        extra: dict[str, Any] = {} if bare is None else {"nargs": "?", "const": bare}
         group.add_argument(f"--{row.name}", metavar=_metavar(row), help=_help(row), default=None, **extra)
     for name in (*ovms_flags.IGNORED, *ovms_flags.REFUSED):
         result.add_argument(f"--{name}", nargs="?", const="", default=None, help=argparse.SUPPRESS)

@@ -30,9 +30,14 @@ def option(
     choices: tuple[str, ...] = (),
     env: str | None = None,
     secret: bool = False,
+    bare: str | None = None,
 ) -> Any:
-    """One row. low, high: inclusive bounds. env: a second environment variable. secret: never sent or logged."""
-    row = {"help": help, "group": group, "low": low, "high": high, "choices": choices, "env": env, "secret": secret}
+    """One row. low, high: inclusive bounds. env: a second environment variable. secret: never sent or logged.
+
+    bare: what the flag means without a value.
+    """
+    row = {"help": help, "group": group, "low": low, "high": high, "choices": choices, "env": env, "secret": secret,
+           "bare": "true" if isinstance(default, bool) else bare}  # fmt: skip
     return field(default=default, metadata=row)
 
 
@@ -54,6 +59,32 @@ class Config:
         group="deployment",
     )
     options_file: str = option("", "JSON object of options by name; flags and variables win", group="deployment")
+
+    # --- repository
+    source_model: str = option(
+        "", "model of a hub (organisation/name) to serve; pulled when it is missing", group="repository"
+    )
+    model_repository_path: str = option(
+        "", "where models are pulled to and listed", group="repository", env="OVMS_MODEL_REPOSITORY_PATH"
+    )
+    pull: bool = option(False, "only pull source_model, do not serve", group="repository")
+    overwrite_models: bool = option(False, "pull again what is there", group="repository")
+    gguf_filename: str = option("", "the GGUF file of source_model; of several parts the first", group="repository")
+    draft_source_model: str = option(
+        "", "draft model of a hub, pulled into the model: speculative decoding", group="repository"
+    )
+    weight_format: str = option(
+        "", "weights of a model that optimum-cli has to convert; empty: int8", group="repository"
+    )
+    extra_quantization_params: str = option("", "more arguments for optimum-cli", group="repository")
+    list_models: bool = option(False, "print what can be served in model_repository_path", group="repository")
+    configure: bool = option(False, "only write the graph.pbtxt of model_path from the options", group="repository")
+    add_to_config: str = option(
+        "", "only add model_name to config_path, or to the file given here", group="repository", bare="true"
+    )
+    remove_from_config: str = option(
+        "", "only remove model_name from config_path, or from the file given here", group="repository", bare="true"
+    )
 
     # --- model
     model_path: str = option("", "model directory (OpenVINO IR); empty: the embedded demo model", group="model")
@@ -201,9 +232,11 @@ class Config:
             raise StartError(f"--task {self.task} is not served: text_generation is the only task of this server")
         if bool(self.ssl_certfile) != bool(self.ssl_keyfile):
             raise StartError("--ssl_certfile and --ssl_keyfile go together")
-        if self.draft_model_path and self.prompt_lookup:
-            raise StartError("--draft_model_path and --prompt_lookup exclude each other")
-        if not self.draft_model_path:
+        if self.draft_model_path and self.draft_source_model:
+            raise StartError("--draft_model_path and --draft_source_model exclude each other")
+        if (self.draft_model_path or self.draft_source_model) and self.prompt_lookup:
+            raise StartError("a draft model and --prompt_lookup exclude each other")
+        if not (self.draft_model_path or self.draft_source_model):
             for row in fields(self):
                 if row.name.startswith("draft_") and getattr(self, row.name) != row.default:
                     raise StartError(f"--{row.name} needs --draft_model_path")
