@@ -1,0 +1,329 @@
+"""Soak and chaos: a server of its own under mixed load for minutes or hours, with departures, slow readers, killed
+engines and reloads; a ledger proves that each request had exactly one outcome and that every text was right.
+
+    python -m tools.soak --minutes 20 --out soak
+
+writes soak.png, soak.json and exits with 1 if anything was not as it must be. Linux; the plot needs the extra bench.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from lean_ovms.config import DEMO_MODEL
+
+from .soaking.cases import CASES, Case, streamed, whole
+from .soaking.client import Connection, Manner
+from .soaking.ledger import AFTERMATH_S, Ledger
+from .soaking.watch import Sample, Watch, engines, plot
+
+EXACT = '{"EXECUTION_MODE_HINT": "ACCURACY", "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}'
+"""Under these, answers do not depend on what else is in the batch."""
+FLAGS = (
+    *("--rest_port", "0", "--rest_bind_address", "127.0.0.1", "--log_format", "json", "--metrics_enable"),
+    *("--plugin_config", EXACT, "--max_queued_requests", "24", "--max_num_seqs", "16", "--cache_size", "1"),
+    *("--grammar_timeout_s", "60", "--request_timeout_s", "180"),
+)
+PATIENCE_S = 200.0
+"""Longer than --request_timeout_s: a request without an end by then was forgotten."""
+READY_S = 120.0
+CALM_S = 30.0
+GROWTH_MB = 40.0
+"""What the front end may grow by between the first third of a run and its end."""
+
+
+class Server:
+    """A server process and what it logs."""
+
+    def __init__(self, ledger: Ledger, directory: Path) -> None:
+        self.ledger = ledger
+        self.config = directory / "config.json"
+        self.port = 0
+        self.models = ["demo"]
+        self._ready = asyncio.Event()
+
+    async def start(self) -> None:
+        """Start it and wait until it serves."""
+        self.configure(second=False, sequences=16)
+        command = [sys.executable, "-m", "lean_ovms", "--config_path", str(self.config), *FLAGS]
+        self.process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE, limit=1 << 20)
+        self.reading = asyncio.create_task(self._read())
+        await asyncio.wait_for(self._ready.wait(), READY_S)
+
+    def configure(self, *, second: bool, sequences: int) -> None:
+        """Write config.json: another number of sequences replaces the engine, second is a model more or less."""
+        self.models = ["demo", "second"] if second else ["demo"]
+        own = {"demo": {"max_num_seqs": sequences}, "second": {}}
+        entries = [{"config": {"name": name, "base_path": str(DEMO_MODEL), **own[name]}} for name in self.models]
+        self.config.write_text(json.dumps({"model_config_list": entries}))
+
+    async def _read(self) -> None:
+        assert self.process.stderr is not None
+        async for raw in self.process.stderr:
+            try:
+                line = json.loads(raw)
+            except ValueError:
+                self.ledger.violate(f"not a log line: {raw[:500]!r}")
+                continue
+            message = line.get("message", "")
+            if "listens on" in message:
+                self.port = int(message.rpartition(":")[2])
+            elif message.startswith("ready: "):
+                self._ready.set()
+            self.ledger.heard(line)
+
+    async def stop(self) -> None:
+        """As a supervisor does; it must end by itself."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            status = await asyncio.wait_for(self.process.wait(), 60)
+            if status != 0:
+                self.ledger.violate(f"exit status {status}")
+        except asyncio.TimeoutError:
+            self.process.kill()
+            self.ledger.violate("did not stop within 60 s of SIGTERM")
+        await self.reading
+
+
+class Soak:
+    """One run."""
+
+    def __init__(self, options: argparse.Namespace, server: Server, ledger: Ledger) -> None:
+        self.options = options
+        self.server = server
+        self.ledger = ledger
+        self.random = random.Random(options.seed)
+        self.end = 0.0
+        self.firsts: list[float] = []
+        self.recoveries: list[float] = []
+
+    async def quiet_run(self) -> None:
+        """Learn what each case says, whole and in a stream, one after the other."""
+        line = Connection(self.server.port)
+        for case in CASES:
+            for stream in (False, True) if case.streams else (False,):
+                seen = await line.ask("POST", case.path, _body(case, "demo", stream), "quiet", Manner(), PATIENCE_S)
+                said = streamed(case, seen.body) if stream else whole(case, seen.body)
+                known = self.ledger.expected.setdefault(case.name, said)
+                if seen.status != 200 or said.choices != known.choices:
+                    self.ledger.violate(f"quiet {case.name}: {seen.status}, {said.choices} is not {known.choices}")
+        await line.close()
+
+    async def client(self) -> None:
+        """One client after the other, on connections that are kept."""
+        line = Connection(self.server.port)
+        while time.monotonic() < self.end:
+            await self.ask(line, self.random.choice(CASES), self._manner())
+            if self.random.random() < 0.3:
+                await asyncio.sleep(self.random.expovariate(2))
+        await line.close()
+
+    def _manner(self) -> Manner:
+        draw = self.random.random()
+        if draw < 0.08:
+            return Manner("leaves at once", leaves_after=0)
+        if draw < 0.2:
+            return Manner("leaves", leaves_after=int(self.random.expovariate(1 / 2000)) + 1)
+        if draw < 0.26:
+            return Manner("slow", slow=True)
+        return Manner("stalls", stalls=True) if draw < 0.29 else Manner()
+
+    async def ask(self, line: Connection, case: Case, manner: Manner) -> None:
+        """One request and its entry."""
+        stream = case.streams and self.random.random() < 0.6
+        model = "second" if self.random.random() < 0.1 else "demo"
+        entry = self.ledger.begin(case, stream, model, manner)
+        body = _body(case, model, stream)
+        seen = await line.ask("POST", case.path, body, entry.request_id, manner, PATIENCE_S)
+        if entry.stream and seen.status == 200 and seen.first_s is not None and not manner.slow:
+            self.firsts.append(seen.first_s)
+        self.ledger.close(entry, seen)
+
+    async def bursts(self) -> None:
+        """More at once than the queue takes."""
+        short = [case for case in CASES if case.name in ("hello", "text", "response", "tokenize")]
+        while time.monotonic() < self.end:
+            await asyncio.sleep(self.random.uniform(0.5, 1.5) * self.options.burst_every_s)
+            lines = [Connection(self.server.port) for _ in range(60)]
+            await asyncio.gather(*(self.ask(line, self.random.choice(short), Manner("burst")) for line in lines))
+            await asyncio.gather(*(line.close() for line in lines))
+
+    async def kills(self) -> None:
+        """SIGKILL to an engine child; it must come back by itself."""
+        while time.monotonic() < self.end:
+            await asyncio.sleep(self.random.uniform(0.7, 1.3) * self.options.kill_every_s)
+            if not (running := engines(self.server.process.pid)) or time.monotonic() > self.end:
+                continue
+            self.ledger.disturbed("kill")
+            began = time.monotonic()
+            os.kill(self.random.choice(running), signal.SIGKILL)
+            await asyncio.sleep(0.5)
+            await self._ready_again(began)
+
+    async def _ready_again(self, began: float) -> None:
+        line = Connection(self.server.port)
+        while time.monotonic() - began < READY_S:
+            seen = await line.ask("GET", "/health", None, "health", Manner(), 30)
+            if seen.status == 200:
+                self.recoveries.append(time.monotonic() - began)
+                break
+            if not self.ledger.recent(time.monotonic(), AFTERMATH_S / 2):
+                self.ledger.disturbed("still restarting")
+            await asyncio.sleep(0.25)
+        else:
+            self.ledger.violate(f"not ready {READY_S:g} s after a kill")
+        await line.close()
+
+    async def reloads(self) -> None:
+        """A second model comes and goes; now and then the first one is replaced under load."""
+        line, count = Connection(self.server.port), 0
+        while time.monotonic() < self.end:
+            await asyncio.sleep(self.random.uniform(0.7, 1.3) * self.options.reload_every_s)
+            count += 1
+            self.server.configure(second=count % 2 == 1, sequences=16 - count // 3 % 2)
+            self.ledger.disturbed("reload")
+            seen = await line.ask("POST", "/v1/config/reload", {}, "reload", Manner(), READY_S)
+            killed = any(
+                seen.began - 1 < when < seen.ended for when, what in self.ledger.disturbances if what == "kill"
+            )
+            if seen.status != 200 and not killed:
+                self.ledger.violate(f"reload: {seen.status} {seen.trouble} {seen.body!r}")
+        await line.close()
+
+    async def run(self, watch: Watch) -> None:
+        """All of it, for the time asked for."""
+        self.end = time.monotonic() + self.options.minutes * 60
+        chaos = [asyncio.create_task(work) for work in (self.kills(), self.reloads(), self.bursts())]
+        looking = asyncio.create_task(watch.run(self.options.sample_s))
+        await asyncio.gather(*(self.client() for _ in range(self.options.clients)))
+        for task in chaos:
+            task.cancel()
+        await asyncio.gather(*chaos, return_exceptions=True)
+        looking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await looking
+
+    async def calm(self, watch: Watch, before: Sample) -> Sample:
+        """Afterwards everything is as before: nothing runs, waits or is held."""
+        deadline = time.monotonic() + CALM_S
+        while True:
+            now = await watch.look()
+            watch.samples.append(now)
+            idle = not (now.running or now.waiting or now.in_flight or now.kv)
+            if idle and now.descriptors <= before.descriptors + 2:
+                return now
+            if time.monotonic() > deadline:
+                self.ledger.violate(f"not idle {CALM_S:g} s after the load: {now}, before it: {before}")
+                return now
+            await asyncio.sleep(0.5)
+
+
+def _body(case: Case, model: str, stream: bool) -> dict[str, object]:
+    return {"model": model, **case.body, **({"stream": True} if stream else {})}
+
+
+async def main(options: argparse.Namespace) -> int:
+    """Run; the exit status."""
+    ledger = Ledger()
+    with tempfile.TemporaryDirectory() as directory:
+        server = Server(ledger, Path(directory))
+        await server.start()
+        soak = Soak(options, server, ledger)
+        await soak.quiet_run()
+        watch = Watch(server.port, server.process.pid)
+        before = await watch.look()
+        try:
+            await soak.run(watch)
+            after = await soak.calm(watch, before)
+        finally:
+            await watch.close()
+            await server.stop()
+    ledger.finish()
+    early = [s.front_mb for s in watch.samples if s.t < options.minutes * 20]
+    if early and after.front_mb > max(early) + GROWTH_MB:
+        ledger.violate(f"the front end grew from {max(early):.0f} to {after.front_mb:.0f} MB")
+    report = summary(options, soak, watch, before, after)
+    times = [(when - watch.began, what) for when, what in ledger.disturbances]
+    write(options, report, watch, times)
+    return 1 if ledger.violations else 0
+
+
+def write(
+    options: argparse.Namespace, report: dict[str, object], watch: Watch, disturbances: list[tuple[float, str]]
+) -> None:
+    """Print the summary; write it with all samples, and the plot."""
+    print(json.dumps(report, indent=1))
+    samples = [asdict(sample) for sample in watch.samples]
+    Path(f"{options.out}.json").write_text(json.dumps({**report, "samples": samples}))
+    if not options.no_plot:
+        plot(watch.samples, disturbances, Path(f"{options.out}.png"))
+
+
+def summary(options: argparse.Namespace, soak: Soak, watch: Watch, before: Sample, after: Sample) -> dict[str, object]:
+    """What is worth telling."""
+    ledger, samples = soak.ledger, watch.samples
+    outcomes: dict[str, dict[str, int]] = {}
+    for (kind, outcome), count in sorted(ledger.outcomes.items()):
+        outcomes.setdefault(kind, {})[outcome] = count
+    return {
+        "minutes": options.minutes,
+        "clients": options.clients,
+        "requests": ledger.total,
+        "outcomes": outcomes,
+        "kills": sum(what == "kill" for _, what in ledger.disturbances),
+        "reloads": sum(what == "reload" for _, what in ledger.disturbances),
+        "ready_again_s": _quantiles(soak.recoveries),
+        "first_byte_s": _quantiles(soak.firsts),
+        "liveness_ms": _quantiles([sample.live_ms for sample in samples]),
+        "front_mb": {"before": before.front_mb, "most": max(s.front_mb for s in samples), "after": after.front_mb},
+        "engine_mb": {"before": before.engine_mb, "most": max(s.engine_mb for s in samples), "after": after.engine_mb},
+        "descriptors": {
+            "before": before.descriptors,
+            "most": max(s.descriptors for s in samples),
+            "after": after.descriptors,
+        },
+        "kv_most": max(s.kv for s in samples),
+        "waiting_most": max(s.waiting for s in samples),
+        "violations": len(ledger.violations),
+        "first_violations": ledger.violations[:50],
+    }
+
+
+def _quantiles(values: list[float]) -> dict[str, float]:
+    ordered = sorted(values)
+    marks = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+    return {name: round(ordered[int(mark * (len(ordered) - 1))], 3) for name, mark in marks.items()} if ordered else {}
+
+
+def parsed(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=3.0)
+    parser.add_argument("--hours", type=float, default=0.0, help="instead of minutes")
+    parser.add_argument("--clients", type=int, default=10)
+    parser.add_argument("--kill_every_s", type=float, default=75.0)
+    parser.add_argument("--reload_every_s", type=float, default=50.0)
+    parser.add_argument("--burst_every_s", type=float, default=40.0)
+    parser.add_argument("--sample_s", type=float, default=2.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", default="soak", help="where PNG and JSON go, without their endings")
+    parser.add_argument("--no_plot", action="store_true")
+    options = parser.parse_args(argv)
+    if options.hours:
+        options.minutes = options.hours * 60
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(parsed())))
