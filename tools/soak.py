@@ -21,79 +21,17 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from lean_ovms.config import DEMO_MODEL
-
 from .soaking.cases import CASES, Case, streamed, whole
 from .soaking.client import Connection, Manner
 from .soaking.ledger import AFTERMATH_S, Ledger
+from .soaking.server import READY_S, Server
 from .soaking.watch import Sample, Watch, engines, plot
 
-EXACT = '{"EXECUTION_MODE_HINT": "ACCURACY", "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}'
-"""Under these, answers do not depend on what else is in the batch."""
-FLAGS = (
-    *("--rest_port", "0", "--rest_bind_address", "127.0.0.1", "--log_format", "json", "--metrics_enable"),
-    *("--plugin_config", EXACT, "--max_queued_requests", "24", "--max_num_seqs", "16", "--cache_size", "1"),
-    *("--grammar_timeout_s", "60", "--request_timeout_s", "180"),
-)
 PATIENCE_S = 200.0
 """Longer than --request_timeout_s: a request without an end by then was forgotten."""
-READY_S = 120.0
 CALM_S = 30.0
 GROWTH_MB = 40.0
 """What the front end may grow by between the first third of a run and its end."""
-
-
-class Server:
-    """A server process and what it logs."""
-
-    def __init__(self, ledger: Ledger, directory: Path) -> None:
-        self.ledger = ledger
-        self.config = directory / "config.json"
-        self.port = 0
-        self.models = ["demo"]
-        self._ready = asyncio.Event()
-
-    async def start(self) -> None:
-        """Start it and wait until it serves."""
-        self.configure(second=False, sequences=16)
-        command = [sys.executable, "-m", "lean_ovms", "--config_path", str(self.config), *FLAGS]
-        self.process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE, limit=1 << 20)
-        self.reading = asyncio.create_task(self._read())
-        await asyncio.wait_for(self._ready.wait(), READY_S)
-
-    def configure(self, *, second: bool, sequences: int) -> None:
-        """Write config.json: another number of sequences replaces the engine, second is a model more or less."""
-        self.models = ["demo", "second"] if second else ["demo"]
-        own = {"demo": {"max_num_seqs": sequences}, "second": {}}
-        entries = [{"config": {"name": name, "base_path": str(DEMO_MODEL), **own[name]}} for name in self.models]
-        self.config.write_text(json.dumps({"model_config_list": entries}))
-
-    async def _read(self) -> None:
-        assert self.process.stderr is not None
-        async for raw in self.process.stderr:
-            try:
-                line = json.loads(raw)
-            except ValueError:
-                self.ledger.violate(f"not a log line: {raw[:500]!r}")
-                continue
-            message = line.get("message", "")
-            if "listens on" in message:
-                self.port = int(message.rpartition(":")[2])
-            elif message.startswith("ready: "):
-                self._ready.set()
-            self.ledger.heard(line)
-
-    async def stop(self) -> None:
-        """As a supervisor does; it must end by itself."""
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            status = await asyncio.wait_for(self.process.wait(), 60)
-            if status != 0:
-                self.ledger.violate(f"exit status {status}")
-        except asyncio.TimeoutError:
-            self.process.kill()
-            self.ledger.violate("did not stop within 60 s of SIGTERM")
-        await self.reading
 
 
 class Soak:
@@ -216,6 +154,9 @@ class Soak:
 
     async def calm(self, watch: Watch, before: Sample) -> Sample:
         """Afterwards everything is as before: nothing runs, waits or is held."""
+        self.server.configure(second=False, sequences=16)
+        self.ledger.disturbed("reload")
+        await watch.post("/v1/config/reload")
         deadline = time.monotonic() + CALM_S
         while True:
             now = await watch.look()

@@ -125,7 +125,7 @@ class Ledger:
             return "left during a refusal" if entry.manner.leaves_after is not None else self._wrong(entry, "cut error")
         error = json.loads(seen.body)["error"]
         if seen.status in REFUSALS and "retry-after" in seen.headers:
-            if seen.status == 503 and not self.recent(seen.began, AFTERMATH_S):
+            if seen.status == 503 and not self.recent(seen.ended, AFTERMATH_S + seen.ended - seen.began):
                 return self._wrong(entry, f"503 out of the blue: {error}")
             return REFUSALS[seen.status]
         if seen.status == 404 and error["code"] == "model_not_found" and entry.model != "demo":
@@ -147,9 +147,12 @@ class Ledger:
         if not said.done:
             return self._wrong(entry, "a stream without its terminator")
         if said.error is not None:
-            killed = any(seen.began - 1 < when < seen.ended for when, what in self.disturbances if what == "kill")
-            return "failed with the engine" if killed else self._wrong(entry, f"failed: {said.error}")
+            return "failed with the engine" if self.killed(seen) else self._wrong(entry, f"failed: {said.error}")
         return "answered" if said.choices == expected.choices else self._wrong(entry, f"ended early: {said.choices}")
+
+    def killed(self, seen: Seen) -> bool:
+        """Whether an engine was killed while this client waited."""
+        return any(seen.began - 1 < when < seen.ended for when, what in self.disturbances if what == "kill")
 
     def recent(self, now: float, span_s: float) -> bool:
         """Whether something was disturbed in so many seconds before."""

@@ -68,6 +68,10 @@ class Watch:
         seen = await self._line.ask("GET", path, None, f"watch-{self._number}", Manner(), 30)
         return seen.body.decode() if seen.status == 200 else ""
 
+    async def post(self, path: str) -> None:
+        """Ask for something to be done."""
+        await self._line.ask("POST", path, {}, "watch", Manner(), 60)
+
     async def close(self) -> None:
         """Hang up."""
         await self._line.close()
