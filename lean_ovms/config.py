@@ -118,8 +118,13 @@ class Config:
         "CPU", "OpenVINO device, AUTO:... and HETERO:... too; auto: the best GPU, else CPU", group="engine"
     )
     plugin_config: str = option("", "OpenVINO properties as a JSON object", group="engine")
-    cache_size: int = option(
-        0, "KV cache in GB; 0: a quarter of the free memory, used as needed", group="engine", low=0
+    cache_size: int = option(0, "KV cache in GB; 0: cache_memory_percent", group="engine", low=0)
+    cache_memory_percent: int = option(
+        25,
+        "KV cache in percent of the memory that is free at the start, taken as needed; several models: less for each",
+        group="engine",
+        low=1,
+        high=90,
     )
     kv_cache_precision: str = option("", "KV cache precision (u8, f16, f32); empty: the device's", group="engine")
     max_num_batched_tokens: int = option(256, "most tokens of one step; smaller: steadier ITL", group="engine", low=1)

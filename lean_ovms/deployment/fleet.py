@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +21,10 @@ from ..model import Model
 from .wanted import Stat, Wanted, Wish, stat, wish
 
 log = logging.getLogger("lean_ovms.models")
+
+
+ALL_CACHES_PERCENT = 50
+"""Most of the free memory that the KV caches of several models take together, where none has a size of its own."""
 
 
 class Shelf(Protocol):
@@ -146,7 +151,7 @@ class Fleet:
 
     async def _replace(self, old: Model, wanted: Wanted) -> StartError | None:
         """Load beside the old one, then swap."""
-        model = self._make(wanted.config)
+        model = self._made(wanted)
         try:
             await model.load()
         except StartError as error:
@@ -163,10 +168,16 @@ class Fleet:
 
     # --- parts of it
 
+    def _made(self, wanted: Wanted) -> Model:
+        """A model that leaves the others their share of the memory."""
+        many = sum(not one.config.cache_size for one in self._wish.models)
+        share = max(1, min(wanted.config.cache_memory_percent, ALL_CACHES_PERCENT // max(many, 1)))
+        return self._make(replace(wanted.config, cache_memory_percent=share))
+
     def _install(self, wanted: Wanted) -> Model:
         """Put a model on the shelf that is still to be loaded; what lies there under its name serves nobody."""
         old = self._shelf.models.get(wanted.name)
-        model = self._make(wanted.config)
+        model = self._made(wanted)
         model.failure = wanted.problem
         self._served[wanted.name] = wanted
         self._shelf.install(model)

@@ -17,8 +17,6 @@ from ..errors import StartError
 from ..shapes import Json
 from . import devices, geometry
 
-MEMORY_SHARE = 4
-"""A quarter of the memory that is free at the start, as the option's help says."""
 UNKNOWN_CONTEXT = 4096
 """For a model that does not tell its context length; --max_model_len sets another."""
 SPARE_BLOCKS = 16
@@ -66,7 +64,7 @@ def make(config: Config, free_bytes: int, available: Sequence[str] = ("CPU",)) -
     if not config.cache_size:
         per_block = block_size * _bytes_per_token(config, model, properties)
         blocks = _blocks(config, per_block, free_bytes, context // block_size + 1)
-    cache_gb = config.cache_size or max(1, free_bytes // MEMORY_SHARE >> 30)
+    cache_gb = config.cache_size or max(1, _share(config, free_bytes) >> 30)
     # With a draft model, a prompt that is not computed whole in one step (split, or partly cached) makes GenAI say
     # other things as soon as it is not alone: doubled first tokens, or an end at once.
     split = config.dynamic_split_fuse and assisted != "draft"
@@ -126,11 +124,15 @@ def _npu_length(properties: dict[str, Any], name: str, default: int) -> int:
         raise StartError(f"--plugin_config: {name} is not a whole number") from None
 
 
+def _share(config: Config, free_bytes: int) -> int:
+    return free_bytes * config.cache_memory_percent // 100
+
+
 def _blocks(config: Config, per_block: int, free_bytes: int, per_context: int) -> int:
     """As many as the memory share holds, but no more than max_num_seqs whole contexts could ever fill."""
     if not per_block:
         return 0
-    affordable = free_bytes // MEMORY_SHARE // per_block
+    affordable = _share(config, free_bytes) // per_block
     return max(SPARE_BLOCKS, min(affordable, per_context * config.max_num_seqs + SPARE_BLOCKS))
 
 

@@ -314,6 +314,17 @@ async def test_stopping_ends_every_engine_also_those_that_come_and_go(house: Hou
     await generation.aclose()
 
 
+async def test_many_models_share_the_memory_for_their_caches(house: House) -> None:
+    house.want("a")
+    house.fleet()
+    assert [model.config.cache_memory_percent for model in house.made] == [25]
+    house.made.clear()
+    house.want("a", "b", "c", "d", "e")
+    house.wanted[4] = replace(house.wanted[4], config=replace(house.wanted[4].config, cache_size=1))
+    house.fleet()
+    assert [model.config.cache_memory_percent for model in house.made] == [12] * 5
+
+
 async def test_files_that_change_are_noticed(house: House, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     house.files = {file: None}
