@@ -218,6 +218,7 @@ class Config:
         0.0, "comment line in a silent stream every so many seconds; 0: off", group="behaviour", low=0
     )
     access_log: bool = option(True, "one log line per request", group="behaviour")
+    log_path: str = option("", "file that gets the log too", group="behaviour")
     log_format: str = option("text", "form of log lines", group="behaviour", choices=("text", "json"))
     log_prompts: bool = option(
         False, "log the text of prompts, as the model sees it; off: no log line holds any", group="behaviour"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from logging.handlers import WatchedFileHandler
 from typing import Any
 
 import orjson
@@ -18,14 +19,22 @@ from .notes import Note
 TRACE = 5
 
 
-def setup(level: str, form: str = "text") -> None:
-    """Send our loggers to stderr at this level, form text or json; other libraries' loggers are left alone."""
+def setup(level: str, form: str = "text", path: str = "") -> None:
+    """Send our loggers to stderr at this level, form text or json; other libraries' loggers are left alone.
+
+    path: a file that gets the lines too; it may be moved away at any time (logrotate). Raises OSError.
+    """
     logging.addLevelName(TRACE, "TRACE")
-    handler = logging.StreamHandler(sys.stderr)
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    if path:
+        handlers.append(WatchedFileHandler(path, encoding="utf-8"))
     text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    handler.setFormatter(JsonLines() if form == "json" else text)
+    for handler in handlers:
+        handler.setFormatter(JsonLines() if form == "json" else text)
     root = logging.getLogger("lean_ovms")
-    root.handlers[:] = [handler]
+    for old in root.handlers:
+        old.close()
+    root.handlers[:] = handlers
     root.setLevel(level)
     root.propagate = False
 

@@ -37,7 +37,12 @@ STARTED, NEVER_SERVED = 0, 3
 
 def run(config: Config) -> int:
     """Serve until SIGTERM or SIGINT; the exit status."""
-    log.setup(config.log_level, config.log_format)
+    try:
+        log.setup(config.log_level, config.log_format, config.log_path)
+    except OSError as error:
+        log.setup(config.log_level, config.log_format)
+        logger.error("cannot start: --log_path %s: %s", config.log_path, error.strerror)
+        return NEVER_SERVED
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _allow_open_files(config.max_connections)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from pathlib import Path
 
 import orjson
 import pytest
@@ -33,6 +34,25 @@ def test_the_form_is_chosen_at_the_start(form: str, logger: logging.Logger, caps
         shown = orjson.loads(line)
         assert (shown["level"], shown["logger"], shown["message"]) == ("INFO", "lean_ovms.test", "hello you")
         assert shown["time"].endswith("Z")
+
+
+def test_a_log_file_gets_the_lines_too_also_after_it_was_moved(
+    tmp_path: Path, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "server.log"
+    root = logging.getLogger("lean_ovms")
+    before = root.handlers[:], root.level, root.propagate
+    try:
+        log.setup("INFO", path=str(path))
+        logger.info("first")
+        path.rename(tmp_path / "old.log")
+        logger.info("second")
+        log.setup("INFO")
+    finally:
+        root.handlers[:], root.level, root.propagate = before
+    assert "first" in (tmp_path / "old.log").read_text()
+    assert "second" in path.read_text()
+    assert "second" in capsys.readouterr().err
 
 
 def test_a_trace_is_one_line_of_json(logger: logging.Logger) -> None:

@@ -52,3 +52,10 @@ def test_an_unreadable_key_file_is_named(tmp_path: Path) -> None:
     done = run("--api_key_file", str(tmp_path / "none"), "--rest_port", "0")
     assert done.returncode == 3
     assert "--api_key_file" in done.stderr
+
+
+def test_a_log_file_that_cannot_be_written_is_named() -> None:
+    done = run("--log_path", "/no/such/directory/log", "--rest_port", "0")
+    assert done.returncode == 3
+    assert "--log_path /no/such/directory/log" in done.stderr
+    assert "Traceback" not in done.stderr
