@@ -1,4 +1,4 @@
-"""What config.json says about a model: context length, vocabulary, and the size of its KV cache. Only a JSON reader.
+"""What config.json says about a model: context length, vocabulary, and the size of its KV cache. Only a reader.
 
 Models with vision nest the language model's numbers in text_config. Nothing here is trusted for safety: the size of
 the cache is measured after loading, and this is the guess that loading needs.
@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 from ..shapes import Json
+from . import gguf_header
 
 CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx")
 """OVMS looks at sliding_window as well; that is an attention span and no limit of the text."""
@@ -19,7 +20,12 @@ head_dim 32 and 64; u4 saves nothing there)."""
 
 
 def read(model_dir: Path) -> Json:
-    """config.json, with the fields of text_config laid over the top level; {} if there is none."""
+    """config.json, with the fields of text_config laid over the top level; {} if there is none.
+
+    A GGUF file says the same in its header. Raises StartError for one that cannot be served.
+    """
+    if model_dir.suffix == ".gguf":
+        return gguf_header.read(model_dir).config()
     try:
         top = json.loads((model_dir / "config.json").read_text("utf-8"))
     except (OSError, ValueError):

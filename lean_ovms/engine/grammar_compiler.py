@@ -22,6 +22,7 @@ from openvino import opset13 as ops
 from openvino.op.util import Variable, VariableInfo
 
 from ..errors import GrammarInvalid
+from . import gguf_header
 from .recovery import last_line
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,8 @@ def logits_width(model_dir: Path) -> int:
 
     The cache is dropped whenever a request comes with another width, so config.json's vocab_size will not do.
     """
+    if model_dir.suffix == ".gguf":
+        return gguf_header.read(model_dir).logits_width
     output = ov.Core().read_model(model_dir / "openvino_model.xml").output("logits")
     return int(output.get_partial_shape()[2].get_length())
 

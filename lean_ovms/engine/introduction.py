@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import openvino as ov
@@ -19,12 +20,15 @@ from .recovery import last_line
 
 log = logging.getLogger(__name__)
 
+GGUF_TOKENS = 8192
+_BREAK = re.compile(r"\S\n\S")
+
 
 def describe(config: Config, plan: Plan, blocks: int, tokenizer: Any, defaults: Any) -> ModelInfo:
     """blocks: of the KV cache, as built. defaults: the pipeline's own GenerationConfig."""
     eos = {int(i) for i in defaults.stop_token_ids} | {int(defaults.eos_token_id), int(tokenizer.get_eos_token_id())}
     return ModelInfo(
-        vocab_size=plan.vocab_size or len(tokenizer.get_vocab_vector()),
+        vocab_size=plan.vocab_size or len(tokenizer.get_vocab()),
         context_length=plan.context,
         kv_blocks=blocks,
         block_size=plan.block_size,
@@ -65,6 +69,23 @@ def encode(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]:
         raise BadRequest("the text is not valid Unicode (lone surrogates)") from error
     ids: list[int] = inputs.input_ids.data.reshape(-1).tolist()
     return ids
+
+
+def encode_cut(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]:
+    """The same for a tokenizer from a GGUF file, which silently drops all but the last 8192 tokens.
+
+    Longer texts are tokenized in parts, which end after a line break between two characters that are not blank: there
+    the pre-tokenizers of all these models split anyway. Raises BadRequest for a text without such places.
+    """
+    ids = encode(tokenizer, text, add_special_tokens)
+    if len(ids) < GGUF_TOKENS:
+        return ids
+    breaks = [found.end() - 1 for found in _BREAK.finditer(text)]
+    if not breaks:
+        raise BadRequest(f"{GGUF_TOKENS} tokens or more without a line break cannot be tokenized with this model")
+    middle = min(breaks, key=lambda place: abs(place - len(text) // 2))
+    head, tail = text[:middle], text[middle:]
+    return encode_cut(tokenizer, head, add_special_tokens) + encode_cut(tokenizer, tail, False)
 
 
 def decode(tokenizer: Any, tokens: list[int], skip_special_tokens: bool) -> str:

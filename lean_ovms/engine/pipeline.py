@@ -17,7 +17,7 @@ from ..errors import BadRequest
 from ..shapes import Sampling
 from . import configuration, introduction, vocabulary
 from .contract import ASSISTANT_TOKENS, NGRAM_SIZE, Handle, Status, Work
-from .opening import explained, look_for_files
+from .opening import explained, is_gguf, look_for_files
 from .plan import NO_LIMIT, Plan, free_memory_bytes, make
 from .recovery import last_line
 from .scheduler import draft_scheduler, scheduler
@@ -39,6 +39,7 @@ class GenAi:
         with explained(config):
             self._pipe = _build(config, plan)
             self._tokenizer = self._pipe.get_tokenizer()
+            self._encode = introduction.encode_cut if is_gguf(config.model_dir) else introduction.encode
             defaults = self._pipe.get_config()
             self._eos = int(defaults.eos_token_id)
             self._next_id = 0
@@ -84,7 +85,7 @@ class GenAi:
         return "lost" if status == genai.GenerationStatus.IGNORED else "finished"
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        return introduction.encode(self._tokenizer, text, add_special_tokens)
+        return self._encode(self._tokenizer, text, add_special_tokens)
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         return introduction.decode(self._tokenizer, tokens, skip_special_tokens)

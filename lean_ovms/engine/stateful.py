@@ -27,7 +27,7 @@ from ..errors import BadRequest
 from ..shapes import Sampling
 from . import configuration, introduction, vocabulary
 from .contract import Handle, Status, Work
-from .opening import explained, look_for_files
+from .opening import explained, is_gguf, look_for_files
 from .plan import Plan, make_stateful
 from .recovery import last_line
 
@@ -98,6 +98,7 @@ class Stateful:
                 str(config.model_dir), plan.device, ATTENTION_BACKEND="SDPA", **plan.properties
             )
             self._tokenizer = self._pipe.get_tokenizer()
+            self._encode = introduction.encode_cut if is_gguf(config.model_dir) else introduction.encode
             defaults = self._pipe.get_generation_config()
             self._eos = int(defaults.eos_token_id)
             for length in (n for n in WARM_LENGTHS if n + 8 < plan.context):
@@ -164,7 +165,7 @@ class Stateful:
         return "finished" if handle.over else "running"  # type: ignore[attr-defined]  # every handle is ours
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        return introduction.encode(self._tokenizer, text, add_special_tokens)
+        return self._encode(self._tokenizer, text, add_special_tokens)
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         return introduction.decode(self._tokenizer, tokens, skip_special_tokens)

@@ -19,6 +19,7 @@ from typing import Any
 from xml.etree.ElementTree import ParseError
 
 from ..shapes import Vocabulary
+from . import gguf_header
 from .ir import Graph, NotUnderstood
 
 DETOKENIZER = "openvino_detokenizer"
@@ -36,6 +37,8 @@ def build(model_dir: Path, tokenizer: Any) -> Vocabulary:
 
     Never raises: a model whose detokenizer is not understood is served by decoding in the engine. 60 ms at 131k ids.
     """
+    if model_dir.suffix == ".gguf":
+        return from_gguf(gguf_header.read(model_dir), tokenizer)
     try:
         vocabulary = read(model_dir)
     except (NotUnderstood, OSError, ParseError, ValueError, KeyError, IndexError):
@@ -154,7 +157,7 @@ def _chars_to_bytes(piece: bytes) -> bytes:
 
 
 def from_tokens(tokenizer: Any) -> Vocabulary:
-    """A table from the tokenizer's own list, for models without detokenizer files (GGUF) and unreadable graphs."""
+    """A table from the tokenizer's own list, for models without detokenizer files and unreadable graphs."""
     pieces: list[bytes] = []
     try:
         vocab: dict[Any, int] = tokenizer.get_vocab()
@@ -166,6 +169,14 @@ def from_tokens(tokenizer: Any) -> Vocabulary:
         return vocabulary if agrees(vocabulary, tokenizer) else _inexact(vocabulary)
     except Exception:  # the engine's border: whatever its tokenizer cannot list is decoded by it instead
         return Vocabulary(pieces=pieces, exact=False)
+
+
+def from_gguf(header: gguf_header.Header, tokenizer: Any) -> Vocabulary:
+    """The table of a GGUF file. GenAI hides user-defined tokens (<think>, <tool_call>) like control tokens, and with
+    them what parsers look for; the same model converted to OpenVINO shows them, so they are shown here too.
+    """
+    vocabulary = from_tokens(tokenizer)
+    return replace(vocabulary, special=vocabulary.special - header.user_defined)
 
 
 def _hidden(pieces: list[bytes], tokenizer: Any) -> frozenset[int]:

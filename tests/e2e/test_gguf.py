@@ -1,0 +1,53 @@
+"""A server on a GGUF file: chat, tools and errors as with the model's own files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lean_ovms.errors import StartError
+
+from .conftest import open_house
+
+pytestmark = pytest.mark.model
+
+TOOL: Any = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Weather of a city",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+
+
+async def test_a_chat_and_a_tool_call(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    from tools.make_gguf import make
+
+    path = make(tmp_path / "demo.gguf")
+    async with open_house(model_path=str(path), model_name="small") as house, house.client() as client:
+
+        async def ask(text: str, **fields: Any) -> Any:
+            messages: Any = [{"role": "user", "content": text}]
+            return await client.chat.completions.create(model="small", messages=messages, temperature=0, **fields)
+
+        answer = (await ask("What is the capital of France?")).choices[0]
+        assert "Paris" in answer.message.content
+        assert answer.finish_reason == "stop"
+        call = (await ask("What is the weather in Zanzibar?", tools=[TOOL])).choices[0]
+        assert call.finish_reason == "tool_calls"
+        assert json.loads(call.message.tool_calls[0].function.arguments) == {"city": "Zanzibar"}
+        form: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["yes", "no"]}}}
+        assert (await ask("Hello!", response_format=form)).choices[0].message.content in ('"yes"', '"no"')
+
+
+async def test_a_broken_file_stops_the_start_with_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(b"GGUF\x03\x00\x00\x00")
+    with pytest.raises(StartError, match=r"broken\.gguf is not a GGUF file that can be served"):
+        async with open_house(model_path=str(path)):
+            pass

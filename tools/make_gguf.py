@@ -1,0 +1,138 @@
+"""Writes the demo model as a GGUF file: python -m tools.make_gguf FILE.gguf [F16|Q8_0|Q4_0]
+
+The weights are those of `lean_ovms/demo_model/openvino_model.xml` as the engine computes with them (int8 times scale),
+so that F16 answers what the model's own files answer. Needs the package gguf (extra `test`). Keys and names are those
+of llama.cpp's converter for Qwen3.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import openvino as ov
+
+DEMO = Path(__file__).parents[1] / "lean_ovms" / "demo_model"
+LAYERS = r"(?:self|__module)\.model\.layers\.(\d+)\."
+MATRICES = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+NORMS = {
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+}
+NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
+
+
+def main(argv: list[str]) -> int:
+    """The exit status."""
+    if not 1 <= len(argv) <= 2:
+        print(__doc__.splitlines()[0], file=sys.stderr)
+        return 2
+    make(Path(argv[0]), *argv[1:])
+    return 0
+
+
+def make(path: Path, kind: str = "F16", **changes: Any) -> Path:
+    """Write the file. changes: metadata by key, to make files that are wrong on purpose; None leaves a key out."""
+    config = json.loads((DEMO / "config.json").read_text())
+    kinds = {name: getattr(gguf.LlamaFileType, f"MOSTLY_{name}") for name in ("F16", "Q8_0", "Q4_0")}
+    writer = gguf.GGUFWriter(path, "qwen3")
+    for key, value in {**numbers(config), "general.file_type": int(kinds[kind]), **words(), **changes}.items():
+        if value is not None:
+            put(writer, key, value)
+    for name, data in weights().items():
+        quantization = getattr(gguf.GGMLQuantizationType, "F32" if data.ndim == 1 else kind)
+        stored = gguf.quants.quantize(data.astype(np.float32), quantization)
+        writer.add_tensor(name, stored, raw_dtype=quantization)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def put(writer: Any, key: str, value: Any) -> None:
+    kinds = {str: writer.add_string, float: writer.add_float32, bool: writer.add_bool, list: writer.add_array}
+    kinds.get(type(value), writer.add_uint32)(key, value)
+
+
+def numbers(config: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "qwen3.block_count": config["num_hidden_layers"],
+        "qwen3.context_length": config["max_position_embeddings"],
+        "qwen3.embedding_length": config["hidden_size"],
+        "qwen3.feed_forward_length": config["intermediate_size"],
+        "qwen3.attention.head_count": config["num_attention_heads"],
+        "qwen3.attention.head_count_kv": config["num_key_value_heads"],
+        "qwen3.attention.key_length": config["head_dim"],
+        "qwen3.attention.value_length": config["head_dim"],
+        "qwen3.attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
+        "qwen3.rope.freq_base": config["rope_parameters"]["rope_theta"],
+    }
+
+
+def words() -> dict[str, Any]:
+    tokenizer = json.loads((DEMO / "tokenizer.json").read_text("utf-8"))
+    names = dict(tokenizer["model"]["vocab"])
+    kinds = dict.fromkeys(names, NORMAL)
+    for token in tokenizer["added_tokens"]:
+        names[token["content"]] = token["id"]
+        kinds[token["content"]] = CONTROL if token["special"] else USER_DEFINED
+    ordered = sorted(names, key=names.__getitem__)
+    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in tokenizer["model"]["merges"]]
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "qwen2",
+        "tokenizer.ggml.tokens": ordered,
+        "tokenizer.ggml.token_type": [kinds[name] for name in ordered],
+        "tokenizer.ggml.merges": merges,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.padding_token_id": 0,
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.chat_template": (DEMO / "chat_template.jinja").read_text("utf-8"),
+    }
+
+
+@cache
+def weights() -> dict[str, np.ndarray]:
+    """Values of every tensor by name; a linear layer as rows of outputs. All that is folded in one go."""
+    nodes: dict[str, Any] = {}
+    for node in ov.Core().read_model(DEMO / "openvino_model.xml").get_ops():
+        name = node.get_friendly_name()
+        if node.get_type_name() == "Multiply" and "/fq_weights_" in name:
+            nodes["token_embd" if "embed_tokens" in name else _layer(name, MATRICES)] = node
+        elif node.get_type_name() == "Multiply" and "norm/aten::mul/Multiply_1" in name:
+            nodes["output_norm" if "layers" not in name else _layer(name, NORMS)] = _constant(node)
+    folded = ov.Core().compile_model(ov.Model([n.output(0) for n in nodes.values()], [], "weights"), "CPU")([])
+    arrays = [np.array(folded[i], dtype=np.float32) for i in range(len(nodes))]
+    return {f"{n}.weight": a.reshape(-1) if "norm" in n else a for n, a in zip(nodes, arrays, strict=True)}
+
+
+def _layer(name: str, kinds: dict[str, str]) -> str:
+    found = re.match(LAYERS, name)
+    assert found, name
+    rest = name[found.end() :]
+    return f"blk.{found[1]}.{next(new for old, new in kinds.items() if rest.startswith(old))}"
+
+
+def _constant(node: Any) -> Any:
+    return next(n for n in (node.input_value(i).get_node() for i in (0, 1)) if n.get_type_name() == "Constant")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
