@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import resource
 import signal
 import sys
@@ -24,6 +25,7 @@ from .config import Config
 from .deployment.fleet import Fleet
 from .deployment.wanted import server
 from .errors import StartError
+from .supervisor import READY, STOPPING, Supervisor
 from .wire.server import Server
 
 logger = logging.getLogger("lean_ovms")
@@ -46,7 +48,7 @@ def run(config: Config) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _allow_open_files(config.max_connections)
     try:
-        return uvloop.run(serve(build(config)))
+        return uvloop.run(serve(build(config), Supervisor.of(os.environ)))
     except StartError as error:
         logger.error("cannot start: %s", error)
         return NEVER_SERVED
@@ -82,8 +84,9 @@ async def close(app: App) -> None:
     app.aside.close()
 
 
-async def serve(app: App) -> int:
+async def serve(app: App, supervisor: Supervisor | None = None) -> int:
     """Listen at once (health says when models are ready), serve until a signal, drain, stop."""
+    supervisor = supervisor or Supervisor()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -95,8 +98,10 @@ async def serve(app: App) -> int:
         await _until(load(app), stopping)
         if not stopping.is_set():
             logger.info("ready: %s", ", ".join(name for name, model in app.models.items() if model.ready) or "none")
-            await _until(watch(app), stopping)
+            supervisor.tell(READY, "STATUS=serving")
+            await _until(_stay(app, supervisor), stopping)
         app.draining = True
+        supervisor.tell(STOPPING, "STATUS=finishing running requests")
         logger.info("stopping: waiting up to %g s for running requests", app.config.drain_timeout_s)
         await asyncio.gather(server.drain(app.config.drain_timeout_s), app.responses.settle(app.config.drain_timeout_s))
     finally:
@@ -104,6 +109,10 @@ async def serve(app: App) -> int:
         await close(app)
     logger.info("stopped")
     return STARTED
+
+
+async def _stay(app: App, supervisor: Supervisor) -> None:
+    await asyncio.gather(watch(app), supervisor.keep_alive())
 
 
 async def watch(app: App) -> None:

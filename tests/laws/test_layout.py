@@ -28,6 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine": {"shapes", "errors", "config", "metrics", "log"},
     "uses": set(),
     "ovms_flags": set(),
+    "supervisor": set(),
     "deployment": {"model", "model_task", "config", *LEAVES},
     "generation": {"text", "engine", *LEAVES},
     "model": {"generation", "uses", "text", "engine", "model_dir", "config", "aside", *LEAVES},

@@ -1,0 +1,51 @@
+"""What systemd (or another supervisor with its protocol) is told: ready, stopping, still alive. See sd_notify(3).
+
+Without NOTIFY_SOCKET in the environment nothing happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import MutableMapping
+
+log = logging.getLogger("lean_ovms")
+
+READY, STOPPING, ALIVE = "READY=1", "STOPPING=1", "WATCHDOG=1"
+
+
+class Supervisor:
+    """address: the socket to write to, "" for none. watchdog_s: we are killed after so much silence; 0: never."""
+
+    def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self.watchdog_s = watchdog_s
+
+    @classmethod
+    def of(cls, environ: MutableMapping[str, str]) -> Supervisor:
+        """The one that environ names. Its variables are taken out: children have no business with it."""
+        address = environ.pop("NOTIFY_SOCKET", "")
+        period, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
+        ours = period.isdecimal() and pid in ("", str(os.getpid()))
+        return cls(address, int(period) / 1e6 if ours else 0.0)
+
+    def tell(self, *lines: str) -> None:
+        """Say it, or log why that was not possible: a supervisor that does not listen is no reason to stop."""
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+                sock.setblocking(False)
+                sock.connect(self._address)
+                sock.send("\n".join(lines).encode())
+        except OSError as error:
+            log.warning("the supervisor at NOTIFY_SOCKET does not listen: %s", error.strerror)
+
+    async def keep_alive(self) -> None:
+        """Tell again and again that the event loop turns; for ever, until cancelled."""
+        while self._address and self.watchdog_s:
+            self.tell(ALIVE)
+            await asyncio.sleep(self.watchdog_s / 2)
+        await asyncio.Event().wait()
