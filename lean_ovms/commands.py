@@ -18,6 +18,7 @@ from typing import Any
 
 from . import __version__, log, model_dir
 from .config import PER_MODEL, Config
+from .deployment.graph import FILE as GRAPH_FILE
 from .errors import StartError
 
 logger = logging.getLogger("lean_ovms")
@@ -26,7 +27,7 @@ DONE, FAILED, WRONG, NEVER_SERVED, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit statuses. FAILED: a command was not carried out, or pulling a model to serve failed for a reason that may pass
 (the network, a busy hub): a supervisor may try again. NEVER_SERVED: it should not."""
 
-CONFIG_FILE, GRAPH_FILE = "config.json", "graph.pbtxt"
+CONFIG_FILE = "config.json"
 PLACES = ("model_name", "model_path")
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -23,6 +25,12 @@ from lean_ovms.errors import StartError
 FAKE = {"fake_engine": True, "access_log": False, "model_name": "m"}
 SLOW = {"plugin_config": '{"step_s": 0.01, "answer": "a long answer that takes its time, step by step"}'}
 LOCAL = {**FAKE, "rest_port": 0, "rest_bind_address": "127.0.0.1"}
+
+
+def test_the_page_about_embedding_shows_the_examples_that_tests_run() -> None:
+    docs = Path(__file__).parents[1] / "docs"
+    shown = re.findall(r"```python\n(.*?)```", (docs / "embedding.md").read_text("utf-8"), re.S)
+    assert sorted(shown) == sorted(path.read_text("utf-8") for path in (docs / "examples").glob("*.py"))
 
 
 def test_importing_the_package_is_light_and_starts_nothing() -> None:

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..deployment.graph import FILE as GRAPH
 from ..errors import StartError
 from ..model_dir import WEIGHTS
 
-GRAPH = "graph.pbtxt"
 DEEPEST = 8
 """Directories below the repository that are looked into; also what ends a circle of symbolic links."""
 
