@@ -43,7 +43,7 @@ class Parent:
 
     async def _run(self, work: Work, ignore_eos: bool) -> Outcome:
         outcome = Outcome()
-        texts = [self._model.render(ChatPrompt([{"role": "user", "content": p}])) for p in work.prompts]
+        texts = [await self._model.render(ChatPrompt([{"role": "user", "content": p}])) for p in work.prompts]
         sampling = Sampling(max_tokens=work.max_tokens, temperature=0.0, ignore_eos=ignore_eos)
         cpu, start = time.process_time(), time.perf_counter()
         if work.arrivals:
