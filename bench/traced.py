@@ -67,7 +67,7 @@ def front(file: str, argv: list[str]) -> int:
     after(Outflow, "write", "event written")
     command = [sys.executable, "-m", "bench.traced", file, "--child"]
     try:
-        return uvloop.run(serve.serve(App(config, [Model(config, Engine(config, command))])))
+        return uvloop.run(serve.serve(serve.build(config, lambda one: Model(one, Engine(one, command)))))
     finally:
         dump(f"{file}.front")
 

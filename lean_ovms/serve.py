@@ -10,7 +10,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from .config import Config
 from .deployment.fleet import Fleet
 from .deployment.wanted import server
 from .errors import StartError
+from .model import Model
 from .supervisor import READY, STOPPING, Supervisor
 from .wire.server import Server
 
@@ -54,15 +55,15 @@ def run(config: Config) -> int:
         return NEVER_SERVED
 
 
-def build(config: Config) -> App:
+def build(config: Config, make: Callable[[Config], Model] = Model) -> App:
     """The app over its models, not loaded yet. Serving it from elsewhere: `await load(app)`, `app.handle`, `await
     close(app)`.
 
-    Raises StartError for options that cannot work.
+    make: what makes a model of its options. Raises StartError for options that cannot work.
     """
     config = replace(server(config), api_key=_api_key(config))
     app = App(config, [])
-    fleet = _fleets[app] = Fleet(config, app)
+    fleet = _fleets[app] = Fleet(config, app, make=make)
     app.reload = fleet.reload
     return app
 
