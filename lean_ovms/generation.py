@@ -141,7 +141,6 @@ class Generation:
     """One accepted request. Iterate for what is new; close it in any case, read to the end or not."""
 
     def __init__(self, engine: Engine, reply: Reply, choices: list[Choice], on_close: OnClose) -> None:
-        self.prompt_tokens = reply.prompt_tokens
         self.notices: list[str] = []  # what of the request could not be honoured
         self.asked = time.monotonic()  # whoever knows better when it was asked for sets it
         self.pace: Pace | None = None  # as are the gaps between tokens, by who wants to know them
@@ -152,6 +151,11 @@ class Generation:
         self._reply = reply
         self._choices = choices
         self._deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompt, those of its images included."""
+        return self._reply.prompt_tokens
 
     @property
     def prompt_ids(self) -> list[int]:

@@ -135,6 +135,13 @@ class Model:
         return self.engine.state == "ready"
 
     @property
+    def vision(self) -> bool:
+        """Whether it reads images. Raises Unavailable while it is not known."""
+        if not self.ready:
+            raise self.engine.unavailable()
+        return self.info.vision
+
+    @property
     def info(self) -> ModelInfo:
         """What the engine said about the model."""
         return self.engine.info
@@ -205,6 +212,7 @@ class Model:
         words, special = await self._words(prompt, truncate)
         if self.config.log_prompts:
             log.info("prompt of %s: %s", note.request_id if note else "-", safe(str(words), MAX_LOGGED))
+        images = prompt.images if isinstance(prompt, ChatPrompt) else ()
         tail = words[-PROMPT_TAIL:] if isinstance(words, str) else ""
 
         async def submit(tag: str) -> Reply:
@@ -215,6 +223,7 @@ class Model:
                 want_tokens=echo,
                 sampling=sampling,
                 constraint=tag,
+                images=images,
             )
 
         reply, notices = await self._imposed(output, tail, submit)

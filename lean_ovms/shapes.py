@@ -65,11 +65,25 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Image:
+    """A decoded image: RGB, 3 bytes a pixel, row after row from the top."""
+
+    height: int
+    width: int
+    pixels: bytes = field(repr=False)
+
+
+IMAGE_TAG = "<ov_genai_image_{}>"
+"""What stands in a prompt's text for its image of that number, counted from 0 (openvino_genai's notation)."""
+
+
+@dataclass(frozen=True, slots=True)
 class ChatPrompt:
     """A conversation for the model's chat template.
 
     continue_final_message: the prompt ends inside the last message, which the model carries on.
     template_kwargs: the client's chat_template_kwargs, already checked for reserved names.
+    images: what the image tags in the messages stand for.
     """
 
     messages: list[Json]
@@ -78,6 +92,7 @@ class ChatPrompt:
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     add_special_tokens: bool = False
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +210,8 @@ class ModelInfo:
     context_length: most prompt + generated tokens of one request. kv_blocks, block_size: KV cache in tokens.
     eos_token_ids: every id that ends a text by itself. chat_template: the one stored in the tokenizer, or "".
     sentencepiece: tokens have "▁" for a space and "<0x0A>" for a byte in the text that grammars are matched against.
-    assisted: "", "draft" or "prompt_lookup".
+    assisted: "", "draft" or "prompt_lookup". vision: it reads images. image_tokens: texts that stand for images in the
+    model's own notation, and must not come from a client.
     """
 
     vocab_size: int
@@ -211,6 +227,8 @@ class ModelInfo:
     prefix_caching: bool
     versions: dict[str, str]
     sentencepiece: bool = False
+    vision: bool = False
+    image_tokens: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

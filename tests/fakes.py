@@ -13,7 +13,7 @@ from typing import Any
 from lean_ovms.engine import checks, messages
 from lean_ovms.engine.mailroom import Mailroom, Reply
 from lean_ovms.errors import RequestError, Unavailable
-from lean_ovms.shapes import EngineStats, ModelInfo, Sampling, Vocabulary
+from lean_ovms.shapes import EngineStats, Image, ModelInfo, Sampling, Vocabulary
 
 EOS = 256
 
@@ -47,7 +47,7 @@ def say(*pieces: str, reason: str = "stop", sequences: int = 1) -> Script:
 
 
 class FakeEngine:
-    """What lean_ovms.model asks of an engine. submitted, constraints, cancelled: what it was asked.
+    """What lean_ovms.model asks of an engine. submitted, constraints, images, cancelled: what it was asked.
 
     refusal: of every request; bad_grammar: of those with a constraint.
     """
@@ -62,6 +62,7 @@ class FakeEngine:
         self.refusal: RequestError | None = None
         self.bad_grammar: RequestError | None = None
         self.constraints: list[str] = []
+        self.images: list[tuple[Image, ...]] = []
         self.submitted: list[tuple[Any, Sampling]] = []
         self.cancelled: list[messages.Cancel] = []
         self.mail = Mailroom(self._sent)
@@ -81,7 +82,7 @@ class FakeEngine:
         self.cancelled.append(record)
 
     async def submit(self, prompt: Any, *, add_special_tokens: bool, truncate: int | None, want_tokens: bool,
-                     sampling: Sampling, constraint: str = "") -> Reply:  # fmt: skip
+                     sampling: Sampling, constraint: str = "", images: Any = ()) -> Reply:  # fmt: skip
         if self.state != "ready":
             raise self.unavailable()
         if self.refusal is not None:
@@ -92,6 +93,7 @@ class FakeEngine:
         if not isinstance(prompt, str):
             checks.token_ids(prompt, INFO.vocab_size, "prompt")
         self.submitted.append((prompt, sampling))
+        self.images.append(tuple(images))
         self.constraints.append(constraint)
         tokens = list(prompt.encode()) if isinstance(prompt, str) else prompt
         reply = self.mail.open(sampling.n)

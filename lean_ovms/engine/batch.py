@@ -15,7 +15,7 @@ from ..shapes import EngineStats
 from . import reading, recovery, silence
 from .contract import ASSISTANT_TOKENS, Pipeline
 from .kv import Accounts
-from .messages import Failed, Record
+from .messages import Counted, Failed, Record
 from .prefixes import Prefixes
 from .sequences import Request, Sequence
 
@@ -120,15 +120,19 @@ class Batch:
         """Start those who wait, in order, as far as sequences and blocks allow.
 
         Who waits for another's prompt or for a clean trial lets others pass; who waits for blocks does not, or a long
-        prompt would starve behind short ones.
+        prompt would starve behind short ones. Images are encoded when their request is added, with everybody waiting:
+        one such request for each step, so that those who run get a token in between.
         """
         passed: list[Sequence] = []
+        looked = False
         while self.waiting and len(self.running) < self._max_running and self._fits(self.waiting[0]):
             sequence = self.waiting.popleft()
-            if self._held(sequence):
+            looks = sequence.request.scene is not None and bool(sequence.request.scene.images)
+            if self._held(sequence) or (looks and looked):
                 passed.append(sequence)
-            else:
-                self._start(sequence)
+                continue
+            looked = looked or looks
+            self._start(sequence)
         self.waiting.extendleft(reversed(passed))
 
     def _fits(self, sequence: Sequence) -> bool:
@@ -185,12 +189,12 @@ class Batch:
     def _make_room(self) -> None:
         """Send the newest back to the head of the queue until the next step fits the cache.
 
-        Those with a grammar stay if others can go, since they have to begin again; then those with presence or
+        Those that would have to begin again stay if others can go; then those with presence or
         frequency penalties: what they have generated counts as prompt afterwards, which these do not look at.
         """
         while self.accounts.over:
             movable = [s for s in reversed(self.running) if not s.reserve]
-            victim = min(movable, key=lambda s: (s.constrained, s.penalised))
+            victim = min(movable, key=lambda s: (s.begins_again, s.penalised))
             self.drop(victim)
             victim.leave()
             self.waiting.appendleft(victim)
@@ -250,6 +254,8 @@ class Batch:
             return False
         if not sequence.proven:
             self._first_output(sequence)
+        if not sequence.request.counted:
+            self._count(sequence)
         sequence.heard = self.steps
         try:
             tell = reading.tell_beams if sequence.beams else reading.tell
@@ -268,6 +274,17 @@ class Batch:
         self.suspects.discard(sequence)
         if self._prefixes is not None:
             self._prefixes.computed(sequence)
+
+    def _count(self, sequence: Sequence) -> None:
+        """Tell how many tokens the prompt really had; the pipeline knows when the request is over."""
+        sight, request = self.pipeline.sight, sequence.request
+        assert sight is not None
+        assert request.scene is not None
+        tokens = sight.counted(sequence.handle) if sequence.handle is not None else 0
+        if tokens:
+            request.counted = True
+            sight.learn(request.scene, tokens)
+            self.out.append(Counted(request.id, tokens))
 
     def _grow(self, sequence: Sequence) -> None:
         need = self.accounts.blocks(sequence.length + sequence.headroom) - sequence.blocks

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from ..config import Config
 from ..errors import BadRequest, RequestError, StartError, Unavailable
-from ..shapes import EngineStats, ModelInfo, Sampling, Vocabulary
+from ..shapes import EngineStats, Image, ModelInfo, Sampling, Vocabulary
 from . import messages
 from .mailroom import Mailroom, Reply
 from .process import Child
@@ -175,10 +175,12 @@ class Engine:
         want_tokens: bool,
         sampling: Sampling,
         constraint: str = "",
+        images: Sequence[Image] = (),
     ) -> Reply:
         """Start a generation and wait until the engine has accepted it; the caller closes what it gets.
 
-        truncate: keep only that many last prompt tokens. constraint: as in messages.Submit.
+        truncate: keep only that many last prompt tokens. constraint: as in messages.Submit. images: what the tags of
+        the prompt's text stand for.
         Raises RequestError: the engine's refusal, or Unavailable.
         When the waiting task is cancelled the generation is, too.
         """
@@ -187,7 +189,9 @@ class Engine:
         reply = self._mail.open(sampling.n)
         try:
             fields = {name: getattr(sampling, name) for name in _SAMPLING}
-            self._send(messages.Submit(reply.id, prompt, add_special_tokens, truncate, want_tokens, fields, constraint))
+            record = messages.Submit(reply.id, prompt, add_special_tokens, truncate, want_tokens, fields, constraint)
+            record.images = [[image.height, image.width] for image in images]
+            self._send(record, [image.pixels for image in images])
         except RequestError:
             self._mail.forget(reply.id)
             raise
@@ -239,7 +243,7 @@ class Engine:
 
     # --- the pipe ---
 
-    def _send(self, record: messages.Record) -> None:
+    def _send(self, record: messages.Record, pixels: Sequence[bytes] = ()) -> None:
         try:
             frame = messages.encode([record])
         except TypeError as error:  # orjson: a lone surrogate, or an integer beyond 64 bits; both come from a client
@@ -247,6 +251,8 @@ class Engine:
         if len(frame) > messages.MAX_FRAME_BYTES:
             raise BadRequest("The request is too large.")
         if self._child is not None:
+            for part in messages.attachments(pixels) if pixels else ():
+                self._child.write(part)
             self._child.write(frame)
 
     def _deliver(self, records: list[messages.Record]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
-from ..shapes import ModelInfo, Sampling, Vocabulary
+from ..shapes import Image, ModelInfo, Sampling, Vocabulary
 
 ASSISTANT_TOKENS = 5
 NGRAM_SIZE = 3
@@ -20,6 +20,15 @@ Status = Literal["running", "finished", "lost"]
 """lost: the pipeline gave up on it for want of KV blocks (GenAI's IGNORED). At most an empty output tells."""
 
 
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A prompt for a pipeline that sees: text in which <ov_genai_image_0>, ... stand for the images."""
+
+    text: str
+    add_special_tokens: bool
+    images: tuple[Image, ...] = ()
+
+
 @dataclass(slots=True, kw_only=True)
 class Work:
     """One request to a pipeline, complete. sampling.n, max_tokens, min_tokens, seeds and stop_token_ids are not read.
@@ -27,7 +36,7 @@ class Work:
     tokens: prompt ids in [0, vocab). done: how many of them, at the end, were generated before a preemption; the seed
     moves on by that, or a sampler would draw the same random numbers again. stops: every id that ends it.
     echo: the first output starts with the prompt's ids and log probabilities. constraint: a structural tag that the
-    generated tokens match from the first on, or "".
+    generated tokens match from the first on, or "". scene: what a pipeline that sees computes instead of tokens.
     """
 
     tokens: list[int]
@@ -39,6 +48,7 @@ class Work:
     echo: bool = False
     done: int = 0
     constraint: str = ""
+    scene: Scene | None = None
 
 
 class Output(Protocol):
@@ -97,6 +107,25 @@ class Helper(Protocol):
         ...
 
 
+class Sight(Protocol):
+    """What is particular to pipelines that see: they take text and images, never token ids."""
+
+    def lay_out(self, scene: Scene) -> list[int]:
+        """The prompt as ids, with as many negative ones for each image as it takes tokens, the same for the same image.
+
+        Their number is exact for the image sizes that the pipeline has learned and an upper estimate for others.
+        """
+        ...
+
+    def counted(self, handle: Handle) -> int:
+        """The true number of prompt tokens of a request that is over, 0 if it is not."""
+        ...
+
+    def learn(self, scene: Scene, tokens: int) -> None:
+        """So many tokens it was."""
+        ...
+
+
 class Grammars(NamedTuple):
     """What engine.grammar needs to let a request with a grammar through."""
 
@@ -111,6 +140,8 @@ class Pipeline(Protocol):
     vocabulary: Vocabulary
     grammars: Grammars | None
     """None: it cannot do structured output."""
+    sight: Sight | None
+    """None: it reads text only."""
     recoverable: bool
     """After an exception out of `step`, cancelling everything and stepping until idle makes it whole again."""
     step_tokens: int

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ..errors import BadRequest
 from ..shapes import ModelInfo, Sampling
-from . import checks
+from . import checks, scenes
 from .contract import ASSISTANT_TOKENS, NGRAM_SIZE, Pipeline
 from .kv import Accounts
 from .messages import Submit
@@ -43,7 +43,14 @@ class Intake:
         if submit.constraint:
             sampling = _constrained(sampling)
         request = Request(submit.id, sampling, set(range(sampling.n)), submit.constraint)
-        request.sequences = self._sequences(request, self.prompt(submit))
+        if self._pipeline.sight is None:
+            scenes.refuse(submit)
+            prompt = self.prompt(submit)
+        else:
+            request.scene = scenes.read(submit, self._most_characters)
+            prompt = scenes.lay_out(self._pipeline.sight, request.scene, submit.truncate)
+            request.counted = not request.scene.images
+        request.sequences = self._sequences(request, prompt)
         self._pipeline.check(request.sequences[0].work())
         return request
 

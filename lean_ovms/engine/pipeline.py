@@ -16,8 +16,8 @@ from ..config import Config
 from ..errors import BadRequest
 from ..shapes import Sampling
 from . import configuration, introduction, vocabulary
-from .contract import ASSISTANT_TOKENS, NGRAM_SIZE, Handle, Status, Work
-from .opening import explained, is_gguf, look_for_files
+from .contract import ASSISTANT_TOKENS, NGRAM_SIZE, Handle, Sight, Status, Work
+from .opening import TEXT_MODEL, explained, is_gguf, look_for_files
 from .plan import NO_LIMIT, Plan, free_memory_bytes, make
 from .recovery import last_line
 from .scheduler import draft_scheduler, scheduler
@@ -32,10 +32,12 @@ WARM_LENGTHS = (8, 40, 250)
 class GenAi:
     """A contract.Pipeline on openvino_genai.ContinuousBatchingPipeline."""
 
+    NETWORK = TEXT_MODEL
+
     def __init__(self, config: Config, plan: Plan | None = None) -> None:
         """Load and warm up. Raises errors.StartError with one line that tells what is wrong."""
         plan = plan or make(config, free_memory_bytes())
-        look_for_files(config)
+        look_for_files(config, self.NETWORK)
         with explained(config):
             self._pipe = _build(config, plan)
             self._tokenizer = self._pipe.get_tokenizer()
@@ -51,6 +53,7 @@ class GenAi:
         self.info = introduction.describe(config, plan, blocks, self._tokenizer, defaults)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         self.grammars = introduction.grammars(config, self._tokenizer)
+        self.sight: Sight | None = None
 
     # --- contract
 

@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import random
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ from ..config import Config
 from ..errors import BadRequest, StartError
 from ..shapes import ModelInfo
 from . import byte_text as words
-from .contract import Grammars, Handle, Status, Work
+from .contract import Grammars, Handle, Scene, Sight, Status, Work
 
 NEVER_S = 1e6
 
@@ -46,6 +47,7 @@ class Script:
     assisted: str = ""
     prefix_caching: bool = False
     recoverable: bool = True
+    vision: bool = False
     sleep: Callable[[float], None] = time.sleep
 
 
@@ -102,6 +104,30 @@ class AnyGrammar:
         pass
 
 
+IMAGE_TOKENS = 16
+_TAG = re.compile(r"<ov_genai_image_(\d+)>")
+
+
+class Sighted:
+    """A contract.Sight in whose text an image reads as its size and the colour of its first pixel: "[2x3 #ff0000]"."""
+
+    def lay_out(self, scene: Scene) -> list[int]:
+        return [-1] * (IMAGE_TOKENS * len(scene.images)) + words.encode(read_aloud(scene), scene.add_special_tokens)
+
+    def counted(self, handle: Handle) -> int:
+        assert isinstance(handle, ScriptedHandle)
+        return len(handle.work.tokens) if handle.state == "finished" else 0
+
+    def learn(self, scene: Scene, tokens: int) -> None:
+        pass
+
+
+def read_aloud(scene: Scene) -> str:
+    """The text of a scene, with words for its images."""
+    said = [f"[{i.width}x{i.height} #{i.pixels[:3].hex()}]" for i in scene.images]
+    return _TAG.sub(lambda match: said[int(match[1])], scene.text)
+
+
 class Scripted:
     """A contract.Pipeline without a model."""
 
@@ -113,6 +139,7 @@ class Scripted:
         self.steps = 0
         self.live: list[ScriptedHandle] = []
         self.grammars: Grammars | None = Grammars(AnyGrammar(), AnyGrammar())
+        self.sight: Sight | None = Sighted() if script.vision else None
         self._poisoned = False
         self._scheduled = 0
         self.vocabulary = words.vocabulary()
@@ -128,6 +155,7 @@ class Scripted:
             assisted=script.assisted,
             prefix_caching=script.prefix_caching,
             versions={"scripted": "1"},
+            vision=script.vision,
         )
 
     @classmethod
@@ -269,7 +297,7 @@ class Scripted:
         """What depends on prompt and seed alone: the text over and over, up to a stop or max_tokens."""
         prompt = work.tokens[: len(work.tokens) - work.done]
         begin = max((i for i, t in enumerate(prompt) if t == words.USER), default=-1)
-        said = bytes(t for t in prompt[begin + 1 :] if t < 256).decode("utf-8", "replace") or "?"
+        said = bytes(t for t in prompt[begin + 1 :] if 0 <= t < 256).decode("utf-8", "replace") or "?"
         text = self.script.answer or said
         if work.sampling.temperature > 0 and work.sampling.beams == 1:
             start = random.Random(work.seed).randrange(len(text))

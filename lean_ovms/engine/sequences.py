@@ -9,18 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..shapes import Sampling
-from .contract import Handle, Work
+from .contract import Handle, Scene, Work
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One Submit. wanted: indices of the answers that the front end still waits for. constraint: its grammar."""
+    """One Submit. wanted: indices of the answers that the front end still waits for. constraint: its grammar.
+
+    scene: its prompt, for a pipeline that sees. counted: the front end knows its true number of prompt tokens.
+    """
 
     id: int
     sampling: Sampling
     wanted: set[int]
     constraint: str = ""
     sequences: list[Sequence] = field(default_factory=list)
+    scene: Scene | None = None
+    counted: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +76,11 @@ class Sequence:
         return bool(self.request.constraint)
 
     @property
+    def begins_again(self) -> bool:
+        """It cannot go on from where it was when it left the pipeline: it has a grammar, or a prompt that is no tokens."""
+        return bool(self.request.constraint) or self.request.scene is not None
+
+    @property
     def penalised(self) -> bool:
         """Its penalties count generated tokens only."""
         return bool(self.request.sampling.presence_penalty or self.request.sampling.frequency_penalty)
@@ -78,11 +88,12 @@ class Sequence:
     def leave(self) -> None:
         """It is out of the pipeline and will be added again.
 
-        It goes on from what it has, unless it has a grammar: the pipeline would match that from its beginning. Then
-        all is generated once more, and what was told is compared and not told twice.
+        It goes on from what it has, unless it has a grammar, which the pipeline would match from its beginning, or
+        images, whose pipeline takes no tokens. Then all is generated once more, and what was told is compared and not
+        told twice.
         """
         self.proven = False
-        if self.constrained and self.generated:
+        if self.begins_again and self.generated:
             self.past = max(self.past, self.generated, key=len)
             self.generated = []
 
@@ -105,4 +116,5 @@ class Sequence:
             echo=self.echo,
             done=done,
             constraint=self.request.constraint,
+            scene=self.request.scene,
         )

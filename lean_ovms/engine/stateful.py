@@ -26,7 +26,7 @@ from ..config import Config
 from ..errors import BadRequest
 from ..shapes import Sampling
 from . import configuration, introduction, vocabulary
-from .contract import Handle, Status, Work
+from .contract import Handle, Sight, Status, Work
 from .opening import explained, is_gguf, look_for_files
 from .plan import Plan, make_stateful
 from .recovery import last_line
@@ -106,6 +106,7 @@ class Stateful:
         self.info = introduction.describe(config, plan, plan.blocks, self._tokenizer, defaults)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         self.grammars = introduction.grammars(config, self._tokenizer)
+        self.sight: Sight | None = None
         self.recoverable = True
         self.step_tokens = plan.step_tokens
         self._most_prompt = plan.most_prompt

@@ -143,7 +143,8 @@ class Worker:
     def _take_on(self, submit: Submit, request: Request) -> None:
         self.batch.put(request)
         prompt = request.sequences[0].prompt
-        self.batch.out.append(Accepted(submit.id, len(prompt), prompt if submit.want_tokens else None))
+        shown = submit.want_tokens and not submit.images  # there are no ids for an image
+        self.batch.out.append(Accepted(submit.id, len(prompt), prompt if shown else None))
 
     def _queue_check(self) -> None:
         """Raises TooManyRequests. Looked at before a prompt is tokenized, so that a flood costs next to nothing."""

@@ -39,7 +39,13 @@ OF_TYPE = {
     "dict[str, int]": st.dictionaries(st.text(), ints),
     "dict[str, Any]": st.dictionaries(st.text(), json),
 }
-records = st.one_of([st.builds(cls, **{f.name: OF_TYPE[f.type] for f in dataclasses.fields(cls)}) for cls in KINDS])
+
+
+def sent_as_json(cls):
+    return [f for f in dataclasses.fields(cls) if "attached" not in f.metadata]
+
+
+records = st.one_of([st.builds(cls, **{f.name: OF_TYPE[f.type] for f in sent_as_json(cls)}) for cls in KINDS])
 
 SOME = [
     messages.Accepted(7, 3),
@@ -121,4 +127,35 @@ def test_the_text_of_a_traceback_is_no_frame():
 
 
 def test_every_kind_has_a_name_of_its_own():
-    assert len({cls.kind for cls in KINDS}) == len(KINDS) == 16
+    assert len({cls.kind for cls in KINDS}) == len(KINDS) == 17
+
+
+# --- attachments
+
+SUBMIT = messages.Submit(7, "x", False, None, False, {}, images=[[1, 2], [1, 1]])
+PIXELS = [b"\0\x80\xff" * 2, b"abc"]
+
+
+@given(st.lists(st.integers(0, 400), max_size=6))
+def test_pixels_come_with_the_submit_after_them_in_any_cut(cuts):
+    data = messages.encode(SOME) + b"".join(messages.attachments(PIXELS)) + messages.encode([SUBMIT])
+    data += messages.encode(SOME)
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    decoder = messages.Decoder()
+    seen = [r for start, end in itertools.pairwise(edges) for r in decoder.feed(data[start:end])]
+    assert seen == [*SOME, dataclasses.replace(SUBMIT, pixels=PIXELS), *SOME]
+
+
+def test_a_submit_without_pixels_costs_no_attachment():
+    assert messages.attachments([]) == []
+    assert messages.Decoder().feed(messages.encode([SUBMIT])) == [SUBMIT]
+
+
+def test_pixels_that_belong_to_nothing_are_refused():
+    with pytest.raises(messages.FrameError, match="attachments"):
+        messages.Decoder().feed(b"".join(messages.attachments(PIXELS)) + messages.encode(SOME))
+
+
+def test_an_attachment_has_a_limit_too():
+    with pytest.raises(messages.FrameError):
+        messages.Decoder().feed(struct.pack("<I", messages.ATTACHED | (messages.MAX_FRAME_BYTES + 1)))
