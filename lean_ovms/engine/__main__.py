@@ -17,12 +17,12 @@ from dataclasses import asdict
 from .. import log as logs
 from ..config import Config
 from ..errors import StartError
+from ..lifeline import die_with_parent
 from ..shapes import Vocabulary
 from . import grammar
 from .contract import Pipeline
 from .grammar import Gate
 from .grammar_limits import Bounds
-from .lifeline import die_with_parent
 from .link import SocketLink
 from .messages import Load, LoadFailed, Ready
 from .recovery import EngineLost, last_line

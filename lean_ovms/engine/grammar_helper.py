@@ -25,9 +25,9 @@ import openvino_genai as genai  # noqa: E402
 from jsonschema import Draft202012Validator, SchemaError  # noqa: E402
 
 from ..errors import GrammarInvalid  # noqa: E402
+from ..lifeline import die_with_parent  # noqa: E402
 from .grammar_compiler import GrammarCompiler  # noqa: E402
 from .grammar_limits import members  # noqa: E402
-from .lifeline import die_with_parent  # noqa: E402
 
 WARM = '{"type":"structural_tag","format":{"type":"json_schema","json_schema":{"type":"object"}}}'
 

@@ -13,12 +13,12 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import cast
 
 from ..errors import StartError
+from ..lifeline import import_path
 from . import messages
 
 log = logging.getLogger("lean_ovms.engine")
@@ -235,11 +235,5 @@ def describe_exit(status: int) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, and: import from exactly where we do, in that order, and from nowhere else; no thread pool of numpy's."""
-    path = [entry or os.getcwd() for entry in sys.path]
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(path),
-        "PYTHONSAFEPATH": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-    }
+    """Ours, its modules from where ours are, and no thread pool of numpy's."""
+    return {**os.environ, **import_path(), "OPENBLAS_NUM_THREADS": "1"}
