@@ -197,6 +197,26 @@ class Config:
     grammar_max_bytes: int = option(65536, "largest grammar or schema", group="limits", low=64)
     grammar_max_nesting: int = option(64, "deepest brackets in a grammar or schema", group="limits", low=4, high=256)
 
+    # --- images
+    allowed_media_domains: str = option(
+        "",
+        "hosts that images may be fetched from, separated by commas: names, *.name, addresses, networks; all: any "
+        "public host; empty: none",
+        group="images",
+    )
+    allowed_local_media_path: str = option(
+        "", "folder that images may be read from by path; empty: none", group="images"
+    )
+    media_url_allow_redirects: bool = option(
+        False, "follow redirects to hosts that are allowed", group="images", env="OVMS_MEDIA_URL_ALLOW_REDIRECTS"
+    )
+    max_images: int = option(32, "most images of one request", group="images", low=1, high=1024)
+    max_image_bytes: int = option(20_000_000, "largest image, as a file", group="images", low=64)
+    max_image_pixels: int = option(
+        1 << 25, "most pixels of the images of one request together", group="images", low=64, high=1 << 28
+    )
+    image_timeout_s: float = option(10.0, "most time to fetch an image, and to unpack it", group="images", low=0.1)
+
     # --- responses
     response_store: str = option("", "SQLite file for stored responses; empty: in memory", group="responses")
     response_store_max_age_s: float = option(

@@ -1,4 +1,4 @@
-"""What every child process of ours needs: to import from where its parent does, and not to outlive it. Knows neither."""
+"""What every child process needs: to import from where its parent does, and not to outlive it. Knows neither."""
 
 from __future__ import annotations
 

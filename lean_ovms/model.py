@@ -135,11 +135,12 @@ class Model:
         return self.engine.state == "ready"
 
     @property
-    def vision(self) -> bool:
-        """Whether it reads images. Raises Unavailable while it is not known."""
-        if not self.ready:
-            raise self.engine.unavailable()
-        return self.info.vision
+    def image_tokens(self) -> list[str] | None:
+        """What the model itself writes for an image; None if it reads text only. Raises RequestError if not ready."""
+        serving = self._serving()
+        if not serving.ready:
+            raise serving.engine.unavailable()
+        return serving.info.image_tokens if serving.info.vision else None
 
     @property
     def info(self) -> ModelInfo:
@@ -171,6 +172,24 @@ class Model:
         serving = self._serving()
         with serving._uses:
             return await serving.engine.encode(texts, add_special_tokens)
+
+    async def count(self, prompt: ChatPrompt) -> int:
+        """Tokens of a prompt, those of its images included. Raises RequestError."""
+        text, serving = await self.render(prompt), self._serving()
+        if not prompt.images:
+            [tokens] = await serving.encode([text], prompt.add_special_tokens)
+            return len(tokens)
+        with serving._uses:  # the engine counts while it accepts a request; the request itself is given up
+            reply = await serving.engine.submit(
+                text,
+                add_special_tokens=prompt.add_special_tokens,
+                truncate=None,
+                want_tokens=False,
+                sampling=Sampling(max_tokens=1),
+                images=prompt.images,
+            )
+            reply.close()
+            return reply.prompt_tokens
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         """The text of these ids, by the model's own detokenizer. Raises RequestError."""

@@ -80,6 +80,7 @@ async def load(app: App) -> None:
 
 async def close(app: App) -> None:
     """Let go of all that load took: engines, and the response store. Idempotent."""
+    app.gallery.close()
     await app.responses.close()
     await _fleets[app].stop()
     app.aside.close()

@@ -13,9 +13,10 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
+import openvino as ov
 import torch
+from openvino_tokenizers import convert_tokenizer
 from optimum.intel import OVModelForVisualCausalLM, OVWeightQuantizationConfig
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
@@ -245,7 +246,7 @@ def save(model: LlavaForConditionalGeneration, tokenizer: PreTrainedTokenizerFas
         OVModelForVisualCausalLM.from_pretrained(
             checkpoint, export=True, quantization_config=OVWeightQuantizationConfig(bits=8, sym=False), compile=False
         ).save_pretrained(exported)
-        AutoProcessorFiles(processor, exported)
+        add_processor(processor, exported)
         target.mkdir(parents=True, exist_ok=True)
         for name in [f"{part}.{end}" for part in KEPT for end in ("xml", "bin")]:
             if (exported / name).exists():
@@ -256,11 +257,8 @@ def save(model: LlavaForConditionalGeneration, tokenizer: PreTrainedTokenizerFas
     return sum(path.stat().st_size for path in target.iterdir())
 
 
-def AutoProcessorFiles(processor: Any, folder: Path) -> None:
+def add_processor(processor: LlavaProcessor, folder: Path) -> None:
     """preprocessor_config.json, if the exporter has not written it, and the tokenizer as models."""
-    import openvino as ov
-    from openvino_tokenizers import convert_tokenizer
-
     if not (folder / "preprocessor_config.json").exists():
         settings = processor.image_processor.to_dict()
         (folder / "preprocessor_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")

@@ -17,6 +17,7 @@ from ..aside import Aside
 from ..config import Config
 from ..errors import MethodNotAllowed, ModelNotFound, NotFound, RequestError, Unauthorized
 from ..log import Access, safe
+from ..media.gallery import Gallery
 from ..metrics import Metrics, Prometheus
 from ..model import Model
 from ..notes import CLIENT_LEFT, Note, current
@@ -57,6 +58,7 @@ class App:
         self._watched = config.access_log or self.metrics.enabled
         self._open: set[Note] = set()
         self.responses = Desk(config)
+        self.gallery = Gallery(config)
         self._table = Table(collect())
         self._key = config.api_key.encode()
         self._cors = config.cors_headers

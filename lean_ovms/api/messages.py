@@ -10,6 +10,8 @@ from typing import Any
 from ..errors import BadRequest
 from ..shapes import Json
 
+DETAILS = (None, "auto", "low", "high", "original")
+
 
 def read_messages(value: Any) -> list[Json]:
     """The conversation, as it came, if it is well-formed. Raises BadRequest."""
@@ -56,9 +58,19 @@ def _check_part(part: Any, param: str) -> None:
         if not isinstance(part.get(kind), str):
             raise BadRequest(start + "content text missing", param=param)
     elif kind == "image_url":
-        raise BadRequest("This servable supports only text input, but image_url has been provided", param=param)
+        _check_image(part.get("image_url"), f"{param}.image_url")
     else:
-        raise BadRequest(f"Unsupported content type: this model reads text only, not {kind[:40]!r}", param=param)
+        raise BadRequest(f"Unsupported content type: text and images are read, not {kind[:40]!r}", param=param)
+
+
+def _check_image(image: Any, param: str) -> None:
+    start = "Invalid message structure - "
+    if not isinstance(image, dict):
+        raise BadRequest(start + "content image_url missing", param=param)
+    if not isinstance(image.get("url"), str):
+        raise BadRequest(start + "image_url does not have url field", param=f"{param}.url")
+    if image.get("detail") not in DETAILS:
+        raise BadRequest("image_url.detail must be one of: auto, low, high", param=f"{param}.detail")
 
 
 def read_tools(tools: Any, choice: Any) -> tuple[list[Json], str | Json]:

@@ -11,14 +11,16 @@ from dataclasses import dataclass, replace
 
 from ..errors import BadRequest
 from ..generation import Generation, Stream
+from ..media.gallery import Gallery
 from ..model import Model
 from ..notes import current
-from ..shapes import Guide, Json, Output, Prompt, Sampling
+from ..shapes import ChatPrompt, Guide, Json, Output, Prompt, Sampling
 from .answers import model_name, warnings
 from .app import App
 from .fields import Row, read
 from .first_call import FirstCall
 from .formats import ToolRule, read_guide, with_tools
+from .images import illustrated
 from .messages import read_tools
 from .sampling import Defaults, Limits, build_output, build_sampling
 
@@ -31,6 +33,7 @@ class Order:
     """
 
     model: Model
+    gallery: Gallery
     sampling: Sampling
     output: Output
     stream: bool
@@ -40,7 +43,13 @@ class Order:
 
     async def start(self, prompt: Prompt, *, echo: bool = False) -> Generation:
         """The running generation. Raises RequestError. echo: it knows the prompt's ids."""
+        if isinstance(prompt, ChatPrompt):
+            prompt = await illustrated(prompt, self.model, self.gallery)
         return await self.model.start(prompt, self.sampling, self.output, truncate=self.truncate, echo=echo)
+
+    async def count(self, prompt: ChatPrompt) -> int:
+        """Tokens of a prompt. Raises RequestError."""
+        return await self.model.count(await illustrated(prompt, self.model, self.gallery))
 
     def source(self, generation: Generation) -> Stream:
         """What is told of a generation."""
@@ -68,6 +77,7 @@ class Reading:
         self._body = body
         if note := current.get():
             note.stream = self.values["stream"]
+        self._gallery = app.gallery
         self._defaults = Defaults(self.model.directory.generation_config)
         self._limits = Limits(max_tokens=self.config.max_tokens_limit, sequences=self.config.best_of_limit)
 
@@ -100,6 +110,7 @@ class Reading:
         top = ["top_logprobs holds no alternatives"] if values.get("top_logprobs") else []
         return Order(
             model=self.model,
+            gallery=self._gallery,
             sampling=sampling,
             output=replace(output, guide=with_tools(form, offer.rule, self.config, sampling)),
             stream=values["stream"],

@@ -21,6 +21,7 @@ from .contract import Pipeline
 from .pipeline import GenAi
 from .plan import free_memory_bytes, make, make_stateful
 from .stateful import Stateful
+from .vision import Seeing
 
 VISION_FILES = ("openvino_text_embeddings_model.xml", "openvino_vision_embeddings_model.xml")
 
@@ -33,7 +34,9 @@ def load(config: Config) -> Pipeline:
         return Stateful(config, make_stateful(config, available))
     if kind == "LM_CB":
         return GenAi(config, make(config, free_memory_bytes(), available))
-    raise StartError(f"{config.model_dir} is a model with vision, which this server does not serve yet")
+    if kind == "VLM_CB":
+        return Seeing(config, make(config, free_memory_bytes(), available))
+    raise StartError("--pipeline_type VLM is not served yet: use VLM_CB")
 
 
 def choose(config: Config, available: Sequence[str]) -> str:

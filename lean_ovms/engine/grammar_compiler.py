@@ -76,7 +76,9 @@ def logits_width(model_dir: Path) -> int:
     """
     if model_dir.suffix == ".gguf":
         return gguf_header.read(model_dir).logits_width
-    output = ov.Core().read_model(model_dir / "openvino_model.xml").output("logits")
+    networks = (model_dir / f"openvino_{name}.xml" for name in ("model", "language_model"))
+    network = next((path for path in networks if path.is_file()), model_dir / "openvino_model.xml")
+    output = ov.Core().read_model(network).output("logits")
     return int(output.get_partial_shape()[2].get_length())
 
 

@@ -22,7 +22,8 @@ class Reply:
     gets bigger pieces, memory is bounded by max_tokens and the engine never waits. Measured 2026-11, decoding
     included: 1.0 us a record at 64 streams, 2.7 us at one; waking a waiting reader 2.5 us more (uvloop).
 
-    prompt_tokens: their number, an estimate for images of new sizes until the engine has counted. tokens: the prompt's ids if they were asked for.
+    prompt_tokens: their number, an estimate for images of new sizes until the engine has counted. tokens: the prompt's
+    ids if they were asked for.
     """
 
     __slots__ = ("_error", "_new", "_room", "_running", "_waiter", "id", "prompt_logprobs", "prompt_tokens", "tokens")

@@ -34,8 +34,8 @@ def read(submit: Submit, most_characters: int) -> Scene:
     if len(text) > most_characters:
         raise BadRequest(f"Number of prompt characters: {len(text)} exceeds model max length", code=TOO_LONG)
     images = _images(submit)
-    found = [match[1] for match in TAG.finditer(text)]
-    if None in found or {int(number or 0) for number in found} != set(range(len(images))):
+    numbers = [int(match[1] or -1) for match in TAG.finditer(text)]
+    if sorted(numbers) != list(range(len(images))):
         raise BadRequest("the image tags of the prompt are not those of its images", param="messages")
     return Scene(text, submit.add_special_tokens, images)
 

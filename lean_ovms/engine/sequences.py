@@ -77,7 +77,7 @@ class Sequence:
 
     @property
     def begins_again(self) -> bool:
-        """It cannot go on from where it was when it left the pipeline: it has a grammar, or a prompt that is no tokens."""
+        """It cannot go on from where it was when it left the pipeline: it has a grammar, or its prompt is no tokens."""
         return bool(self.request.constraint) or self.request.scene is not None
 
     @property

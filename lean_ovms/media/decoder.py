@@ -25,7 +25,7 @@ from ..lifeline import die_with_parent
 from .picture import Frame, decode
 
 BYTES_PER_PIXEL = 18
-"""Of the picture with all that is made of it on the way: a 16-bit grey one is unpacked, widened, scaled and coloured."""
+"""Of the picture and all that is made of it on the way: a 16-bit grey one is unpacked, widened, scaled, coloured."""
 SPARE_BYTES = 64 << 20
 
 

@@ -1,4 +1,4 @@
-"""Our side of the decoder processes: start them when they are needed, hand them jobs, kill them when they take too long.
+"""Our side of the decoder processes: start them when needed, hand them jobs, kill them when they take too long.
 
 An image is decoded off the event loop because it takes as long as it likes (0.5 s for a photograph of 12 megapixels),
 and in a process because a thread cannot be stopped. Knows no formats.

@@ -33,6 +33,7 @@ async def make_app() -> AsyncIterator[MakeApp]:
 
     yield make
     for app in made:
+        app.gallery.close()
         await app.responses.close()
 
 

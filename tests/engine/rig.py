@@ -3,7 +3,18 @@
 from collections import deque
 from dataclasses import asdict
 
-from lean_ovms.engine.messages import Accepted, Cancel, Failed, Ping, Pong, PromptLogprobs, Refused, Submit, Tokens
+from lean_ovms.engine.messages import (
+    Accepted,
+    Cancel,
+    Counted,
+    Failed,
+    Ping,
+    Pong,
+    PromptLogprobs,
+    Refused,
+    Submit,
+    Tokens,
+)
 from lean_ovms.engine.scripted import Script, Scripted
 from lean_ovms.engine.worker import Limits, Worker
 from lean_ovms.shapes import EngineStats, Sampling
@@ -129,6 +140,9 @@ def take_in(answer, record):
     elif isinstance(record, Failed):
         assert answer.accepted
         answer.failed = record.error
+    elif isinstance(record, Counted):
+        assert answer.accepted
+        assert not answer.reasons
     elif isinstance(record, PromptLogprobs):
         assert answer.accepted
         assert not answer.tokens

@@ -37,6 +37,7 @@ from ..routes import under_bases
 from ..rows import ANSWERING
 from ..sampling import SAMPLING, token_ids
 
+NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
 FIELDS = (
     Row(name="prompt", kind="any", required=True, help="a string, strings, token ids, or lists of token ids"),
     Row(name="echo", kind="bool", help="the prompt comes first in the answer", default=False),
@@ -69,6 +70,8 @@ class Ask:
 
 async def handle(request: Request, app: App) -> Response:
     ask = await app.hear(request, read_ask)
+    if ask.order.model.image_tokens is not None:
+        raise BadRequest(NOT_WITH_VISION, param="model")
     generations = await _start_all(ask)
     batch = Batch(generations, ask.order.sampling.n)
     try:

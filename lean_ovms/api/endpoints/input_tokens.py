@@ -15,10 +15,8 @@ from ..routes import under_bases
 async def handle(request: Request, app: App) -> Response:
     ask = await app.hear(request, read_ask)
     context = await app.responses.store.context(ask.previous, ask.conversation, ask.items)
-    prompt = ask.prompt(context.items)
-    text = await ask.order.model.render(prompt)
-    [tokens] = await ask.order.model.encode([text], prompt.add_special_tokens)
-    return json({"object": "response.input_tokens", "input_tokens": len(tokens)})
+    tokens = await ask.order.count(ask.prompt(context.items))
+    return json({"object": "response.input_tokens", "input_tokens": tokens})
 
 
 ROUTES = under_bases("POST", "/responses/input_tokens", handle)

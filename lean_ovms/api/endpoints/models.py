@@ -27,13 +27,14 @@ async def handle_one(request: Request, app: App) -> Response:
 
 
 def describe(model: Model) -> Json:
-    """OpenAI's model object; max_model_len is vLLM's addition."""
+    """OpenAI's model object; max_model_len is vLLM's addition, modalities are OpenRouter's."""
     return {
         "id": model.name,
         "object": "model",
         "created": model.created,
         "owned_by": "lean_ovms",
         "max_model_len": model.info.context_length,
+        "input_modalities": ["text", "image"] if model.info.vision else ["text"],
     }
 
 

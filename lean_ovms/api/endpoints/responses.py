@@ -49,6 +49,8 @@ async def start(ask: Ask, items: list[Json]) -> Generation:
         try:
             return await ask.order.start(ask.prompt(items))
         except BadRequest as error:
+            if error.param and error.param.startswith("messages"):
+                error.param = "input"
             less = shorter(items) if ask.shorten and error.code == "context_length_exceeded" else items
             if len(less) == len(items):
                 raise

@@ -14,6 +14,7 @@ from ...shapes import ChatPrompt, Json, Request, Response
 from ..answers import json, model_name
 from ..app import App
 from ..fields import UINT32_MAX, Row, read
+from ..images import refuse_images
 from ..messages import read_messages, read_tools
 from ..routes import Route, under_bases
 from ..rows import ADD_GENERATION_PROMPT, CONTINUE_FINAL_MESSAGE, MESSAGES, MODEL, TEMPLATE_KWARGS, TOOLS
@@ -156,8 +157,10 @@ async def _vllm(values: Json, model: Model) -> Json:
 def _conversation(values: Json) -> ChatPrompt:
     tools, _ = read_tools(values["tools"], None)
     carry_on = values["continue_final_message"]
+    messages = read_messages(values["messages"])
+    refuse_images(messages, "images have no token ids; responses/input_tokens tells how many tokens they take")
     return ChatPrompt(
-        messages=read_messages(values["messages"]),
+        messages=messages,
         tools=tools,
         template_kwargs=values["chat_template_kwargs"] or {},
         add_generation_prompt=not carry_on
