@@ -24,7 +24,7 @@ async def illustrated(prompt: ChatPrompt, model: Model, gallery: Gallery) -> Cha
     wanted = list(_wanted(prompt.messages))
     native = model.image_tokens
     if native is None and wanted:
-        raise BadRequest(TEXT_ONLY, param=wanted[0].param)
+        raise BadRequest(TEXT_ONLY, param=wanted[0].param.removesuffix(".image_url.url"))
     if native is not None:
         _guard(prompt, native)
     if not wanted:
