@@ -27,7 +27,7 @@ from lean_ovms.text.detokenizer import Detokenizer
 from lean_ovms.text.template import ChatTemplate
 from lean_ovms.wire.session import Session
 
-from . import client
+from . import client, path
 from .report import Report, options
 from .work import prompts
 
@@ -40,6 +40,7 @@ def main(argv: Sequence[str]) -> None:
     """The whole table."""
     parser = options("parts", __doc__)
     parser.add_argument("--ms", type=float, default=40.0, help="length of one loop")
+    parser.add_argument("--rounds", type=int, default=60, help="of the whole path")
     parser.add_argument("--tokenizer", action="store_true", help="the engine's tokenizer too (loads openvino)")
     args = parser.parse_args(argv)
     report = Report("parts", args)
@@ -47,6 +48,12 @@ def main(argv: Sequence[str]) -> None:
         for name, call, units in parts(args):
             best, median = timed(call, args.ms / 1e3)
             report.row(case=name, best_us=round(best / units, 3), median_us=round(median / units, 3), per_call=units)
+    with report.progress(1, "the front end's whole path"):
+        for streams in (1, 8, 64):
+            cost = path.chunk_us(streams, steps=max(10, 100 // streams), rounds=args.rounds)
+            report.row(case=f"a chunk, whole path without sockets, {streams} streams", best_us=round(cost, 2))
+        cost = path.request_us(rounds=args.rounds)
+        report.row(case="a request of one token, whole path without sockets", best_us=round(cost, 1))
     report.table("one call; per token or record where a call handles several", ("case", "best_us", "median_us"))
 
 

@@ -52,8 +52,12 @@ class Choice:
 
     def take(self, record: Tokens, texts: list[str]) -> Delta:
         """A record as what the client gets to know. texts: what each of its tokens says, or what all of them say."""
-        delta = Delta(self.index)
         size = len(record.tokens)
+        if record.reason is None and record.logprobs is None and not self.token_by_token:
+            # Nearly every token: nothing to look for in its text, and it goes on. 0.4 us instead of 1.
+            self.tokens += size
+            return Delta(self.index, [Text(texts[0])] if texts[0] else [], record.tokens)
+        delta = Delta(self.index)
         step = 1 if len(texts) == size else size
         done = 0
         for text in texts:
@@ -180,9 +184,13 @@ class Generation:
         return self
 
     async def __anext__(self) -> list[Delta]:
-        records = self._reply.poll()
-        if records is None:
-            records = await self._records()
+        # One coroutine and not one per layer: each costs 0.4 us a token and the way back up through it.
+        try:
+            while (records := self._reply.poll()) is None:
+                await self._reply.arrival()
+        except RequestError as error:
+            self._error = error.code or error.kind
+            raise
         if not records:
             raise StopAsyncIteration
         if self._first_token is None:
@@ -192,29 +200,27 @@ class Generation:
         deltas = []
         for record in records:
             choice = self._choices[record.index]
-            delta = choice.take(record, await self._texts(choice, record))
+            texts = self._texts(choice, record) if choice.window is None else await self._decoded(choice, record)
+            delta = choice.take(record, texts)
             if choice.finished and record.reason is None:
                 self._reply.cancel(choice.index)  # a stop string, which the engine does not know of
             deltas.append(delta)
         return deltas
 
-    async def _records(self) -> list[Tokens]:
-        try:
-            return await self._reply.next()
-        except RequestError as error:
-            self._error = error.code or error.kind
-            raise
-
-    async def _texts(self, choice: Choice, record: Tokens) -> list[str]:
-        """record's tokens as text, by the table; or by the engine, all together, where the table is not exact."""
-        tokens, final = record.tokens, record.reason is not None
-        if choice.window is not None:
-            return [await choice.window.feed(tokens, final, choice.skip_special, self._engine.decode)]
-        feed = choice.detokenizer.feed
+    @staticmethod
+    def _texts(choice: Choice, record: Tokens) -> list[str]:
+        """record's tokens as text, by the table."""
+        tokens, feed = record.tokens, choice.detokenizer.feed
         texts = [feed([token]) for token in tokens] if len(tokens) > 1 and choice.token_by_token else [feed(tokens)]
-        if final:
+        if record.reason is not None:
             texts[-1] += choice.detokenizer.flush()
         return texts
+
+    async def _decoded(self, choice: Choice, record: Tokens) -> list[str]:
+        """record's tokens as text, by the engine and all together, where the table is not exact."""
+        assert choice.window is not None
+        final = record.reason is not None
+        return [await choice.window.feed(record.tokens, final, choice.skip_special, self._engine.decode)]
 
     def end_after(self, timeout_s: float) -> None:
         """End with a RequestTimeout unless finished by then."""

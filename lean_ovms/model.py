@@ -338,7 +338,8 @@ class Model:
         parser = None
         if output.parse:
             tool = self.tool_parser if output.tools else None
-            parser = parsers.make(tool, self.reasoning_parser, tools=list(output.tools), prompt_tail=tail)
+            if tool or self.reasoning_parser:
+                parser = parsers.make(tool, self.reasoning_parser, tools=list(output.tools), prompt_tail=tail)
         vocabulary, skip = self.engine.vocabulary, output.skip_special_tokens
         window = None if vocabulary.exact else WindowDetokenizer()
         if parser is not None and parser.keep_special_tokens:

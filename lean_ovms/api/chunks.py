@@ -1,7 +1,7 @@
 """One stream chunk of chat and completions as bytes.
 
 The parts of a chunk that stay the same in a stream are joined once; a token then costs one JSON string and one
-formatting (0.3 us against 1 us for a dict through orjson, 5 us through json). Key order follows contract section 4.3.
+joining (0.4 us against 1 us for a dict through orjson, 5 us through json). Key order follows contract section 4.3.
 """
 
 from __future__ import annotations
@@ -90,10 +90,16 @@ class Chunks:
             dumped(FINGERPRINT),
         )
         self._plain_tail = b"}" + self._after + (b',"usage":null' if options.usage else b"") + b"}\n\n"
+        # Nearly every chunk: nothing in it changes but its content.
+        self._plain = not (options.token_ids or options.continuous)
+        self._going_on = b',"finish_reason":null' + self._plain_tail
+        self._heads: dict[int, bytes] = {}
         self._prompt_ids: Sequence[int] | None = getattr(generation, "prompt_ids", None) if options.token_ids else None
 
     def chunk(self, index: int, content: bytes, pending: Pending, logprobs: bytes = b"null", finish: str = "") -> bytes:
         """One chunk with one choice. content: the `"delta":…` or `"text":…` member."""
+        if self._plain and not finish and logprobs == b"null":
+            return (self._heads.get(index) or self._head_of(index)) + content + self._going_on
         ids = b""
         if self._options.token_ids:
             ids = b',"token_ids":' + orjson.dumps(pending.tokens)
@@ -108,6 +114,10 @@ class Chunks:
             ids,
             self._tail(),
         )
+
+    def _head_of(self, index: int) -> bytes:
+        head = self._heads[index] = b'%b{"index":%d,"logprobs":null,' % (self._head, index)
+        return head
 
     def end(self, counts: Usage) -> bytes:
         """The usage chunk, if asked for."""

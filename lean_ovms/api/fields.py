@@ -85,7 +85,8 @@ def _values(body: bytes) -> int:
 
 def read(rows: Iterable[Row], body: Json) -> Json:
     """Every row's value by name; its default where absent or null. Raises BadRequest with the field's name as param."""
-    return {row.name: read_one(row, body.get(row.name)) for row in rows}
+    get = body.get
+    return {row.name: row.default if (value := get(row.name)) is None else read_one(row, value) for row in rows}
 
 
 def read_one(row: Row, value: Any) -> Any:

@@ -50,7 +50,7 @@ class Reply:
         Raises RequestError when the engine failed the request or died, after what had arrived before.
         """
         while (found := self.poll()) is None:
-            await self._wait()
+            await self.arrival()
         return found
 
     def poll(self) -> list[messages.Tokens] | None:
@@ -64,6 +64,12 @@ class Reply:
         if self._error is not None:
             raise self._error
         return []
+
+    def arrival(self) -> asyncio.Future[None]:
+        """Done as soon as there may be something new; the reader awaits it and polls again."""
+        assert self._waiter is None or self._waiter.done(), "a mailbox has one reader"
+        self._waiter = asyncio.get_running_loop().create_future()
+        return self._waiter
 
     def cancel(self, index: int | None = None) -> None:
         """Stop one sequence, or all. Nothing of it is delivered any more, not even what lies here. Idempotent."""
@@ -92,7 +98,7 @@ class Reply:
         while self.prompt_tokens < 0:
             if self._error is not None:
                 raise self._error
-            await self._wait()
+            await self.arrival()
 
     # --- the mailroom's side ---
 
@@ -136,14 +142,6 @@ class Reply:
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
-
-    async def _wait(self) -> None:
-        assert self._waiter is None, "a mailbox has one reader"
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
 
 
 class Mailroom:

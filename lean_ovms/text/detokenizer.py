@@ -19,20 +19,27 @@ _UTF8 = codecs.getincrementaldecoder("utf-8")
 
 
 class Detokenizer:
-    """Text of one sequence by table. 0.5 us for a token alone, 0.1 us for each further one of a feed."""
+    """Text of one sequence by table. 0.3 us for a token of ASCII alone, 0.5 us for others, 0.1 us for each further one
+    of a feed."""
 
-    __slots__ = ("_clean", "_decode", "_hidden", "_pieces", "_strip")
+    __slots__ = ("_clean", "_decode", "_hidden", "_pieces", "_plain", "_strip", "_unfinished")
 
     def __init__(self, vocabulary: Vocabulary, skip_special_tokens: bool) -> None:
         self._pieces = vocabulary.pieces
         self._hidden = vocabulary.special if skip_special_tokens else frozenset[int]()
         self._strip = vocabulary.strip_leading_space
-        self._decode = _UTF8("replace").decode
+        self._unfinished = _UTF8("replace")
+        self._decode = self._unfinished.decode
         self._clean = CleanUp() if vocabulary.clean_up else None
+        self._plain = self._clean is None and not self._strip  # nothing looks at more than the token itself
 
     def feed(self, tokens: Sequence[int]) -> str:
         """The text that is complete with these tokens. Ids outside the table print nothing."""
         pieces, hidden = self._pieces, self._hidden
+        if len(tokens) == 1 and self._plain and 0 <= (token := tokens[0]) < len(pieces):
+            data = pieces[token]
+            if data.isascii() and not self._unfinished.buffer:
+                return "" if token in hidden else data.decode("ascii")
         try:
             data = b"".join([pieces[token] for token in tokens if token not in hidden and token >= 0])
         except IndexError:  # rare: the model's head may be wider than its tokenizer, as the engine's decode allows

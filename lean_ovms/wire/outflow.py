@@ -17,7 +17,7 @@ class Outflow:
         self._transport = transport
         self._written = 0
         self._taken = 0  # of it, when we last looked
-        self._room: asyncio.Future[None] | None = None  # exists while the transport has too much to send
+        self.full: asyncio.Future[None] | None = None  # exists while the transport has too much to send
         self._closed = False
 
     def write(self, data: bytes) -> None:
@@ -28,19 +28,19 @@ class Outflow:
 
     async def room(self) -> None:
         """Wait while the transport has too much to send."""
-        if self._room is not None:
-            await self._room
+        if self.full is not None:
+            await self.full
 
     def pause(self) -> None:
         """The transport has too much to send."""
-        self._room = self._loop.create_future()
+        self.full = self._loop.create_future()
         self.moved()
 
     def resume(self) -> None:
         """The transport has sent most of it."""
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
-        self._room = None
+        if self.full is not None and not self.full.done():
+            self.full.set_result(None)
+        self.full = None
 
     def close(self) -> None:
         """The connection is lost: nothing more can be sent, nobody needs to wait."""

@@ -1,6 +1,8 @@
 """Requests out of bytes. Knows HTTP's grammar and the size limits; must not know sockets, clocks or answers.
 
-h11 judges the head and the chunked framing, where a lenient reading lets requests be smuggled past a proxy. The rest
+h11 judges the head and the chunked framing, where a lenient reading lets requests be smuggled past a proxy. Only a head
+that is beyond doubt is read here (_beyond_doubt): h11 takes 28 us for what this takes 8, and five times that when its
+many functions are not in the processor's caches, which is how a request finds them (measured 2026-11). The rest
 is taken from our own buffer: h11 checks its size limit only while it waits for more, so there the outcome would depend
 on how the bytes were cut, and a body with Content-Length need not be copied through it.
 
@@ -31,6 +33,11 @@ MAX_CHUNKS_PER_READ = 512
 _HEAD_END = re.compile(rb"\n\r?\n")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_PLAIN_HEAD = re.compile(
+    r"([A-Z]+) (/[!-~]*) HTTP/1\.1\r\n((?:[-!#$%&'*+.^_`|~0-9A-Za-z]+:[\t -~\x80-\xff]*\r\n)+)\r\n"
+)
+"""Nothing in it can be read in two ways; each class ends where the next character begins: no backtracking."""
+_PLAIN_LENGTH = re.compile(r"[0-9]{1,15}")
 _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 
 
@@ -115,11 +122,14 @@ class Reader:
         self._searched = 0
         if raw.count(b"\n") > MAX_HEADER_LINES:
             raise HeadersTooLarge(f"more than {MAX_HEADER_LINES} header lines")
-        machine = h11.Connection(h11.SERVER, self._max_header_bytes)
-        machine.receive_data(raw)
-        event = _next_event(machine)
-        assert isinstance(event, h11.Request)
-        head = _judge(event)
+        head = _beyond_doubt(raw)
+        machine = None
+        if head is None:
+            machine = h11.Connection(h11.SERVER, self._max_header_bytes)
+            machine.receive_data(raw)
+            event = _next_event(machine)
+            assert isinstance(event, h11.Request)
+            head = _judge(event)
         if head.length is not None and head.length > self._max_body_bytes:
             raise self._too_large(head)
         self.head = head
@@ -181,6 +191,32 @@ class Reader:
     def _too_large(self, head: Head) -> RequestError:
         self.head = head  # so that the answer to a HEAD request has no body here either
         return PayloadTooLarge(f"request body exceeds {self._max_body_bytes} bytes")
+
+
+def _beyond_doubt(raw: bytes) -> Head | None:
+    """A head as everybody writes it: HTTP/1.1, one Host, at most one Content-Length, no Transfer-Encoding. Else None,
+    and h11 looks at it; tests hold that it would have come to the same."""
+    match = _PLAIN_HEAD.fullmatch(raw.decode("latin-1"))
+    if match is None:
+        return None
+    method, target, lines = match.groups()
+    headers: dict[str, str] = {}
+    for line in lines.split("\r\n")[:-1]:
+        name, _, value = line.partition(":")
+        name, value = name.lower(), value.strip(" \t")
+        if name in headers:
+            if name in _SINGLE:
+                return None
+            value = f"{headers[name]}, {value}"
+        headers[name] = value
+    length = headers.get("content-length", "0")
+    if "host" not in headers or "transfer-encoding" in headers or not _PLAIN_LENGTH.fullmatch(length):
+        return None
+    path, _, query = target.partition("?")
+    return Head(method, _path(path), query, headers, int(length), True)
+
+
+_SINGLE = ("host", "content-length")
 
 
 def _next_event(machine: h11.Connection) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:

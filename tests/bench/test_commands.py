@@ -34,10 +34,10 @@ def test_a_name_that_is_no_benchmark_lists_those_that_are(monkeypatch, capsys) -
 
 
 def test_parts(run) -> None:
-    rows = run(parts.main, "--ms 0.1")
+    rows = run(parts.main, "--ms 0.1 --rounds 2")
 
     assert {"fields read (JSON included)", "a delta to a chunk"} <= {row["case"] for row in rows}
-    assert all(0 < row["best_us"] <= row["median_us"] for row in rows)
+    assert all(0 < row["best_us"] <= row.get("median_us", row["best_us"]) for row in rows)
 
 
 def test_front(run) -> None:

@@ -1,0 +1,161 @@
+"""The front end's whole path without sockets and without an engine: frames and requests go in, bytes for clients out.
+
+What is left out is the kernel (a read per request, a write per chunk) and the child. It is the steadiest measure of the
+front end's own cost that a busy machine allows: the fastest of many rounds, in one process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import uvloop
+
+from lean_ovms.api.app import App
+from lean_ovms.config import Config
+from lean_ovms.engine import messages
+from lean_ovms.engine.client import Engine
+from lean_ovms.engine.scripted import Scripted
+from lean_ovms.model import Model
+from lean_ovms.shapes import ModelInfo
+from lean_ovms.wire.connection import Connection
+from lean_ovms.wire.server import Server
+
+from . import client
+from .work import prompts
+
+WORD = [ord(letter) for letter in "w"]
+
+
+class Sink:
+    """An engine child that takes frames and does nothing."""
+
+    alive = False
+    written = 0
+
+    def write(self, frame: bytes) -> None:
+        """Count it."""
+        self.written += 1
+
+
+class LocalEngine(Engine):
+    """The parent's side of the engine; the test plays the child."""
+
+    async def start(self) -> ModelInfo:
+        """Ready at once."""
+        scripted = Scripted()
+        self.info, self.vocabulary = scripted.info, scripted.vocabulary
+        self._child = Sink()  # type: ignore[assignment]
+        self.state = "ready"
+        return self.info
+
+
+class Peer:
+    """A transport that takes everything."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+        self.data = b""
+
+    def write(self, data: bytes) -> None:
+        """Count it."""
+        self.writes += 1
+        self.data = data
+
+    def get_write_buffer_size(self) -> int:
+        """Nothing waits."""
+        return 0
+
+    def get_extra_info(self, name: str) -> None:
+        """Nothing is known."""
+
+    def is_closing(self) -> bool:
+        """It is open."""
+        return False
+
+
+class Path:
+    """Connections of one app."""
+
+    def __init__(self, reasoning_parser: str) -> None:
+        self._config = Config(fake_engine=True, model_name="demo", access_log=False, reasoning_parser=reasoning_parser)
+        self._engine = LocalEngine(self._config)
+        self._model = Model(self._config, self._engine)
+        app = App(self._config, [self._model])
+        self._hub = Server(self._config, app.handle)
+        self._sent = 0
+
+    async def chunks(self, streams: int, steps: int, rounds: int) -> float:
+        """Fewest microseconds for a chunk when so many streams get one each in every step."""
+        await self._model.load()
+        loop = asyncio.get_running_loop()
+        peers, ids = [], []
+        for text in prompts(1, streams, 20):
+            peer, connection = self._connect(loop)
+            await self._ask(connection, text)
+            peers.append(peer)
+            ids.append(self._sent)
+        self._deliver([messages.Accepted(number, 10) for number in ids])
+        decoder = messages.Decoder()
+        frame = messages.encode([messages.Tokens(number, 0, WORD, None, None) for number in ids])
+        best = float("inf")
+        for _ in range(rounds):
+            before, began = sum(peer.writes for peer in peers), time.thread_time()
+            for _ in range(steps):
+                self._engine._deliver(decoder.feed(frame))
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            took = time.thread_time() - began
+            done = sum(peer.writes for peer in peers) - before
+            assert done == steps * streams, (done, steps, streams)
+            best = min(best, took / done * 1e6)
+        self._deliver([messages.Tokens(number, 0, WORD, None, "length") for number in ids])
+        await asyncio.sleep(0.01)
+        return best
+
+    async def requests(self, count: int, rounds: int) -> float:
+        """Fewest microseconds for a request of one token."""
+        await self._model.load()
+        loop = asyncio.get_running_loop()
+        best = float("inf")
+        peer, connection = self._connect(loop)
+        for number in range(rounds):
+            texts = prompts(number, count, 40)
+            began = time.thread_time()
+            for text in texts:
+                await self._ask(connection, text)
+                peer.data = b""
+                self._deliver([messages.Accepted(self._sent, 10)])
+                self._deliver([messages.Tokens(self._sent, 0, WORD, None, "length")])
+                await asyncio.sleep(0)
+                while not peer.data.endswith(b"0\r\n\r\n"):  # noqa: ASYNC110 - what is timed is turns of the loop
+                    await asyncio.sleep(0)
+            best = min(best, (time.thread_time() - began) / count * 1e6)
+        return best
+
+    def _connect(self, loop: asyncio.AbstractEventLoop) -> tuple[Peer, Connection]:
+        peer, connection = Peer(), Connection(self._hub, loop)
+        connection.connection_made(peer)  # type: ignore[arg-type]
+        return peer, connection
+
+    async def _ask(self, connection: Connection, text: str) -> None:
+        body = client.chat(text, 64, {"model": "demo"})
+        before = self._engine._child.written  # type: ignore[union-attr]
+        connection.data_received(client.payload("/v3/chat/completions", body))
+        while self._engine._child.written == before:  # type: ignore[union-attr]  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        self._sent += 1
+
+    def _deliver(self, records: Sequence[messages.Record]) -> None:
+        self._engine._deliver(messages.Decoder().feed(messages.encode(records)))
+
+
+def chunk_us(streams: int, reasoning_parser: str = "none", steps: int = 100, rounds: int = 15) -> float:
+    """What a chunk costs the front end, the kernel's part left out."""
+    return uvloop.run(Path(reasoning_parser).chunks(streams, steps, rounds))
+
+
+def request_us(count: int = 5, rounds: int = 100) -> float:
+    """What a request costs the front end, the kernel's part left out."""
+    return uvloop.run(Path("none").requests(count, rounds))
