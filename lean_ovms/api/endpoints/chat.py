@@ -189,7 +189,7 @@ class Stream:
             out = self._chunks.chunk(delta.index, b'"delta":{"role":"assistant","content":null}', pending)
         pending.take(delta)
         for said in delta.events:
-            out += self._chunk(delta.index, self.said(said, pending), pending)
+            out += self._chunk(delta.index, b'"delta":' + self.said(said, pending), pending)
         if delta.finish:
             out += self._chunk(delta.index, b'"delta":{}', pending, _finish(delta.finish, pending.called))
         return out
@@ -203,13 +203,13 @@ class Stream:
 
     @staticmethod
     def said(said: Event, pending: Pending) -> bytes:
-        """One event as the delta of a chunk."""
+        """One event as the JSON of a delta."""
         if isinstance(said, Text):
-            return b'"delta":{"content":' + orjson.dumps(said.text) + b"}"
+            return b'{"content":' + orjson.dumps(said.text) + b"}"
         if isinstance(said, Reasoning):
-            return b'"delta":{"reasoning_content":' + orjson.dumps(said.text) + b"}"
+            return b'{"reasoning_content":' + orjson.dumps(said.text) + b"}"
         pending.called = True
-        return b'"delta":' + orjson.dumps({"tool_calls": [_call_delta(said)]})
+        return orjson.dumps({"tool_calls": [_call_delta(said)]})
 
     def end(self, usage: Usage) -> bytes:
         return self._chunks.end(usage)
