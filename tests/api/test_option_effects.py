@@ -1,0 +1,209 @@
+"""What single options do, seen from where it matters, as far as no other test shows it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fakes import FakeEngine, say
+
+from lean_ovms import commands, model_dir
+from lean_ovms.config import DEMO_MODEL, Config
+from lean_ovms.engine import introduction, plan
+from lean_ovms.engine.__main__ import gate
+from lean_ovms.engine.client import Engine
+from lean_ovms.errors import StartError
+from lean_ovms.model import Model
+from lean_ovms.shapes import ChatPrompt, Output, Request, Sampling
+from lean_ovms.text.bounds import NotBrief
+
+from .conftest import MakeApp, post
+
+MESSAGE = {"role": "user", "content": "hi"}
+
+
+async def loaded(**options: Any) -> Model:
+    model = Model(Config(fake_engine=True, model_name="m", **options), FakeEngine(say("x")))  # type: ignore[arg-type]
+    await model.load()
+    return model
+
+
+async def seen(model: Model) -> str:
+    """The prompt as the engine gets it."""
+    await (await model.start(ChatPrompt(messages=[MESSAGE]), Sampling(), Output())).aclose()
+    [(prompt, _)] = model.engine.submitted  # type: ignore[attr-defined]
+    return str(prompt)
+
+
+@pytest.mark.parametrize(("form", "text"), [("string", "hi"), ("openai", "[{'type': 'text', 'text': 'hi'}]")])
+async def test_content_reaches_the_template_in_the_form_asked_for(form: str, text: str) -> None:
+    model = await loaded(chat_template="{{ messages[0].content }}", chat_template_content_format=form)
+    assert await seen(model) == text
+
+
+async def test_parsers_are_those_asked_for() -> None:
+    model = await loaded(tool_parser="hermes3", reasoning_parser="none")
+    assert (model.tool_parser, model.reasoning_parser) == ("hermes3", None)
+    model = await loaded(tool_parser="none", reasoning_parser="qwen3")
+    assert (model.tool_parser, model.reasoning_parser) == (None, "qwen3")
+    with pytest.raises(StartError, match="--tool_parser must be none or one of"):
+        await loaded(tool_parser="no_such")
+
+
+async def test_so_many_answers_and_prompts_and_no_more(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x", sequences=2), best_of_limit=2, max_prompts=2)
+    for field, good, bad in [("n", 2, 3), ("prompt", ["a", "b"], ["a", "b", "c"])]:
+        for value, status in [(good, 200), (bad, 400)]:
+            response = await post(app, "/v1/completions", {"model": "m", "prompt": "x", "n": 2, field: value})
+            assert response.status == status
+            await response.aclose()
+
+
+async def test_a_body_of_too_many_values_is_refused(make_app: MakeApp) -> None:
+    body = {"model": "m", "prompt": "x", "metadata": {"a": [0] * 70_000}}
+    for options, status in [({}, 200), ({"max_body_values": 65536}, 400)]:
+        app, _ = await make_app(say("x"), **options)
+        response = await post(app, "/v1/completions", body)
+        assert response.status == status
+        await response.aclose()
+        app.aside.close()
+
+
+async def test_a_template_that_takes_long_has_the_time_asked_for() -> None:
+    class Long:
+        def render(self, prompt: ChatPrompt, seconds: float | None) -> str:
+            if seconds is None:
+                raise NotBrief
+            return f"{seconds} s"
+
+    model = await loaded(template_timeout_s=7.0)
+    model._template = Long()  # type: ignore[assignment]
+    assert await seen(model) == "7.0 s"
+    model.aside.close()
+
+
+async def test_cors_answers_are_those_asked_for(make_app: MakeApp) -> None:
+    app, _ = await make_app(allowed_methods="GET,POST", allowed_headers="X-Own")
+    headers = dict((await app.handle(Request("OPTIONS", "/v1/models"))).headers)
+    assert headers["Access-Control-Allow-Methods"] == "GET,POST"
+    assert headers["Access-Control-Allow-Headers"] == "X-Own"
+
+
+def test_defaults_of_requests_come_from_the_file_asked_for(tmp_path: Path) -> None:
+    for name in ("openvino_model.xml", "openvino_tokenizer.xml", "openvino_detokenizer.xml"):
+        (tmp_path / name).touch()
+    (tmp_path / "generation_config.json").write_text('{"top_k": 1}')
+    (tmp_path / "other.json").write_text('{"top_k": 2}')
+    assert model_dir.read(tmp_path).generation_config == {"top_k": 1}
+    assert model_dir.read(tmp_path, generation_config="other.json").generation_config == {"top_k": 2}
+    with pytest.raises(StartError, match="--generation_config_path: there is no file"):
+        model_dir.read(tmp_path, generation_config="none.json")
+
+
+async def test_a_model_takes_its_generation_config_path() -> None:
+    model = Model(Config(generation_config_path="no_such.json"), FakeEngine([]))  # type: ignore[arg-type]
+    with pytest.raises(StartError, match=r"no_such\.json"):
+        await model.load()
+
+
+# --- engine
+
+
+def test_the_cache_has_its_percent_of_the_memory() -> None:
+    config = {"model_path": str(DEMO_MODEL), "max_num_seqs": 4096}
+    blocks = [plan.make(Config(**config, cache_memory_percent=n), 1 << 27).blocks for n in (10, 40)]
+    assert blocks[1] == pytest.approx(4 * blocks[0], rel=0.01)
+
+
+def test_the_distribution_over_devices_is_a_property() -> None:
+    config = Config(model_path=str(DEMO_MODEL), model_distribution_policy="TENSOR_PARALLEL")
+    assert plan.make(config, 1 << 30).properties["MODEL_DISTRIBUTION_POLICY"] == "TENSOR_PARALLEL"
+
+
+def test_limits_of_grammars_reach_the_gate_and_the_helper(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config(grammar_cache_mb=3, grammar_max_nesting=5, grammar_max_bytes=100, grammar_memory_mb=77)
+    monkeypatch.setattr(introduction, "logits_width", lambda _: 8)
+    monkeypatch.setattr(introduction, "GrammarCompiler", lambda *_: None)
+    grammars = introduction.grammars(config, tokenizer=None)
+    assert grammars is not None
+    assert grammars[1]._settings.memory_bytes == 77 << 20  # type: ignore[attr-defined]
+    link: Any = SimpleNamespace(wake=lambda: None)
+    found = gate(config, SimpleNamespace(grammars=grammars), link)  # type: ignore[arg-type]
+    assert found is not None
+    assert found._limits.compiled_bytes == 3 << 20
+    assert found._limits.bounds.nesting == 5
+
+
+# --- pulling
+
+
+def test_options_of_a_pull_reach_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pull = pytest.importorskip("lean_ovms.hub.pull")
+    orders: list[Any] = []
+
+    class Enough(Exception):
+        pass
+
+    def instead(order: Any, hub: Any) -> None:
+        orders.append(order)
+        raise Enough
+
+    monkeypatch.setattr(pull, "pull", instead)
+    config = Config(
+        source_model="org/m",
+        model_repository_path=str(tmp_path),
+        overwrite_models=True,
+        weight_format="int4",
+        extra_quantization_params="--sym",
+    )
+    with pytest.raises(Enough):
+        commands.pulled(config)
+    assert (orders[0].overwrite, orders[0].weight_format, orders[0].extra) == (True, "int4", "--sym")
+
+
+# --- the process
+
+
+def run(*flags: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "lean_ovms", "--rest_bind_address", "127.0.0.1", "--rest_port", "0", *flags]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_log_lines_have_the_form_and_level_asked_for() -> None:
+    done = run("--model_path", "/no/such", "--log_format", "json", "--log_level", "ERROR")
+    [line] = [json.loads(line) for line in done.stderr.splitlines()]
+    assert (line["level"], line["logger"]) == ("ERROR", "lean_ovms")
+
+
+def test_a_stop_waits_no_longer_than_asked(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    script = json.dumps({"step_s": 0.2, "answer": "x" * 5000})
+    flags = ("--fake_engine", "--plugin_config", script, "--unix_socket", path, "--drain_timeout_s", "0.1")
+    popen = subprocess.Popen([sys.executable, "-m", "lean_ovms", *flags], stderr=subprocess.PIPE, text=True)
+    assert popen.stderr is not None
+    with popen.stderr, socket.socket(socket.AF_UNIX) as client:
+        try:
+            assert any("ready:" in line for line in popen.stderr)
+            client.connect(path)
+            body = json.dumps({"model": "demo", "prompt": "x", "max_tokens": 4000, "stream": True}).encode()
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            client.sendall(head.encode() + body)
+            assert client.recv(12) == b"HTTP/1.1 200"  # it runs, and would for a quarter of an hour
+            popen.send_signal(signal.SIGTERM)
+            assert popen.wait(20) == 0
+        finally:
+            popen.kill()
+            popen.wait()
+
+
+async def test_a_load_that_takes_longer_than_asked_is_given_up() -> None:
+    engine = Engine(Config(engine_load_timeout_s=1.0), [sys.executable, "-c", "import time; time.sleep(60)"])
+    with pytest.raises(StartError, match="did not load within 1 s"):
+        await engine.start()
