@@ -69,7 +69,9 @@ def _range(row: Row) -> str:
 
 def _default(row: Row) -> str:
     value = row.default if row.builtin is None else row.builtin
-    return "" if value is None else str(value).lower() if isinstance(value, bool) else f"{value:g}"
+    if value is None or isinstance(value, str):
+        return value or ""
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}"
 
 
 def metrics() -> str:

@@ -29,6 +29,7 @@ class Row:
     read: turns the value of the right kind into what the endpoint works with; raises BadRequest.
     default: what an absent field is read as. builtin: what holds if the model's generation_config.json is silent, too.
     required: it must be there (the endpoint says so in its own words). fields: the members of an object.
+    schema: what else there is to say of it, in JSON Schema, for the OpenAPI document.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Row:
     builtin: float | None = None
     required: bool = False
     fields: tuple[Row, ...] = ()
+    schema: Json | None = None
 
 
 _KINDS: dict[str, tuple[tuple[type[Any], ...], str]] = {

@@ -16,6 +16,7 @@ from ..config import Config
 from ..errors import BadRequest, GrammarInvalid, GrammarTooComplex
 from ..shapes import Guide, Json, Sampling
 from .fields import Row
+from .schemas import BOOLEAN, OBJECT, STRING, either
 
 RESPONSE_FORMAT = Row(
     name="response_format",
@@ -29,9 +30,19 @@ STRUCTURED = (
         kind="object",
         help="vLLM's: one of json, json_object, regex, choice, grammar (EBNF), structural_tag",
     ),
-    Row(name="guided_json", kind="any", help="vLLM's older form: a JSON schema"),
+    Row(
+        name="guided_json",
+        kind="any",
+        help="vLLM's older form: a JSON schema",
+        schema=either(OBJECT, BOOLEAN, STRING),
+    ),
     Row(name="guided_regex", kind="string", help="vLLM's older form: a regular expression"),
-    Row(name="guided_choice", kind="array", help="vLLM's older form: one of these strings"),
+    Row(
+        name="guided_choice",
+        kind="array",
+        help="vLLM's older form: one of these strings",
+        schema={"items": {"type": "string", "minLength": 1}, "minItems": 1},
+    ),
     Row(name="guided_grammar", kind="string", help="vLLM's older form: an EBNF grammar"),
 )
 """Rows for every generating endpoint."""

@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ..shapes import Request, Response
+from .fields import Row
 
 if TYPE_CHECKING:
     from .app import App
@@ -19,6 +20,23 @@ Handler = Callable[[Request, "App"], Awaitable[Response]]
 
 BASES = ("/v1", "/v3", "/v3/v1")
 """Where the generative API lives: OpenAI's and vLLM's, OVMS's, and OVMS's older spelling."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What the OpenAPI document says of a route.
+
+    body, query: the rows that its handler reads. answer: a name in schemas.ANSWERS, or a media type; chunks: of the
+    events of a stream. errors: statuses beside those that follow from the rest.
+    """
+
+    summary: str
+    body: tuple[Row, ...] = ()
+    body_optional: bool = False
+    query: tuple[Row, ...] = ()
+    answer: str = ""
+    chunks: str = ""
+    errors: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +50,14 @@ class Route:
     path: str
     handle: Handler
     guard: str = "key"
+    about: About | None = None
 
 
-def under_bases(method: str, path: str, handle: Handler, guard: str = "key") -> list[Route]:
+def under_bases(
+    method: str, path: str, handle: Handler, guard: str = "key", *, about: About | None = None
+) -> list[Route]:
     """One handler under every base."""
-    return [Route(method, base + path, handle, guard) for base in BASES]
+    return [Route(method, base + path, handle, guard, about) for base in BASES]
 
 
 def collect() -> list[Route]:

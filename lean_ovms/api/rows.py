@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import BadRequest
 from ..shapes import Json
+from . import schemas
 from .fields import UINT32_MAX, Row
 
 MODEL = Row(
@@ -49,10 +50,20 @@ ANSWERING = (
 )
 """Rows that say how chat and completions answer."""
 
-MESSAGES = Row(name="messages", kind="any", help="the conversation: role, content, tool_calls, tool_call_id, name")
+MESSAGES = Row(
+    name="messages",
+    kind="any",
+    help="the conversation: role, content, tool_calls, tool_call_id, name",
+    schema=schemas.MESSAGES,
+)
 TOOLS = (
-    Row(name="tools", kind="any", help="functions that the model may call; no built-in tools"),
-    Row(name="tool_choice", kind="any", help="none, auto, required, one function, or allowed_tools"),
+    Row(name="tools", kind="any", help="functions that the model may call; no built-in tools", schema=schemas.TOOLS),
+    Row(
+        name="tool_choice",
+        kind="any",
+        help="none, auto, required, one function, or allowed_tools",
+        schema=schemas.TOOL_CHOICE,
+    ),
     Row(name="parallel_tool_calls", kind="bool", help="false: the answer has one call at most", default=True),
 )
 LOGPROBS = Row(name="logprobs", kind="bool", help="log probability of each chosen token", default=False)

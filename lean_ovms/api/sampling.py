@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import BadRequest
 from ..shapes import Json, Output, Sampling
 from .fields import UINT32_MAX, Row
+from .schemas import TOKENS, array, either
 
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 4096
@@ -57,6 +58,8 @@ def token_ids(values: list[Any], param: str) -> list[int]:
     return values
 
 
+_STOP: Json = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
+
 SAMPLING = (
     Row(name="max_tokens", kind="uint", high=UINT32_MAX, help="most tokens to generate",
         outside=f"max_tokens value can't be greater than {UINT32_MAX}"),
@@ -76,9 +79,11 @@ SAMPLING = (
     Row(name="use_beam_search", kind="bool", default=False,
         help="vLLM's: n without best_of is a beam search of width n"),
     Row(name="length_penalty", kind="number", low=-100, high=100, builtin=1.0, help="beam search only"),
-    Row(name="stop", kind="any", help=f"up to {MAX_STOPS} strings that end the answer", read=_stop),
+    Row(name="stop", kind="any", help=f"up to {MAX_STOPS} strings that end the answer", read=_stop,
+        schema=either(_STOP, array(_STOP) | {"maxItems": MAX_STOPS})),
     Row(name="include_stop_str_in_output", kind="bool", help="keep the stop string; true in streams if not given"),
-    Row(name="stop_token_ids", kind="array", help="token ids that end the answer", read=_stop_ids),
+    Row(name="stop_token_ids", kind="array", help="token ids that end the answer", read=_stop_ids,
+        schema=TOKENS | {"maxItems": MAX_STOP_IDS}),
     Row(name="ignore_eos", kind="bool", help="generate to max_tokens"),
     Row(name="skip_special_tokens", kind="bool", default=True,
         help="false: special tokens stay visible, no parsing"),

@@ -6,7 +6,7 @@ beyond the chosen token (the engine does not tell), logit_bias; both are accepte
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 
@@ -34,7 +34,7 @@ from ..fields import Row
 from ..formats import RESPONSE_FORMAT, STRUCTURED
 from ..messages import read_messages
 from ..order import Order, Reading
-from ..routes import under_bases
+from ..routes import About, under_bases
 from ..rows import (
     ADD_GENERATION_PROMPT,
     ANSWERING,
@@ -49,7 +49,7 @@ from ..rows import (
 from ..sampling import SAMPLING
 
 FIELDS = (
-    MESSAGES,
+    replace(MESSAGES, required=True),
     *TOOLS,
     RESPONSE_FORMAT,
     token_limit("max_completion_tokens", "same as max_tokens, and wins over it"),
@@ -87,7 +87,10 @@ async def handle(request: Request, app: App) -> Response:
         await generation.aclose()
 
 
-ROUTES = under_bases("POST", "/chat/completions", handle)
+ABOUT = About(
+    summary="The next message of a conversation", body=ROWS, answer="ChatCompletion", chunks="ChatCompletionChunk"
+)
+ROUTES = under_bases("POST", "/chat/completions", handle, about=ABOUT)
 
 
 def read_ask(body: Json, app: App) -> Ask:

@@ -33,13 +33,20 @@ from ..chunks import ChunkOptions, Chunks, Envelope, Pending
 from ..fields import Row
 from ..formats import RESPONSE_FORMAT, STRUCTURED
 from ..order import Order, Reading
-from ..routes import under_bases
+from ..routes import About, under_bases
 from ..rows import ANSWERING
 from ..sampling import SAMPLING, token_ids
+from ..schemas import PROMPT
 
 NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
 FIELDS = (
-    Row(name="prompt", kind="any", required=True, help="a string, strings, token ids, or lists of token ids"),
+    Row(
+        name="prompt",
+        kind="any",
+        required=True,
+        help="a string, strings, token ids, or lists of token ids",
+        schema=PROMPT,
+    ),
     Row(name="echo", kind="bool", help="the prompt comes first in the answer", default=False),
     Row(name="suffix", kind="string", help="refused unless empty"),
     Row(
@@ -88,7 +95,8 @@ async def handle(request: Request, app: App) -> Response:
     return body
 
 
-ROUTES = under_bases("POST", "/completions", handle)
+ABOUT = About(summary="How a text goes on", body=ROWS, answer="Completion", chunks="Completion")
+ROUTES = under_bases("POST", "/completions", handle, about=ABOUT)
 
 
 def read_ask(body: Json, app: App) -> Ask:

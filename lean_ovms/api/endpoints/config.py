@@ -11,7 +11,7 @@ from ...model import Model
 from ...shapes import Json, Request, Response
 from ..answers import json
 from ..app import App
-from ..routes import Route
+from ..routes import About, Route
 
 
 class ReloadFailed(RequestError):
@@ -37,7 +37,12 @@ async def handle_reload(request: Request, app: App) -> Response:
     return json(describe(app))
 
 
-ROUTES = [Route("GET", "/v1/config", handle), Route("POST", "/v1/config/reload", handle_reload)]
+STATES = About(summary="The state of every model", answer="ModelStates")
+RELOAD = About(summary="Read the configuration again", answer="ModelStates")
+ROUTES = [
+    Route("GET", "/v1/config", handle, about=STATES),
+    Route("POST", "/v1/config/reload", handle_reload, about=RELOAD),
+]
 
 
 def describe(app: App) -> Json:

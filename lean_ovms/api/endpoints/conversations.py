@@ -5,6 +5,8 @@ https://platform.openai.com/docs/api-reference/conversations.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...errors import BadRequest
 from ...shapes import Json, Request, Response
 from ..answers import json, now
@@ -12,13 +14,18 @@ from ..app import App
 from ..fields import Row, read
 from ..responses.items import read_items
 from ..responses.output import item_id
-from ..responses.pages import page
+from ..responses.pages import PAGE, page
 from ..responses.rows import METADATA
-from ..routes import id_in, ids_in, under_bases
+from ..routes import About, id_in, ids_in, under_bases
 
 FIELDS = (
     METADATA,
-    Row(name="items", kind="array", help="what the conversation begins with, in the form of a response's input"),
+    Row(
+        name="items",
+        kind="array",
+        help="what the conversation begins with, in the form of a response's input",
+        schema={"items": {"type": "object"}},
+    ),
 )
 
 ONE = "/conversations/{id}"
@@ -91,13 +98,18 @@ async def handle_delete_item(request: Request, app: App) -> Response:
     return json(await app.responses.store.delete_conversation_item(*_item_of(request)))
 
 
+CREATE = About(summary="Begin a conversation", body=FIELDS, body_optional=True, answer="Conversation")
+UPDATE = About(summary="Replace a conversation's metadata", body=(METADATA,), answer="Conversation")
+LIST = About(summary="A conversation's items", query=PAGE, answer="Items")
+ADD = About(summary="Add items to a conversation", body=(replace(FIELDS[1], required=True),), answer="Items")
+
 ROUTES = [
-    *under_bases("POST", "/conversations", handle_create),
-    *under_bases("GET", ONE, handle_get),
-    *under_bases("POST", ONE, handle_update),
-    *under_bases("DELETE", ONE, handle_delete),
-    *under_bases("GET", ITEMS, handle_items),
-    *under_bases("POST", ITEMS, handle_add_items),
-    *under_bases("GET", ITEM, handle_item),
-    *under_bases("DELETE", ITEM, handle_delete_item),
+    *under_bases("POST", "/conversations", handle_create, about=CREATE),
+    *under_bases("GET", ONE, handle_get, about=About(summary="A conversation", answer="Conversation")),
+    *under_bases("POST", ONE, handle_update, about=UPDATE),
+    *under_bases("DELETE", ONE, handle_delete, about=About(summary="Delete a conversation", answer="Deleted")),
+    *under_bases("GET", ITEMS, handle_items, about=LIST),
+    *under_bases("POST", ITEMS, handle_add_items, about=ADD),
+    *under_bases("GET", ITEM, handle_item, about=About(summary="An item", answer="Item")),
+    *under_bases("DELETE", ITEM, handle_delete_item, about=About(summary="Delete an item", answer="Conversation")),
 ]

@@ -10,7 +10,7 @@ from ...errors import Unavailable
 from ...shapes import Request, Response
 from ..answers import json
 from ..app import App
-from ..routes import Route
+from ..routes import About, Route
 
 
 async def handle_live(request: Request, app: App) -> Response:
@@ -31,11 +31,15 @@ async def handle_version(request: Request, app: App) -> Response:
     return json({"version": __version__, **versions})
 
 
+LIVE = About(summary="The process answers")
+READY = About(summary="Every model is served")
+VERSION = About(summary="Versions of the server and of what it runs on", answer="Version")
+
 ROUTES = [
-    Route("GET", "/health", handle_ready, "open"),
-    Route("GET", "/ping", handle_live, "open"),
-    Route("POST", "/ping", handle_live, "open"),
-    Route("GET", "/v2/health/live", handle_live, "open"),
-    Route("GET", "/v2/health/ready", handle_ready, "open"),
-    Route("GET", "/version", handle_version, "open"),
+    Route("GET", "/health", handle_ready, "open", READY),
+    Route("GET", "/ping", handle_live, "open", LIVE),
+    Route("POST", "/ping", handle_live, "open", LIVE),
+    Route("GET", "/v2/health/live", handle_live, "open", LIVE),
+    Route("GET", "/v2/health/ready", handle_ready, "open", READY),
+    Route("GET", "/version", handle_version, "open", VERSION),
 ]

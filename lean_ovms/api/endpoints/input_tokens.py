@@ -9,7 +9,8 @@ from ...shapes import Request, Response
 from ..answers import json
 from ..app import App
 from ..responses.ask import read_ask
-from ..routes import under_bases
+from ..responses.rows import ROWS
+from ..routes import About, under_bases
 
 
 async def handle(request: Request, app: App) -> Response:
@@ -19,4 +20,5 @@ async def handle(request: Request, app: App) -> Response:
     return json({"object": "response.input_tokens", "input_tokens": tokens})
 
 
-ROUTES = under_bases("POST", "/responses/input_tokens", handle)
+ABOUT = About(summary="How many tokens the input of a response would have", body=ROWS, answer="InputTokens")
+ROUTES = under_bases("POST", "/responses/input_tokens", handle, about=ABOUT)

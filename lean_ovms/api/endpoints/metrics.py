@@ -14,7 +14,7 @@ from ...metrics import EngineState
 from ...model import Model
 from ...shapes import EngineStats, Request, Response
 from ..app import App
-from ..routes import Route
+from ..routes import About, Route
 
 PATIENCE_S = 1.0
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
@@ -27,7 +27,8 @@ async def handle(request: Request, app: App) -> Response:
     return Response(200, [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")], app.metrics.expose(states))
 
 
-ROUTES = [Route("GET", "/metrics", handle, "open")]
+ABOUT = About(summary="Metrics for Prometheus, with --metrics_enable", answer="text/plain", errors=(404,))
+ROUTES = [Route("GET", "/metrics", handle, "open", ABOUT)]
 
 
 async def _state(app: App, model: Model) -> EngineState:

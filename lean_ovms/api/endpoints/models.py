@@ -11,7 +11,7 @@ from ...model import Model
 from ...shapes import Json, Request, Response
 from ..answers import json
 from ..app import App
-from ..routes import BASES, under_bases
+from ..routes import BASES, About, under_bases
 
 
 async def handle_list(request: Request, app: App) -> Response:
@@ -39,6 +39,6 @@ def describe(model: Model) -> Json:
 
 
 ROUTES = [
-    *under_bases("GET", "/models", handle_list, "models"),
-    *under_bases("GET", "/models/{id}", handle_one, "models"),
+    *under_bases("GET", "/models", handle_list, "models", about=About(summary="The models served", answer="Models")),
+    *under_bases("GET", "/models/{id}", handle_one, "models", about=About(summary="One model", answer="Model")),
 ]

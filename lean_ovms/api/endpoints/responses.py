@@ -15,10 +15,11 @@ from ..responses.ask import Ask, read_ask
 from ..responses.body import Body
 from ..responses.events import Events
 from ..responses.rows import FIELDS as ROWS
+from ..responses.rows import ROWS as ALL_ROWS
 from ..responses.runs import Follower
 from ..responses.shorten import shorter
 from ..responses.store import Context
-from ..routes import under_bases
+from ..routes import About, under_bases
 from ..sse import HEADERS, EventStream
 
 FIELDS = ROWS
@@ -40,7 +41,8 @@ async def handle_create(request: Request, app: App) -> Response:
     return response
 
 
-ROUTES = under_bases("POST", "/responses", handle_create)
+ABOUT = About(summary="A response to an input", body=ALL_ROWS, answer="Response", chunks="ResponseEvent")
+ROUTES = under_bases("POST", "/responses", handle_create, about=ABOUT)
 
 
 async def start(ask: Ask, items: list[Json]) -> Generation:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from ...shapes import Request, Response
 from ..answers import json
 from ..app import App
-from ..responses.pages import flag, page, parameters, whole_number
-from ..routes import id_in, under_bases
+from ..fields import Row
+from ..responses.pages import PAGE, flag, page, parameters, whole_number
+from ..routes import About, id_in, under_bases
 from ..sse import HEADERS
 
 ONE = "/responses/{id}"
@@ -41,9 +42,17 @@ async def handle_input_items(request: Request, app: App) -> Response:
     return json(page(await app.responses.store.input_items(id_in(request.path, ITEMS)), request.query))
 
 
+STREAMING = (
+    Row(name="stream", kind="bool", help="its events, as they come"),
+    Row(name="starting_after", kind="uint", help="only events with a higher number"),
+)
+GET = About(summary="A stored response", query=STREAMING, answer="Response", chunks="ResponseEvent")
+CANCELLING = About(summary="End a background response", answer="Response", errors=(400,))
+INPUT_ITEMS = About(summary="All that a response answers", query=PAGE, answer="Items")
+
 ROUTES = [
-    *under_bases("GET", ONE, handle_get),
-    *under_bases("DELETE", ONE, handle_delete),
-    *under_bases("POST", CANCEL, handle_cancel),
-    *under_bases("GET", ITEMS, handle_input_items),
+    *under_bases("GET", ONE, handle_get, about=GET),
+    *under_bases("DELETE", ONE, handle_delete, about=About(summary="Delete a response", answer="Deleted")),
+    *under_bases("POST", CANCEL, handle_cancel, about=CANCELLING),
+    *under_bases("GET", ITEMS, handle_input_items, about=INPUT_ITEMS),
 ]

@@ -16,18 +16,36 @@ from ..app import App
 from ..fields import UINT32_MAX, Row, read
 from ..images import refuse_images
 from ..messages import read_messages, read_tools
-from ..routes import Route, under_bases
+from ..routes import About, Route, under_bases
 from ..rows import ADD_GENERATION_PROMPT, CONTINUE_FINAL_MESSAGE, MESSAGES, MODEL, TEMPLATE_KWARGS, TOOLS
 from ..sampling import token_ids
+from ..schemas import LENGTH, TEXTS, TOKENS
 
 MAX_TEXTS = 2048
 MAX_PADDED = 1 << 20
 """Tokens of all texts together when they are filled up."""
 
+
+def _max_length(value: Any) -> int:
+    if type(value) is not int or value < 0 or value > UINT32_MAX:
+        raise BadRequest("max_length should be unsigned integer", param="max_length")
+    if value == 0:
+        raise BadRequest("max_length should be greater than 0", param="max_length")
+    return value
+
+
+def _side(value: Any) -> str:
+    if not isinstance(value, str):
+        raise BadRequest("padding_side should be string, either left or right", param="padding_side")
+    if value not in ("left", "right"):
+        raise BadRequest("padding_side should be either left or right", param="padding_side")
+    return value
+
+
 FIELDS = (
     MODEL,
-    Row(name="text", kind="any", help="OVMS: a string or strings"),
-    Row(name="max_length", kind="any", help="OVMS: cut after so many tokens"),
+    Row(name="text", kind="any", help="OVMS: a string or strings", schema=TEXTS),
+    Row(name="max_length", kind="any", help="OVMS: cut after so many tokens", read=_max_length, schema=LENGTH),
     Row(
         name="pad_to_max_length",
         kind="bool",
@@ -35,7 +53,14 @@ FIELDS = (
         wrong="pad_to_max_length should be boolean",
         default=False,
     ),
-    Row(name="padding_side", kind="any", help="OVMS: left or right"),
+    Row(
+        name="padding_side",
+        kind="any",
+        help="OVMS: left or right",
+        default="right",
+        read=_side,
+        schema={"type": "string", "enum": ["left", "right"]},
+    ),
     Row(
         name="add_special_tokens",
         kind="bool",
@@ -52,7 +77,7 @@ FIELDS = (
 )
 DETOKENIZE_FIELDS = (
     MODEL,
-    Row(name="tokens", kind="array", help="token ids"),
+    Row(name="tokens", kind="array", help="token ids", required=True, schema=TOKENS),
     Row(name="skip_special_tokens", kind="bool", help="hide special tokens", default=False),
 )
 
@@ -75,16 +100,24 @@ async def handle_detokenize(request: Request, app: App) -> Response:
     return json({"prompt": text})
 
 
+TO_TOKENS = About(summary="Text to token ids", body=FIELDS, answer="Tokens")
+TO_TEXT = About(summary="Token ids to text", body=DETOKENIZE_FIELDS, answer="Text")
+
 ROUTES = [
-    *under_bases("POST", "/tokenize", handle),
-    *under_bases("POST", "/detokenize", handle_detokenize),
-    Route("POST", "/tokenize", handle),
-    Route("POST", "/detokenize", handle_detokenize),
+    *under_bases("POST", "/tokenize", handle, about=TO_TOKENS),
+    *under_bases("POST", "/detokenize", handle_detokenize, about=TO_TEXT),
+    Route("POST", "/tokenize", handle, about=TO_TOKENS),
+    Route("POST", "/detokenize", handle_detokenize, about=TO_TEXT),
 ]
 
 
 def _values(body: Json, app: App) -> Json:
-    return read(FIELDS, body)
+    values = read(FIELDS, body)
+    if values["text"] is not None:
+        for name in ("prompt", "messages"):
+            if values[name] is not None:
+                raise BadRequest(f"text and {name} exclude each other", param=name)
+    return values
 
 
 def _tokens(body: Json, app: App) -> Json:
@@ -98,12 +131,7 @@ def _tokens(body: Json, app: App) -> Json:
 
 async def _ovms(values: Json, model: Model) -> Json:
     texts = _texts(values["text"])
-    length = _max_length(values["max_length"])
-    side = values["padding_side"] or "right"
-    if not isinstance(side, str):
-        raise BadRequest("padding_side should be string, either left or right", param="padding_side")
-    if side not in ("left", "right"):
-        raise BadRequest("padding_side should be either left or right", param="padding_side")
+    length, side = values["max_length"], values["padding_side"]
     tokens = await model.encode(texts, values["add_special_tokens"] is not False)
     if length is not None:
         tokens = [ids[:length] for ids in tokens]
@@ -127,16 +155,6 @@ def _texts(text: Any) -> list[str]:
     if not all(isinstance(t, str) for t in text):
         raise BadRequest("Input should be string or array of strings", param="text")
     return text
-
-
-def _max_length(value: Any) -> int | None:
-    if value is None:
-        return None
-    if type(value) is not int or value < 0 or value > UINT32_MAX:
-        raise BadRequest("max_length should be unsigned integer", param="max_length")
-    if value == 0:
-        raise BadRequest("max_length should be greater than 0", param="max_length")
-    return value
 
 
 def _pad(tokens: list[list[int]], length: int, side: str, pad: int) -> list[list[int]]:

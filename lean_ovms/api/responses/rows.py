@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import BadRequest
 from ...shapes import Json
+from .. import schemas
 from ..fields import Row
 from ..formats import RESPONSE_FORMAT, STRUCTURED
 from ..rows import (
@@ -36,6 +37,8 @@ INCLUDABLE = (
 )
 """OpenAI's closed list. All but the first are about items that never occur here, or that are whole without it."""
 
+TRUNCATIONS = ("auto", "disabled")
+
 TEXT_FORMAT = {"type": "text"}
 
 MAX_METADATA, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512
@@ -54,7 +57,17 @@ def _metadata(value: Json) -> Json:
     return value
 
 
-METADATA = Row(name="metadata", kind="object", help="up to 16 strings by name, kept and echoed", read=_metadata)
+METADATA = Row(
+    name="metadata",
+    kind="object",
+    help="up to 16 strings by name, kept and echoed",
+    read=_metadata,
+    schema={
+        "maxProperties": MAX_METADATA,
+        "propertyNames": {"maxLength": MAX_METADATA_KEY},
+        "additionalProperties": {"type": "string", "maxLength": MAX_METADATA_VALUE},
+    },
+)
 
 
 def _include(value: list[Any]) -> list[str]:
@@ -84,7 +97,7 @@ def _reasoning(value: Json) -> Json:
 
 
 def _truncation(value: str) -> str:
-    if value not in ("auto", "disabled"):
+    if value not in TRUNCATIONS:
         raise BadRequest("truncation should be either 'auto' or 'disabled'", param="truncation")
     return value
 
@@ -100,10 +113,12 @@ def _text(value: Json) -> Json:
 
 
 FIELDS = (
-    Row(name="input", kind="any", help="a text, or items: messages, reasoning, calls and their outputs, references"),
+    Row(name="input", kind="any", schema=schemas.INPUT,
+        help="a text, or items: messages, reasoning, calls and their outputs, references"),
     Row(name="instructions", kind="string", help="a system message in front of everything; not kept for later turns"),
     Row(name="previous_response_id", kind="string", help="go on from a stored response"),
-    Row(name="conversation", kind="any", help="go on in a stored conversation, and add to it", read=_conversation),
+    Row(name="conversation", kind="any", help="go on in a stored conversation, and add to it", read=_conversation,
+        schema=schemas.CONVERSATION),
     Row(name="store", kind="bool", help="keep the response", default=True),
     Row(name="background", kind="bool", help="answer at once, generate on; needs store", default=False),
     STREAM,
@@ -117,8 +132,10 @@ FIELDS = (
         help="format: text, json_object or json_schema; verbosity: given to the chat template"),
     RESPONSE_FORMAT,
     Row(name="truncation", kind="string", help="auto: drop the oldest items of an input that is too long",
+        schema={"enum": list(TRUNCATIONS)},
         read=_truncation),
-    Row(name="include", kind="array", help="message.output_text.logprobs", read=_include),
+    Row(name="include", kind="array", help="message.output_text.logprobs", read=_include,
+        schema={"items": {"enum": list(INCLUDABLE)}}),
     LOGPROBS,
     TOP_LOGPROBS,
     METADATA,

@@ -1,0 +1,208 @@
+"""The OpenAPI 3.1 document, made from the table of routes and the rows that validate requests.
+
+https://spec.openapis.org/oas/v3.1.1. A route under several bases is told once, under /v1, with the others in x-also.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from .. import __version__
+from ..shapes import Json
+from .fields import Row
+from .routes import BASES, About, Route
+from .schemas import ANSWERS, named
+
+_TYPES = {
+    "bool": "boolean",
+    "number": "number",
+    "int": "integer",
+    "uint": "integer",
+    "string": "string",
+    "object": "object",
+    "array": "array",
+}
+_BOUNDS = {"low": "minimum", "high": "maximum", "above": "exclusiveMinimum", "below": "exclusiveMaximum"}
+_ERRORS = {
+    400: "The request is malformed, out of range or impossible.",
+    401: "No API key, or the wrong one.",
+    404: "Unknown model, id or path.",
+    405: "The path does not answer this method.",
+    413: "The body is larger than this server takes.",
+    415: "The body is not JSON.",
+    429: "The queue is full: try again after Retry-After seconds.",
+    500: "The engine failed, or what should be kept could not be.",
+    503: "The model is loading or restarting, or the server is stopping.",
+}
+_DESCRIPTION = """Generative REST API of OpenVINO Model Server and vLLM. Paths under /v1 are served under /v3 and /v3/v1
+as well. In a body `null` means absent, and unknown fields are ignored. A stream (`stream: true`) is
+`text/event-stream`: `data:` lines with one JSON object each, then `data: [DONE]`; an error in it is an event with the
+error object.
+"""
+
+
+def document(routes: Iterable[Route], models: Iterable[str], *, key: bool) -> Json:
+    """The document. models: names of those served. key: the server asks for an API key."""
+    paths: dict[str, Json] = {}
+    for path, also, of_path in _grouped(routes):
+        shown = _parameters_named(path)
+        item: Json = {"x-also": also} if also else {}
+        for route in of_path:
+            item[route.method.lower()] = _operation(route, shown, sorted(models), key=key)
+        paths[shown] = item
+    components: Json = {"schemas": ANSWERS}
+    if key:
+        components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "lean_ovms", "version": __version__, "description": _DESCRIPTION},
+        "servers": [{"url": "/"}],
+        "paths": dict(sorted(paths.items())),
+        "components": components,
+    }
+
+
+def schema(row: Row) -> Json:
+    """What a row says of a value, as JSON Schema 2020-12."""
+    found: Json = dict(row.schema or {})
+    if row.kind in _TYPES:
+        found["type"] = _TYPES[row.kind]
+    for ours, theirs in _BOUNDS.items():
+        if (bound := getattr(row, ours)) is not None:
+            found[theirs] = bound
+    if row.kind == "uint":
+        found.setdefault("minimum", 0)
+    if row.fields:
+        found["properties"] = {field.name: schema(field) for field in row.fields}
+        found["additionalProperties"] = False
+    if not row.required:
+        found = _or_null(found)
+    default = row.default if row.builtin is None else row.builtin
+    return found | {"description": row.help} | ({} if default is None else {"default": default})
+
+
+def _or_null(found: Json) -> Json:
+    if "type" in found:
+        nullable = {"type": [found["type"], "null"]}
+        return found | nullable | ({"enum": [*found["enum"], None]} if "enum" in found else {})
+    return {"anyOf": [*found["anyOf"], {"type": "null"}]} if "anyOf" in found else found
+
+
+def body_schema(rows: Iterable[Row], models: list[str]) -> Json:
+    """A JSON body with these rows' fields; the model is one of those served."""
+    rows = list(rows)
+    properties = {row.name: schema(row) for row in rows}
+    if "model" in properties and models:
+        properties["model"]["enum"] = models
+    required = [row.name for row in rows if row.required]
+    return {"type": "object", "properties": properties} | ({"required": required} if required else {})
+
+
+def _grouped(routes: Iterable[Route]) -> Iterable[tuple[str, list[str], list[Route]]]:
+    """(path, the same under other bases, its routes)."""
+    by_path: dict[str, list[Route]] = {}
+    for route in routes:
+        by_path.setdefault(route.path, []).append(route)
+    first, *others = BASES
+    for path, found in by_path.items():
+        bare = _without_base(path)
+        if path.startswith(first + "/"):
+            also = [base + bare for base in others if base + bare in by_path]
+            yield path, [*also, *([bare] if bare in by_path else [])], found
+        elif first + bare not in by_path:
+            yield path, [], found
+
+
+def _without_base(path: str) -> str:
+    base = next((b for b in sorted(BASES, key=len, reverse=True) if path.startswith(b + "/")), "")
+    return path[len(base) :]
+
+
+def _parameters_named(path: str) -> str:
+    """Every {id} of a path with a name of its own."""
+    names = iter(["{id}", "{item_id}"])
+    return re.sub(r"\{id\}", lambda _: next(names), path)
+
+
+def _operation(route: Route, path: str, models: list[str], *, key: bool) -> Json:
+    about = route.about or About(summary=_said_of(route))
+    guarded = key and route.guard != "open"
+    operation: Json = {
+        "operationId": _operation_id(route.method, path),
+        "summary": about.summary,
+        "tags": [_tag(path)],
+        "responses": _responses(about, _errors(route, path, guarded=guarded)),
+    }
+    parameters = [_path_parameter(name) for name in re.findall(r"\{(\w+)\}", path)]
+    parameters += [{"name": r.name, "in": "query", "schema": _not_null(r), "description": r.help} for r in about.query]
+    if parameters:
+        operation["parameters"] = parameters
+    if about.body:
+        content = {"application/json": {"schema": body_schema(about.body, models)}}
+        operation["requestBody"] = {"required": not about.body_optional, "content": content}
+    if guarded:
+        operation["security"] = [{"key": []}]
+    return operation
+
+
+def _not_null(row: Row) -> Json:
+    found = schema(row)
+    if isinstance(found.get("type"), list):
+        found["type"] = found["type"][0]
+        if "enum" in found:
+            found["enum"] = [value for value in found["enum"] if value is not None]
+    return found
+
+
+def _path_parameter(name: str) -> Json:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+
+
+def _operation_id(method: str, path: str) -> str:
+    words = re.findall(r"\w+", path.removeprefix(BASES[0] + "/"))
+    return "_".join([method.lower(), *words])
+
+
+def _tag(path: str) -> str:
+    return re.findall(r"\w+", _without_base(path))[0] if _without_base(path) != path else "server"
+
+
+def _said_of(route: Route) -> str:
+    """The first line that its handler, or the module, says of itself."""
+    said = route.handle.__doc__ or f"{route.method} {route.path}"
+    return said.strip().splitlines()[0]
+
+
+def _errors(route: Route, path: str, *, guarded: bool) -> list[int]:
+    about = route.about
+    found = {500, 503} | ({401} if guarded else set())
+    if "{" in path:
+        found.add(404)
+    if about is not None and about.body:
+        found |= {400, 404, 413, 415, 429}
+    if about is not None and about.query:
+        found.add(400)
+    if about is not None:
+        found |= set(about.errors)
+    return sorted(found)
+
+
+def _responses(about: About, errors: list[int]) -> Json:
+    content: Json = {}
+    if "/" in about.answer:
+        content[about.answer] = {"schema": {"type": "string"}}
+    elif about.answer:
+        content["application/json"] = {"schema": named(about.answer)}
+    if about.chunks:
+        content["text/event-stream"] = {"schema": {"type": "string"}, "x-event-schema": named(about.chunks)}
+    ok: Json = {"description": "It worked.", "headers": {"X-Request-Id": {"schema": {"type": "string"}}}}
+    if content:
+        ok["content"] = content
+    failed = {"application/json": {"schema": named("Error")}}
+    found: Json = {"200": ok}
+    for status in errors:
+        found[str(status)] = {"description": _ERRORS[status], "content": failed}
+        if status in (429, 503):
+            found[str(status)]["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
+    return found

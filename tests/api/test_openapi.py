@@ -1,0 +1,159 @@
+"""The OpenAPI document: every route, every field as it is validated, answers as they are given."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+import pytest
+from fakes import say
+from jsonschema import Draft202012Validator
+
+from lean_ovms.api.app import App
+from lean_ovms.api.endpoints import chat, completions, tokenize
+from lean_ovms.api.fields import Row, read_one
+from lean_ovms.api.openapi import schema
+from lean_ovms.api.responses import rows as responses
+from lean_ovms.api.routes import collect
+from lean_ovms.errors import BadRequest
+
+from .conftest import MakeApp, events, get, parts, post, whole
+
+HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+ROWS = {f"{r.name} of {n}": r for n, m in (("chat", chat), ("completions", completions), ("responses", responses),
+                                          ("tokenize", tokenize)) for r in getattr(m, "ROWS", m.FIELDS)}  # fmt: skip
+
+
+async def document(app: App, **headers: str) -> dict[str, Any]:
+    response = await get(app, "/openapi.json", **headers)
+    assert response.status == 200
+    found: dict[str, Any] = await whole(response)
+    return found
+
+
+async def check(app: App, name: str, value: Any) -> None:
+    """value is what the document says of the schema of that name."""
+    told = await document(app)
+    Draft202012Validator({"$ref": f"#/components/schemas/{name}", **told}).validate(value)
+
+
+async def test_every_route_is_told(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    paths = (await document(app))["paths"]
+    told = {
+        (re.sub(r"\{\w+\}", "{id}", path), method.upper())
+        for shown, item in paths.items()
+        for path in (shown, *item.get("x-also", ()))
+        for method in item
+        if method != "x-also"
+    }
+    assert told == {(route.path, route.method) for route in collect()}
+
+
+async def test_the_document_holds_together(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    told = await document(app)
+    operations = [op for item in told["paths"].values() for name, op in item.items() if name != "x-also"]
+    assert all(op["summary"] for op in operations)
+    assert len({op["operationId"] for op in operations}) == len(operations)
+    for reference in re.findall(r'"\$ref":"#/components/schemas/(\w+)"', orjson.dumps(told).decode()):
+        assert reference in told["components"]["schemas"]
+    for op in operations:
+        if "requestBody" in op:
+            Draft202012Validator.check_schema(op["requestBody"]["content"]["application/json"]["schema"])
+    for one in told["components"]["schemas"].values():
+        Draft202012Validator.check_schema(one)
+
+
+VALUES = [
+    *(None, True, False, 0, 1, -1, 2, 3, 0.5, 2.5, -2.5, 21, 41, 5000, 2**31, 2**32, 2**40, "", "auto", "left", "xyz"),
+    *([], ["a"], [1], [-1], [""], [2**33], [[1]], {}, {"a": "b"}, {"a": 1}, {"id": "x"}, {"type": "text"}, [{}]),
+    *([{"role": "user", "content": "x"}], [{"role": 5}], {"format": {"type": "text"}}),
+]
+
+
+PLAIN = {n: r for n, r in ROWS.items() if r.kind != "any" and not (r.schema or r.fields or r.read or r.required)}
+
+
+@pytest.mark.parametrize("row", PLAIN.values(), ids=PLAIN)
+def test_a_row_takes_what_its_schema_takes(row: Row) -> None:
+    validator = Draft202012Validator(schema(row))
+    for value in VALUES:
+        try:
+            read_one(row, value)
+            taken = True
+        except BadRequest:
+            taken = False
+        assert validator.is_valid(value) is taken, value
+
+
+async def test_models_are_named_and_the_key_is_told_where_it_is_asked_for(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    told = await document(app)
+    body = told["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body["properties"]["model"]["enum"] == ["m"]
+    assert body["required"] == ["model", "messages"]
+    assert "security" not in told["paths"]["/v1/chat/completions"]["post"]
+    app, _ = await make_app(api_key="secret", protect_models=True)
+    assert (await get(app, "/openapi.json")).status == 401
+    told = await document(app, authorization="Bearer secret")
+    assert told["paths"]["/v1/chat/completions"]["post"]["security"] == [{"key": []}]
+    assert "401" in told["paths"]["/v1/chat/completions"]["post"]["responses"]
+    assert "security" not in told["paths"]["/health"]["get"]
+
+
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"n": 2, "logprobs": True}, {"return_token_ids": True}, {"stop": "b"}, {"tools": TOOLS}],
+    ids=str,
+)
+async def test_chat_answers_are_as_told(make_app: MakeApp, more: dict[str, Any]) -> None:
+    script = ("<think>h</think>", CALL) if "tools" in more else ("a", "b", "c")
+    options = {"tool_parser": "hermes3", "reasoning_parser": "qwen3"}
+    app, _ = await make_app(lambda _, sampling: say(*script, sequences=sampling.n), **options)
+    await check(app, "ChatCompletion", await whole(await post(app, "/v1/chat/completions", {**HELLO, **more})))
+    stream = {**HELLO, **more, "stream": True, "stream_options": {"include_usage": True}}
+    for event in (await events(await post(app, "/v1/chat/completions", stream)))[:-1]:
+        await check(app, "ChatCompletionChunk", event)
+
+
+async def test_other_answers_are_as_told(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda _, sampling: say("a", "b", sequences=sampling.n))
+    prompt = {"model": "m", "prompt": "x", "logprobs": 1, "echo": True}
+    await check(app, "Completion", await whole(await post(app, "/v1/completions", prompt)))
+    for event in (await events(await post(app, "/v1/completions", {**prompt, "stream": True})))[:-1]:
+        await check(app, "Completion", event)
+    kept = await whole(await post(app, "/v1/responses", {"model": "m", "input": "x"}))
+    await check(app, "Response", kept)
+    text = b"".join(
+        [p async for p in parts(await post(app, "/v1/responses", {"model": "m", "input": "x", "stream": True}))]
+    )
+    for data in re.findall(rb"^data: (\{.*\})$", text, re.M):
+        await check(app, "ResponseEvent", orjson.loads(data))
+    await check(app, "Items", await whole(await get(app, f"/v1/responses/{kept['id']}/input_items")))
+    await check(
+        app, "InputTokens", await whole(await post(app, "/v1/responses/input_tokens", {"model": "m", "input": "x"}))
+    )
+    await check(app, "Models", await whole(await get(app, "/v1/models")))
+    await check(app, "Tokens", await whole(await post(app, "/v1/tokenize", {"model": "m", "text": ["a", "b"]})))
+    await check(app, "Text", await whole(await post(app, "/v1/detokenize", {"model": "m", "tokens": [65]})))
+    await check(app, "Conversation", await whole(await post(app, "/v1/conversations", {})))
+    await check(app, "ModelStates", await whole(await get(app, "/v1/config")))
+    await check(app, "Error", await whole(await get(app, "/nope")))
+
+
+async def test_the_page_is_whole_and_talks_to_nobody_else(make_app: MakeApp) -> None:
+    app, _ = await make_app(api_key="secret", protect_models=True)
+    response = await get(app, "/docs")
+    assert response.status == 200
+    assert isinstance(response.body, bytes)
+    assert not re.findall(rb"""(?:src|href)=|https?://|@import|url\(""", response.body)
+    policy = dict(response.headers)["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'")
+    assert b"innerHTML" not in response.body
+    assert len(response.body) < 16_000
