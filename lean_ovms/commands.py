@@ -10,8 +10,10 @@ import json
 import logging
 import os
 import shutil
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from .errors import StartError
 
 logger = logging.getLogger("lean_ovms")
 
-DONE, FAILED, WRONG, NEVER_SERVED, INTERRUPTED = 0, 1, 2, 3, 130
+DONE, FAILED, WRONG, NEVER_SERVED = 0, 1, 2, 3
 """Exit statuses. FAILED: a command was not carried out, or pulling a model to serve failed for a reason that may pass
 (the network, a busy hub): a supervisor may try again. NEVER_SERVED: it should not."""
 
@@ -35,35 +37,68 @@ class WrongOptions(StartError):
     """Options that do not go together."""
 
 
+class Stopped(BaseException):
+    """A signal came. No error, so nothing on the way takes it for one."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.status = 128 + number
+
+
 def run(config: Config) -> int:
     """Do what the options ask for; the exit status."""
     log.setup(config.log_level, config.log_format)
     try:
         asked = [name for name in COMMANDS if getattr(config, name)]
         _check(config, asked)
-        if asked:
-            COMMANDS[asked[0]](config)
-            return DONE
+        with _stoppable():
+            if asked:
+                COMMANDS[asked[0]](config)
+                return DONE
+            if config.source_model:
+                config = _pulled_before_serving(config)
+    except Stopped as stop:
+        return _say("stopped; the same command goes on from here", stop.status)
     except WrongOptions as error:
         return _say(error, WRONG)
+    except CannotStart as error:
+        return _say(f"cannot start: {error}", error.status)
     except StartError as error:
         return _say(error, FAILED)
-    except KeyboardInterrupt:
-        return _say("interrupted; the same command goes on where it stopped", INTERRUPTED)
-    return _serve(config)
-
-
-def _serve(config: Config) -> int:
-    try:
-        if config.source_model:
-            config = pulled(config)
-    except StartError as error:
-        return _say(f"cannot start: {error}", FAILED if getattr(error, "temporary", False) else NEVER_SERVED)
-    except KeyboardInterrupt:
-        return _say("interrupted; the same command goes on where it stopped", INTERRUPTED)
     from .serve import run as serve
 
     return serve(config)
+
+
+class CannotStart(StartError):
+    """What should be served could not be pulled."""
+
+    def __init__(self, error: StartError) -> None:
+        super().__init__(str(error))
+        self.status = FAILED if getattr(error, "temporary", False) else NEVER_SERVED
+
+
+def _pulled_before_serving(config: Config) -> Config:
+    try:
+        return pulled(config)
+    except StartError as error:
+        raise CannotStart(error) from None
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGINT and SIGTERM end what is done in here, also for the first process of a container, whose signals have no
+    effect unless they are handled. Serving has handlers of its own."""
+
+    def stop(number: int, frame: object) -> None:
+        raise Stopped(number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _say(what: object, status: int) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -173,15 +173,16 @@ def test_trouble_that_may_pass_has_another_status_than_trouble_that_will_not(
     assert run("--source_model", "org/model", "--model_repository_path", "models") == 1
 
 
-def test_an_interrupted_pull_says_how_to_go_on(
-    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("argv", [PULL, PULL[1:]], ids=["pull", "serve"])
+def test_a_pull_that_is_stopped_says_how_to_go_on(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, argv: tuple[str, ...]
 ) -> None:
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("lean_ovms.hub.pull.pull", interrupted)
-    assert run(*PULL) == 130
-    assert "the same command goes on where it stopped" in capsys.readouterr().err
+    before = signal.getsignal(number)
+    monkeypatch.setattr("lean_ovms.hub.pull.pull", lambda *_: os.kill(os.getpid(), number))
+    assert run(*argv) == 128 + number
+    assert "the same command goes on from here" in capsys.readouterr().err
+    assert signal.getsignal(number) is before
 
 
 # --- configure, add, remove
