@@ -1,0 +1,241 @@
+"""A server process to be hostile to: raw bytes in, whole answers out, and a look at what it holds."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from http.client import HTTPResponse
+from pathlib import Path
+from typing import Any
+
+CHAT = "/v1/chat/completions"
+HI = [{"role": "user", "content": "hi"}]
+PATIENT_S = 60.0
+"""For whatever must happen: the machine may be busy."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One HTTP answer, whole. headers: by lower-case name."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The error object, which must be one."""
+        error = self.json["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert isinstance(error["message"], str)
+        assert error["message"]
+        found: dict[str, Any] = error
+        return found
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a server holds at one time. files: of the front end and of the engine child."""
+
+    engine: int
+    files: tuple[int, int]
+    running: float
+    waiting: float
+    kv_cache: float
+
+    def fits(self, quiet: Held) -> bool:
+        """Whether this is what is held when nothing happens."""
+        mine, least = (replace(held, files=(0, 0)) for held in (self, quiet))
+        return mine == least and all(a <= b for a, b in zip(self.files, quiet.files, strict=True))
+
+
+@dataclass
+class House:
+    """One server process. log: everything that it has said."""
+
+    popen: subprocess.Popen[bytes]
+    port: int
+    log_file: Path
+    quiet: Held | None = None
+    sockets: list[socket.socket] = field(default_factory=list)
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_bytes().decode("utf-8", "backslashreplace")
+
+    # --- talking
+
+    def connect(self) -> socket.socket:
+        """An open connection; closed with the house at the latest."""
+        sock = socket.create_connection(("127.0.0.1", self.port), PATIENT_S)
+        self.sockets.append(sock)
+        return sock
+
+    def raw(self, *pieces: bytes, method: str = "POST") -> Answer:
+        """The answer to these bytes. method: as far as it says whether the answer has a body."""
+        with self.connect() as sock:
+            with contextlib.suppress(OSError):  # it may have answered and stopped reading
+                for piece in pieces:
+                    sock.sendall(piece)
+            return read_answer(sock, method)
+
+    def post(self, path: str, body: Any, **headers: str) -> Answer:
+        """body: JSON text as bytes, or what becomes JSON."""
+        return self.raw(request(path, body, **headers))
+
+    def chat(self, **fields: Any) -> Answer:
+        return self.post(CHAT, {"model": "m", "messages": HI, "temperature": 0, "max_tokens": 8, **fields})
+
+    def get(self, path: str) -> Answer:
+        return self.raw(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode(), method="GET")
+
+    # --- looking
+
+    def metric(self, name: str) -> float:
+        """The sum over all labels."""
+        found = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", self.get("/metrics").body.decode(), re.MULTILINE)
+        assert found, f"no metric {name}"
+        return sum(map(float, found))
+
+    def engine(self) -> int:
+        """The engine child's process id, 0 while there is none."""
+        pids = Path(f"/proc/{self.popen.pid}/task/{self.popen.pid}/children").read_text().split()
+        return int(pids[0]) if pids else 0
+
+    def resident_mb(self) -> float:
+        """Memory of the front end."""
+        return int(Path(f"/proc/{self.popen.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def held(self) -> Held:
+        engine = self.engine()
+        return Held(
+            engine,
+            (files(self.popen.pid), files(engine)),
+            self.metric("vllm:num_requests_running"),
+            self.metric("vllm:num_requests_waiting"),
+            self.metric("vllm:kv_cache_usage_perc"),
+        )
+
+    def settle(self) -> None:
+        """Wait until it holds what it held the first time, when nobody had asked anything."""
+        if self.quiet is None:
+            self.quiet = self.held()
+            time.sleep(0.1)  # the connections that asked are closed by now
+            self.quiet = self.held()
+        quiet = self.quiet
+        until(lambda: self.held().fits(quiet), lambda: f"{self.held()} is more than {quiet}")
+
+    def close(self) -> None:
+        for sock in self.sockets:
+            sock.close()
+        self.popen.kill()
+        self.popen.wait()
+
+
+def files(pid: int) -> int:
+    """Open files of a process."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd"))
+    except FileNotFoundError:
+        return 0
+
+
+def until(condition: Callable[[], bool], what: Callable[[], str] = lambda: "it never came true") -> None:
+    deadline = time.monotonic() + PATIENT_S
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.02)
+
+
+def request(path: str, body: Any, **headers: str) -> bytes:
+    """A POST as bytes."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(data)}"]
+    named = {"content-type": "application/json", **{name.replace("_", "-"): text for name, text in headers.items()}}
+    lines += [f"{name}: {text}" for name, text in named.items()]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + data
+
+
+def read_answer(sock: socket.socket, method: str = "POST") -> Answer:
+    """The next answer on a connection."""
+    response = HTTPResponse(sock, method=method)
+    try:
+        response.begin()
+        body = response.read()
+        return Answer(response.status, {name.lower(): text for name, text in response.getheaders()}, body)
+    finally:
+        response.close()
+
+
+def read_all(sock: socket.socket) -> bytes:
+    """Everything up to the end of the connection."""
+    data = b""
+    with contextlib.suppress(ConnectionResetError):
+        while piece := sock.recv(65536):
+            data += piece
+    return data
+
+
+@contextlib.contextmanager
+def open_house(folder: Path, *flags: str) -> Iterator[House]:
+    """`python -m lean_ovms`, ready, with the scripted engine unless flags name a model."""
+    log_file = folder / "log"
+    command = [sys.executable, "-m", "lean_ovms", "--rest_port", "0", "--rest_bind_address", "127.0.0.1"]
+    command += ["--model_name", "m", "--metrics_enable", "true"]
+    command += [] if "--model_path" in flags else ["--fake_engine", "true"]
+    with log_file.open("wb") as log:
+        popen = subprocess.Popen([*command, *flags], stderr=log, stdout=log)
+    house = House(popen, 0, log_file)
+    try:
+        until(lambda: "ready: m" in house.log or popen.poll() is not None, lambda: house.log)
+        found = re.search(r"listens on http://127\.0\.0\.1:(\d+)", house.log)
+        assert found, house.log
+        house.port = int(found[1])
+        assert house.chat().status == 200
+        house.get("/metrics")
+        yield house
+        assert popen.poll() is None, house.log
+        popen.send_signal(signal.SIGTERM)
+        assert popen.wait(PATIENT_S) == 0
+        assert "Traceback" not in house.log
+    finally:
+        house.close()
+
+
+class Bystander:
+    """Somebody else who asks all the while. answers: their statuses."""
+
+    def __init__(self, house: House, **fields: Any) -> None:
+        self.statuses: list[int] = []
+        self._house = house
+        self._fields = fields
+        self._enough = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while True:
+            self.statuses.append(self._house.chat(**self._fields).status)
+            if self._enough.wait(0.02):
+                return
+
+    def __enter__(self) -> Bystander:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._enough.set()
+        self._thread.join()

@@ -1,0 +1,386 @@
+"""Hostile requests to a served model: refused with the field's name, and nobody else notices (docs/security.md)."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import time
+from typing import Any
+
+import pytest
+from fakes import FakeEngine, say
+
+from lean_ovms.api.app import App
+from lean_ovms.api.sampling import SAMPLING
+from lean_ovms.config import Config
+from lean_ovms.model import Model
+from lean_ovms.shapes import Request
+from lean_ovms.text.template import RESERVED
+
+from .house import CHAT, HI, Bystander, House, open_house, read_all, request
+
+HUGE = 10**30
+
+
+def big(value: Any) -> bytes:
+    """JSON text with a number that json.dumps would write differently."""
+    return json.dumps({"model": "m", "messages": HI, "max_tokens": 4}).encode()[:-1] + b"," + value + b"}"
+
+
+# --- amounts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field", ["n", "best_of"])
+@pytest.mark.parametrize("value", [10**6, 2**31, 2**63, HUGE])
+def test_t01_a_million_answers_are_refused_before_anything_is_made(house: House, field: str, value: int) -> None:
+    before_mb = house.resident_mb()
+    answer = house.post(CHAT, {"model": "m", "messages": HI, field: value})
+    assert answer.status == 400
+    assert answer.error["param"] in (field, None)  # an integer beyond 64 bits is no JSON here
+    assert house.resident_mb() < before_mb + 32
+
+
+def test_t02_empty_prompts_are_refused_or_answered(house: House) -> None:
+    for prompt in ("", [], [[]], [""], "<eos>", "<bos><eos>", [256], "\x00"):
+        answer = house.post("/v1/completions", {"model": "m", "prompt": prompt, "max_tokens": 2})
+        assert answer.status in (200, 400), prompt
+        if prompt in ("", [], [[]], [""]):
+            assert answer.status == 400, prompt
+            assert answer.error["param"].startswith("prompt")
+    for content in ("", None, [], "<eos>", [{"type": "text", "text": ""}]):
+        assert house.chat(messages=[{"role": "user", "content": content}]).status in (200, 400), content
+
+
+@pytest.mark.parametrize("token", [-1, 2**20, 2**31, 2**32 - 1, 2**32, 2**63, True, 1.5, "1", None])
+def test_t03_tokens_outside_the_vocabulary_are_named_by_their_position(house: House, token: Any) -> None:
+    for path, field in (("/v1/completions", "prompt"), ("/v1/completions", "stop_token_ids"), ("/tokenize", "")):
+        body = {"model": "m", "prompt": "x", "max_tokens": 2, field: [65, token]}
+        if field:
+            answer = house.post(path, body)
+        else:
+            field, answer = "tokens", house.post("/detokenize", {"model": "m", "tokens": [65, token]})
+        assert answer.status == 400, (field, answer.body)
+        assert f"{field}[1]" in answer.error["message"]
+
+
+@pytest.mark.parametrize("bias", [{"999999999": 5}, {"-1": 1}, {"x": 1}, "x"])
+def test_t03_a_bias_for_any_token_never_reaches_the_engine(house: House, bias: Any) -> None:
+    answer = house.chat(logit_bias=bias)
+    assert answer.status in (200, 400)
+    assert answer.status == 400 or "logit_bias" in answer.headers["warning"]
+
+
+EXTREMES = (b"-1", b"-2147483649", b"2147483648", b"4294967296", b"9223372036854775808", b"18446744073709551616",
+            b"1e308", b"-1e308", b"1e999", b"1" + b"0" * 400, b"NaN", b"-0.0", b"1e-320")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in SAMPLING if row.kind in ("number", "int", "uint")], ids=lambda r: r.name
+)
+def test_t20_every_number_has_a_range_before_the_engine_sees_it(house: House, row: Any) -> None:
+    for value in EXTREMES:
+        answer = house.post(CHAT, big(f'"{row.name}": '.encode() + value))
+        assert answer.status in (200, 400), (value, answer.body)
+        if answer.status == 400:
+            assert answer.error["param"] in (row.name, None) or "JSON" in answer.error["message"]
+
+
+@pytest.mark.parametrize(
+    ("stop", "param"), [("", "stop"), (["a", ""], "stop"), (["x"] * 17, "stop"), ("x" * 2**20, "stop"), ([5], "stop"),
+                        ([str(i) for i in range(10_000)], "stop")],
+)  # fmt: skip
+def test_t30_stop_strings_are_few_short_and_not_empty(house: House, stop: Any, param: str) -> None:
+    answer = house.chat(stop=stop)
+    assert answer.status == 400
+    assert answer.error["param"] == param
+
+
+def test_t30_the_costliest_stop_strings_cost_little(house: House) -> None:
+    stops = ["a" * (4096 - i) + "b" for i in range(1, 17)]
+    assert house.chat(stop=stops, messages=[{"role": "user", "content": "a" * 200}], max_tokens=200).status == 200
+
+
+@pytest.mark.parametrize("value", [2**31 - 1, 2**31, 2**32 - 1])
+def test_t31_a_budget_beyond_the_context_ends_with_what_fits(house: House, value: int) -> None:
+    for field in ("max_tokens", "max_completion_tokens"):
+        answer = house.chat(**{field: value})
+        assert answer.status == 200
+        assert answer.json["usage"]["completion_tokens"] < 100
+
+
+@pytest.mark.parametrize("value", [b"4294967296", b"9223372036854775807", b"18446744073709551616", b"1e308", b"-1"])
+def test_t31_a_budget_that_overflows_is_refused(house: House, value: bytes) -> None:
+    for field in (b"max_tokens", b"max_completion_tokens", b"min_tokens", b"truncate_prompt_tokens"):
+        answer = house.post(CHAT, big(b'"' + field + b'": ' + value))
+        if not (field == b"truncate_prompt_tokens" and value == b"-1"):
+            assert answer.status == 400, (field, answer.body)
+
+
+def test_t31_filling_up_beyond_memory_is_refused(house: House) -> None:
+    ask = {"model": "m", "text": ["x"] * 2048, "max_length": 4294967295, "pad_to_max_length": True}
+    assert house.post("/v1/tokenize", ask).error["param"] == "max_length"
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------------
+
+NOT_JSON = {
+    "deep lists": b"[" * 100_000,
+    "deep objects": b'{"a":' * 100_000,
+    "deep and closed": b'{"model":"m","messages":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "deep in a field": b'{"model":"m","messages":[{"role":"user","content":"x"}],"tools":' + b'{"a":' * 900 + b"1" + b"}" * 901,
+    "integer of 100,000 digits": b'{"model":"m","seed":' + b"9" * 100_000 + b"}",
+    "lone surrogate": b'{"model":"m","messages":[{"role":"user","content":"\\ud800"}]}',
+    "lone surrogate as a name": b'{"model":"\\udfff"}',
+    "NUL byte": b'{"model":"m\x00"}',
+    "NaN": b'{"model":"m","messages":[],"temperature":NaN}',
+    "Infinity": b'{"model":"m","messages":[],"temperature":Infinity}',
+    "not UTF-8": b'{"model":"\xff\xfe"}',
+    "overlong UTF-8": b'{"model":"\xc0\xaf"}',
+    "UTF-16": '{"model":"m"}'.encode("utf-16"),
+    "UTF-32": '{"model":"m"}'.encode("utf-32"),
+    "BOM": b'\xef\xbb\xbf{"model":"m"}',
+    "empty": b"",
+    "a list": b"[]",
+    "a string": b'"x"',
+    "two objects": b"{}{}",
+    "comment": b"{/**/}",
+    "too many values": b'{"model":"m","x":[' + b"0," * 400_000 + b"0]}",
+    "too many objects": b'{"model":"m","messages":[' + b"{}," * 400_000 + b"{}]}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/responses", "/tokenize", "/v1/conversations"])
+@pytest.mark.parametrize("name", NOT_JSON)
+def test_t26_json_that_is_none_is_a_400(house: House, name: str, path: str) -> None:
+    answer = house.post(path, NOT_JSON[name])
+    expected = (400, 404) if name in ("lone surrogate as a name", "NUL byte") else (400,)
+    if name in ("empty", "deep in a field") and path == "/v1/conversations":
+        expected = (200,)  # an empty conversation, which has no tools
+    assert answer.status in expected, answer.body
+    if answer.status != 200:
+        assert "Traceback" not in answer.error["message"]
+
+
+def test_t26_of_a_name_said_twice_the_last_counts(house: House) -> None:
+    assert house.post(CHAT, b'{"model":"x","model":"m","messages":[{"role":"user","content":"hi"}]}').status == 200
+
+
+def test_t26_control_characters_and_any_text_are_answered(house: House) -> None:
+    for text in ("\x00", "\x1b[31m", "\ufffe", "a" + "\u0301" * 500, "\U0010ffff", "\u202e"):
+        assert house.chat(messages=[{"role": "user", "content": text}]).status == 200
+
+
+# --- templates -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED))
+def test_t08_a_request_cannot_set_reserved_template_arguments(house: House, name: str) -> None:
+    for path in (CHAT, "/v1/responses", "/tokenize"):
+        said = {"input": "hi"} if path.endswith("responses") else {"messages": HI}
+        answer = house.post(path, {"model": "m", **said, "chat_template_kwargs": {name: "{{ 7 * 7 }}"}})
+        assert answer.status == 400, path
+        assert answer.error["param"] == "chat_template_kwargs"
+
+
+def test_t08_a_template_in_a_request_is_not_used(house: House) -> None:
+    plain = house.chat().json["usage"]
+    assert house.chat(chat_template="{{ 'x' * 1000 }}", tokenize=False).json["usage"] == plain
+
+
+def test_t10_a_template_that_works_for_ever_is_stopped_and_nobody_waits_for_it(tmp_path: Any) -> None:
+    loops = "{% for i in range(n|default(0)|int) %}{% for j in range(n|default(0)|int) %}{% set x = 'x' * n %}{% endfor %}{% endfor %}"
+    flags = ["--chat_template", loops + "{{ 'y' * (10 ** (p|default(0)|int)) }}{{ messages[0].content }}"]
+    with open_house(tmp_path, *flags, "--template_timeout_s", "0.2") as house:
+        house.settle()
+        for kwargs in ({"n": 99_000}, {"p": 9}, {"n": 3, "p": 60}):
+            answer = house.chat(chat_template_kwargs=kwargs)
+            assert answer.status == 400
+            assert answer.error["message"].startswith("the chat template failed")
+            assert house.chat().status == 200
+        house.settle()
+
+
+def test_t10_the_loop_serves_others_while_a_template_renders(tmp_path: Any) -> None:
+    loops = "{% for i in range(n|default(0)|int) %}{% for j in range(n|default(0)|int) %}x{% endfor %}{% endfor %}{{ messages[0].content }}"
+    with open_house(tmp_path, "--chat_template", loops, "--template_timeout_s", "0.5") as house:
+        with Bystander(house) as bystander:
+            before = len(bystander.statuses)
+            assert house.chat(chat_template_kwargs={"n": 90_000}).status == 400
+            assert len(bystander.statuses) - before >= 3
+        assert set(bystander.statuses) == {200}
+
+
+# --- keys, names, logs, headers --------------------------------------------------------------------------------------
+
+
+async def test_t14_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+
+    def compare(given: bytes, key: bytes) -> bool:
+        compared.append((given, key))
+        return given == key
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    config = Config(fake_engine=True, model_name="m", api_key="s3cret", access_log=False)
+    model = Model(config, FakeEngine(say("a")))  # type: ignore[arg-type]
+    app = App(config, [model])
+    await model.load()
+    for given, status in (("Bearer s3cre", 401), ("Bearer s3cret", 400), ("Bearer ", 401)):
+        answer = await app.handle(Request("POST", CHAT, headers={"authorization": given}, body=b"{}"))
+        assert answer.status == status
+    assert compared == [(b"s3cre", b"s3cret"), (b"s3cret", b"s3cret"), (b"", b"s3cret")]
+
+
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        HEAD + b"X: " + b"y" * 2**20 + b"\r\n\r\n",
+        b"GET /" + b"y" * 2**20 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"G" * 2**20,
+        HEAD + b"X: y\r\n" * 20_000 + b"\r\n",
+        HEAD + b"y" * 2**20 + b": x\r\n\r\n",
+    ],
+    ids=["value", "target", "method", "lines", "name"],
+)
+def test_t15_a_head_of_a_megabyte_is_431(house: House, data: bytes) -> None:
+    before_mb = house.resident_mb()
+    assert house.raw(data).status == 431
+    assert house.resident_mb() < before_mb + 16
+
+
+SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+        b"Content-Length: 0\r\nContent-Length: 36\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n0;\nx\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n1\r\nZZ\r\n0\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n0\r\n\r\n",
+    ],
+)
+def test_t16_nothing_is_smuggled_behind_doubtful_framing(house: House, head: bytes) -> None:
+    with house.connect() as sock:
+        sock.sendall(HEAD + head + SMUGGLED)
+        answers = read_all(sock)
+    assert answers.startswith((b"HTTP/1.1 400", b"HTTP/1.1 501"))
+    assert answers.count(b"HTTP/1.1 ") == 1
+    assert "/smuggled" not in house.log
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "..", "m/../m", "m\x00", "/etc/passwd", "m\n", "%2e%2e", "~", "M"]
+)
+def test_t32_a_model_name_is_a_name_and_no_path(house: House, name: str) -> None:
+    answer = house.post(CHAT, {"model": name, "messages": HI})
+    assert answer.status == 404
+    assert answer.error["code"] == "model_not_found"
+    assert "root:" not in answer.error["message"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/models/..%2f..%2fetc%2fpasswd", "/v1/models/%2e%2e", "/../etc/passwd", "/v1/models/m%00", "//etc/passwd",
+     "/v1/models/m/../../../etc/passwd", "/%c0%ae%c0%ae/etc/passwd", "/v1/responses/..%2f..%2fx", "/docs/../../x"],
+)  # fmt: skip
+def test_t32_a_path_leads_to_no_file(house: House, path: str) -> None:
+    answer = house.get(path)
+    assert answer.status in (400, 404)
+    assert answer.error
+    assert b"root:" not in answer.body
+
+
+def test_t33_no_line_of_the_log_can_be_forged(house: House) -> None:
+    forged = "2026-01-01 00:00:00,000 INFO lean_ovms.access: FORGED"
+    house.post(CHAT, {"model": f"x\n{forged}\x1b[2J\u2028", "messages": HI})
+    house.get("/%0a" + forged.replace(" ", "%20") + "%1b")
+    house.get("/v1/x%e2%80%a8" + forged.replace(" ", "%20"))
+    house.raw(request(CHAT, b"{}", x_request_id=f"a\t{forged}"))
+    house.raw(HEAD + b"X-Request-Id: a\x1b[31m\r\nContent-Length: 0\r\n\r\n")
+    house.chat(response_format={"type": f"\n{forged}"}, user=f"\r\n{forged}")
+    log = house.log
+    assert not any(line.startswith(forged) for line in log.splitlines())
+    assert "\x1b" not in log
+    assert "\u2028" not in log
+
+
+@pytest.mark.parametrize("value", [b"x" * 200, b"\xff\xfe", b"a\tb", b"\x80", b""])
+def test_t34_a_request_id_that_cannot_be_echoed_is_replaced(house: House, value: bytes) -> None:
+    answer = house.raw(HEAD + b"X-Request-Id: " + value + b"\r\nContent-Length: 2\r\n\r\n{}")
+    assert answer.status == 400
+    assert len(answer.headers["x-request-id"]) == 32
+
+
+@pytest.mark.parametrize("value", [b"a\rInjected: 1", b"a\nInjected: 1", b"a\r\n\tInjected: 1", b"a\x00b"])
+def test_t34_no_header_can_be_injected(house: House, value: bytes) -> None:
+    answer = house.raw(HEAD + b"X-Request-Id: " + value + b"\r\nContent-Length: 2\r\n\r\n{}")
+    assert answer.status == 400
+    assert "injected" not in answer.headers
+    assert answer.headers["content-length"] == str(len(answer.body))
+
+
+def test_t34_texts_of_a_request_in_a_header_are_escaped(house: House) -> None:
+    answer = house.chat(response_format={"type": 'x\r\nInjected: 1"\u2028' + "y" * 9999})
+    assert "injected" not in answer.headers
+    assert len(answer.headers["warning"]) < 1000
+
+
+# --- what is not served ----------------------------------------------------------------------------------------------
+
+PART = b'--b\r\nContent-Disposition: form-data; name="x"; filename="y"\r\n\r\nz\r\n'
+
+
+@pytest.mark.parametrize(
+    "data",
+    [PART * 50_000 + b"--b--\r\n", PART, b"--b\r\n" + b"X: " * 500_000, b"--" * 500_000, b"\r\n" * 500_000],
+    ids=["thousands of parts", "no last boundary", "endless part header", "dashes", "blank lines"],
+)
+def test_t35_multipart_bodies_are_refused_unread(house: House, data: bytes) -> None:
+    for path in (CHAT, "/v1/completions", "/v1/responses", "/v1/conversations"):
+        answer = house.post(path, data, content_type="multipart/form-data; boundary=b")
+        assert answer.status == 415
+        assert answer.error["code"] == "unsupported_media_type"
+    assert house.post("/v1/audio/transcriptions", data, content_type="multipart/form-data; boundary=b").status == 404
+
+
+def test_t35_a_file_larger_than_told_is_another_request_and_refused(house: House) -> None:
+    data = request(CHAT, b"--b\r\n", content_type="multipart/form-data; boundary=b") + b"x" * 100 + b"\r\n\r\n"
+    with house.connect() as sock:
+        sock.sendall(data)
+        answers = read_all(sock)
+    assert answers.startswith(b"HTTP/1.1 415")
+    assert b"HTTP/1.1 400" in answers
+    assert answers.count(b"HTTP/1.1 ") == 2
+
+
+UPGRADE = (
+    b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZQ==\r\n"
+)
+
+
+@pytest.mark.parametrize("path", [b"/v1/chat/completions", b"/v1/realtime", b"/", b"/v1/responses"])
+def test_t36_an_upgrade_is_answered_as_plain_http(house: House, path: bytes) -> None:
+    began = time.monotonic()
+    with house.connect() as sock:
+        sock.sendall(
+            b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n" + UPGRADE + b"\r\n" + b"\x81\x85abcdhello" * 100 + b"\r\n\r\n"
+        )
+        answers = read_all(sock)
+    assert answers.startswith((b"HTTP/1.1 404", b"HTTP/1.1 405"))
+    assert b" 101 " not in answers
+    assert answers.count(b"HTTP/1.1 ") <= 2  # the frames behind it are no request: a 400, and the end
+    assert time.monotonic() - began < 60
+
+
+def test_t36_other_protocols_are_turned_away(house: House) -> None:
+    assert house.raw(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").status in (400, 505)
+    assert house.raw(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+                     b"HTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n", method="GET").status == 200  # fmt: skip
