@@ -1,0 +1,213 @@
+"""Threats that come from models and their output, and from between our own processes (docs/security.md)."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lean_ovms
+from lean_ovms.errors import BadRequest
+from lean_ovms.shapes import CallArgs, CallStart, ChatPrompt, Event
+from lean_ovms.text.parsers import make, names
+from lean_ovms.text.template import ChatTemplate
+
+from .house import House
+
+PACKAGE = Path(lean_ovms.__file__).parent
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+VECTORS = Path(__file__).parents[1] / "vectors"
+each_family = pytest.mark.parametrize("family", sorted(names().tool))
+
+
+# --- templates of models ---------------------------------------------------------------------------------------------
+
+ESCAPES = [  # CVE-2024-34359 (llama-cpp-python), CVE-2026-5760 (SGLang), and their relatives
+    "{% for c in ().__class__.__base__.__subclasses__() %}{% if 'Popen' in c.__name__ %}{{ c('touch F', shell=True) }}"
+    "{% endif %}{% endfor %}",
+    "{{ cycler.__init__.__globals__.os.system('touch F') }}",
+    "{{ self.__init__.__globals__.__builtins__.open('F', 'w') }}",
+    "{{ (messages|attr('__class__')).__mro__[1].__subclasses__() }}",
+    "{{ ''['__cla' ~ 'ss__']['__ba' ~ 'se__'] }}",
+    "{{ '{0.__class__.__init__.__globals__}'.format(messages) }}",
+    "{{ raise_exception.__globals__['__builtins__']['eval']('1') }}",
+    "{{ namespace.__init__['__glob' + 'als__'] }}",
+    "{% set x = messages.append %}{{ x({}) }}",
+    "{% import 'os' as os %}{{ os.system('touch F') }}",
+    "{% include '/etc/passwd' %}",
+]
+
+
+@pytest.mark.parametrize("source", ESCAPES)
+def test_t09_a_models_template_runs_no_code(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    template = ChatTemplate(source, directory=tmp_path)
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]
+    try:
+        text = template.render(ChatPrompt(messages=messages))
+    except BadRequest as error:
+        text = error.message
+        assert str(tmp_path) not in text
+    assert "root:" not in text
+    assert "<class" not in text
+    assert "object at" not in text
+    assert list(tmp_path.iterdir()) == []
+    assert messages == [{"role": "user", "content": "hi"}]
+
+
+# --- output of models ------------------------------------------------------------------------------------------------
+
+
+def imports_and_calls(path: Path) -> set[str]:
+    """Names of modules that a file imports and of functions that it calls by a plain name."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add((node.module or "").partition(".")[0])
+        elif isinstance(node, ast.Call):
+            function = node.func
+            found.add(function.id if isinstance(function, ast.Name) else getattr(function, "attr", ""))
+    return found
+
+
+def test_t11_nothing_evaluates_what_a_model_says() -> None:
+    for path in (PACKAGE / "text").rglob("*.py"):
+        assert not imports_and_calls(path) & {"eval", "exec", "literal_eval", "ast", "__import__"}, path
+
+
+def parse(family: str, text: str, step: int = 4096) -> list[Event]:
+    parser = make(family, None, tools=TOOLS, prompt_tail="")
+    events = [event for at in range(0, len(text), step) for event in parser.feed(text[at : at + step])]
+    return events + parser.finish()
+
+
+@each_family
+def test_t11_deep_nesting_in_a_call_needs_no_recursion(family: str) -> None:
+    case = long_case(family)
+    for deep in ("[" * 100_000, '{"a":' * 100_000, "f(a=" * 50_000, "((" * 50_000):
+        assert parse(family, case["text"].replace(case["long"], deep, 1))
+
+
+def long_case(family: str) -> dict[str, Any]:
+    cases = json.loads((VECTORS / f"{family}.json").read_text())["cases"]
+    found: dict[str, Any] = next(case for case in cases if "long" in case)
+    return found
+
+
+@each_family
+def test_t12_a_megabyte_of_crafted_output_takes_linear_time(family: str) -> None:
+    tags = make(family, None, tools=TOOLS, prompt_tail="").tags
+    for text in ("".join(tags) * 9999, tags[0] + '{"name": "f", "arguments": {"a": "' + "\\" * 10**6, tags[0] + "f(" * 10**6):
+        seconds = []
+        for size in (250_000, 1_000_000):
+            began = time.process_time()
+            parse(family, text[:size])
+            seconds.append(time.process_time() - began)
+        assert seconds[1] < 12 * seconds[0] + 0.2, text[:80]  # squared would be 16 times
+
+
+@each_family
+def test_t13_choices_share_no_state_and_borders_do_not_matter(family: str) -> None:
+    text = long_case(family)["text"]
+    whole = told(parse(family, text, len(text)))
+    parsers = [make(family, None, tools=TOOLS, prompt_tail="") for _ in range(3)]
+    events: list[list[Event]] = [[], [], []]
+    for at in range(len(text) + 200):  # the second choice is a hundred characters behind, the third two hundred
+        for behind, (parser, so_far) in enumerate(zip(parsers, events, strict=True)):
+            place = at - 100 * behind
+            if 0 <= place < len(text):
+                so_far += parser.feed(text[place])
+    for parser, so_far in zip(parsers, events, strict=True):
+        assert told(so_far + parser.finish()) == whole
+
+
+def told(events: list[Event]) -> tuple[str, list[list[str]]]:
+    """(all text, [name, arguments] of each call)."""
+    calls = [[event.name, ""] for event in events if isinstance(event, CallStart)]
+    for event in events:
+        if isinstance(event, CallArgs):
+            calls[event.index][1] += event.text
+    return "".join(e.text for e in events if not isinstance(e, CallStart | CallArgs)), calls
+
+
+# --- model files -----------------------------------------------------------------------------------------------------
+
+CRAFTED_GGUF = b"GGUF" + struct.pack("<IQQ", 3, 2**60, 2**60) + struct.pack("<Q", 2**62) + b"x" * 64
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    "make_model",
+    [
+        lambda folder: _written(folder / "x.gguf", CRAFTED_GGUF),
+        lambda folder: _written(folder / "x.gguf", b"GGUF"),
+        lambda folder: _broken(folder, "openvino_model.xml", b"<?xml version='1.0'?><net><layers>" + b"<layer>" * 9999),
+        lambda folder: _broken(folder, "openvino_model.bin", b"short"),
+    ],
+    ids=["counts of a GGUF", "a GGUF cut off", "a network that is none", "weights cut off"],
+)
+def test_t21_a_crafted_model_stops_the_start_in_one_line(make_model: Any, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "lean_ovms", "--rest_port", "0", "--rest_bind_address", "127.0.0.1"]
+    run = subprocess.run(
+        [*command, "--model_path", str(make_model(tmp_path))], capture_output=True, text=True, timeout=100
+    )
+    assert run.returncode == 3, run.stderr
+    assert run.stderr.count("cannot start") == 1
+    assert "Traceback" not in run.stderr
+
+
+def _written(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def _broken(folder: Path, name: str, data: bytes) -> Path:
+    """The demo model with one file changed."""
+    model = folder / "model"
+    model.mkdir()
+    for path in (PACKAGE / "demo_model").iterdir():
+        if path.is_file() and path.name != name:
+            (model / path.name).symlink_to(path)
+    _written(model / name, data)
+    return model
+
+
+# --- between our processes -------------------------------------------------------------------------------------------
+
+
+def test_t22_nothing_between_processes_can_carry_code() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        found = imports_and_calls(path) & {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "zmq"}
+        assert not found, path
+
+
+def test_t22_only_the_front_end_listens(house: House) -> None:
+    """The engine's socket is inherited: no name, no port, nothing to connect to."""
+    assert len(listening(house.popen.pid)) == 1
+    assert listening(house.engine()) == []
+
+
+def listening(pid: int) -> list[str]:
+    """Sockets on which a process listens, TCP and Unix."""
+    inodes = set()
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        link = os.readlink(f"/proc/{pid}/fd/{name}")
+        if link.startswith("socket:["):
+            inodes.add(link[8:-1])
+    found = []
+    for table, state, listens, inode in (("tcp", 3, "0A", 9), ("tcp6", 3, "0A", 9), ("unix", 3, "00010000", 6)):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[state] == listens and fields[inode] in inodes:
+                found.append(line)
+    return found
