@@ -41,8 +41,9 @@ class RequestError(Exception):
         return [] if self.retry_after_s is None else [("Retry-After", str(self.retry_after_s))]
 
     def to_wire(self) -> list[str | None]:
-        """[class name, message, param, code], for the engine pipe."""
-        return [type(self).__name__, self.message, self.param, self.code]
+        """[class name, message, param, code], for the engine pipe, and the seconds to wait where it is known."""
+        wait_s = [str(self.retry_after_s)] if "retry_after_s" in vars(self) else []
+        return [type(self).__name__, self.message, self.param, self.code, *wait_s]
 
 
 class BadRequest(RequestError):
@@ -171,8 +172,11 @@ _BY_NAME = {
 
 def from_wire(fields: list[str | None]) -> RequestError:
     """The error that `to_wire` described; an unknown class name is an engine failure."""
-    name, message, param, code = fields
-    return _BY_NAME.get(name or "", EngineFailure)(message or "unknown error", param=param, code=code)
+    name, message, param, code, *wait_s = fields
+    error = _BY_NAME.get(name or "", EngineFailure)(message or "unknown error", param=param, code=code)
+    if wait_s and wait_s[0]:
+        error.retry_after_s = int(wait_s[0])
+    return error
 
 
 class StartError(Exception):

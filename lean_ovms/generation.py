@@ -222,9 +222,10 @@ class Generation:
         final = record.reason is not None
         return [await choice.window.feed(record.tokens, final, choice.skip_special, self._engine.decode)]
 
-    def end_after(self, timeout_s: float) -> None:
-        """End with a RequestTimeout unless finished by then."""
-        self._deadline = asyncio.get_running_loop().call_later(timeout_s, self._expire, timeout_s)
+    def end_after(self, timeout_s: float, began: float) -> None:
+        """End with a RequestTimeout unless finished timeout_s after began (of time.monotonic)."""
+        left_s = began + timeout_s - time.monotonic()
+        self._deadline = asyncio.get_running_loop().call_later(left_s, self._expire, timeout_s)
 
     def _expire(self, timeout_s: float) -> None:
         self._reply.abort(RequestTimeout(f"the request took longer than this server's limit of {timeout_s:g} s"))

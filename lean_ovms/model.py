@@ -217,11 +217,12 @@ class Model:
         serving = self._serving()
         if serving is not self:
             return await serving.start(prompt, sampling, output, truncate=truncate, echo=echo)
+        began = time.monotonic()
         with self._uses:
             generation = await self._started(prompt, sampling, output, truncate=truncate, echo=echo)
             self._uses.begin()  # until it is closed
         if self.config.request_timeout_s:
-            generation.end_after(self.config.request_timeout_s)
+            generation.end_after(self.config.request_timeout_s, began)
         return generation
 
     async def _started(
@@ -243,6 +244,7 @@ class Model:
                 sampling=sampling,
                 constraint=tag,
                 images=images,
+                timeout_s=self.config.request_timeout_s,
             )
 
         reply, notices = await self._imposed(output, tail, submit)

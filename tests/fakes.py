@@ -82,7 +82,8 @@ class FakeEngine:
         self.cancelled.append(record)
 
     async def submit(self, prompt: Any, *, add_special_tokens: bool, truncate: int | None, want_tokens: bool,
-                     sampling: Sampling, constraint: str = "", images: Any = ()) -> Reply:  # fmt: skip
+                     sampling: Sampling, constraint: str = "", images: Any = (),
+                     timeout_s: float = 0.0) -> Reply:  # fmt: skip
         if self.state != "ready":
             raise self.unavailable()
         if self.refusal is not None:

@@ -17,6 +17,7 @@ from ..errors import BadRequest, UnsupportedMediaType
 from ..shapes import Json, Request
 
 UINT32_MAX = 4294967295
+MOST_LEVELS, ORJSON_LEVELS = 120, 254
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +70,30 @@ def json_body(request: Request, most_values: int = 0) -> Json:
     if most_values and _values(request.body) > most_values:
         raise BadRequest(f"the JSON body has more than {most_values} values", code="too_many_values")
     try:
-        body = orjson.loads(request.body)
+        body = parsed(request.body)
     except ValueError as error:
         raise BadRequest(f"Cannot parse JSON body: {error}") from None
     if not isinstance(body, dict):
         raise BadRequest("JSON body must be an object")
     return body
+
+
+def parsed(data: bytes | str) -> Any:
+    """What this JSON says. Raises ValueError for what is none, and for brackets deeper than about 120.
+
+    orjson reads a thousand levels and writes 254, so that what came in might not go out again. OVMS allows 100.
+    """
+    value = orjson.loads(data)
+    few = data.count(b"[") + data.count(b"{") if isinstance(data, bytes) else data.count("[") + data.count("{")
+    if few > MOST_LEVELS:
+        deep = value
+        for _ in range(ORJSON_LEVELS - MOST_LEVELS):
+            deep = [deep]
+        try:
+            orjson.dumps(deep)
+        except TypeError:
+            raise ValueError("it is nested too deep") from None
+    return value
 
 
 def _values(body: bytes) -> int:

@@ -15,7 +15,7 @@ import orjson
 from ..config import Config
 from ..errors import BadRequest, GrammarInvalid, GrammarTooComplex
 from ..shapes import Guide, Json, Sampling
-from .fields import Row
+from .fields import Row, parsed
 from .schemas import BOOLEAN, OBJECT, STRING, either
 
 RESPONSE_FORMAT = Row(
@@ -216,7 +216,7 @@ def _text(value: Any, param: str) -> str:
 
 def _parsed(text: str, param: str) -> Any:
     try:
-        return orjson.loads(text)
+        return parsed(text)
     except ValueError:
         raise BadRequest(f"{param} is not valid JSON", param=param) from None
 

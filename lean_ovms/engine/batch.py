@@ -45,6 +45,7 @@ class Batch:
         self._mute: list[Sequence] = []  # had an empty output in this step
         self._astray: list[Sequence] = []
         self._admitted = 0
+        self.admissions: deque[float] = deque(maxlen=32)  # when the last ones began
         self.stuck_since: float | None = None
         self.clock = clock
 
@@ -76,6 +77,11 @@ class Batch:
         """Requests of which no sequence has started."""
         started = {s.request.id for s in self.running}
         return len({s.request.id for s in self.waiting if not s.generated} - started)
+
+    def pace_s(self) -> float:
+        """Seconds between two beginnings, of late; this moment counts as one."""
+        times = self.admissions
+        return (self.clock() - times[0]) / len(times) if times else 0.0
 
     def cancel(self, request_id: int, index: int | None) -> None:
         """Stop a request or one answer of it; what is not known is over already."""
@@ -169,6 +175,7 @@ class Batch:
             self.fail(sequence.request, error)
             return
         self._admitted += 1
+        self.admissions.append(self.clock())
         sequence.order, sequence.heard, sequence.proven = self._admitted, self.steps, False
         need = sequence.reserve or self.accounts.blocks(sequence.length + sequence.headroom)
         sequence.blocks = need

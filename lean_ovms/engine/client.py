@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from ..config import Config
-from ..errors import BadRequest, RequestError, StartError, Unavailable
+from ..errors import BadRequest, RequestError, RequestTimeout, StartError, Unavailable
 from ..shapes import EngineStats, Image, ModelInfo, Sampling, Vocabulary
 from . import messages
 from .mailroom import Mailroom, Reply
@@ -176,11 +176,12 @@ class Engine:
         sampling: Sampling,
         constraint: str = "",
         images: Sequence[Image] = (),
+        timeout_s: float = 0.0,
     ) -> Reply:
         """Start a generation and wait until the engine has accepted it; the caller closes what it gets.
 
         truncate: keep only that many last prompt tokens. constraint: as in messages.Submit. images: what the tags of
-        the prompt's text stand for.
+        the prompt's text stand for. timeout_s: most time to wait, then RequestTimeout; 0: any.
         Raises RequestError: the engine's refusal, or Unavailable.
         When the waiting task is cancelled the generation is, too.
         """
@@ -195,11 +196,18 @@ class Engine:
         except RequestError:
             self._mail.forget(reply.id)
             raise
+        late = None
+        if timeout_s:
+            error = RequestTimeout("the request waited longer than this server lets a request take")
+            late = asyncio.get_running_loop().call_later(timeout_s, reply.abort, error)
         try:
             await reply.admitted()
         except asyncio.CancelledError:
             reply.close()
             raise
+        finally:
+            if late is not None:
+                late.cancel()
         return reply
 
     async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:

@@ -7,6 +7,7 @@ one before it if commands were answered, so that the front end learns of an acce
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import asdict, dataclass
 from itertools import chain
 
@@ -36,6 +37,10 @@ log = logging.getLogger(__name__)
 
 MAX_ENCODE_CHARACTERS = 4 << 20
 """Of one Encode: half a second to three in which nobody else gets a token."""
+
+
+MOST_WAIT_S = 60
+"""Largest Retry-After of a full queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +158,10 @@ class Worker:
             return
         self.batch.admit()
         if self.batch.queued_requests() >= limit:
-            raise TooManyRequests(f"{self.limits.queued} requests are waiting already; please try again later")
+            error = TooManyRequests(f"{self.limits.queued} requests are waiting already; please try again later")
+            # When an eighth of the queue will have begun: earlier the next one finds it full again, later it is idle.
+            error.retry_after_s = max(1, min(MOST_WAIT_S, math.ceil(self.batch.pace_s() * limit / 8)))
+            raise error
 
     def _translate(self, command: Encode | Decode) -> Record:
         pipeline = self.pipeline

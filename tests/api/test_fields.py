@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
 
-from lean_ovms.api.fields import Row, json_body, read, read_one
+from lean_ovms.api.fields import Row, json_body, parsed, read, read_one
 from lean_ovms.api.sampling import SAMPLING
 from lean_ovms.errors import BadRequest, UnsupportedMediaType
 from lean_ovms.shapes import Request
@@ -102,3 +103,14 @@ def test_a_huge_integer_is_out_of_range_not_a_crash() -> None:
     for name in ("seed", "max_tokens"):
         with pytest.raises(BadRequest):
             read_one(ROWS[name], body[name])
+
+
+@pytest.mark.parametrize(("depth", "good"), [(1, True), (119, True), (300, False), (100_000, False)])
+def test_json_that_could_not_be_written_again_is_not_read(depth: int, good: bool) -> None:
+    text = "[" * depth + "]" * depth
+    for data in (text, text.encode()):
+        if good:
+            assert orjson.dumps(parsed(data)) == text.encode()
+        else:
+            with pytest.raises(ValueError):
+                parsed(data)

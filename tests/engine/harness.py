@@ -30,13 +30,16 @@ async def running(part="ok", **options):
         await engine.stop()
 
 
-async def submit(engine, prompt, *, want_tokens=False, truncate=None, add_special_tokens=True, **sampling):
+async def submit(
+    engine, prompt, *, want_tokens=False, truncate=None, add_special_tokens=True, timeout_s=0.0, **sampling
+):
     return await engine.submit(
         prompt,
         add_special_tokens=add_special_tokens,
         truncate=truncate,
         want_tokens=want_tokens,
         sampling=Sampling(**sampling),
+        timeout_s=timeout_s,
     )
 
 

@@ -13,7 +13,7 @@ import uvloop
 
 from lean_ovms.config import Config
 from lean_ovms.engine.client import Engine
-from lean_ovms.errors import BadRequest, EngineFailure, StartError, Unavailable
+from lean_ovms.errors import BadRequest, EngineFailure, RequestTimeout, StartError, Unavailable
 from lean_ovms.shapes import EngineStats
 from tests.engine.harness import command, read, run_fast, running, submit, until
 
@@ -50,6 +50,15 @@ async def test_start_tells_what_the_model_is():
     assert engine.vocabulary.special == frozenset({0})
     assert not gone(engine.pid)
     await engine.stop()
+
+
+async def test_who_waits_too_long_to_be_accepted_is_told_so_and_cancels():
+    async with running() as engine:
+        with pytest.raises(RequestTimeout):
+            await submit(engine, "mute", timeout_s=0.05)
+        assert not engine._mail.busy
+        reply = await submit(engine, "count 1", timeout_s=60)
+        assert await read(reply)
 
 
 async def test_a_reply_has_what_was_asked_for():

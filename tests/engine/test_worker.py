@@ -7,6 +7,7 @@ from lean_ovms.engine.byte_text import EOS, VOCAB_SIZE
 from lean_ovms.engine.messages import Accepted, Cancel, Decode, Decoded, Encode, Encoded, Ping, Pong, Refused, Tokens
 from lean_ovms.engine.recovery import EngineLost
 from lean_ovms.engine.worker import Limits
+from lean_ovms.errors import from_wire
 
 
 def idle(rig):
@@ -222,6 +223,25 @@ def test_the_queue_has_an_end():
     assert [a.refused is None for a in answers] == [True] * 5 + [False] * 2
     assert answers[-1].refused[0] == "TooManyRequests"
     assert all(a.text() == "hello" for a in answers[:5])
+
+
+def test_a_full_queue_says_when_an_eighth_of_it_will_have_begun():
+    rig = Rig(limits=Limits(queued=16, running=1, sequences=20))
+    now = [0.0]
+    rig.worker.batch.clock = lambda: now[0]
+    for _ in range(8):  # one every five seconds
+        rig.submit("a", max_tokens=1)
+        rig.run()
+        now[0] += 5.0
+    for _ in range(17):
+        rig.submit("a", max_tokens=50, ignore_eos=True)
+        rig.turn(1)
+    late = rig.submit("a")
+    rig.turn(1)
+    [name, _, _, _, wait_s] = rig.answer(late).refused
+    assert name == "TooManyRequests"
+    assert 8 <= int(wait_s) <= 10
+    assert from_wire(rig.answer(late).refused).headers() == [("Retry-After", wait_s)]
 
 
 def test_the_queue_counts_requests_and_not_sequences():

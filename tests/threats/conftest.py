@@ -1,4 +1,4 @@
-"""Each test here is hostile to a server while somebody else uses it, who must not notice; afterwards nothing is left."""
+"""Tests here are hostile to a server while somebody else uses it, who must not notice; afterwards nothing is left."""
 
 from __future__ import annotations
 

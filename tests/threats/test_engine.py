@@ -1,0 +1,178 @@
+"""What would break the engine, sent to the engine: the demo model in a server process (docs/security.md)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lean_ovms.config import DEMO_MODEL
+
+from .house import CHAT, HI, Bystander, House, open_house
+from .test_requests import EXTREMES
+
+pytestmark = pytest.mark.model
+
+
+@pytest.fixture(scope="module")
+def model_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    flags = ["--model_path", str(DEMO_MODEL), "--grammar_timeout_s", "1", "--grammar_cache_mb", "16"]
+    with open_house(tmp_path_factory.mktemp("model"), *flags) as house:
+        house.post(CHAT, schema({"type": "object"}))  # the grammar helper is there from now on
+        house.settle()
+        yield house
+
+
+@pytest.fixture
+def house(model_house: House) -> Iterator[House]:
+    """The shared server in use; afterwards with the same engine process, and nothing left in it."""
+    with Bystander(model_house) as bystander:
+        yield model_house
+    assert set(bystander.statuses) == {200}
+    model_house.settle()
+
+
+def schema(form: Any, **fields: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": HI, "max_tokens": 4, "guided_json": form, **fields}
+
+
+TOLD_NOBODY = ("Traceback", "site-packages", ".py", ".cpp", ".cc:", "/work", "/usr", "/home", "/tmp", "0x")
+
+
+def check(house: House, ask: dict[str, Any], path: str = CHAT) -> int:
+    """The status, which is no server error; an error has no path in it."""
+    answer = house.post(path, ask)
+    assert answer.status in (200, 400), answer.body
+    if answer.status == 400:
+        assert not any(word in answer.error["message"] for word in TOLD_NOBODY)
+    return answer.status
+
+
+def test_t02_prompts_of_nothing_or_of_special_tokens_only(house: House) -> None:
+    special = [0, 1, 2, 3]
+    for prompt in ("", "\x00", " ", "\n", "<|im_end|>", "<|im_start|><|im_end|>" * 20, special, [special] * 3, [0]):
+        status = check(house, {"model": "m", "prompt": prompt, "max_tokens": 2}, "/v1/completions")
+        assert prompt or status == 400
+    check(house, {"model": "m", "messages": [{"role": "user", "content": ""}], "max_tokens": 2})
+
+
+def test_t03_token_ids_that_no_vocabulary_has(house: House) -> None:
+    for ids in ([-1], [10**6], [2**31 - 1], [2**32 - 1], [1, 2, 10**6]):
+        for extra in ({}, {"repetition_penalty": 1.5}, {"echo": True}):
+            assert check(house, {"model": "m", "prompt": ids, "max_tokens": 2, **extra}, "/v1/completions") == 400
+        assert check(house, {"model": "m", "messages": HI, "stop_token_ids": ids}) == 400
+
+
+INVALID = [
+    {"type": "nothing"},
+    {"type": 5},
+    {"$ref": "#/nowhere"},
+    {"$ref": "#"},
+    {"$ref": "http://localhost/x"},
+    {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
+    {"type": "string", "pattern": "(("},
+    {"type": "string", "pattern": "(?<=a)b"},
+    {"type": "string", "minLength": -1},
+    {"type": "string", "minLength": 10**30},
+    {"type": "object", "properties": 5},
+    {"type": "object", "required": [1]},
+    {"enum": []},
+    {"anyOf": []},
+    {"allOf": [{"type": "string"}, {"type": "object"}]},
+    False,
+    [],
+    "x",
+    5,
+]
+
+
+@pytest.mark.parametrize("form", INVALID, ids=lambda f: json.dumps(f)[:40])
+def test_t04_schemas_that_are_none(house: House, form: Any) -> None:
+    check(house, schema(form))
+    check(house, {"model": "m", "messages": HI, "max_tokens": 2,
+                  "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": form}}})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(", "[", "a{2,1}", "*", "(?P<a", "\\", "(a+)+b", "(a|a)*b", "(.*)*x", "a{1,100000}", "((a{1,99}){1,99}){1,99}",
+     "(" * 5000 + ")" * 5000, "\\p{Nonsense}", "(?<!a)b", "\ud800", "x" * 60_000],
+    ids=lambda p: p[:20].encode("ascii", "replace").decode(),
+)  # fmt: skip
+def test_t05_regular_expressions_that_are_wrong_or_catastrophic(house: House, pattern: str) -> None:
+    began = time.monotonic()
+    check(house, {"model": "m", "messages": HI, "max_tokens": 2, "guided_regex": pattern})
+    assert time.monotonic() - began < 60
+
+
+def test_t06_malformed_grammars_right_after_valid_ones(house: House) -> None:
+    for _ in range(3):
+        good = {"model": "m", "messages": HI, "max_tokens": 2, "guided_grammar": 'root ::= "a" | "b"'}
+        assert house.post(CHAT, good).status == 200
+        for text in ("root ::= ", "root ::= missing", "::=", 'x ::= "a"', 'root ::= "\\', "\x00"):
+            assert check(house, {**good, "guided_grammar": text}) == 400
+        assert house.post(CHAT, good).status == 200
+
+
+def nested(depth: int) -> dict[str, Any]:
+    form: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        form = {"type": "object", "properties": {"a": form}, "required": ["a"]}
+    return form
+
+
+EXPENSIVE = {
+    "deep": {"guided_json": nested(200)},
+    "wide": {"guided_json": {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(2000)}}},
+    "long": {"guided_json": {"type": "string", "minLength": 100_000}},
+    "enum": {"guided_json": {"enum": ["x" * 20 + str(i) for i in range(2000)]}},
+    "counts": {"guided_regex": "(a{1,300}){1,300}"},
+    "brackets": {"guided_grammar": "root ::= " + "(" * 50_000 + '"a"' + ")" * 50_000},
+    "explosion": {"guided_grammar": 'root ::= (("a" | "b"){0,200} "c"?){0,200}'},
+    "size": {"guided_grammar": 'root ::= "' + "a" * 10**6 + '"'},
+}
+
+
+@pytest.mark.parametrize("name", EXPENSIVE)
+def test_t07_grammars_that_would_stall_everybody_are_refused_or_bounded(house: House, name: str) -> None:
+    with_steps = house.metric("vllm:generation_tokens_total")
+    check(house, {"model": "m", "messages": HI, "max_tokens": 2, **EXPENSIVE[name]})
+    assert house.metric("vllm:generation_tokens_total") > with_steps - 1
+
+
+def test_t07_a_stream_of_unique_schemas_fills_no_memory(house: House) -> None:
+    for at in range(36):
+        if at == 12:
+            before_kb = resident_kb(house)
+        assert house.post(CHAT, schema({"type": "object", "properties": {f"p{at}": {"type": "integer"}}})).status == 200
+    assert resident_kb(house) < before_kb + 64_000
+
+
+def resident_kb(house: House) -> int:
+    """Memory of the engine child."""
+    with open(f"/proc/{house.engine()}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
+
+
+def test_t20_extreme_numbers_do_not_reach_the_engine(house: House) -> None:
+    for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "seed", "max_tokens",
+                 "frequency_penalty", "length_penalty", "n", "best_of", "min_tokens", "truncate_prompt_tokens"):  # fmt: skip
+        for value in EXTREMES:
+            data = json.dumps({"model": "m", "messages": HI, "max_tokens": 2})[:-1].encode()
+            answer = house.post(CHAT, data + b', "' + name.encode() + b'": ' + value + b"}")
+            assert answer.status in (200, 400), (name, value, answer.body)
+
+
+def test_t27_no_answer_tells_of_files_or_traces(house: House) -> None:
+    asks = [{}, {"model": "m"}, {"model": "m", "messages": 5}, schema(5), schema({"$ref": "file:///etc/passwd"})]
+    asks += [
+        {"model": "m", "messages": HI, "guided_grammar": "x"},
+        {"model": "m", "messages": HI, "best_of": 5, "n": 9},
+    ]
+    asks += [{"model": "m", "messages": [{"role": "user", "content": "x" * 10**6}]}]
+    for ask in asks:
+        body = house.post(CHAT, ask).body.decode()
+        assert not any(word in body for word in TOLD_NOBODY)
