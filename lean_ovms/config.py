@@ -234,6 +234,9 @@ class Config:
     strict_response_format: bool = option(
         False, "a response_format that cannot be imposed is a 400, not a Warning header", group="behaviour"
     )
+    neutralize_special_tokens: bool = option(
+        False, "special tokens that users and tools write are tokenized as plain text", group="behaviour"
+    )
     sse_ping_s: float = option(
         0.0, "comment line in a silent stream every so many seconds; 0: off", group="behaviour", low=0
     )

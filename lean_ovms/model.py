@@ -28,6 +28,7 @@ from .text import guides, parsers
 from .text.bounds import NotBrief
 from .text.detokenizer import Detokenizer, WindowDetokenizer
 from .text.guides import Setting
+from .text.neutral import Neutral
 from .text.stops import StopMatcher
 from .text.template import ChatTemplate
 from .uses import Uses
@@ -374,7 +375,12 @@ class Model:
             bos_token=info.bos_token,
             eos_token=info.eos_token,
             content_format=self.config.chat_template_content_format,
+            neutral=self._neutral() if self.config.neutralize_special_tokens else None,
         )
+
+    def _neutral(self) -> Neutral:
+        words = self.engine.vocabulary
+        return Neutral(words.pieces[token].decode("utf-8", "replace") for token in words.special)
 
 
 def _characters(prompt: ChatPrompt) -> int:

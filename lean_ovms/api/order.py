@@ -64,6 +64,8 @@ class Offer:
     rule: ToolRule
 
 
+SHARED_CACHE = "cache_salt is not honoured: the engine's prefix cache is one for all (--enable_prefix_caching false)"
+"""GenAI finds cached blocks by their tokens alone, and no request can be kept out of its cache."""
 NO_TOOLS = Offer([], ToolRule(offered=False, required=False, parallel=True, strict=False))
 
 
@@ -108,6 +110,7 @@ class Reading:
         values, (form, dropped) = self.values, guide
         output = build_output(values, self._defaults, stream=values["stream"], parse=parse, tools=offer.tools)
         top = ["top_logprobs holds no alternatives"] if values.get("top_logprobs") else []
+        shared = [SHARED_CACHE] if values["cache_salt"] and self.config.enable_prefix_caching else []
         return Order(
             model=self.model,
             gallery=self._gallery,
@@ -116,5 +119,5 @@ class Reading:
             stream=values["stream"],
             one_call=offer.rule.offered and not offer.rule.parallel,
             truncate=values["truncate_prompt_tokens"],
-            headers=warnings(self._body, top + dropped),
+            headers=warnings(self._body, top + shared + dropped),
         )

@@ -58,6 +58,12 @@ def token_ids(values: list[Any], param: str) -> list[int]:
     return values
 
 
+def _salt(value: str) -> str:
+    if not value:
+        raise BadRequest("cache_salt must not be empty", param="cache_salt")
+    return value
+
+
 _STOP: Json = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
 
 SAMPLING = (
@@ -89,6 +95,8 @@ SAMPLING = (
         help="false: special tokens stay visible, no parsing"),
     Row(name="truncate_prompt_tokens", kind="int", low=-1, high=UINT32_MAX,
         help="keep only so many last prompt tokens; -1: as many as fit", read=_truncate),
+    Row(name="cache_salt", kind="string", help="vLLM's: needs --enable_prefix_caching false, else a Warning header",
+        read=_salt),
     Row(name="num_assistant_tokens", kind="uint", high=64, help="draft model or prompt lookup only"),
     Row(name="assistant_confidence_threshold", kind="number", low=0, high=1, help="draft model only"),
     Row(name="max_ngram_size", kind="uint", high=64, help="prompt lookup only"),

@@ -19,6 +19,7 @@ from . import sandbox
 from .bounds import NotBrief
 from .capabilities import probe
 from .conversation import Capabilities, prepare
+from .neutral import Neutral
 
 PATIENT_S = 10.0
 """CPU time of a rendering for which nobody waits."""
@@ -36,7 +37,7 @@ class ChatTemplate:
     """A model's chat template, with the one for tools if that is a separate one.
 
     special_tokens: text by name, given to the template. content_format: "string", "openai" (a list of parts) or
-    "auto": whatever the template reads. directory: for a template's includes.
+    "auto": whatever the template reads. directory: for a template's includes. neutral: for what users say.
     """
 
     def __init__(
@@ -47,10 +48,12 @@ class ChatTemplate:
         special_tokens: Mapping[str, str] | None = None,
         content_format: str = "auto",
         directory: Path | None = None,
+        neutral: Neutral | None = None,
     ) -> None:
         self.source = source
         tokens = {"bos_token": "", "eos_token": "", **(special_tokens or {})}
         env = sandbox.ChatEnvironment(directory)
+        self._neutral = neutral
         self._main = _Compiled(env, source, tokens, content_format)
         self._tool = _Compiled(env, tool_source, tokens, content_format) if tool_source else self._main
 
@@ -64,6 +67,7 @@ class ChatTemplate:
         bos_token: str = "",
         eos_token: str = "",
         content_format: str = "auto",
+        neutral: Neutral | None = None,
     ) -> ChatTemplate:
         """The template of a model, by preference: override, chat_template.jinja, the tokenizer's, the JSON files'.
 
@@ -80,6 +84,7 @@ class ChatTemplate:
             special_tokens={**directory.special_tokens, **{name: text for name, text in known.items() if text}},
             content_format=content_format,
             directory=directory.path,
+            neutral=neutral,
         )
         if override and template.problem:
             raise StartError(f"--chat_template: {template.problem}")
@@ -99,7 +104,7 @@ class ChatTemplate:
         """The prompt's text. seconds: of CPU time; None: bounds.BRIEF_S, then NotBrief. Raises BadRequest."""
         if not self.source:
             raise BadRequest(NO_TEMPLATE)
-        return (self._tool if prompt.tools else self._main).render(prompt, seconds)
+        return (self._tool if prompt.tools else self._main).render(prompt, seconds, self._neutral)
 
 
 def _override(option: str) -> str:
@@ -127,20 +132,22 @@ class _Compiled:
             return
         self.capabilities = probe(source, self._call, content_format)
 
-    def render(self, prompt: ChatPrompt, seconds: float | None) -> str:
+    def render(self, prompt: ChatPrompt, seconds: float | None, neutral: Neutral | None) -> str:
         if self.broken:
             raise BadRequest(self.broken)
         add, kwargs = _arguments(prompt)
-        messages = prepare(prompt.messages, self.capabilities)
+        messages, tools = prepare(prompt.messages, self.capabilities), prompt.tools
+        if neutral is not None:  # only now: arguments of calls were JSON texts, in which anything can be escaped
+            messages, tools, kwargs = neutral.messages(messages), neutral.value(tools), neutral.value(kwargs)
         if prompt.continue_final_message:
             if add:
                 raise BadRequest(
                     "continue_final_message and add_generation_prompt exclude each other",
                     param="continue_final_message",
                 )
-            text = self._continued(messages, prompt.tools, kwargs, seconds)
+            text = self._continued(messages, tools, kwargs, seconds)
         else:
-            text = self._safe(lambda: self._call(messages, prompt.tools, add, kwargs, seconds))
+            text = self._safe(lambda: self._call(messages, tools, add, kwargs, seconds))
         if not text:
             raise BadRequest("Final prompt after applying chat template is empty", param="messages")
         return text

@@ -26,7 +26,7 @@ def test_null_and_absent_are_the_same_for_every_field(row: Row) -> None:
 @pytest.mark.parametrize("row", [r for r in SAMPLING if r.kind != "any"], ids=lambda row: row.name)
 @pytest.mark.parametrize("wrong", ["x", 1.5, True, [], {}], ids=repr)
 def test_a_value_of_another_kind_is_refused_by_name(row: Row, wrong: object) -> None:
-    fits = {"bool": bool, "array": list, "number": float}.get(row.kind)
+    fits = {"bool": bool, "array": list, "number": float, "string": str}.get(row.kind)
     if fits is not None and isinstance(wrong, fits):
         return
     with pytest.raises(BadRequest) as caught:
@@ -112,5 +112,5 @@ def test_json_that_could_not_be_written_again_is_not_read(depth: int, good: bool
         if good:
             assert orjson.dumps(parsed(data)) == text.encode()
         else:
-            with pytest.raises(ValueError):
+            with pytest.raises(ValueError, match=r"deep|depth"):
                 parsed(data)

@@ -204,7 +204,7 @@ async def test_a_schema_beyond_the_size_limit_is_an_error(make_app: MakeApp) -> 
 
 async def test_a_schema_nested_without_end_is_an_error(make_app: MakeApp) -> None:
     schema: Any = {}
-    for _ in range(200):
+    for _ in range(100):
         schema = {"items": schema}
     app, _ = await make_app(say("x"))
     found = await error(await ask(app, response_format=schema_format(name="x", schema=schema)))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lean_ovms.api.sampling import SAMPLING
 from lean_ovms.config import DEMO_MODEL
 
 from .house import CHAT, HI, Bystander, House, open_house
@@ -92,8 +93,8 @@ INVALID = [
 @pytest.mark.parametrize("form", INVALID, ids=lambda f: json.dumps(f)[:40])
 def test_t04_schemas_that_are_none(house: House, form: Any) -> None:
     check(house, schema(form))
-    check(house, {"model": "m", "messages": HI, "max_tokens": 2,
-                  "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": form}}})  # fmt: skip
+    response_format = {"type": "json_schema", "json_schema": {"name": "x", "schema": form}}
+    check(house, {"model": "m", "messages": HI, "max_tokens": 2, "response_format": response_format})
 
 
 @pytest.mark.parametrize(
@@ -158,8 +159,7 @@ def resident_kb(house: House) -> int:
 
 
 def test_t20_extreme_numbers_do_not_reach_the_engine(house: House) -> None:
-    for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "seed", "max_tokens",
-                 "frequency_penalty", "length_penalty", "n", "best_of", "min_tokens", "truncate_prompt_tokens"):  # fmt: skip
+    for name in [row.name for row in SAMPLING if row.kind in ("number", "int", "uint")]:
         for value in EXTREMES:
             data = json.dumps({"model": "m", "messages": HI, "max_tokens": 2})[:-1].encode()
             answer = house.post(CHAT, data + b', "' + name.encode() + b'": ' + value + b"}")
