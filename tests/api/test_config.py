@@ -113,5 +113,19 @@ async def test_a_reload_that_fails_is_a_500_with_ovms_sentence_and_no_path(make_
 async def test_a_reload_needs_the_key_and_changes_nothing_where_there_is_nothing_to_reload(make_app: MakeApp) -> None:
     app, _ = await make_app(api_key="k")
     assert (await reload_(app))[0] == 401
+    assert (await get(app, "/v1/config")).status == 200
     response = await post(app, "/v1/config/reload", b"", authorization="Bearer k")
     assert (response.status, await whole(response)) == (200, {"m": status("AVAILABLE")})
+
+
+async def test_a_model_that_cannot_be_loaded_does_not_take_the_others_out_of_service(make_app: MakeApp) -> None:
+    app, engine = await make_app()
+    other = Model(Config(fake_engine=True, model_name="n"), FakeEngine([]))  # type: ignore[arg-type]
+    app.install(other)
+    assert (await get(app, "/health")).status == 503  # still loading
+    other.failure = StartError("x")
+    assert (await get(app, "/health")).status == 200
+    engine.state = "restarting"
+    assert (await get(app, "/health")).status == 503
+    engine.state = "failed"
+    assert (await get(app, "/health")).status == 503

@@ -40,8 +40,8 @@ async def handle_reload(request: Request, app: App) -> Response:
 STATES = About(summary="The state of every model", answer="ModelStates")
 RELOAD = About(summary="Read the configuration again", answer="ModelStates")
 ROUTES = [
-    Route("GET", "/v1/config", handle, about=STATES),
-    Route("POST", "/v1/config/reload", handle_reload, about=RELOAD),
+    Route("GET", "/v1/config", handle, "models", STATES),
+    Route("POST", "/v1/config/reload", handle_reload, about=RELOAD),  # whoever may reload may load: with the key
 ]
 
 

@@ -1,6 +1,7 @@
 """Liveness and readiness: /health and /ping (vLLM), /v2/health/live, /v2/health/ready (OVMS, KServe), /version.
 
-Contract section 1.5. Live: this process answers. Ready: every model is served.
+Contract section 1.5. Live: this process answers. Ready: every model is served that can be, and at least one: a model
+that cannot be loaded must not take the others out of service.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ async def handle_ready(request: Request, app: App) -> Response:
     if app.draining:
         raise Unavailable("Server is shutting down", code="draining")
     waiting = {m.name: m.state for m in app.models.values() if not m.ready}
-    if waiting:
+    unready = len(waiting) == len(app.models) or any(state != "failed" for state in waiting.values())
+    if waiting and unready:
         raise Unavailable("Server is not ready: " + ", ".join(f"{name} is {state}" for name, state in waiting.items()))
     return Response(200)
 
