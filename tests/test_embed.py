@@ -222,7 +222,10 @@ async def test_a_ray_replica_serves_and_tells_its_health() -> None:
         assert sent[0]["status"] == 200
         assert b"".join(m.get("body", b"") for m in sent).endswith(b"data: [DONE]\n\n")
     finally:
-        await replica.close()
+        closing = replica.__del__()
+        assert closing is not None
+        await closing
+    assert replica.__del__() is None
     with pytest.raises(RuntimeError):
         await replica.check_health()
 

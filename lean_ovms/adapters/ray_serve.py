@@ -7,7 +7,10 @@ the response, by the rules of asgi.py, so nothing can be left over between the t
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response as StarletteResponse
@@ -19,7 +22,9 @@ from lean_ovms.embed import asgi, opened
 if TYPE_CHECKING:
     from starlette.requests import Request as StarletteRequest
 
-    from .asgi import Asgi, Receive, Scope, Send
+    from .asgi import Asgi, Message, Receive, Scope, Send
+
+log = logging.getLogger("lean_ovms.ray")
 
 
 class Exchange(StarletteResponse):
@@ -32,7 +37,15 @@ class Exchange(StarletteResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # The request's own receive: what a host passes here need not know of the body, nor of the client's leaving.
-        await self._app(self._request.scope, self._request.receive, send)
+        await self._app(self._request.scope, self._receive, send)
+
+    async def _receive(self) -> Message:
+        """The border to Ray: that the client has left may also come as an error of Ray's (TaskCancelledError, 2.60)."""
+        try:
+            return await self._request.receive()
+        except Exception as error:
+            log.debug("Ray receives no more of a request: %r", error)
+            return {"type": "http.disconnect"}
 
 
 class LeanOvms:
@@ -40,7 +53,7 @@ class LeanOvms:
 
     async def __init__(self, **options: Any) -> None:  # type: ignore[misc]  # Ray awaits it
         """Loads the models. options: fields of Config; addresses have no meaning here. Raises StartError."""
-        self._stack = AsyncExitStack()
+        self._stack = contextlib.AsyncExitStack()
         self._app: App = await self._stack.enter_async_context(opened(Config(**options)))
         self._asgi = asgi(self._app)
 
@@ -53,8 +66,18 @@ class LeanOvms:
             raise RuntimeError("no model of this replica can be served any more")
 
     async def close(self) -> None:
-        """Stop the engines; they also end with the replica's process."""
-        await self._stack.aclose()
+        """Stop the engines. Idempotent."""
+        if stack := self.__dict__.pop("_stack", None):
+            await stack.aclose()
+
+    def __del__(self) -> Awaitable[None] | None:
+        """Ray calls this when it stops a replica, in the replica's event loop, and awaits what it returns.
+
+        When Python collects a replica without a loop it is about to end, and the engines end with it.
+        """
+        if "_stack" not in self.__dict__ or asyncio._get_running_loop() is None:
+            return None
+        return self.close()
 
 
 def application(*, deployment: dict[str, Any] | None = None, **options: Any) -> Any:

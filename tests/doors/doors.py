@@ -272,6 +272,17 @@ class RayServeTells(RayServe):
     leave = AsgiByHand.leave
 
 
+class RayServeRaises(RayServe):
+    """The same, and the request's receive raises an error of Ray's instead."""
+
+    leave = AsgiByHand.leave
+
+    async def _receive(self) -> dict[str, Any]:
+        if (message := await super()._receive())["type"] == "http.disconnect":
+            raise LookupError("TaskCancelledError")
+        return message
+
+
 ALL = {
     "socket": Socket,
     "fake transport": Fake,
@@ -280,6 +291,7 @@ ALL = {
     "asgi, host cancels": AsgiHostCancels,
     "ray serve": RayServe,
     "ray serve, receive tells": RayServeTells,
+    "ray serve, receive raises": RayServeRaises,
     "in-process": InProcess,
 }
 NETWORK = {name: door for name, door in ALL.items() if name != "in-process"}
