@@ -43,13 +43,13 @@ class Patches:
             return None
 
     def tokens(self, size: Size) -> int:
-        """Of an image, without what stands around it (Qwen's smart_resize)."""
+        """Of an image, without what stands around it: smart_resize as openvino_genai has it, halves rounded up."""
         height, width = size
         unit = self.unit
-        rows, columns = max(unit, round(height / unit) * unit), max(unit, round(width / unit) * unit)
+        rows, columns = (math.floor(side / unit + 0.5) * unit for side in size)
         if rows * columns > self.most:
             by = math.sqrt(height * width / self.most)
-            rows, columns = (max(unit, math.floor(side / by / unit) * unit) for side in size)
+            rows, columns = (math.floor(side / by / unit) * unit for side in size)
         elif rows * columns < self.least:
             by = math.sqrt(self.least / (height * width))
             rows, columns = (math.ceil(side * by / unit) * unit for side in size)

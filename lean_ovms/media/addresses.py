@@ -15,6 +15,8 @@ Address = IPv4Address | IPv6Address
 ALL = "all"
 _GLOBAL = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_SPECIAL = (ipaddress.IPv4Network("192.0.0.0/24"), ipaddress.IPv4Network("192.88.99.0/24"))
+"""Reserved for protocols (a cloud has its metadata service there) and for relays; not every Python says so."""
 _TRANSLATED = (ipaddress.IPv6Network("2002::/16"), ipaddress.IPv6Network("2001::/32"))
 """6to4 and Teredo: an IPv4 address inside, which a relay would reach for us."""
 
@@ -85,4 +87,6 @@ def is_public(address: Address) -> bool:
             return is_public(IPv4Address(int(address) & 0xFFFFFFFF))
         if address not in _GLOBAL or any(address in network for network in _TRANSLATED):
             return False
+    elif any(address in network for network in _SPECIAL):
+        return False
     return address.is_global and not address.is_multicast and not address.is_reserved

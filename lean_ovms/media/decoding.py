@@ -152,7 +152,11 @@ class _Process:
             except OSError:
                 ours.close()
                 raise
-        self._reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+        try:
+            self._reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+        except BaseException:
+            ours.close()
+            raise
 
     def _died(self, error: Exception) -> RequestError:
         if self._popen is None:

@@ -22,7 +22,6 @@ MOST_ASPECT = 100
 PARSING_FAILED = "Image parsing failed"
 
 Image.MAX_IMAGE_PIXELS = None  # ours is the limit, and it is looked at before
-warnings.simplefilter("ignore")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +35,11 @@ class Frame:
 def decode(data: bytes, frame: Frame) -> tuple[int, int, bytes]:
     """(height, width, RGB). Raises BadRequest for what is no such image, or too large, and MemoryError."""
     try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            _check(image.size, frame.most_pixels)
-            return _pixels(image, frame.box)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+                _check(image.size, frame.most_pixels)
+                return _pixels(image, frame.box)
     except (BadRequest, MemoryError):
         raise
     except Exception as error:  # the border to Pillow, whose plugins raise what they like for broken files
