@@ -93,10 +93,20 @@ def parser() -> argparse.ArgumentParser:
         # A flag may stand alone and mean true, as OVMS has it; an explicit value may follow.
         bare = row.metadata["bare"]
         extra: dict[str, Any] = {} if bare is None else {"nargs": "?", "const": bare}
+        if row.metadata["several"]:
+            extra = {"nargs": "+", "action": _Joined}
         group.add_argument(f"--{row.name}", metavar=_metavar(row), help=_help(row), default=None, **extra)
     for name in (*ovms_flags.IGNORED, *ovms_flags.REFUSED):
         result.add_argument(f"--{name}", nargs="?", const="", default=None, help=argparse.SUPPRESS)
     return result
+
+
+class _Joined(argparse.Action):
+    """All values of a flag, also when it is given again, with blanks between."""
+
+    def __call__(self, _: Any, found: argparse.Namespace, values: Any, flag: str | None = None) -> None:
+        before = getattr(found, self.dest)
+        setattr(found, self.dest, " ".join([*([before] if before else []), *values]))
 
 
 class _Parser(argparse.ArgumentParser):

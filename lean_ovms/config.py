@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from . import lora
 from .errors import StartError
 
 DEMO_MODEL = Path(__file__).parent / "demo_model"
@@ -31,13 +32,14 @@ def option(
     env: str | None = None,
     secret: bool = False,
     bare: str | None = None,
+    several: bool = False,
 ) -> Any:
     """One row. low, high: inclusive bounds. env: a second environment variable. secret: never sent or logged.
 
-    bare: what the flag means without a value.
+    bare: what the flag means without a value. several: it takes values in a row, kept with blanks between.
     """
     row = {"help": help, "group": group, "low": low, "high": high, "choices": choices, "env": env, "secret": secret,
-           "bare": "true" if isinstance(default, bool) else bare}  # fmt: skip
+           "several": several, "bare": "true" if isinstance(default, bool) else bare}  # fmt: skip
     return field(default=default, metadata=row)
 
 
@@ -104,6 +106,16 @@ class Config:
     best_of_limit: int = option(20, "most sequences (n, best_of) a request may ask for", group="model", low=1, high=512)
     generation_config_path: str = option(
         "", "file of request defaults instead of generation_config.json; relative to the model", group="model"
+    )
+    lora_modules: str = option(
+        "", "LoRA adapters, each served as a model: name=path[,alpha] name=path ...", group="model", several=True
+    )
+    max_loras: int = option(4, "most adapters loaded at once; the longest idle one makes room", group="model", low=1)
+    lora_idle_timeout_s: float = option(
+        300.0, "stop the engine of an adapter that nobody has used for; 0: never", group="model", low=0
+    )
+    allow_runtime_lora: bool = option(
+        False, "clients may load and unload adapters of the server's file system", group="model"
     )
     max_model_len: int = option(0, "context length in tokens; 0: the model's own", group="model", low=0)
 
@@ -269,6 +281,7 @@ class Config:
             for row in fields(self):
                 if row.name.startswith("draft_") and getattr(self, row.name) != row.default:
                     raise StartError(f"--{row.name} needs --draft_model_path")
+        lora.parse(self.lora_modules)
         if self.metrics_list and not self.metrics_enable:
             raise StartError("--metrics_list needs --metrics_enable")
 

@@ -14,6 +14,7 @@ from typing import Protocol, cast
 
 from .engine.client import Engine, Reply
 from .engine.messages import Tokens
+from .engine.on_demand import OnDemand
 from .errors import RequestError, RequestTimeout
 from .metrics import Pace
 from .notes import Course
@@ -144,7 +145,7 @@ OnClose = Callable[[Course, "Pace | None"], None]
 class Generation:
     """One accepted request. Iterate for what is new; close it in any case, read to the end or not."""
 
-    def __init__(self, engine: Engine, reply: Reply, choices: list[Choice], on_close: OnClose) -> None:
+    def __init__(self, engine: Engine | OnDemand, reply: Reply, choices: list[Choice], on_close: OnClose) -> None:
         self.notices: list[str] = []  # what of the request could not be honoured
         self.asked = time.monotonic()  # whoever knows better when it was asked for sets it
         self.pace: Pace | None = None  # as are the gaps between tokens, by who wants to know them

@@ -16,9 +16,11 @@ from functools import partial
 from .aside import Aside
 from .config import Config
 from .engine.client import Engine, Reply
+from .engine.on_demand import OnDemand
 from .errors import BadRequest, GrammarInvalid, GrammarTooComplex, ModelNotFound, StartError, Unavailable
 from .generation import Choice, Generation
 from .log import safe
+from .loras import Loras
 from .metrics import Metrics, Pace
 from .model_dir import ModelDir
 from .model_dir import read as read_model_dir
@@ -54,15 +56,17 @@ SPARE_TOKENS = 8
 class Model:
     """A model by name, with its engine child. Once retired it serves no new requests: its heir does, if it has one.
 
-    config: the options of this model. failure: why the last attempt to load it, or what should replace it, failed.
+    config: the options of this model. parent: the model that it is an adapter of, or "". loras: its own adapters.
+    failure: why the last attempt to load it, or what should replace it, failed.
     """
 
-    def __init__(self, config: Config, engine: Engine | None = None) -> None:
+    def __init__(self, config: Config, engine: Engine | OnDemand | None = None, parent: str = "") -> None:
         self.config = config
+        self.parent = parent
         self.name = config.served_name
         self.created = int(time.time())
         self.directory = ModelDir()
-        self.engine = engine or Engine(config)
+        self.engine = engine or Engine(replace(config, lora_modules=""))
         self.metrics = Metrics()
         self.failure: StartError | None = None
         self._uses = Uses()
@@ -74,11 +78,16 @@ class Model:
         self._shown: tuple[Vocabulary, tuple[str, ...], Vocabulary] | None = None
         self.tool_parser: str | None = None
         self.reasoning_parser: str | None = None
+        self.loras: Loras[Model] | None = None
+        if isinstance(self.engine, Engine) and (config.lora_modules or config.allow_runtime_lora):
+            self.loras = Loras(config, self.engine, self._adapter)
 
     async def load(self) -> None:
         """Read the directory, start the engine and learn what only it knows. Raises StartError."""
         try:
             await self._load()
+            if self.loras is not None:
+                await self.loras.load()
         except StartError as error:
             self.failure = error
             await self.engine.stop()
@@ -105,14 +114,29 @@ class Model:
         )
 
     async def stop(self) -> None:
-        """Stop the engine child; idempotent."""
+        """Stop the engine child, and those of adapters; idempotent."""
+        if self.loras is not None:
+            await self.loras.stop()
         await self.engine.stop()
 
     async def retire(self, heir: Model | None = None) -> None:
         """Leave new requests to heir, let the running ones finish, then stop."""
         self._retired, self._heir = True, heir
+        if self.loras is not None:
+            heirs = heir.loras.models if heir is not None and heir.loras is not None else {}
+            await self.loras.retire(heirs)
         await self._uses.over()
         await self.stop()
+
+    @property
+    def family(self) -> list[Model]:
+        """The model and its adapters."""
+        return [self, *(self.loras.models.values() if self.loras is not None else ())]
+
+    def _adapter(self, config: Config, engine: OnDemand) -> Model:
+        model = Model(config, engine, parent=self.name)
+        model.metrics, model.aside = self.metrics, self.aside
+        return model
 
     def _serving(self) -> Model:
         """This one, or the one that took its place while a request was on its way. Raises RequestError."""

@@ -65,7 +65,8 @@ class App:
 
     def install(self, model: Model) -> None:
         """Serve model under its name, in the place of another one perhaps."""
-        model.metrics, model.aside = self.metrics, self.aside
+        for one in model.family:
+            one.metrics, one.aside = self.metrics, self.aside
         self.models[model.name] = model
         self.withdrawn.pop(model.name, None)
 
@@ -73,13 +74,17 @@ class App:
         """The order of the model list; names that are not served do not matter."""
         self.models = {name: self.models[name] for name in names if name in self.models} | self.models
 
+    @property
+    def served(self) -> list[Model]:
+        """All models, each with its adapters after it."""
+        return [one for model in self.models.values() for one in model.family]
+
     def model(self, name: str) -> Model:
         """The model of that name. Raises ModelNotFound."""
-        try:
-            model = self.models[name]
-        except KeyError:
-            known = ", ".join(self.models)
-            raise ModelNotFound(f"The model {safe(name)!r} does not exist; served: {known}", param="model") from None
+        model = self.models.get(name) or next((one for one in self.served if one.name == name), None)
+        if model is None:
+            known = ", ".join(one.name for one in self.served)
+            raise ModelNotFound(f"The model {safe(name)!r} does not exist; served: {known}", param="model")
         if note := current.get():
             note.model = model.name
         return model

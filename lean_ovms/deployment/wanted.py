@@ -65,6 +65,8 @@ def server(config: Config) -> Config:
         return config
     if config.model_path or config.model_name:
         raise StartError("--config_path names the models: --model_path and --model_name do not go with it")
+    if config.lora_modules:
+        raise StartError("--lora_modules is for one model: with --config_path each entry has its own lora_modules")
     known = {row.name for row in fields(Config)}
     found = config_file.read(config_file.location(config.config_path)).metrics
     return replace(config, **{name: value for name, value in found.items() if name in known})

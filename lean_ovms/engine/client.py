@@ -64,6 +64,11 @@ class Engine:
         self._load_s = 1.0
 
     @property
+    def busy(self) -> bool:
+        """Somebody waits for something from it."""
+        return self._mail.busy
+
+    @property
     def pid(self) -> int | None:
         """The child's process id, None while there is none."""
         return self._child.pid if self._child and self._child.alive else None

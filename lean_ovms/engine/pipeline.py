@@ -16,6 +16,7 @@ from ..config import Config
 from ..errors import BadRequest
 from ..shapes import Sampling
 from . import configuration, introduction, vocabulary
+from .adapter import adapters
 from .contract import ASSISTANT_TOKENS, NGRAM_SIZE, Handle, Sight, Status, Work
 from .opening import TEXT_MODEL, explained, is_gguf, look_for_files
 from .plan import NO_LIMIT, Plan, free_memory_bytes, make
@@ -140,6 +141,8 @@ def _build(config: Config, plan: Plan) -> Any:
     properties = dict(plan.properties)
     if plan.assisted == "prompt_lookup":
         properties["prompt_lookup"] = True
+    if config.lora_modules:
+        properties["adapters"] = adapters(config)
     if plan.assisted == "draft":
         properties["draft_model"] = _draft(config, plan)
     return genai.ContinuousBatchingPipeline(str(config.model_dir), scheduling, plan.device, properties)

@@ -26,6 +26,7 @@ from ..config import Config
 from ..errors import BadRequest
 from ..shapes import Sampling
 from . import configuration, introduction, vocabulary
+from .adapter import adapters
 from .contract import Handle, Sight, Status, Work
 from .opening import explained, is_gguf, look_for_files
 from .plan import Plan, make_stateful
@@ -94,9 +95,10 @@ class Stateful:
         plan = plan or make_stateful(config)
         look_for_files(config)
         with explained(config):
-            self._pipe = genai.LLMPipeline(
-                str(config.model_dir), plan.device, ATTENTION_BACKEND="SDPA", **plan.properties
-            )
+            properties = {"ATTENTION_BACKEND": "SDPA", **plan.properties}
+            if config.lora_modules:
+                properties["adapters"] = adapters(config)
+            self._pipe = genai.LLMPipeline(str(config.model_dir), plan.device, **properties)
             self._tokenizer = self._pipe.get_tokenizer()
             self._encode = introduction.encode_cut if is_gguf(config.model_dir) else introduction.encode
             defaults = self._pipe.get_generation_config()

@@ -48,7 +48,7 @@ ROUTES = [
 def describe(app: App) -> Json:
     """Each model's state by name, also of those that were served once."""
     states = {name: _status(state, "OK", "OK") for name, state in app.withdrawn.items()}
-    return {model.name: _state(model) for model in app.models.values()} | states
+    return {model.name: _state(model) for model in app.served} | states
 
 
 def _state(model: Model) -> Json:

@@ -23,7 +23,7 @@ PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 async def handle(request: Request, app: App) -> Response:
     if not app.metrics.enabled:
         raise NotFound("metrics are off; start with --metrics_enable")
-    states = await asyncio.gather(*(_state(app, model) for model in app.models.values()))
+    states = await asyncio.gather(*(_state(app, model) for model in app.served))
     return Response(200, [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")], app.metrics.expose(states))
 
 

@@ -15,7 +15,7 @@ from ..routes import BASES, About, under_bases
 
 
 async def handle_list(request: Request, app: App) -> Response:
-    return json({"data": [describe(m) for m in app.models.values() if m.ready], "object": "list"})
+    return json({"data": [describe(m) for m in app.served if m.ready], "object": "list"})
 
 
 async def handle_one(request: Request, app: App) -> Response:
@@ -27,7 +27,10 @@ async def handle_one(request: Request, app: App) -> Response:
 
 
 def describe(model: Model) -> Json:
-    """OpenAI's model object; max_model_len is vLLM's addition, modalities are OpenRouter's."""
+    """OpenAI's model object; max_model_len is vLLM's addition, modalities are OpenRouter's, parent (the model that an
+    adapter is for) is vLLM's.
+    """
+    family = {"parent": model.parent} if model.parent else {}
     return {
         "id": model.name,
         "object": "model",
@@ -35,6 +38,7 @@ def describe(model: Model) -> Json:
         "owned_by": "lean_ovms",
         "max_model_len": model.info.context_length,
         "input_modalities": ["text", "image"] if model.info.vision else ["text"],
+        **family,
     }
 
 

@@ -1,0 +1,79 @@
+"""POST …/load_lora_adapter and …/unload_lora_adapter, with --allow_runtime_lora.
+
+https://docs.vllm.ai/en/stable/features/lora.html#dynamically-serving-lora-adapters: bodies and answers are vLLM's.
+`model` names the model that the adapter is for where several are served; `alpha` is as in --lora_modules.
+"""
+
+from __future__ import annotations
+
+from ...errors import BadRequest, ModelNotFound, NotFound, StartError
+from ...log import safe
+from ...lora import Module
+from ...model import Model
+from ...shapes import Json, Request, Response
+from ..app import App
+from ..routes import under_bases
+
+
+async def handle_load(request: Request, app: App) -> Response:
+    body = await app.hear(request, _read)
+    module = Module(_text(body, "lora_name"), _text(body, "lora_path"), _alpha(body))
+    model = _base(app, body)
+    again = model.loras is not None and module.name in model.loras.models and body.get("load_inplace") is True
+    if not again and any(module.name in (one.name, "") for one in app.served):
+        raise BadRequest(f"The lora adapter {safe(module.name)!r} has already been loaded.", param="lora_name")
+    assert model.loras is not None
+    try:
+        await model.loras.add(module)
+    except StartError as error:
+        raise BadRequest(f"The adapter cannot be loaded. {error}", param="lora_path") from error
+    return _said(f"Success: LoRA adapter {module.name!r} added successfully.")
+
+
+async def handle_unload(request: Request, app: App) -> Response:
+    body = await app.hear(request, _read)
+    name = _text(body, "lora_name")
+    model = next((m for m in app.models.values() if m.loras is not None and name in m.loras.models), None)
+    if model is None or model.loras is None:
+        raise ModelNotFound(f"The lora adapter {safe(name)!r} cannot be found.", param="lora_name")
+    model.loras.remove(name)
+    return _said(f"Success: LoRA adapter {name!r} removed successfully.")
+
+
+def _base(app: App, body: Json) -> Model:
+    """The model that an adapter is for: the one named, else the first. Raises NotFound where clients may not load."""
+    named = body.get("model")
+    model = app.model(str(named)) if named is not None else next(iter(app.models.values()), None)
+    if model is None or model.loras is None or not model.config.allow_runtime_lora:
+        raise NotFound("Adapters cannot be loaded by clients; start with --allow_runtime_lora")
+    return model
+
+
+def _read(body: Json, app: App) -> Json:
+    if not any(model.config.allow_runtime_lora for model in app.models.values()):
+        raise NotFound("Adapters cannot be loaded by clients; start with --allow_runtime_lora")
+    return body
+
+
+def _text(body: Json, name: str) -> str:
+    value = body.get(name)
+    if not isinstance(value, str) or not value:
+        raise BadRequest("Both 'lora_name' and 'lora_path' must be provided.", param=name)
+    return value
+
+
+def _alpha(body: Json) -> float | None:
+    value = body.get("alpha")
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise BadRequest("alpha is not a number", param="alpha")
+    return value
+
+
+def _said(text: str) -> Response:
+    return Response(200, [("Content-Type", "text/plain; charset=utf-8")], text.encode())
+
+
+ROUTES = [
+    *under_bases("POST", "/load_lora_adapter", handle_load),
+    *under_bases("POST", "/unload_lora_adapter", handle_unload),
+]

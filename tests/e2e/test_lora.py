@@ -1,0 +1,128 @@
+"""LoRA adapters as models of their own, on the real engine: answers of direct calls, engines that come and go."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from lean_ovms.config import DEMO_MODEL
+from lean_ovms.errors import StartError
+from tools.make_lora import LORA_ALPHA, RANK, make
+
+from .conftest import EXACT, open_house, until
+
+pytestmark = pytest.mark.model
+
+PROMPTS = ["The capital of France is", "One two three four"]
+
+
+@pytest.fixture(scope="module")
+def adapters(tmp_path_factory: Any) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("lora")
+    return {name: make(root / name, seed) for seed, name in enumerate(("a", "b"), 1)}
+
+
+@pytest.fixture(scope="module")
+def direct(adapters: dict[str, Path]) -> Any:
+    """The text of a direct call with an adapter and its alpha."""
+
+    def generate(name: str, alpha: float, prompt: str) -> str:
+        import openvino_genai as genai
+
+        scheduler = genai.SchedulerConfig()
+        scheduler.num_kv_blocks = 64
+        properties = json.loads(EXACT)
+        if name:
+            adapter = genai.Adapter(str(adapters[name] / "adapter_model.safetensors"))
+            mode = genai.AdapterConfig.Mode.MODE_STATIC
+            properties["adapters"] = genai.AdapterConfig(adapter, alpha, mode)
+        pipe = genai.ContinuousBatchingPipeline(str(DEMO_MODEL), scheduler, "CPU", properties)
+        config = genai.GenerationConfig()
+        config.max_new_tokens, config.stop_token_ids = 24, pipe.get_config().stop_token_ids
+        ids = pipe.get_tokenizer().encode(prompt).input_ids
+        handle = pipe.add_request(1, ids, config)
+        while pipe.has_non_finished_requests():
+            pipe.step()
+        return str(pipe.get_tokenizer().decode([i for output in handle.read_all() for i in output.generated_ids]))
+
+    return generate
+
+
+async def text(client: openai.AsyncOpenAI, model: str, prompt: str = PROMPTS[0]) -> str:
+    answer = await client.completions.create(model=model, prompt=prompt, max_tokens=24, temperature=0)
+    assert answer.model == model
+    return answer.choices[0].text
+
+
+async def test_each_adapter_answers_as_in_a_direct_call_and_the_model_as_without(adapters: Any, direct: Any) -> None:
+    modules = f"a={adapters['a']} a-weak={adapters['a']},0.75"
+    async with open_house(lora_modules=modules, plugin_config=EXACT) as house, house.client() as client:
+        listed = {model.id: model for model in (await client.models.list()).data}
+        assert list(listed) == ["demo", "a", "a-weak"]
+        assert listed["a"].parent == "demo"  # type: ignore[attr-defined]
+        assert (await client.models.retrieve("a")).id == "a"
+        found = {name: await text(client, name) for name in listed}
+        assert found == {
+            "demo": direct("", 0, PROMPTS[0]),
+            "a": direct("a", LORA_ALPHA / RANK, PROMPTS[0]),
+            "a-weak": direct("a", 0.75, PROMPTS[0]),
+        }
+        assert len(set(found.values())) == 3
+
+
+async def test_an_engine_is_started_by_the_first_request_and_stopped_when_idle(adapters: Any) -> None:
+    options: Any = {"lora_modules": f"a={adapters['a']}", "lora_idle_timeout_s": 0.4}
+    async with open_house(**options) as house, house.client() as client:
+        adapter = house.app.model("a")
+        assert adapter.engine.pid is None
+        tokens: Any = await client.post("/tokenize", cast_to=object, body={"model": "a", "text": "Hello"})
+        assert tokens["tokens"]
+        assert adapter.engine.pid is None
+        first = await text(client, "a")
+        assert adapter.engine.pid
+        await until(lambda: adapter.engine.pid is None)
+        assert adapter.ready
+        assert await text(client, "a") == first
+
+
+async def test_clients_may_load_and_unload_adapters_where_allowed(adapters: Any, tmp_path: Path) -> None:
+    async with open_house(allow_runtime_lora=True) as house, house.client() as client:
+
+        async def post(path: str, **body: Any) -> str:
+            return (await client.post(path, cast_to=str, body=body)).strip('"')
+
+        said = await post("/load_lora_adapter", lora_name="x", lora_path=str(adapters["a"]))
+        assert said == "Success: LoRA adapter 'x' added successfully."
+        assert [model.id for model in (await client.models.list()).data] == ["demo", "x"]
+        assert await text(client, "x") != await text(client, "demo")
+        with pytest.raises(openai.BadRequestError, match="already"):
+            await post("/load_lora_adapter", lora_name="x", lora_path=str(adapters["b"]))
+        with pytest.raises(openai.BadRequestError, match="no adapter"):
+            await post("/load_lora_adapter", lora_name="y", lora_path=str(tmp_path / "nowhere"))
+        with pytest.raises(openai.BadRequestError, match="must be provided"):
+            await post("/load_lora_adapter", lora_name="y")
+        said = await post("/unload_lora_adapter", lora_name="x")
+        assert said == "Success: LoRA adapter 'x' removed successfully."
+        with pytest.raises(openai.NotFoundError):
+            await text(client, "x")
+        with pytest.raises(openai.NotFoundError, match="cannot be found"):
+            await post("/unload_lora_adapter", lora_name="x")
+    async with open_house(fake_engine=True) as house, house.client() as client:
+        with pytest.raises(openai.NotFoundError, match="allow_runtime_lora"):
+            await client.post("/load_lora_adapter", cast_to=str, body={"lora_name": "x", "lora_path": "y"})
+
+
+async def test_a_stateful_pipeline_takes_an_adapter_too(adapters: Any, direct: Any) -> None:
+    options: Any = {"lora_modules": f"a={adapters['a']}", "pipeline_type": "LM", "plugin_config": EXACT}
+    async with open_house(**options) as house, house.client() as client:
+        assert await text(client, "a") == direct("a", LORA_ALPHA / RANK, PROMPTS[0])
+
+
+async def test_an_adapter_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="--lora_modules: there is no adapter at"):
+        async with open_house(lora_modules=f"a={tmp_path / 'nowhere'}"):
+            pass

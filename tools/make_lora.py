@@ -1,0 +1,63 @@
+"""Writes a LoRA adapter for the demo model: python -m tools.make_lora FOLDER [SEED]
+
+Random, and strong enough that answers change. As peft writes one: adapter_model.safetensors and adapter_config.json.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+DEMO = Path(__file__).parents[1] / "lean_ovms" / "demo_model"
+RANK, LORA_ALPHA = 4, 8
+
+
+def main(argv: list[str]) -> int:
+    """The exit status."""
+    if not 1 <= len(argv) <= 2:
+        print(__doc__.splitlines()[0], file=sys.stderr)
+        return 2
+    make(Path(argv[0]), *map(int, argv[1:]))
+    return 0
+
+
+def make(folder: Path, seed: int = 1, strength: float = 0.5, layers: int = 0) -> Path:
+    """Write the adapter. strength: of what it adds, before lora_alpha by rank. layers: how many; 0: all."""
+    config = json.loads((DEMO / "config.json").read_text())
+    hidden, heads = config["hidden_size"], config["head_dim"]
+    shapes = {
+        "self_attn.q_proj": (hidden, heads * config["num_attention_heads"]),
+        "self_attn.v_proj": (hidden, heads * config["num_key_value_heads"]),
+        "mlp.down_proj": (config["intermediate_size"], hidden),
+    }
+    dice = np.random.default_rng(seed)
+    arrays = {}
+    for layer in range(layers or config["num_hidden_layers"]):
+        for name, (width, height) in shapes.items():
+            place = f"base_model.model.model.layers.{layer}.{name}"
+            arrays[f"{place}.lora_A.weight"] = dice.normal(size=(RANK, width)) / np.sqrt(width)
+            arrays[f"{place}.lora_B.weight"] = dice.normal(size=(height, RANK)) * strength
+    folder.mkdir(parents=True, exist_ok=True)
+    write(folder / "adapter_model.safetensors", arrays)
+    settings = {"peft_type": "LORA", "r": RANK, "lora_alpha": LORA_ALPHA, "target_modules": list(shapes)}
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def write(file: Path, arrays: dict[str, np.ndarray]) -> Path:
+    """A .safetensors file of 32-bit floats. https://github.com/huggingface/safetensors#format"""
+    header, data = {}, b""
+    for name, array in arrays.items():
+        piece = array.astype("<f4").tobytes()
+        header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": [len(data), len(data) + len(piece)]}
+        data += piece
+    text = json.dumps(header).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return file
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
