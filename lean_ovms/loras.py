@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -30,7 +30,7 @@ M = TypeVar("M", bound=Served)
 class Loras(Generic[M]):
     """By name, in the order of the option. make: a model of its own config and engine."""
 
-    def __init__(self, config: Config, base: Engine, make: Callable[[Config, OnDemand], M]) -> None:
+    def __init__(self, config: Config, base: Engine | OnDemand, make: Callable[[Config, OnDemand], M]) -> None:
         """Raises StartError for a name that the model itself has."""
         self._config = config
         self._base = base
@@ -49,16 +49,22 @@ class Loras(Generic[M]):
             await model.load()
 
     async def add(self, module: lora.Module) -> M:
-        """One more, from now on. Raises StartError."""
+        """One more, or another one of that name, from now on. Raises StartError."""
         await self._look_at(module)
         model = self._made(module)
         await model.load()
+        old = self.models.get(module.name)
         self.models[module.name] = model
+        if old is not None:
+            self._begin(old.retire(model))
         return model
 
     def remove(self, name: str) -> None:
         """Serve it no longer; what runs may finish. Raises KeyError."""
-        task = asyncio.get_running_loop().create_task(self.models.pop(name).retire())
+        self._begin(self.models.pop(name).retire())
+
+    def _begin(self, leaving: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(leaving)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
@@ -80,6 +86,6 @@ class Loras(Generic[M]):
         if module.name == self._config.served_name:
             raise StartError(f"--lora_modules: {module.name!r} is the name of the model itself")
         share = max(1, self._config.cache_memory_percent // (2 * self._config.max_loras))
-        own = replace(self._config, model_name=module.name, lora_modules="")
+        own = replace(self._config, model_name=module.name, lora_modules="", allow_runtime_lora=False)
         engine = replace(own, lora_modules=lora.written(module), cache_memory_percent=share)
         return self._make(own, OnDemand(engine, self._base, self._slots))

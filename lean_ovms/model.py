@@ -78,16 +78,13 @@ class Model:
         self._shown: tuple[Vocabulary, tuple[str, ...], Vocabulary] | None = None
         self.tool_parser: str | None = None
         self.reasoning_parser: str | None = None
-        self.loras: Loras[Model] | None = None
-        if isinstance(self.engine, Engine) and (config.lora_modules or config.allow_runtime_lora):
-            self.loras = Loras(config, self.engine, self._adapter)
+        self.loras: Loras[Model] = Loras(config, self.engine, self._adapter)
 
     async def load(self) -> None:
         """Read the directory, start the engine and learn what only it knows. Raises StartError."""
         try:
             await self._load()
-            if self.loras is not None:
-                await self.loras.load()
+            await self.loras.load()
         except StartError as error:
             self.failure = error
             await self.engine.stop()
@@ -115,23 +112,20 @@ class Model:
 
     async def stop(self) -> None:
         """Stop the engine child, and those of adapters; idempotent."""
-        if self.loras is not None:
-            await self.loras.stop()
+        await self.loras.stop()
         await self.engine.stop()
 
     async def retire(self, heir: Model | None = None) -> None:
         """Leave new requests to heir, let the running ones finish, then stop."""
         self._retired, self._heir = True, heir
-        if self.loras is not None:
-            heirs = heir.loras.models if heir is not None and heir.loras is not None else {}
-            await self.loras.retire(heirs)
+        await self.loras.retire(heir.loras.models if heir is not None else {})
         await self._uses.over()
         await self.stop()
 
     @property
     def family(self) -> list[Model]:
         """The model and its adapters."""
-        return [self, *(self.loras.models.values() if self.loras is not None else ())]
+        return [self, *self.loras.models.values()]
 
     def _adapter(self, config: Config, engine: OnDemand) -> Model:
         model = Model(config, engine, parent=self.name)

@@ -50,7 +50,9 @@ class Slots:
 class OnDemand:
     """The same as client.Engine to whoever uses it."""
 
-    def __init__(self, config: Config, base: Engine, slots: Slots, make: Callable[[Config], Engine] = Engine) -> None:
+    def __init__(
+        self, config: Config, base: Engine | OnDemand, slots: Slots, make: Callable[[Config], Engine] = Engine
+    ) -> None:
         """config: names the adapter in lora_modules. base: the engine of the model itself."""
         self.restarts = 0
         self.used = 0.0  # loop time of the last sign of use

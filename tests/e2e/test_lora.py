@@ -59,17 +59,17 @@ async def text(client: openai.AsyncOpenAI, model: str, prompt: str = PROMPTS[0])
 
 
 async def test_each_adapter_answers_as_in_a_direct_call_and_the_model_as_without(adapters: Any, direct: Any) -> None:
-    modules = f"a={adapters['a']} a-weak={adapters['a']},0.75"
+    modules = f"a={adapters['a']} a-more={adapters['a']},1.5"
     async with open_house(lora_modules=modules, plugin_config=EXACT) as house, house.client() as client:
         listed = {model.id: model for model in (await client.models.list()).data}
-        assert list(listed) == ["demo", "a", "a-weak"]
+        assert list(listed) == ["demo", "a", "a-more"]
         assert listed["a"].parent == "demo"  # type: ignore[attr-defined]
         assert (await client.models.retrieve("a")).id == "a"
         found = {name: await text(client, name) for name in listed}
         assert found == {
             "demo": direct("", 0, PROMPTS[0]),
             "a": direct("a", LORA_ALPHA / RANK, PROMPTS[0]),
-            "a-weak": direct("a", 0.75, PROMPTS[0]),
+            "a-more": direct("a", 1.5, PROMPTS[0]),
         }
         assert len(set(found.values())) == 3
 
@@ -101,6 +101,9 @@ async def test_clients_may_load_and_unload_adapters_where_allowed(adapters: Any,
         assert await text(client, "x") != await text(client, "demo")
         with pytest.raises(openai.BadRequestError, match="already"):
             await post("/load_lora_adapter", lora_name="x", lora_path=str(adapters["b"]))
+        before = await text(client, "x")
+        await post("/load_lora_adapter", lora_name="x", lora_path=str(adapters["b"]), load_inplace=True)
+        assert await text(client, "x") != before
         with pytest.raises(openai.BadRequestError, match="no adapter"):
             await post("/load_lora_adapter", lora_name="y", lora_path=str(tmp_path / "nowhere"))
         with pytest.raises(openai.BadRequestError, match="must be provided"):

@@ -19,10 +19,9 @@ async def handle_load(request: Request, app: App) -> Response:
     body = await app.hear(request, _read)
     module = Module(_text(body, "lora_name"), _text(body, "lora_path"), _alpha(body))
     model = _base(app, body)
-    again = model.loras is not None and module.name in model.loras.models and body.get("load_inplace") is True
-    if not again and any(module.name in (one.name, "") for one in app.served):
+    again = module.name in model.loras.models and body.get("load_inplace") is True
+    if not again and any(module.name == one.name for one in app.served):
         raise BadRequest(f"The lora adapter {safe(module.name)!r} has already been loaded.", param="lora_name")
-    assert model.loras is not None
     try:
         await model.loras.add(module)
     except StartError as error:
@@ -33,8 +32,8 @@ async def handle_load(request: Request, app: App) -> Response:
 async def handle_unload(request: Request, app: App) -> Response:
     body = await app.hear(request, _read)
     name = _text(body, "lora_name")
-    model = next((m for m in app.models.values() if m.loras is not None and name in m.loras.models), None)
-    if model is None or model.loras is None:
+    model = next((m for m in app.models.values() if name in m.loras.models), None)
+    if model is None:
         raise ModelNotFound(f"The lora adapter {safe(name)!r} cannot be found.", param="lora_name")
     model.loras.remove(name)
     return _said(f"Success: LoRA adapter {name!r} removed successfully.")
@@ -44,7 +43,7 @@ def _base(app: App, body: Json) -> Model:
     """The model that an adapter is for: the one named, else the first. Raises NotFound where clients may not load."""
     named = body.get("model")
     model = app.model(str(named)) if named is not None else next(iter(app.models.values()), None)
-    if model is None or model.loras is None or not model.config.allow_runtime_lora:
+    if model is None or not model.config.allow_runtime_lora:
         raise NotFound("Adapters cannot be loaded by clients; start with --allow_runtime_lora")
     return model
 
