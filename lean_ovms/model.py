@@ -26,7 +26,7 @@ from .model_dir import ModelDir
 from .model_dir import read as read_model_dir
 from .notes import Course, Note, current
 from .shapes import ChatPrompt, EngineStats, Guide, ModelInfo, Output, Prompt, Sampling, TokenPrompt, Vocabulary
-from .text import guides, parsers
+from .text import extent, guides, parsers
 from .text.bounds import NotBrief
 from .text.detokenizer import Detokenizer, WindowDetokenizer
 from .text.guides import Setting
@@ -168,7 +168,7 @@ class Model:
 
     async def render(self, prompt: ChatPrompt) -> str:
         """The text the model would see; what takes long is done beside the loop. Raises RequestError."""
-        serving, size = self._serving(), _size(prompt)
+        serving, size = self._serving(), extent.work(prompt)
         template = serving._known_template()
         if size < BRIEF_CHARACTERS:
             try:
@@ -337,7 +337,7 @@ class Model:
         if not isinstance(prompt, ChatPrompt):
             return self._cut(prompt.text, truncate), prompt.add_special_tokens
         if truncate is None:
-            self._cut_check(_characters(prompt))
+            self._cut_check(extent.characters(prompt))
         return self._cut(await self.render(prompt), truncate), prompt.add_special_tokens
 
     def _cut(self, text: str, truncate: int | None) -> str:
@@ -399,21 +399,6 @@ class Model:
     def _neutral(self) -> Neutral:
         words = self.engine.vocabulary
         return Neutral(words.pieces[token].decode("utf-8", "replace") for token in words.special)
-
-
-def _characters(prompt: ChatPrompt) -> int:
-    """Of the content of all messages."""
-    contents = [message.get("content") for message in prompt.messages]
-    size = sum([len(content) for content in contents if isinstance(content, str)])
-    for content in contents:
-        if isinstance(content, list):
-            size += sum(len(part["text"]) for part in content if isinstance(part.get("text"), str))
-    return size
-
-
-def _size(prompt: ChatPrompt) -> int:
-    """About how much there is to render, in characters; a message or a tool takes as long as a few thousand."""
-    return _characters(prompt) + 2000 * (len(prompt.messages) + len(prompt.tools))
 
 
 def _chosen(option: str, asked: str, detected: str | None, known: tuple[str, ...]) -> str | None:
