@@ -15,6 +15,7 @@ from lean_ovms.cli import parse
 from lean_ovms.config import Config
 from lean_ovms.embed import asgi, opened
 from lean_ovms.errors import StartError, Unavailable
+from lean_ovms.log import setup
 from lean_ovms.shapes import Request, Response
 
 from .asgi import Asgi, Message, Receive, Scope, Send
@@ -68,5 +69,11 @@ async def _not_started(request: Request) -> Response:
     return Response(error.status, [("Content-Type", "application/json"), *error.headers()], error.to_bytes())
 
 
-app = Hosted(lambda: parse([], os.environ))
+def _from_environment() -> Config:
+    config = parse([], os.environ)
+    setup(config.log_level, config.log_format)
+    return config
+
+
+app = Hosted(_from_environment)
 """For a host's command line."""

@@ -124,8 +124,11 @@ def _bring(hub: Hub, listing: Listing, files: list[RemoteFile], staging: Staging
 def _convert(order: Order, staging: Staging) -> None:
     shutil.rmtree(staging.ready, ignore_errors=True)
     log.info("%s holds no OpenVINO model: converting it", order.source)
-    convert.convert(order.source, staging.ready, order.weight_format, order.extra)
     try:
+        convert.convert(order.source, staging.ready, order.weight_format, order.extra)
         model_dir.check(staging.ready)
     except StartError as error:
+        shutil.rmtree(staging.ready, ignore_errors=True)  # half a conversion is of no use to the next
+        if isinstance(error, PullError):
+            raise
         raise PullError(f"the conversion of {order.source} made no complete model: {error}") from None

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,6 +75,31 @@ def test_the_same_pull_again_only_updates_the_graph(run: Run, tmp_path: Path, se
     assert server.seen == []
     assert llm_options(graph.read_text())["max_num_seqs"] == 8
     assert graph.with_suffix(".pbtxt.bak").read_text() == first
+
+
+def test_overwriting_pulls_anew(run: Run, tmp_path: Path, server: HubServer) -> None:
+    run(*PULL)
+    server.repos["org/model"].files["config.json"] = b'{"new": 1}'
+    assert run(*PULL, "--overwrite_models") == 0
+    assert (tmp_path / "models/org/model/config.json").read_bytes() == b'{"new": 1}'
+
+
+def test_options_of_a_conversion_reach_optimum(
+    run: Run, tmp_path: Path, server: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.repos["org/torch"] = Repo({"model.safetensors": b"x"})
+    asked: list[Any] = []
+
+    def convert(repo: str, directory: Path, weight_format: str, extra: str) -> None:
+        asked.append((repo, weight_format, extra))
+        shutil.copytree(DEMO_MODEL, directory)
+
+    monkeypatch.setattr("lean_ovms.hub.convert.available", lambda: True)
+    monkeypatch.setattr("lean_ovms.hub.convert.convert", convert)
+    argv = ("--pull", "--source_model", "org/torch", *PULL[3:], "--weight-format", "int4")
+    assert run(*argv, "--extra_quantization_params", "--sym --group-size -1") == 0
+    assert asked == [("org/torch", "int4", "--sym --group-size -1")]
+    assert llm_options((tmp_path / "models/org/torch/graph.pbtxt").read_text())["models_path"] == "./"
 
 
 def test_model_name_stands_in_for_source_model(run: Run, tmp_path: Path) -> None:

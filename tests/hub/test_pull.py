@@ -364,6 +364,18 @@ def test_a_conversion_that_fails_leaves_no_model(
     assert not order("org/torch").target.exists()
 
 
+def test_a_conversion_that_makes_no_model_is_none(
+    server: HubServer, order: MakeOrder, open_hub: OpenHub, optimum: Callable[..., Path], tmp_path: Path
+) -> None:
+    optimum()
+    (tmp_path / "optimum-cli").write_text('#!/bin/sh\nfor last; do :; done\nmkdir -p "$last"; echo > "$last/x.txt"\n')
+    server.repos["org/torch"] = Repo({"model.safetensors": b"x"})
+    with pytest.raises(PullError, match=r"made no complete model: .*openvino_model\.xml"):
+        pull(order("org/torch"), open_hub)
+    assert not order("org/torch").target.exists()
+    assert tree(order().repository) == {}
+
+
 # --- processes
 
 

@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "model": {"generation", "loras", "uses", "text", "engine", "model_dir", "config", "aside", *LEAVES},
     "media": {"shapes", "errors", "config", "lifeline", "log"},
     "api": {"model", "lora", "media", "generation", "config", "aside", "__version__", *LEAVES},
-    "adapters": {"api", "shapes", "errors", "config", "cli", "embed"},
+    "adapters": {"api", "shapes", "errors", "config", "cli", "embed", "log"},
     "hub": {"errors", "log", "model_dir"},
     "repository": {"errors", "log", "config", "model_dir", "deployment"},
 }
