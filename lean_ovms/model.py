@@ -45,6 +45,8 @@ BRIEF_CHARACTERS = 1 << 20
 """Rendering more than that does not begin on the event loop."""
 UNKNOWN_PIECE = 64
 """Longest token, in bytes, of a vocabulary that is not known."""
+MOST_ENCODED = 1 << 20
+"""Characters to tokenize at least allowed in one request; for models of a long context four for each token."""
 BRIEF_SCHEMAS = 2048
 """Bytes of schemas whose grammar is made on the event loop; 64 KiB take 90 ms."""
 MOST_SCHEMAS = 8
@@ -188,6 +190,9 @@ class Model:
 
     async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         """Token ids of each text. Raises RequestError."""
+        most = max(MOST_ENCODED, 4 * self._serving().info.context_length)
+        if sum(map(len, texts)) > most:
+            raise BadRequest(f"more than {most} characters to tokenize", code="context_length_exceeded")
         serving = self._serving()
         with serving._uses:
             return await serving.engine.encode(texts, add_special_tokens)

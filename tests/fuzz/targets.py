@@ -1,0 +1,127 @@
+"""What guided fuzzing calls with any bytes: one promise each, broken by an exception. Knows no fuzzer.
+
+The kept corpus (tests/fuzz/corpus) is replayed by test_guided.py; guided.py looks for more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+
+from lean_ovms.config import Config
+from lean_ovms.engine import messages
+from lean_ovms.shapes import CallArgs, CallStart, Event, Reasoning, Request, Response, Text
+from lean_ovms.text.parsers import make, names
+from lean_ovms.wire.session import CONTINUE, Phase, Session
+
+CORPUS = Path(__file__).parent / "corpus"
+CONFIG = Config(max_header_bytes=1024, max_body_bytes=1024)
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+FAMILIES = sorted({*names().tool, *names().reasoning})
+
+
+def session(data: bytes) -> None:
+    """Bytes of a peer: requests, or one refusal that ends the connection; the same for every cut.
+
+    The first byte says where the rest is cut.
+    """
+    place, data = data[0] if data else 0, data[1:]
+    whole = _served([data])
+    at = place * len(data) // 256
+    assert _served([data[:at], data[at:]]) == whole
+    assert _served([data[at : at + 1] for at in range(len(data))]) == whole
+
+
+def _served(pieces: list[bytes]) -> tuple[list[Request], list[bytes], Phase]:
+    it = Session(CONFIG)
+    requests: list[Request] = []
+    refusals: list[bytes] = []
+    for piece in pieces:
+        it.feed(piece)
+        while True:
+            request = it.next_request()
+            if refusal := it.outgoing().replace(CONTINUE, b""):
+                refusals.append(refusal)
+            if request is not None:
+                requests.append(request)
+                it.start(Response(204))
+            elif not it.unfinished:
+                break
+    assert len(refusals) <= 1
+    assert not refusals or (it.phase is Phase.CLOSED and refusals[0][9:10] in b"45")
+    assert all(len(request.body) <= CONFIG.max_body_bytes for request in requests)
+    return requests, refusals, it.phase
+
+
+def frames(data: bytes) -> None:
+    """Bytes of an engine child: records, or FrameError; the same for every cut. The first byte says where."""
+    place, data = data[0] if data else 0, data[1:]
+    at = place * len(data) // 256
+    whole = _decoded([data])
+    assert _decoded([data[:at], data[at:]]) == whole
+    if isinstance(whole, list) and whole:
+        _decoded([messages.encode(whole)])
+
+
+def _decoded(pieces: list[bytes]) -> list[messages.Record] | str:
+    decoder = messages.Decoder()
+    records: list[messages.Record] = []
+    try:
+        for piece in pieces:
+            records += decoder.feed(piece)
+    except messages.FrameError:
+        return "broken"
+    return records
+
+
+def scanner(data: bytes) -> None:
+    """What a model may write: events, whatever it is; the same for every cut.
+
+    The first byte chooses the parser, the second the size of the pieces.
+    """
+    if len(data) < 3:
+        return
+    family, size = FAMILIES[data[0] % len(FAMILIES)], 1 + data[1] % 16
+    text = data[2:].decode("utf-8", "replace")
+    whole = _told(family, [text])
+    assert _told(family, [text[at : at + size] for at in range(0, len(text), size)]) == whole
+    for _, arguments in whole[2]:
+        assert isinstance(arguments, str)
+
+
+def _told(family: str, pieces: list[str]) -> tuple[str, str, list[list[str]]]:
+    tool = family if family in names().tool else None
+    parser = make(tool, family if family in names().reasoning else None, tools=TOOLS, prompt_tail="")
+    events: list[Event] = [event for piece in pieces for event in parser.feed(piece)] + parser.finish()
+    calls = [[event.name, ""] for event in events if isinstance(event, CallStart)]
+    for event in events:
+        if isinstance(event, CallArgs):
+            calls[event.index][1] += event.text
+    content = "".join(event.text for event in events if isinstance(event, Text))
+    return content, "".join(event.text for event in events if isinstance(event, Reasoning)), calls
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {"session": session, "frames": frames, "scanner": scanner}
+
+
+def seeds(target: str) -> list[bytes]:
+    """What a corpus begins with."""
+    if target == "session":
+        head = b"POST /a?b HTTP/1.1\r\nHost: x\r\n"
+        bodies = (
+            b"Content-Length: 2\r\n\r\nhi",
+            b"Transfer-Encoding: chunked\r\n\r\n2;a=b\r\nhi\r\n0\r\nA: b\r\n\r\n",
+            b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\nhiGET / HTTP/1.0\r\n\r\n",
+        )
+        return [b"\x40" + head + body for body in bodies]
+    if target == "frames":
+        told = messages.encode([messages.Tokens(1, 0, [65], [-0.5], None), messages.Pong(2, {"running": 0})])
+        refused = messages.encode([messages.Refused(3, ["BadRequest", "no", "n", None])])
+        return [b"\x10" + told + refused]
+    cases = []
+    for place, family in enumerate(FAMILIES):
+        vectors = orjson.loads((CORPUS.parents[1] / "vectors" / f"{family}.json").read_bytes())
+        cases += [bytes([place, 3]) + case["text"].encode() for case in vectors["cases"][:2]]
+    return [case for case in cases if len(case) < 400]

@@ -1,0 +1,152 @@
+"""Bodies that no JSON library would write, from a grammar of the API: a 2xx, or a 4xx with the error object, soon.
+
+Wrong types, extremes, depth, length, lone surrogates, NaN, names said twice, integers of any size. Nothing else may
+come out: no 5xx, no exception, no request left running, and no turn of the event loop over 50 ms of CPU time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import orjson
+import pytest
+from fakes import FakeEngine, say
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lean_ovms.api.app import App
+from lean_ovms.api.endpoints import chat, completions, conversations, tokenize
+from lean_ovms.api.responses.rows import ROWS as RESPONSES
+from lean_ovms.config import Config
+from lean_ovms.model import Model
+from lean_ovms.shapes import Request
+
+from .stalls import longest_turn
+
+MOST_S = 0.05
+MESSAGES = '[{"role":"user","content":"hi"}]'
+HI = b'{"model":"m","messages":' + MESSAGES.encode()
+ENDPOINTS: dict[str, tuple[tuple[Any, ...], dict[str, str]]] = {
+    "/v1/chat/completions": (chat.ROWS, {"model": '"m"', "messages": MESSAGES}),
+    "/v1/completions": (completions.ROWS, {"model": '"m"', "prompt": '"hi"'}),
+    "/v1/responses": (RESPONSES, {"model": '"m"', "input": '"hi"'}),
+    "/v1/tokenize": (tokenize.FIELDS, {"model": '"m"', "text": '"hi"'}),
+    "/v1/detokenize": (tokenize.DETOKENIZE_FIELDS, {"model": '"m"', "tokens": "[65]"}),
+    "/v1/conversations": (conversations.FIELDS, {}),
+}
+
+SCALARS = st.sampled_from(
+    ["null", "true", "false", "0", "1", "-1", "-0", "2", "0.5", "1e308", "1e309", "-1e308", "5e-324", "NaN",
+     "Infinity", "-Infinity", "2147483648", "4294967296", "9223372036854775808", "18446744073709551616", "9" * 400,
+     '""', '"x"', '"m"', '"auto"', '"\\ud800"', '"\\udc00\\ud800"', '"\\u0000"', '"\\ud83d\\ude00"', '"a\\/b"', '"\x7f"',
+     '"<|im_end|>"', '"json_object"', '"json_schema"', '"text"', '"function"', '"user"', "01", "+1", ".5", "1.", "'x'",
+     "undefined", "[", "{", '"', "", '"\\x"', '"\n"', "\u2028", '"' + "x" * 5000 + '"']
+)  # fmt: skip
+NAMES = st.sampled_from(
+    ["role", "content", "type", "text", "function", "name", "parameters", "schema", "json_schema", "tool_calls",
+     "id", "arguments", "include_usage", "$ref", "properties", "items", "pattern", "format", "effort", "allowed_tools", "mode",
+     "image_url", "url", "regex", "choice", "grammar", "json", "strict", "call_id", "output", "summary", "x", ""]
+)  # fmt: skip
+
+
+def _object(pairs: list[tuple[str, str]]) -> str:
+    return "{" + ",".join(f'"{name}":{value}' for name, value in pairs) + "}"
+
+
+def _grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.one_of(
+        st.lists(inner, max_size=4).map(lambda parts: "[" + ",".join(parts) + "]"),
+        st.lists(st.tuples(NAMES, inner), max_size=5).map(_object),
+        st.tuples(inner, st.sampled_from([3, 50, 400])).map(lambda of: "[" + ",".join([of[0]] * of[1]) + "]"),
+        st.tuples(inner, st.sampled_from([5, 90, 300, 3000])).map(lambda of: "[" * of[1] + of[0] + "]" * of[1]),
+        st.tuples(inner, st.sampled_from([5, 90, 300])).map(lambda of: '{"items":' * of[1] + of[0] + "}" * of[1]),
+        inner.map(json.dumps),  # JSON in a text, as arguments of calls have it
+    )
+
+
+VALUES = st.recursive(SCALARS, _grown, max_leaves=6)
+
+
+@st.composite
+def bodies(draw: st.DrawFn, path: str) -> bytes:
+    rows, right = ENDPOINTS[path]
+    fields = [*(row.name for row in rows), "unknown", "stream", "stream_options"]
+    pairs = [(name, value) for name, value in right.items() if draw(st.integers(0, 9))]
+    pairs += [(name, draw(VALUES)) for name in draw(st.lists(st.sampled_from(fields), max_size=3))]
+    if draw(st.booleans()):
+        pairs.reverse()
+    return _object(pairs).encode("utf-8", "surrogatepass")
+
+
+async def answered(app: App, engine: FakeEngine, path: str, data: bytes) -> None:
+    response = await app.handle(Request("POST", path, headers={"content-type": "application/json"}, body=data))
+    try:
+        parts = [response.body] if isinstance(response.body, bytes) else [part async for part in response.body]
+    finally:
+        await response.aclose()
+    body = b"".join(parts)
+    assert 200 <= response.status < 300 or 400 <= response.status < 500, (response.status, body)
+    if response.status >= 400:
+        error = orjson.loads(body)["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert error["message"]
+    assert b"internal error" not in body
+    assert not engine.mail.busy
+
+
+async def all_answered(path: str, data: list[bytes]) -> None:
+    config = Config(fake_engine=True, model_name="m", access_log=False)
+    engine = FakeEngine(lambda prompt, sampling: say("a", "b", sequences=sampling.n))
+    model = Model(config, engine)  # type: ignore[arg-type]
+    app = App(config, [model])
+    await app.responses.open()
+    await model.load()
+    try:
+        for one in data:
+            await answered(app, engine, path, one)
+    finally:
+        await app.responses.close()
+        app.aside.close()
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+def test_what_no_library_would_write_is_answered_soon(path: str) -> None:
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @given(st.lists(bodies(path), min_size=4, max_size=4))
+    def check(data: list[bytes]) -> None:
+        with longest_turn() as longest:
+            asyncio.run(all_answered(path, data))
+        assert longest.seconds < MOST_S, data
+
+    check()
+
+
+HEAVY = {
+    "messages": b'{"model":"m","messages":[' + b'{"role":"user","content":"hi"},' * 80_000 + b"{}]}",
+    "short messages": HI[:-1] + b',{"role":"user","content":""}' * 80_000 + b"]}",
+    "tools": HI + b',"tool_choice":"required","tools":['
+    + b",".join(b'{"type":"function","function":{"name":"f%d","parameters":{}}}' % i for i in range(10_000)) + b"]}",
+    "tokens": b'{"model":"m","prompt":[' + b"1," * 250_000 + b"1]}",
+    "prompts": b'{"model":"m","prompt":[' + b'"a",' * 100_000 + b'"a"]}',
+    "texts": b'{"model":"m","text":[' + b'"a",' * 100_000 + b'"a"]}',
+    "text": b'{"model":"m","text":"' + b"x" * (30 << 20) + b'"}',
+    "content": b'{"model":"m","messages":[{"role":"user","content":"' + b"\\n" * (15 << 20) + b'"}]}',
+    "unknown objects": b'{"model":"m","x":[' + b'{"a":{}},' * 120_000 + b"1]}",
+    "names": b'{"model":"m",' + b",".join(b'"k%d":0' % i for i in range(250_000)) + b"}",
+    "items": b'{"model":"m","input":[' + b'{"role":"user","content":"hi"},' * 50_000 + b"{}]}",
+    "schema": HI + b',"guided_json":{"enum":['
+    + b",".join(b'"%d"' % i for i in range(7000)) + b"]}}",
+    "pattern": HI + b',"guided_regex":"' + b"(a|b|c)*x?" * 6000 + b'"}',
+    "stop": HI + b',"stop":['
+    + b",".join(b'"%b%d"' % (b"a" * 4000, i) for i in range(16)) + b"]}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+@pytest.mark.parametrize("name", HEAVY)
+def test_the_largest_bodies_do_not_hold_up_the_loop(path: str, name: str) -> None:
+    with longest_turn() as longest:
+        asyncio.run(all_answered(path, [HEAVY[name]]))
+    assert longest.seconds < MOST_S
