@@ -63,6 +63,8 @@ FAMILIES = (
     Family("vllm:num_requests_waiting", "gauge", "sequences waiting for the engine"),
     Family("vllm:kv_cache_usage_perc", "gauge", "share of the KV cache that running sequences hold, 0 to 1"),
     Family("vllm:num_preemptions_total", "counter", "sequences put back to make room"),
+    Family("vllm:spec_decode_num_drafts_total", "counter", "guesses of a draft model or of prompt lookup"),
+    Family("vllm:spec_decode_num_accepted_tokens_total", "counter", "tokens of them that were right"),
     Family("vllm:prompt_tokens_total", "counter", "prompt tokens"),
     Family("vllm:generation_tokens_total", "counter", "generated tokens"),
     Family("vllm:request_success_total", "counter", "answers by how they ended", ("finished_reason", "model_name")),
@@ -297,6 +299,8 @@ class Prometheus(Metrics):
         self._set("vllm:num_requests_waiting", labels, stats.queued)
         self._set("vllm:kv_cache_usage_perc", labels, stats.kv_blocks_used / max(stats.kv_blocks_total, 1))
         self._set("vllm:num_preemptions_total", labels, stats.preemptions)
+        self._set("vllm:spec_decode_num_drafts_total", labels, stats.drafts)
+        self._set("vllm:spec_decode_num_accepted_tokens_total", labels, stats.accepted)
         self._set("lean_ovms_engine_steps_total", labels, stats.steps)
         self._set("lean_ovms_engine_recoveries_total", labels, stats.recoveries)
 

@@ -233,7 +233,10 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
-    """A snapshot of the engine's own accounts, taken between two steps. kv_blocks_used: by live requests."""
+    """A snapshot of the engine's own accounts, taken between two steps. kv_blocks_used: by live requests.
+
+    drafts, accepted: in an assisted pipeline, outputs of one step, and tokens in them beyond the first.
+    """
 
     running: int
     queued: int
@@ -242,6 +245,8 @@ class EngineStats:
     steps: int
     preemptions: int
     recoveries: int
+    drafts: int = 0
+    accepted: int = 0
 
 
 # --- meaning: what a generation says -------------------------------------------------------------------------------

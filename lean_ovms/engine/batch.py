@@ -38,6 +38,8 @@ class Batch:
         self.running: list[Sequence] = []
         self.suspects: set[Sequence] = set()
         self.steps = self.preemptions = self.recoveries = 0
+        self.drafts = self.accepted = 0  # of an assistant
+        self._assisted = bool(info.assisted)
         self.clearing = False  # a step is due to free what was cancelled
         self._max_running = min(max_running, _decoding_at_once(pipeline))
         self._prefixes = Prefixes(info.block_size, info.kv_blocks) if info.prefix_caching else None
@@ -64,6 +66,8 @@ class Batch:
             steps=self.steps,
             preemptions=self.preemptions,
             recoveries=self.recoveries,
+            drafts=self.drafts,
+            accepted=self.accepted,
         )
 
     # --- requests come and go
@@ -264,12 +268,16 @@ class Batch:
         if not sequence.request.counted:
             self._count(sequence)
         sequence.heard = self.steps
+        before = len(sequence.generated) if self._assisted else 0
         try:
             tell = reading.tell_beams if sequence.beams else reading.tell
             over = tell(sequence, outputs, self.out)
         except reading.Astray:
             self._astray.append(sequence)
             return False
+        if self._assisted and before:  # what comes with the prompt is the first token alone
+            self.drafts += 1
+            self.accepted += len(sequence.generated) - before - 1
         if over:
             self.over(sequence)
         elif sequence.length + sequence.headroom > sequence.capacity and not sequence.reserve:

@@ -438,3 +438,17 @@ def test_every_sequence_has_exactly_one_outcome(seed, blocks, step_tokens, cachi
     assert not rig.batch.suspects
     assert not rig.pipeline.busy()
     assert not [f for f in rig.link.frames for r in f if isinstance(r, Failed) and r.error[0] != "EngineFailure"]
+
+
+def test_right_guesses_of_an_assistant_are_counted():
+    """The first output has one token; the other nine come in outputs of three."""
+    rig = Rig(assisted="prompt_lookup", tokens_per_step=3)
+    rig.ask("abcdefghijklm", max_tokens=10, ignore_eos=True)
+    stats = rig.stats()
+    generated = 10
+    assert stats.drafts >= 3
+    assert stats.accepted > 0
+    assert stats.drafts + stats.accepted <= generated
+    plain = Rig()
+    plain.ask("abc", max_tokens=10)
+    assert (plain.stats().drafts, plain.stats().accepted) == (0, 0)

@@ -1,0 +1,72 @@
+"""Speculative and prompt lookup decoding: greedy answers are those of direct calls; guesses are counted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from lean_ovms.config import DEMO_MODEL
+
+from .conftest import EXACT, open_house
+
+pytestmark = pytest.mark.model
+
+DRAFT = Path(__file__).parents[1] / "data" / "demo_draft"
+PROMPTS = ["Hello", "The capital of France is", "Count: 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4,", "def f(x):"]
+OPTIONS: dict[str, dict[str, Any]] = {"draft": {"draft_model_path": str(DRAFT)}, "lookup": {"prompt_lookup": True}}
+
+
+@pytest.fixture(scope="module", params=["draft", "lookup"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def answers(kind: str) -> dict[str, tuple[list[str], list[str]]]:
+    """By prompt: the texts of direct calls, with the assistant and without."""
+    import openvino_genai as genai
+
+    scheduler = genai.SchedulerConfig()
+    scheduler.num_kv_blocks, scheduler.max_num_batched_tokens = 64, 1024
+    exact = json.loads(EXACT)
+    helper = (
+        {"draft_model": genai.draft_model(str(DRAFT), "CPU", **exact)} if kind == "draft" else {"prompt_lookup": True}
+    )
+    assisted = genai.ContinuousBatchingPipeline(str(DEMO_MODEL), scheduler, "CPU", {**exact, **helper})
+    plain = genai.ContinuousBatchingPipeline(str(DEMO_MODEL), scheduler, "CPU", exact)
+
+    def text(pipe: Any, prompt: str) -> str:
+        config = genai.GenerationConfig()
+        config.max_new_tokens, config.stop_token_ids = 24, pipe.get_config().stop_token_ids
+        if pipe is assisted:
+            config.num_assistant_tokens = 4
+            if kind == "lookup":
+                config.max_ngram_size = 2
+        result = pipe.generate([pipe.get_tokenizer().encode(prompt).input_ids], [config])[0]
+        return str(pipe.get_tokenizer().decode(result.m_generation_ids[0]))
+
+    return {prompt: ([text(assisted, prompt)], [text(plain, prompt)]) for prompt in PROMPTS}
+
+
+async def test_greedy_answers_are_those_of_direct_calls_and_guesses_are_counted(kind: str, answers: Any) -> None:
+    async with open_house(plugin_config=EXACT, metrics_enable=True, **OPTIONS[kind]) as house, house.client() as client:
+        tuned = {"num_assistant_tokens": 4, **({"max_ngram_size": 2} if kind == "lookup" else {})}
+        for prompt in PROMPTS:
+            found = await client.completions.create(
+                model="demo", prompt=prompt, max_tokens=24, temperature=0, extra_body=tuned
+            )
+            assert ([found.choices[0].text],) * 2 == answers[prompt]
+        stats = await house.model.stats()
+        assert stats.accepted > 0
+        assert stats.drafts + stats.accepted >= 24 - 1
+        exposed = await _metrics(house.url, client)
+        assert f'spec_decode_num_accepted_tokens_total{{model_name="demo"}} {stats.accepted}' in exposed
+
+
+async def _metrics(url: str, client: openai.AsyncOpenAI) -> str:
+    answer = await client.get(f"{url}/metrics", cast_to=str)
+    return str(answer)
