@@ -123,6 +123,8 @@ async def test_the_client_streams_what_it_also_answers_at_once() -> None:
         assert "".join(pieces) == whole
         chunks = [c async for c in client.stream("/v1/completions", {"model": "m", "prompt": "x", "max_tokens": 2})]
         assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+        events = [event["type"] async for event in client.stream("/v1/responses", {"model": "m", "input": "x"})]
+        assert (events[0], events[-1]) == ("response.created", "response.completed")
 
 
 async def test_a_refusal_is_an_exception_with_openais_error() -> None:
@@ -185,6 +187,7 @@ async def test_a_hosted_app_lives_as_long_as_its_host() -> None:
     hosted, over = Hosted(lambda: Config(**FAKE)), asyncio.Event()
     async with httpx.AsyncClient(transport=httpx.ASGITransport(hosted), base_url="http://host") as http:
         assert (await http.get("/v1/models")).status_code == 503
+        assert (await http.post("/v1/completions", json={"model": "m", "prompt": "x"})).status_code == 503
         life = asyncio.ensure_future(lives(hosted, until=over))
         await until_ready(http)
         body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2}

@@ -6,7 +6,6 @@ Addresses, TLS, timeouts and access lines are the host's. Each worker process of
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
 
@@ -20,7 +19,8 @@ from lean_ovms.shapes import Request, Response
 
 from .asgi import Asgi, Message, Receive, Scope, Send
 
-log = logging.getLogger("lean_ovms.asgi")
+UNREAD_BYTES = 32 << 20
+"""Body limit before there is an app to say it: enough for a client to get its 503."""
 
 
 class Hosted:
@@ -28,7 +28,7 @@ class Hosted:
 
     def __init__(self, options: Callable[[], Config]) -> None:
         self._options = options
-        self._serve = Asgi(_not_started, 0)
+        self._serve = Asgi(_not_started, UNREAD_BYTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -51,7 +51,7 @@ class Hosted:
             await send({"type": "lifespan.startup.failed", "message": f"lean_ovms: {error}"})
             return
         finally:
-            self._serve = Asgi(_not_started, 0)
+            self._serve = Asgi(_not_started, UNREAD_BYTES)
         await send({"type": "lifespan.shutdown.complete"})
 
     def _open_to(self, app: App) -> None:
