@@ -51,6 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--requests", type=int, default=0, help="per round; 0: 8, or three per stream")
     parser.add_argument("--tokens", type=int, default=64, help="generated per request")
     parser.add_argument("--words", type=int, default=40, help="of a prompt; the demo model has two tokens a word")
+    parser.add_argument("--shared_words", type=int, default=0, help="in front of them, the same in all prompts")
     parser.add_argument("--ignore_eos", action="store_true", help="always generate all tokens (random models)")
     parser.add_argument("--server_option", action="append", default=[], metavar="NAME=VALUE", help="of lean_ovms")
 
@@ -75,7 +76,7 @@ def work(args: argparse.Namespace, streams: int, rate: float, number: int) -> Wo
     count = args.requests or max(8, 3 * streams)
     seed = args.seed * 1_000_003 + streams * 1009 + int(rate * 101) * 7 + number
     return Work(
-        prompts=prompts(seed, count, args.words, spread=0.2),
+        prompts=prompts(seed, count, args.words, 0.2, args.shared_words),
         max_tokens=args.tokens,
         concurrency=streams,
         arrivals=poisson(seed, count, rate) if rate else [],
@@ -107,7 +108,7 @@ def warm_up(args: argparse.Namespace, contestants: list[Contestant]) -> None:
     """First prompts and first batch sizes cost more than later ones."""
     for streams in sorted({streams for streams, _ in cases(args)}):
         for contestant in contestants:
-            texts = prompts(-streams, streams + 2, args.words)
+            texts = prompts(-streams, streams + 2, args.words, shared=args.shared_words)
             contestant.run(Work(prompts=texts, max_tokens=4, concurrency=streams))
 
 

@@ -27,6 +27,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--rival", action="append", default=[], help=f"{', '.join(RECIPES)}, NAME=URL or NAME=COMMAND")
     parser.add_argument("--rival_model", default="demo", help="the model's name at the rivals")
     parser.add_argument("--path", default="/v1/chat/completions", help="at the rivals; OVMS: /v3/chat/completions")
+    parser.add_argument("--ready", default="/v1/models", help="answers 200 when a rival that is started is ready")
     parser.add_argument("--no_limit", action="store_true", help="leave out the bare loop; ratios are to ours then")
     args = parser.parse_args(argv)
     chosen = race.server_options(args)
@@ -70,14 +71,16 @@ def enter(rival: str, args: argparse.Namespace, load: Worker, closers: list) -> 
         parts = urlsplit(where)
         there = {"host": parts.hostname, "port": parts.port or 80, "path": args.path, "fields": fields}
         return Contestant(name=name, run=runner(load, **there), pids={"client": load.pid})
-    closers.append(server := start(name, where, args.model_path))
+    closers.append(server := start(name, where, args))
     fields = {**fields, **(RECIPES[name].fields if name in RECIPES else {})}
     return over_http(name, load, server, False, path=args.path, fields=fields)
 
 
-def start(name: str, command: str, model_path: str) -> Server:
+def start(name: str, command: str, args: argparse.Namespace) -> Server:
     """The rival's own server on a free port, once it answers."""
     port = free_port()
-    model = str(Config(model_path=model_path).model_dir)
-    line = [part.format(port=port, model=model) for part in shlex.split(command)]
-    return Server(line, port, RECIPES[name].ready if name in RECIPES else "/v1/models")
+    values = {"{port}": str(port), "{model}": str(Config(model_path=args.model_path).model_dir)}
+    line = shlex.split(command)
+    for mark, value in values.items():
+        line = [part.replace(mark, value) for part in line]
+    return Server(line, port, RECIPES[name].ready if name in RECIPES else args.ready)

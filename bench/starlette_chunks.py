@@ -1,16 +1,18 @@
-"""The yardstick of `front`: Starlette on uvicorn (uvloop, httptools) writing the chunks that our front end writes.
+"""The yardstick of `front`: Starlette on uvicorn writing the chunks that our front end writes.
 
-As lean as that gets: tokens come from one timer in this very process, a chunk is a dict through orjson. A server that
-reads tokens from an engine, parses them and builds its chunks from models has more to do.
-python -m bench.starlette_chunks PORT STEP_SECONDS
+Tokens come from one timer in this very process; a server that reads them from an engine, parses them and builds its
+chunks from models has more to do. As lean as that gets with "fast": uvloop, httptools, a chunk is a dict through
+orjson. With "plain" as `pip install uvicorn starlette` gives it: asyncio's loop, h11, json.
+python -m bench.starlette_chunks PORT STEP_SECONDS fast|plain
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import orjson
 import uvicorn
@@ -47,7 +49,7 @@ class Ticker:
                     future.set_result(None)
 
 
-def application(step_s: float) -> Starlette:
+def application(step_s: float, dumps: Callable[[object], bytes]) -> Starlette:
     """POST anything with max_tokens: so many chunks, one a step."""
     ticker = Ticker(step_s)
 
@@ -67,7 +69,7 @@ def application(step_s: float) -> Starlette:
                 "system_fingerprint": "starlette",
                 "usage": None,
             }
-            yield b"data: " + orjson.dumps(chunk) + b"\n\n"
+            yield b"data: " + dumps(chunk) + b"\n\n"
         yield b"data: [DONE]\n\n"
 
     async def health(request: Request) -> PlainTextResponse:
@@ -78,5 +80,8 @@ def application(step_s: float) -> Starlette:
 
 
 if __name__ == "__main__":
-    port, step_s = int(sys.argv[1]), float(sys.argv[2])
-    uvicorn.run(application(step_s), port=port, log_level="error", access_log=False, loop="uvloop", http="httptools")
+    port, step_s, kind = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+    fast = kind == "fast"
+    app = application(step_s, orjson.dumps if fast else lambda chunk: json.dumps(chunk).encode())
+    how = {"loop": "uvloop", "http": "httptools"} if fast else {"loop": "asyncio", "http": "h11"}
+    uvicorn.run(app, port=port, log_level="error", access_log=False, **how)

@@ -61,7 +61,7 @@ async def main(argv: list[str]) -> None:
         return
     app = serve.build(parse(argv, {}))
     serving = asyncio.create_task(serve.serve(app))
-    while not all(model.ready for model in app.models.values()):
+    while not any(model.ready for model in app.models.values()):
         await asyncio.sleep(0.02)
         if serving.done():
             serving.result()

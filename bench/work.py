@@ -67,16 +67,18 @@ class Outcome:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-def prompts(seed: int, count: int, words: int, spread: float = 0.0) -> list[str]:
+def prompts(seed: int, count: int, words: int, spread: float = 0.0, shared: int = 0) -> list[str]:
     """Texts of about so many words, all different from the first word on, so that no prefix cache knows them.
 
-    spread: 0.5 means half as long to one and a half times as long.
+    spread: 0.5 means half as long to one and a half times as long. shared: so many words that are the same in all
+    texts of all seeds come first, as instructions do; a prefix cache knows these.
     """
+    beginning = random.Random(0).choices(WORDS, k=shared)
     rng = random.Random(seed)
     texts = []
     for _ in range(count):
         size = max(1, round(words * rng.uniform(1 - spread, 1 + spread)))
-        texts.append(" ".join([f"{rng.randrange(10**6):06d}", *rng.choices(WORDS, k=size)]))
+        texts.append(" ".join([*beginning, f"{rng.randrange(10**6):06d}", *rng.choices(WORDS, k=size)]))
     return texts
 
 

@@ -5,6 +5,7 @@ touches signals and process exit.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -100,6 +101,7 @@ async def serve(app: App, supervisor: Supervisor | None = None) -> int:
         await _until(load(app), stopping)
         if not stopping.is_set():
             logger.info("ready: %s", ", ".join(name for name, model in app.models.items() if model.ready) or "none")
+            _settle()
             supervisor.tell(READY, "STATUS=serving")
             await _until(_stay(app, supervisor), stopping)
         app.draining = True
@@ -111,6 +113,13 @@ async def serve(app: App, supervisor: Supervisor | None = None) -> int:
         await close(app)
     logger.info("stopped")
     return STARTED
+
+
+def _settle() -> None:
+    """Take what has been loaded out of the garbage collector's sight: looking through all of it stops every stream for
+    10 ms (32,000 objects, measured 2026-11), and none of it is ever garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 async def _stay(app: App, supervisor: Supervisor) -> None:

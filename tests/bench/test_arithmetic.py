@@ -53,6 +53,13 @@ def test_prompts_differ_from_their_first_word_on_and_have_about_the_length_asked
     assert {20 <= len(text.split()) - 1 <= 60 for text in texts} == {True}
 
 
+def test_prompts_may_share_a_beginning_whatever_their_seed() -> None:
+    one, other = prompts(1, 2, 5, shared=30), prompts(2, 1, 5, shared=30)
+
+    assert len({" ".join(text.split()[:30]) for text in one + other}) == 1
+    assert len({text.split()[30] for text in one + other}) == 3
+
+
 def test_arrivals_are_a_poisson_process_of_the_rate() -> None:
     """Exponential gaps: mean and standard deviation are both one over the rate."""
     times = poisson(1, 20_000, 50.0)

@@ -52,7 +52,7 @@ def test_front(run) -> None:
     assert not any(row.get("failed") for row in rows)
     paced = next(row for row in rows if row["case"] == "stream, a step every 2 ms")
     assert paced["chunks_per_s"] > 0 < paced["chunks_per_s_per_core"]
-    assert rows[-1]["ratio"] > 0
+    assert min(rows[-1][who] for who in ("lean_ovms", "starlette", "starlette as installed")) > 0
 
 
 @pytest.mark.model
