@@ -32,7 +32,7 @@ def recover(batch: Batch, error: Exception) -> None:
     """Make the pipeline usable again and let the innocent go on. Raises EngineLost with everybody told."""
     batch.recoveries += 1
     log.error("a step failed: %s", last_line(error))
-    harmed = [s for s in _take_out(batch) if s.request.id in batch.requests]
+    harmed = [s for s in _take_out(batch) if s.request.id in batch.requests and not s.forsaken]
     if not batch.pipeline.recoverable or not _drained(batch):
         batch.fail_all(EngineFailure("The engine failed and is being restarted; please try again."))
         raise EngineLost(last_line(error))

@@ -58,6 +58,7 @@ class Sequence:
     blocks: int = 0
     heard: int = 0  # the step of its last output
     proven: bool = False  # has had output since it was added
+    forsaken: bool = False  # nobody wants it any more; it is out when its prompt is computed
     lost: int = 0  # times that the pipeline gave up on it
     past: list[int] = field(default_factory=list)  # told before it had to begin again
 

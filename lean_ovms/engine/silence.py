@@ -50,7 +50,9 @@ def check(batch: Batch, silent: list[Sequence]) -> None:
             continue
         batch.running.remove(sequence)
         batch.release(sequence)
-        if status == "lost":
+        if sequence.forsaken:
+            batch.over(sequence)
+        elif status == "lost":
             _again(batch, sequence)
         else:
             batch.out.append(Tokens(sequence.request.id, sequence.index, [], None, "stop"))

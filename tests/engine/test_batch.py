@@ -2,10 +2,12 @@
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rig import Rig
 
+from lean_ovms.engine import byte_text as words
 from lean_ovms.engine import silence
 from lean_ovms.engine.messages import Failed, Tokens
 from lean_ovms.engine.worker import Limits
@@ -307,6 +309,42 @@ def test_those_who_wait_for_a_prompt_that_is_cancelled_go_on():
     rig.cancel(first)
     rig.run()
     assert rig.answer(second).text() == PREFIX + "b"
+
+
+def test_a_prompt_that_is_half_in_the_prefix_cache_is_computed_to_its_end_though_nobody_wants_it():
+    rig = Rig(prefix_caching=True, step_tokens=16)
+    request, other = rig.submit(PREFIX), rig.submit("other")
+    rig.turn(2)
+    rig.cancel(request)
+    rig.turn()
+    assert request in {s.request.id for s in rig.batch.running}
+    rig.run()
+    assert not rig.answer(request).tokens
+    assert rig.answer(other).text() == "other"
+    assert (rig.stats().running, rig.stats().kv_blocks_used) == (0, 0)
+
+
+@pytest.mark.parametrize(("caching", "turns"), [(True, 0), (True, 9), (False, 2)])
+def test_other_prompts_are_out_at_once_when_they_are_cancelled(caching, turns):
+    rig = Rig(prefix_caching=caching, step_tokens=16)
+    request = rig.submit(PREFIX)
+    rig.turn(turns)
+    rig.cancel(request)
+    rig.turn()
+    assert (rig.stats().running, rig.stats().queued, rig.stats().kv_blocks_used) == (0, 0, 0)
+
+
+def test_a_step_that_fails_ends_those_whom_nobody_wants():
+    rig = Rig(prefix_caching=True, step_tokens=16)
+    request, other = rig.submit(PREFIX), rig.submit("other", max_tokens=40, ignore_eos=True)
+    rig.turn(2)
+    rig.cancel(request)
+    rig.turn()
+    rig.submit([words.RAISE])
+    rig.run()
+    assert not rig.answer(request).tokens
+    assert rig.answer(request).failed is None
+    assert len(rig.answer(other).tokens[0]) == 40
 
 
 # --- the pipeline gives up on somebody

@@ -140,6 +140,27 @@ def test_whom_the_engine_gives_up_on_is_taken_up_again(small, monkeypatch):
     assert_empty(rig)
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_prompt_that_is_cancelled_half_way_does_not_spoil_the_prefix_cache(engine, caching, steps):
+    """Others decode, so that its chunks do not end where a block does; GenAI takes the last block for a whole one."""
+    prompt = [random.Random(steps).randrange(300, 1900) for _ in range(600)]
+    asked = {"max_tokens": 3, "ignore_eos": True, "logprobs": True}
+    alone = Rig(pipeline=engine).ask(prompt, **asked)
+    rig = Rig(pipeline=caching)
+    for question in QUESTIONS[:3]:
+        rig.submit(chat(question), max_tokens=40, ignore_eos=True)
+    rig.turn(3)
+    request = rig.submit(prompt, **asked)
+    rig.turn(steps)
+    rig.cancel(request)
+    rig.turn()
+    again = rig.submit(prompt, **asked)
+    rig.run()
+    assert rig.answer(again).tokens == alone.tokens
+    assert rig.answer(again).logprobs[0] == pytest.approx(alone.logprobs[0], abs=1e-3)
+    assert not rig.answer(request).tokens
+
+
 # --- a crowd
 
 
