@@ -227,6 +227,9 @@ class Config:
     max_image_pixels: int = option(
         1 << 25, "most pixels of the images of one request together", group="images", low=64, high=1 << 28
     )
+    max_image_side: int = option(
+        0, "shrink larger images into a square of so many pixels; 0: leave it to the model", group="images", low=0
+    )
     image_timeout_s: float = option(10.0, "most time to fetch an image, and to unpack it", group="images", low=0.1)
 
     # --- responses

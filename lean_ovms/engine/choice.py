@@ -22,6 +22,7 @@ from .pipeline import GenAi
 from .plan import free_memory_bytes, make, make_stateful
 from .stateful import Stateful
 from .vision import Seeing
+from .vision_stateful import SeeingStateful
 
 VISION_FILES = ("openvino_text_embeddings_model.xml", "openvino_vision_embeddings_model.xml")
 
@@ -36,7 +37,7 @@ def load(config: Config) -> Pipeline:
         return GenAi(config, make(config, free_memory_bytes(), available))
     if kind == "VLM_CB":
         return Seeing(config, make(config, free_memory_bytes(), available))
-    raise StartError("--pipeline_type VLM is not served yet: use VLM_CB")
+    return SeeingStateful(config, make_stateful(config, available))
 
 
 def choose(config: Config, available: Sequence[str]) -> str:

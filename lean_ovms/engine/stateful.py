@@ -28,7 +28,7 @@ from ..shapes import Sampling
 from . import configuration, introduction, vocabulary
 from .adapter import adapters
 from .contract import Handle, Sight, Status, Work
-from .opening import explained, is_gguf, look_for_files
+from .opening import TEXT_MODEL, explained, is_gguf, look_for_files
 from .plan import Plan, make_stateful
 from .recovery import last_line
 
@@ -37,7 +37,6 @@ log = logging.getLogger(__name__)
 STEP_S = 0.02
 """A step without news returns after this, so that commands are heard while a long prompt is computed."""
 WARM_LENGTHS = (8, 40, 250)
-PROBE = [1]
 
 
 @dataclass(slots=True)
@@ -51,7 +50,7 @@ class StatefulOutput:
 class StatefulHandle:
     """One request. The generating thread writes `fresh`, `over` and `error`, under the pipeline's lock."""
 
-    tokens: list[int]
+    work: Work
     config: Any
     outputs: deque[dict[int, StatefulOutput]] = field(default_factory=deque)
     fresh: list[int] = field(default_factory=list)
@@ -59,6 +58,7 @@ class StatefulHandle:
     cancelled: bool = False
     over: bool = False
     error: Exception | None = None
+    prompt_tokens: int = 0
 
     def can_read(self) -> bool:
         return bool(self.outputs) and not self.cancelled
@@ -90,21 +90,20 @@ class Streamer(genai.StreamerBase):  # type: ignore[misc]  # the binding has no 
 class Stateful:
     """A contract.Pipeline on openvino_genai.LLMPipeline with its state in the device."""
 
+    NETWORK = TEXT_MODEL
+
     def __init__(self, config: Config, plan: Plan | None = None) -> None:
         """Load and warm up. Raises errors.StartError with one line that tells what is wrong."""
         plan = plan or make_stateful(config)
-        look_for_files(config)
+        look_for_files(config, self.NETWORK)
         with explained(config):
-            properties = {"ATTENTION_BACKEND": "SDPA", **plan.properties}
-            if config.lora_modules:
-                properties["adapters"] = adapters(config)
-            self._pipe = genai.LLMPipeline(str(config.model_dir), plan.device, **properties)
+            self._pipe = self._open(config, plan)
             self._tokenizer = self._pipe.get_tokenizer()
             self._encode = introduction.encode_cut if is_gguf(config.model_dir) else introduction.encode
             defaults = self._pipe.get_generation_config()
             self._eos = int(defaults.eos_token_id)
             for length in (n for n in WARM_LENGTHS if n + 8 < plan.context):
-                self._probe([i % 32 for i in range(length)])
+                self._probe(length)
         self.info = introduction.describe(config, plan, plan.blocks, self._tokenizer, defaults)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         self.grammars = introduction.grammars(config, self._tokenizer)
@@ -119,6 +118,12 @@ class Stateful:
         self._heard = 0.0  # when the thread began with a request, or had a token of it
         threading.Thread(target=self._serve, name="generate", daemon=True).start()
 
+    def _open(self, config: Config, plan: Plan) -> Any:
+        properties = {"ATTENTION_BACKEND": "SDPA", **plan.properties}
+        if config.lora_modules:
+            properties["adapters"] = adapters(config)
+        return genai.LLMPipeline(str(config.model_dir), plan.device, **properties)
+
     # --- contract
 
     def check(self, work: Work) -> None:
@@ -132,7 +137,7 @@ class Stateful:
         if not work.tokens:
             raise BadRequest("prompt is empty", param="prompt")
         self.check(work)
-        handle = StatefulHandle(work.tokens, self._config(work))
+        handle = StatefulHandle(work, self._config(work))
         self._live.append(handle)
         with self._changed:
             self._queue.append(handle)
@@ -215,13 +220,18 @@ class Stateful:
 
     def _generate(self, handle: StatefulHandle) -> Exception | None:
         try:
-            result = self._pipe.generate(_tensor(handle.tokens), handle.config, Streamer(self, handle))
+            ids = self._compute(handle)
         except Exception as error:  # the border to the pipeline; step() raises it where the worker can answer
             self._look_after(error)
             return error
         if not handle.cancelled:
-            self.take(handle, list(result.tokens[0][handle.seen :]))
+            self.take(handle, ids[handle.seen :])
         return None
+
+    def _compute(self, handle: StatefulHandle) -> list[int]:
+        """All ids of the answer; most have gone through the streamer before."""
+        result = self._pipe.generate(_tensor(handle.work.tokens), handle.config, Streamer(self, handle))
+        return list(result.tokens[0])
 
     def _look_after(self, error: Exception) -> None:
         """Is the pipeline whole? An exception may leave a request's sampler behind, which the next one would use.
@@ -230,16 +240,19 @@ class Stateful:
         """
         log.warning("a request failed: %s", last_line(error))
         try:
-            self._probe(PROBE)
+            self._probe(1)
         except Exception as second:  # the same border
             log.error("the pipeline does not recover: %s", last_line(second))
             self.recoverable = False
 
-    def _probe(self, tokens: list[int]) -> None:
-        work = Work(
-            tokens=tokens, sampling=Sampling(temperature=0.0), max_tokens=1, min_tokens=0, seed=0, stops=frozenset()
-        )
-        self._pipe.generate(_tensor(tokens), self._config(work))
+    def _probe(self, length: int) -> None:
+        """Generate one token after a prompt of so many."""
+        tokens = [(i + 1) % 32 for i in range(length)]
+        self._pipe.generate(_tensor(tokens), self._short())
+
+    def _short(self) -> Any:
+        asked = Sampling(temperature=0.0)
+        return self._config(Work(tokens=[], sampling=asked, max_tokens=1, min_tokens=0, seed=0, stops=frozenset()))
 
 
 def _tensor(tokens: list[int]) -> Any:

@@ -10,6 +10,7 @@ from . import quiet  # noqa: F401 - first, for its effect
 
 # isort: split
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -69,8 +70,8 @@ class Seeing(GenAi):
         if config.draft_model_path or config.prompt_lookup:
             raise StartError("a model with vision cannot be combined with a draft model or prompt lookup")
         super().__init__(config, plan)
-        tokens = [text for text in IMAGE_TOKENS if len(self.encode(text, False)) == 1]
-        self.info = replace(self.info, vision=True, image_tokens=tokens)
+        seen = image_tokens(self.encode)
+        self.info = replace(self.info, vision=True, image_tokens=seen, chat_template=self._template)
         self.sight = Eyes(config.model_dir, self.encode, self._counts, counted)
 
     def add(self, work: Work) -> Handle:
@@ -91,6 +92,7 @@ class Seeing(GenAi):
 
     def _measure(self, plan: Plan) -> int:
         """As GenAi's, with a text of more than one block."""
+        self._template = self._tokenizer.get_original_chat_template()
         self._tokenizer.set_chat_template(AS_IT_IS)
         text, words = "", 0
         while words <= plan.block_size:
@@ -129,6 +131,11 @@ class Seeing(GenAi):
         while self._pipe.has_non_finished_requests():
             self._pipe.step()
         return [int(handle.get_perf_metrics().get_num_input_tokens()) for handle in handles]
+
+
+def image_tokens(encode: Callable[[str, bool], list[int]]) -> list[str]:
+    """What this model writes for an image."""
+    return [text for text in IMAGE_TOKENS if len(encode(text, False)) == 1]
 
 
 def tensor(image: Image) -> Any:

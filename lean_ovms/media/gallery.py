@@ -67,7 +67,9 @@ class Gallery:
             raise
 
     async def _job(self, wanted: Wanted, most_pixels: int) -> Job:
-        box = LOW_SIDE if wanted.detail == "low" else 0
+        box = self._config.max_image_side
+        if wanted.detail == "low":
+            box = min(box or LOW_SIDE, LOW_SIDE)
         source = parse(wanted.url)
         if isinstance(source, Inline):
             if len(source.data) // 4 * 3 > self._config.max_image_bytes:

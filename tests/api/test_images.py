@@ -165,6 +165,14 @@ async def test_low_detail_is_a_small_image(seeing: tuple[App, FakeEngine]) -> No
     assert [(i.width, i.height) for i in engine.images[0]] == [(512, 372), (1100, 800), (1100, 800)]
 
 
+async def test_large_images_may_be_shrunk_by_the_server(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("fine"), max_image_side=256)
+    engine.info = replace(INFO, vision=True)
+    large = data_url("red", (1024, 512))
+    await chat(app, user(part(large), part(large, detail="low"), part(RED)))
+    assert [(i.width, i.height) for i in engine.images[0]] == [(256, 128), (256, 128), (60, 40)]
+
+
 async def test_too_many_images_name_the_first_that_is_too_many(make_app: MakeApp) -> None:
     app, engine = await make_app(say("fine"), max_images=2)
     engine.info = replace(INFO, vision=True)

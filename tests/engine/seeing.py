@@ -41,3 +41,9 @@ def see(rig, prompt, *colours, size=SIZE, tag="", **sampling):
     pixels = [bytes(COLOURS[c]) * (size[0] * size[1]) for c in colours]
     rig.put(Submit(rig._ids, prompt, False, None, False, asked, tag, [list(size)] * len(pixels), pixels))
     return rig._ids
+
+
+def load_stateful(**options):
+    from lean_ovms.engine.vision_stateful import SeeingStateful
+
+    return SeeingStateful(Config(model_path=str(MODEL), pipeline_type="VLM", **options))

@@ -224,3 +224,8 @@ def test_the_true_count_is_told_before_the_end(seeing):
     assert [type(r) for r in told[-2:]] == [Counted, Tokens]
     assert told[-1].reason == "stop"
     assert told[-2].prompt_tokens == direct(seeing, turn(tags(2) + "describe"), "red", "blue")[1]
+
+
+def test_the_models_own_chat_template_is_told(seeing):
+    assert "im_start" in seeing.info.chat_template
+    assert seeing.info.image_tokens == ["<image>"]

@@ -1,0 +1,187 @@
+"""A model with vision through the whole server and the official client; what it sees is in its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from pictures import data_url, file, part, picture, user
+
+from tests.media.webserver import ok, serving
+
+from .conftest import EXACT, Process, start_process
+
+pytestmark = [pytest.mark.model]
+
+MODEL = Path(__file__).parents[1] / "data" / "colours"
+PHOTOS = {"red": "PNG", "blue": "JPEG", "green": "WEBP", "yellow": "BMP"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of four colours and four formats."""
+    folder = tmp_path_factory.mktemp("images")
+    for colour, kind in PHOTOS.items():
+        (folder / f"{colour}.{kind.lower()}").write_bytes(file(picture(colour, (90, 70)), kind))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def seeing(folder: Path) -> Iterator[Process]:
+    """A server whose model names colours; files of the folder and this machine's own web servers are open to it."""
+    process = start_process(
+        *("--model_path", str(MODEL), "--plugin_config", EXACT, "--metrics_enable", "true"),
+        *("--allowed_local_media_path", str(folder), "--allowed_media_domains", "localhost,127.0.0.0/8,::1"),
+    )
+    try:
+        process.wait_for("ready: colours")
+        yield process
+    finally:
+        process.popen.kill()
+        process.popen.wait()
+        process.popen.stderr.close()  # type: ignore[union-attr]
+
+
+@pytest.fixture
+async def client(seeing: Process) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=seeing.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+        yield client
+
+
+async def chat(client: openai.AsyncOpenAI, *messages: Any, **more: Any) -> Any:
+    return await client.chat.completions.create(
+        model="colours", messages=list(messages), temperature=0, max_tokens=30, **more
+    )
+
+
+async def says(client: openai.AsyncOpenAI, *messages: Any, **more: Any) -> str:
+    return str((await chat(client, *messages, **more)).choices[0].message.content)
+
+
+async def test_the_three_forms_of_one_image_are_one_image(client: openai.AsyncOpenAI, folder: Path) -> None:
+    data = (folder / "red.png").read_bytes()
+    async with serving(zebra=ok(data, "Content-Type: image/png")) as web:
+        forms = [data_url("red", (90, 70)), str(folder / "red.png"), "file://" + str(folder / "red.png"), "red.png"]
+        forms += [web.url("/zebra"), web.url("/zebra", "localhost")]
+        answers = [await chat(client, user("What color is it?", part(url)), logprobs=True) for url in forms]
+    assert {a.choices[0].message.content for a in answers} == {"The image is red."}
+    assert len({tuple(t.logprob for t in a.choices[0].logprobs.content) for a in answers}) == 1
+    assert {a.usage.prompt_tokens for a in answers} == {answers[0].usage.prompt_tokens}
+
+
+@pytest.mark.parametrize("colour", PHOTOS)
+async def test_every_format(client: openai.AsyncOpenAI, folder: Path, colour: str) -> None:
+    path = folder / f"{colour}.{PHOTOS[colour].lower()}"
+    assert await says(client, user("describe", part(str(path)))) == f"The image is {colour}."
+
+
+async def test_images_in_the_order_of_the_message_and_in_several_turns(client: openai.AsyncOpenAI) -> None:
+    red, blue, green = (data_url(c) for c in ("red", "blue", "green"))
+    assert await says(client, user(part(red), "describe", part(blue))) == "The images are red and blue."
+    assert await says(client, user(part(blue), part(red), part(green), "describe")) == (
+        "The images are blue and red and green."
+    )
+    talk = [user(part(green), "What do you see?"), {"role": "assistant", "content": "The image is green."}]
+    assert await says(client, *talk, user(part(red), "What do you see?")) == "The images are green and red."
+
+
+async def test_text_alone(client: openai.AsyncOpenAI) -> None:
+    assert await says(client, {"role": "user", "content": "Hello!"}) == "Hello!"
+    assert await says(client, {"role": "user", "content": "describe"}) == "I see no image."
+
+
+async def test_a_stream_says_the_same_and_counts_the_same(client: openai.AsyncOpenAI) -> None:
+    asked = user("describe", part(data_url("yellow")))
+    whole = await chat(client, asked)
+    stream = await chat(client, asked, stream=True, stream_options={"include_usage": True})
+    chunks = [chunk async for chunk in stream]
+    text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+    assert text == whole.choices[0].message.content == "The image is yellow."
+    assert chunks[-1].usage == whole.usage
+    assert whole.choices[0].finish_reason == "stop"
+
+
+async def test_usage_counts_the_tokens_of_images(client: openai.AsyncOpenAI) -> None:
+    """A picture is 16 tokens and a line break, whatever its size."""
+    none = (await chat(client, user("describe"))).usage.prompt_tokens
+    for count in (1, 2, 3):
+        parts = [part(data_url("red", (20 * count, 30))) for _ in range(count)]
+        answer = await chat(client, {"role": "user", "content": [*parts, {"type": "text", "text": "describe"}]})
+        assert answer.usage.prompt_tokens == none + 17 * count
+
+
+async def test_responses_with_images(client: openai.AsyncOpenAI) -> None:
+    content: Any = [
+        {"type": "input_text", "text": "describe"},
+        {"type": "input_image", "image_url": data_url("blue"), "detail": "auto"},
+    ]
+    ask: dict[str, Any] = {"model": "colours", "temperature": 0, "max_output_tokens": 30}
+    first = await client.responses.create(input=[{"role": "user", "content": content}], **ask)
+    assert first.output_text == "The image is blue."
+    assert first.usage is not None
+    content[1] = {"type": "input_image", "image_url": data_url("red"), "detail": "low"}
+    events = await client.responses.create(
+        input=[{"role": "user", "content": content}], previous_response_id=first.id, stream=True, **ask
+    )
+    final = [event async for event in events][-1]
+    assert final.type == "response.completed"
+    assert final.response.output_text == "The images are blue and red."
+
+
+async def test_a_schema_and_a_stop_string_hold_for_images_too(client: openai.AsyncOpenAI) -> None:
+    asked = user("describe", part(data_url("green")))
+    assert await says(client, asked, extra_body={"guided_choice": ["It is green", "It is red"]}) == "It is green"
+    stopped = await chat(client, asked, stop=[" gre"])
+    assert stopped.choices[0].message.content == "The image is"
+    whole = await chat(client, asked)
+    assert stopped.usage.prompt_tokens == whole.usage.prompt_tokens
+
+
+async def test_many_at_once(client: openai.AsyncOpenAI) -> None:
+    colours = ["red", "blue", "green", "yellow"] * 3
+    answers = await asyncio.gather(*(says(client, user("describe", part(data_url(c)))) for c in colours))
+    assert answers == [f"The image is {c}." for c in colours]
+
+
+@pytest.mark.parametrize(
+    ("content", "param"),
+    [
+        (["<image>"], "messages"),
+        (["<ov_genai_image_0>"], "messages"),
+        ([part("data:image/png;base64,AAAA")], "messages[0].content[0].image_url.url"),
+        ([part("http://10.0.0.1/")], "messages[0].content[0].image_url.url"),
+        ([part("/etc/passwd")], "messages[0].content[0].image_url.url"),
+    ],
+)
+async def test_what_is_refused_leaves_the_server_well(
+    client: openai.AsyncOpenAI, content: list[Any], param: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        await chat(client, user(*content))
+    assert caught.value.param == param
+    assert await says(client, user("describe", part(data_url("red")))) == "The image is red."
+
+
+async def test_completions_are_for_text_models(client: openai.AsyncOpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="VLM Servable does not support the /completions endpoint"):
+        await client.completions.create(model="colours", prompt="x")
+
+
+async def test_a_client_that_leaves_while_its_image_is_fetched(client: openai.AsyncOpenAI) -> None:
+    async with serving(never=None) as web:
+        task = asyncio.create_task(chat(client, user("x", part(web.url("/never")))))
+        while not web.asked:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert await says(client, user("describe", part(data_url("red")))) == "The image is red."
+
+
+async def test_the_model_says_what_it_reads(client: openai.AsyncOpenAI) -> None:
+    model = await client.models.retrieve("colours")
+    assert model.model_dump()["input_modalities"] == ["text", "image"]
