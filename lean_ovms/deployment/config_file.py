@@ -29,6 +29,8 @@ CLASSIC = (
     "custom_loader_options",
 )  # fmt: skip
 """Options of models that are not generative: they have no meaning for a graph, in OVMS neither."""
+FILES = ("draft_model_path", "cache_dir")
+"""Options that are paths."""
 CLOUD = ("s3://", "gs://", "az://", "azfs://", "azure://")
 
 
@@ -123,11 +125,11 @@ def _entry(path: Path, where: str, one: dict[str, Any]) -> Entry:
         base=directory,
         graph=directory / (file or graph.FILE),
         wants_graph=bool(file),
-        options=_options(where, one),
+        options=_options(path, where, one),
     )
 
 
-def _options(where: str, one: dict[str, Any]) -> dict[str, Any]:
+def _options(path: Path, where: str, one: dict[str, Any]) -> dict[str, Any]:
     kinds = {row.name: type(row.default) for row in fields(Config) if row.metadata["group"] in PER_MODEL}
     found: dict[str, Any] = {}
     for key, value in one.items():
@@ -139,6 +141,8 @@ def _options(where: str, one: dict[str, Any]) -> dict[str, Any]:
             raise _wrong(f"{where}: {key!r} is not an option of a model")
         else:
             found[key] = _value(f"{where}.{key}", value, kinds[key])
+            if key in FILES and found[key]:
+                found[key] = str(path.parent / found[key])
     return found
 
 
@@ -176,7 +180,9 @@ def _metrics(path: Path, monitoring: Any) -> dict[str, Any]:
         raise _wrong(f"{where}.metrics.metrics_list must be a list of strings")
     if unknown := [key for key in metrics if key not in ("enable", "metrics_list")]:
         raise _wrong(f"{where}.metrics: {unknown[0]!r} is not one of enable, metrics_list")
-    return {"metrics_enable": enable} | ({"metrics_list": ",".join(names)} if names else {})
+    if not enable:
+        return {}
+    return {"metrics_enable": True} | ({"metrics_list": ",".join(names)} if names else {})
 
 
 # --- reading

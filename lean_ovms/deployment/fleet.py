@@ -60,41 +60,57 @@ class Fleet:
         self._seen = dict(self._wish.files)
         self._served: dict[str, Wanted] = {}  # what the models on the shelf were made of
         self._reloading: asyncio.Task[bool] | None = None
+        self._next: asyncio.Task[bool] | None = None  # the reload that has not read anything yet
         self._retiring: set[asyncio.Task[None]] = set()
+        self._stopped = False
         for wanted in self._wish.models:
             self._install(wanted)
 
     async def load(self) -> None:
         """Load all models, side by side. Raises StartError for one that was named on the command line."""
-        failures = await asyncio.gather(*(self._fill(wanted) for wanted in self._wish.models))
-        for wanted, failure in zip(self._wish.models, failures, strict=True):
-            if failure is not None and not self._config.config_path:
+        models = [(wanted, self._shelf.models[wanted.name]) for wanted in self._wish.models]
+        failures = await asyncio.gather(*(self._fill(wanted, model) for wanted, model in models))
+        for (_, model), failure in zip(models, failures, strict=True):
+            if failure is None or self._shelf.models.get(model.name) is not model:
+                continue  # served, or no longer wished for like that
+            if not self._config.config_path:
                 raise failure
-            if failure is not None:
-                log.error("%s cannot be served: %s", wanted.name, failure)
+            log.error("%s cannot be served: %s", model.name, failure)
 
     async def reload(self) -> bool:
-        """Read the configuration again and serve it; whether anything changed. One at a time: others wait for it.
+        """Read the configuration again and serve it; whether anything changed. One at a time.
 
         Raises StartError: a configuration that cannot be understood changes nothing, and a model that does not load
         leaves what it should have replaced.
         """
-        if self._reloading is None or self._reloading.done():
-            self._reloading = asyncio.get_running_loop().create_task(self._reload())
-        return await asyncio.shield(self._reloading)  # a client that leaves must not stop a load halfway
+        if self._stopped:
+            raise StartError("the server is stopping", reason="The server is shutting down.")
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_task(self._reload_after(self._reloading))
+            self._next.add_done_callback(lambda task: task.cancelled() or task.exception())  # perhaps all have left
+        return await asyncio.shield(self._next)  # a client that leaves must not stop a load halfway
+
+    async def _reload_after(self, running: asyncio.Task[bool] | None) -> bool:
+        """A reload under way may have read the files before they were what whoever asks now knows."""
+        if running is not None:
+            await asyncio.wait([running])
+        self._reloading, self._next = self._next, None
+        return await self._reload()
 
     async def watch(self, period_s: float) -> None:
         """Reload whenever one of the files has changed; for ever."""
         while True:
             await asyncio.sleep(period_s)
-            if await asyncio.to_thread(self._look) == self._seen:
+            if not self._seen or await asyncio.to_thread(self._look) == self._seen:
                 continue
             with contextlib.suppress(StartError):  # it is in the log
                 await self.reload()
 
     async def stop(self) -> None:
         """Stop every engine, also of models that are on their way in or out. Idempotent."""
-        running = [task for task in (self._reloading, *self._retiring) if task is not None and not task.done()]
+        self._stopped = True
+        tasks = (self._next, self._reloading, *self._retiring)
+        running = [task for task in tasks if task is not None and not task.done()]
         for task in running:
             task.cancel()
         if running:
@@ -135,8 +151,7 @@ class Fleet:
         name = wanted.name
         old = self._shelf.models.get(name)
         if old is None or not old.ready:
-            self._install(wanted)
-            failure = await self._fill(wanted)
+            failure = await self._fill(wanted, self._install(wanted))
         elif wanted == self._served.get(name):
             failure = old.failure = None  # what could not replace it is no longer wished for
         elif wanted.problem is not None:
@@ -185,9 +200,8 @@ class Fleet:
             self._begin_retiring(old, model)
         return model
 
-    async def _fill(self, wanted: Wanted) -> StartError | None:
+    async def _fill(self, wanted: Wanted, model: Model) -> StartError | None:
         """Load what _install has put there; why that failed."""
-        model = self._shelf.models[wanted.name]
         if wanted.problem is None:
             try:
                 await model.load()

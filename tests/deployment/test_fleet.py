@@ -299,6 +299,52 @@ async def test_two_reloads_at_once_are_one_and_a_client_that_leaves_does_not_sto
     assert house.app.models["a"] is house.made[1]
 
 
+async def test_who_asks_while_a_reload_runs_gets_what_the_files_say_then(house: House) -> None:
+    house.want("a")
+    fleet = house.fleet()
+    await fleet.load()
+    house.want("a", "b")
+    house.slow = {"b"}
+    first = asyncio.create_task(fleet.reload())
+    await until(lambda: len(house.made) == 2)
+    house.want("a", "b", "c")
+    second = asyncio.create_task(fleet.reload())
+    await asyncio.sleep(0.01)
+    assert list(house.app.models) == ["a", "b"]
+    engine_of(house.made[1]).loaded.set()
+    assert await first is True
+    assert await second is True
+    assert list(house.app.models) == ["a", "b", "c"]
+
+
+async def test_a_model_that_is_replaced_before_it_has_loaded_does_not_end_the_start(house: House) -> None:
+    house.want("a")
+    house.slow = {"a"}
+    fleet = house.fleet(Config(fake_engine=True, model_name="a"))
+    loading = asyncio.create_task(fleet.load())
+    await asyncio.sleep(0)
+    house.want("a", max_num_seqs=3)
+    house.slow = set()
+    assert await fleet.reload() is True
+    engine_of(house.made[0]).fault = "stopped before it was ready"
+    engine_of(house.made[0]).loaded.set()
+    await loading
+    assert house.states() == {"a": "ready"}
+
+
+async def test_a_reload_that_fails_when_all_have_left_leaves_no_trace(house: House) -> None:
+    house.want("a")
+    fleet = house.fleet()
+    await fleet.load()
+    house.want("a", "b")
+    house.faults = {"b": "broken"}
+    asking = asyncio.create_task(fleet.reload())
+    await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.wait([asking])
+    await until(lambda: "b" in house.states() and house.states()["b"] == "failed")
+
+
 async def test_stopping_ends_every_engine_also_those_that_come_and_go(house: House) -> None:
     house.want("a", "b")
     fleet = house.fleet()
@@ -311,6 +357,8 @@ async def test_stopping_ends_every_engine_also_those_that_come_and_go(house: Hou
     await fleet.stop()
     await asyncio.wait([reloading])
     assert [model.engine.state for model in house.made] == ["stopped"] * 4
+    with pytest.raises(StartError, match="stopping"):
+        await fleet.reload()
     await generation.aclose()
 
 

@@ -232,6 +232,19 @@ def test_metrics_are_switched_on_by_the_file(tmp_path: Path) -> None:
     assert server(Config(config_path=str(path))).metrics_enable is True
 
 
+def test_metrics_that_the_file_does_not_ask_for_may_be_switched_on_otherwise(tmp_path: Path) -> None:
+    monitoring = {"metrics": {"enable": False, "metrics_list": ["x"]}}
+    path = write_config(tmp_path, model_config_list=[], monitoring=monitoring)
+    assert server(Config(config_path=str(path))).metrics_enable is False
+    assert server(Config(config_path=str(path), metrics_enable=True)).metrics_enable is True
+
+
+def test_paths_of_an_entry_are_relative_to_the_file(tmp_path: Path) -> None:
+    path = write_config(tmp_path, mediapipe_config_list=[{"name": "m", "draft_model_path": "d", "cache_dir": "/c"}])
+    config = by_name(path)["m"].config
+    assert (config.draft_model_path, config.cache_dir) == (str(tmp_path / "d"), "/c")
+
+
 def test_a_file_and_a_model_exclude_each_other(tmp_path: Path) -> None:
     path = write_config(tmp_path, model_config_list=[])
     with pytest.raises(StartError, match="--model_path and --model_name do not go with it"):
