@@ -57,7 +57,7 @@ def test_what_the_command_line_says_goes_before_the_graph(tmp_path: Path) -> Non
     assert (one.config.plugin_config, one.config.max_num_seqs) == ('{"B": 2}', 7)
 
 
-def test_with_a_task_the_graph_is_not_read(tmp_path: Path) -> None:
+def test_with_a_task_the_graph_is_not_read(tmp_path: Path) -> None:  # as in OVMS
     (tmp_path / "graph.pbtxt").write_text("nonsense {")
     one = only(Config(model_path=str(tmp_path), task="text_generation"))
     assert (one.problem, one.config.model_path) == (None, str(tmp_path))
