@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pathlib
 
+from .work import case_name
+
 
 def _axes(rows: int, columns: int, width: float = 5.0, height: float = 3.6):
     import matplotlib
@@ -21,6 +23,19 @@ def _save(figure, folder: str, name: str) -> None:
     figure.savefig(path / f"{name}.png", dpi=110)
 
 
+def _log_ms(axis) -> None:
+    """Milliseconds on a logarithmic scale, with the labels 0.1, 1, 10 only, so that they do not run into each other."""
+    from matplotlib import ticker
+
+    axis.set_xscale("log")
+    axis.xaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+    axis.xaxis.set_minor_locator(ticker.LogLocator(subs=(2, 5)))
+    axis.xaxis.set_minor_formatter(ticker.FormatStrFormatter("%g"))
+    axis.tick_params(axis="x", which="minor", labelsize=7)
+    axis.set_xlabel("ms")
+    axis.grid(alpha=0.3, which="both")
+
+
 def race(folder: str, name: str, results: dict) -> None:
     """Latency distributions of every case, and throughput against concurrency."""
     kinds = (("first", "time to first token"), ("gaps", "between tokens"), ("total", "whole request"))
@@ -31,10 +46,8 @@ def race(folder: str, name: str, results: dict) -> None:
                 values = sorted(getattr(lap.pooled(), kind))
                 shares = [(i + 1) / len(values) for i in range(len(values))]
                 axis.step([v * 1e3 for v in values], shares, where="post", label=who)
-            axis.set_title(f"{title}, {f'{rate:g} requests/s' if rate else f'{streams} streams'}", fontsize=9)
-            axis.set_xlabel("ms")
-            axis.set_xscale("log")
-            axis.grid(alpha=0.3)
+            axis.set_title(f"{title}, {case_name(streams, rate)}", fontsize=9)
+            _log_ms(axis)
     axes[0][0].set_ylabel("share of all")
     axes[0][0].legend(fontsize=8)
     _save(figure, folder, f"{name}_latency")
@@ -73,7 +86,7 @@ def timeline(folder: str, spans: dict[str, float], limit_s: float) -> None:
     """A request's way as a staircase: one bar per room, from when it came in to when it left."""
     figure, axes = _axes(1, 1, width=9.0, height=5.0)
     axis = axes[0][0]
-    colours = {"pipe": "tab:orange", "computed": "tab:green", "tokenized": "tab:green", "client": "tab:gray"}
+    colours = {"pipe to": "tab:orange", "computed": "tab:green", "tokenized": "tab:green", "client": "tab:gray"}
     start = 0.0
     for row, (name, seconds) in enumerate(spans.items()):
         colour = next((c for word, c in colours.items() if word in name), "tab:blue")
@@ -98,11 +111,9 @@ def stall(folder: str, series: dict[str, dict[str, list[float]]]) -> None:
             ordered = sorted(values)
             worse = [1 - i / len(ordered) for i in range(len(ordered))]
             axis.step([max(v * 1e3, 0.01) for v in ordered], worse, where="post", label=name)
-        axis.set_xscale("log")
         axis.set_yscale("log")
         axis.set_title(case, fontsize=9)
-        axis.set_xlabel("ms")
-        axis.grid(alpha=0.3)
+        _log_ms(axis)
     axes[0][0].set_ylabel("share that was worse")
     axes[0][0].legend(fontsize=8)
     _save(figure, folder, "stall")

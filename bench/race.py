@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from . import figures
 from .processes import Accounts, rss_mb
 from .report import Report, tick
-from .work import Outcome, Work, poisson, prompts, turns
-
-WARM_UP = Work(prompts=[], max_tokens=8, concurrency=2)
+from .work import Outcome, Work, case_name, poisson, prompts, turns
 
 
 @dataclass(kw_only=True)
@@ -110,11 +108,6 @@ def warm_up(args: argparse.Namespace, contestants: list[Contestant]) -> None:
         for contestant in contestants:
             texts = prompts(-streams, streams + 2, args.words, shared=args.shared_words)
             contestant.run(Work(prompts=texts, max_tokens=4, concurrency=streams))
-
-
-def case_name(streams: int, rate: float) -> str:
-    """As tables show it."""
-    return f"{rate:g} requests/s" if rate else f"{streams} stream{'s' * (streams > 1)}"
 
 
 def told(contestant: Contestant, lap: Lap, limit: Lap) -> dict[str, object]:

@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> None:
             for _ in range(args.rounds):
                 tick(bar, f"{args.streams} streams")
                 bench.during(f"{args.streams} streams", lambda: streams(load, port, args, args.streams))
-    del report.rows[0]
+    del report.rows[0], bench.series["warm-up"]
     report.table("pauses between the ticks of a clock in the event loop, and /health: p50/p90/p99/max in ms", COLUMNS)
     if args.plots:
         plots.stall(args.plots, bench.series)

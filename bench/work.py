@@ -97,3 +97,8 @@ def turns(names: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:
     for number in range(rounds):
         for name in names if number % 2 == 0 else reversed(names):
             yield number, name
+
+
+def case_name(streams: int, rate: float) -> str:
+    """As tables show it."""
+    return f"{rate:g} requests/s" if rate else f"{streams} stream{'s' * (streams > 1)}"
