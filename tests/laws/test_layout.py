@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "model_dir": {"model_task", "errors"},
     "model_task": set(),
     "demo_model": set(),
-    "wire": {"shapes", "errors", "config", "log"},
+    "wire": {"shapes", "errors", "config", "log", "notes"},
     "text": {"shapes", "errors", "log", "model_dir"},
     "engine": {"shapes", "errors", "config", "lifeline", "metrics", "log", "lora"},
     "uses": set(),

@@ -553,3 +553,13 @@ def test_answers_read_back_for_every_method_body_and_status() -> None:
         assert head.status_code == status
         assert received == (b"" if method == "HEAD" or status in (204, 304) else body)
         assert reusable
+
+
+def test_what_the_door_refuses_is_in_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "lean_ovms.access"):
+        session = Session(Config(), "192.0.2.1")
+        session.feed(b"GET / HTTP/1.1\r\nbroken\r\n\r\n")
+        session.next_request()
+        assert b" 400 " in session.outgoing()
+    [line] = [r.getMessage() for r in caplog.records]
+    assert line.startswith("192.0.2.1 - - 400 ")

@@ -113,10 +113,8 @@ class Ledger:
             return self._wrong(entry, f"after {seen.ended - seen.began:.1f} s: {seen.trouble}")
         if seen.status == 0:
             return "left before the answer"
-        if seen.status != 200:
-            return self._refusal(entry, seen)
         try:
-            return self._answer(entry, seen)
+            return self._answer(entry, seen) if seen.status == 200 else self._refusal(entry, seen)
         except (ValueError, KeyError, IndexError, TypeError) as error:
             return self._wrong(entry, f"cannot be read: {error!r}: {seen.body[-300:]!r}")
 

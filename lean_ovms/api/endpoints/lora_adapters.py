@@ -6,13 +6,17 @@ https://docs.vllm.ai/en/stable/features/lora.html#dynamically-serving-lora-adapt
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...errors import BadRequest, ModelNotFound, NotFound, StartError
 from ...log import safe
 from ...lora import Module
 from ...model import Model
 from ...shapes import Json, Request, Response
 from ..app import App
-from ..routes import under_bases
+from ..fields import Row
+from ..routes import About, under_bases
+from ..rows import MODEL
 
 
 async def handle_load(request: Request, app: App) -> Response:
@@ -72,7 +76,17 @@ def _said(text: str) -> Response:
     return Response(200, [("Content-Type", "text/plain; charset=utf-8")], text.encode())
 
 
+NAME = Row(name="lora_name", kind="string", required=True, help="name of the adapter", schema={"minLength": 1})
+FIELDS = (
+    replace(MODEL, required=False, help="the model that it is for, where several are served"),
+    NAME,
+    Row(name="lora_path", kind="string", required=True, help="its file on the server", schema={"minLength": 1}),
+    Row(name="alpha", kind="number", help="as in --lora_modules"),
+    Row(name="load_inplace", kind="bool", help="true: in place of a loaded one of that name"),
+)
+LOAD = About(summary="Load a LoRA adapter, with --allow_runtime_lora", body=FIELDS, answer="text/plain")
+UNLOAD = About(summary="Unload a LoRA adapter", body=(NAME,), answer="text/plain")
 ROUTES = [
-    *under_bases("POST", "/load_lora_adapter", handle_load),
-    *under_bases("POST", "/unload_lora_adapter", handle_unload),
+    *under_bases("POST", "/load_lora_adapter", handle_load, about=LOAD),
+    *under_bases("POST", "/unload_lora_adapter", handle_unload, about=UNLOAD),
 ]
