@@ -129,3 +129,16 @@ async def test_a_model_that_cannot_be_loaded_does_not_take_the_others_out_of_ser
     assert (await get(app, "/health")).status == 503
     engine.state = "failed"
     assert (await get(app, "/health")).status == 503
+
+
+async def test_one_model_may_be_asked_for_as_kserve_does(make_app: MakeApp) -> None:
+    app, engine = await make_app()
+    for path, status_code in [
+        ("/v2/models/m/ready", 200),
+        ("/v2/models/m/versions/1/ready", 200),
+        ("/v2/models/m/versions/2/ready", 404),
+        ("/v2/models/no/such/ready", 404),
+    ]:
+        assert (await get(app, path)).status == status_code
+    engine.state = "restarting"
+    assert (await get(app, "/v2/models/m/ready")).status == 503
