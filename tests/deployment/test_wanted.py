@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from deployment.graphs import graph, write_config
+from lean_ovms import ovms_flags
 from lean_ovms.config import Config
 from lean_ovms.deployment.wanted import Wanted, server, wish
 from lean_ovms.errors import StartError
@@ -249,3 +250,20 @@ def test_a_file_and_a_model_exclude_each_other(tmp_path: Path) -> None:
     path = write_config(tmp_path, model_config_list=[])
     with pytest.raises(StartError, match="--model_path and --model_name do not go with it"):
         server(Config(config_path=str(path), model_name="m"))
+
+
+def test_the_example_of_the_documentation_is_understood(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text("utf-8")
+    example = page.split("```json\n")[1].split("```")[0]
+    (tmp_path / "config.json").write_text(example)
+    found = by_name(tmp_path)
+    assert list(found) == ["org/a", "b", "c", "d"]
+    assert found["b"].config.target_device == "GPU"
+    assert "graphs/fast.pbtxt" in str(found["d"].problem)
+
+
+def test_every_foreign_flag_is_in_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text("utf-8")
+    images = {name for name in ovms_flags.REFUSED if "resolution" in name or "image" in name or "inference" in name}
+    for name in (ovms_flags.IGNORED.keys() | ovms_flags.REFUSED.keys()) - images - {"guidance_scale"}:
+        assert f"`--{name}`" in page

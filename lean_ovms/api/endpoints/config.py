@@ -11,7 +11,7 @@ from ...model import Model
 from ...shapes import Json, Request, Response
 from ..answers import json
 from ..app import App
-from ..routes import About, Route
+from ..routes import About, under_bases
 
 
 class ReloadFailed(RequestError):
@@ -40,8 +40,8 @@ async def handle_reload(request: Request, app: App) -> Response:
 STATES = About(summary="The state of every model", answer="ModelStates")
 RELOAD = About(summary="Read the configuration again", answer="ModelStates")
 ROUTES = [
-    Route("GET", "/v1/config", handle, "models", STATES),
-    Route("POST", "/v1/config/reload", handle_reload, about=RELOAD),  # whoever may reload may load: with the key
+    *under_bases("GET", "/config", handle, "models", about=STATES),
+    *under_bases("POST", "/config/reload", handle_reload, about=RELOAD),  # whoever may reload may load: with the key
 ]
 
 
