@@ -17,6 +17,10 @@ from .sequences import Request, Sequence
 
 UNKNOWN_PIECE = 64
 """Longest token, in bytes, of a vocabulary that is not known."""
+LONG = 8
+"""Characters for each token of the context, of a text that is looked at in part first; prose has 3 to 5."""
+MARGIN = 64
+"""Tokens at a cut that may be others than those of the whole text."""
 BEAM_SPARE_BLOCKS = 2
 """Blocks per beam beyond its own tokens: the copy of a shared block that is written to, and one for rounding."""
 
@@ -58,8 +62,7 @@ class Intake:
         """The prompt's ids. Raises BadRequest for an empty prompt and for ids that do not exist."""
         tokens = submit.prompt
         if isinstance(tokens, str):
-            text = self._short_enough(tokens, submit.truncate)
-            tokens = self._pipeline.encode(text, submit.add_special_tokens)
+            tokens = self._encoded(tokens, submit)
         else:
             checks.token_ids(tokens, self._pipeline.info.vocab_size, "prompt")
         if submit.truncate is not None:
@@ -69,6 +72,21 @@ class Intake:
         if not tokens:
             raise BadRequest("prompt is empty", param="prompt")
         return tokens
+
+    def _encoded(self, text: str, submit: Submit) -> list[int]:
+        """A prompt's text as ids; of one that is longer than prompts of this context are, a part may tell enough."""
+        text, context = self._short_enough(text, submit.truncate), self._pipeline.info.context_length
+        if len(text) > LONG * context:
+            part = text[: LONG * context] if submit.truncate is None else text[-LONG * context :]
+            tokens = self._pipeline.encode(part, submit.add_special_tokens)
+            if submit.truncate is None and len(tokens) > context + MARGIN:
+                raise BadRequest(
+                    f"Number of prompt tokens: more than {len(tokens) - MARGIN} exceeds model max length: {context}",
+                    code="context_length_exceeded",
+                )
+            if type(submit.truncate) is int and len(tokens) > submit.truncate + MARGIN:
+                return tokens
+        return self._pipeline.encode(text, submit.add_special_tokens)
 
     def _short_enough(self, text: str, truncate: int | None) -> str:
         """Text that may fit the context. A token is at most so many characters, and tokenizing stops everybody:

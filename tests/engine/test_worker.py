@@ -174,6 +174,17 @@ def test_a_text_that_cannot_fit_the_context_is_refused_before_it_is_tokenized(mo
     assert answer.refused[3] == "context_length_exceeded"
 
 
+def test_of_a_text_that_seems_too_long_only_a_part_is_tokenized(monkeypatch):
+    rig = Rig(context=100)
+    seen, encode = [], rig.pipeline.encode
+    monkeypatch.setattr(rig.pipeline, "encode", lambda text, special: seen.append(text) or encode(text, special))
+    answer = rig.ask("x" * 900)
+    assert "more than 736 exceeds model max length: 100" in answer.refused[1]
+    answer = rig.ask("x" * 900 + "hello", truncate=7, want_tokens=True, max_tokens=1)
+    assert bytes(answer.accepted.tokens) == b"xxhello"
+    assert [len(text) for text in seen] == [800, 800]
+
+
 def test_of_a_text_to_be_truncated_only_the_end_is_tokenized():
     rig = Rig(context=40)
     answer = rig.ask("x" * 3000 + "hello", truncate=7, want_tokens=True, max_tokens=1)
@@ -223,6 +234,29 @@ def test_the_queue_has_an_end():
     assert [a.refused is None for a in answers] == [True] * 5 + [False] * 2
     assert answers[-1].refused[0] == "TooManyRequests"
     assert all(a.text() == "hello" for a in answers[:5])
+
+
+def test_a_flood_of_texts_lets_others_step_between():
+    rig = Rig(context=10**6)
+    runner = rig.submit("hello", max_tokens=100, ignore_eos=True)
+    rig.turn(2)
+    rig.link.inbox.append([Encode(1000, ["x" * 20_000, ""] * 20, False)])
+    floods = [rig.submit("y" * 60_000, max_tokens=1) for _ in range(4)]
+    rig.link.inbox.append([Cancel(floods[3])])
+    told = []
+    for _ in range(40):
+        before = len(rig.link.frames)
+        rig.turn(1)
+        records = [record for frame in rig.link.frames[before:] for record in frame]
+        assert any(isinstance(record, Tokens) and record.id == runner for record in records), "a turn without a step"
+        told += [type(record).__name__ for record in records if record.id != runner]
+    assert told.index("Encoded") < told.index("Accepted")
+    [encoded] = [r for frame in rig.link.frames for r in frame if isinstance(r, Encoded)]
+    assert [len(ids) for ids in encoded.tokens] == [20_000, 0] * 20
+    rig.worker.batch.cancel(runner, None)
+    rig.run()
+    assert [rig.answer(n).reasons == {0: "length"} for n in floods] == [True, True, True, False]
+    assert idle(rig)
 
 
 def test_a_full_queue_says_when_an_eighth_of_it_will_have_begun():

@@ -40,14 +40,16 @@ ENDPOINTS: dict[str, tuple[tuple[Any, ...], dict[str, str]]] = {
 SCALARS = st.sampled_from(
     ["null", "true", "false", "0", "1", "-1", "-0", "2", "0.5", "1e308", "1e309", "-1e308", "5e-324", "NaN",
      "Infinity", "-Infinity", "2147483648", "4294967296", "9223372036854775808", "18446744073709551616", "9" * 400,
-     '""', '"x"', '"m"', '"auto"', '"\\ud800"', '"\\udc00\\ud800"', '"\\u0000"', '"\\ud83d\\ude00"', '"a\\/b"', '"\x7f"',
+     '""', '"x"', '"m"', '"auto"', '"\\ud800"', '"\\udc00\\ud800"', '"\\u0000"', '"\\ud83d\\ude00"',
+     '"a\\/b"', '"\x7f"',
      '"<|im_end|>"', '"json_object"', '"json_schema"', '"text"', '"function"', '"user"', "01", "+1", ".5", "1.", "'x'",
      "undefined", "[", "{", '"', "", '"\\x"', '"\n"', "\u2028", '"' + "x" * 5000 + '"']
 )  # fmt: skip
 NAMES = st.sampled_from(
     ["role", "content", "type", "text", "function", "name", "parameters", "schema", "json_schema", "tool_calls",
-     "id", "arguments", "include_usage", "$ref", "properties", "items", "pattern", "format", "effort", "allowed_tools", "mode",
-     "image_url", "url", "regex", "choice", "grammar", "json", "strict", "call_id", "output", "summary", "x", ""]
+     "id", "arguments", "include_usage", "$ref", "properties", "items", "pattern", "format", "effort", "allowed_tools",
+     "mode", "image_url", "url", "regex", "choice", "grammar", "json", "strict", "call_id", "output",
+     "summary", "x", ""]
 )  # fmt: skip
 
 
