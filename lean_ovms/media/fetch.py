@@ -46,7 +46,8 @@ class Web:
             return await asyncio.wait_for(self._follow(url), self._timeout_s)
         except asyncio.TimeoutError:
             raise BadRequest(f"{FAILED}: it takes longer than {self._timeout_s:g} s") from None
-        except (OSError, ssl.SSLError, h11.RemoteProtocolError, EOFError) as error:
+        except (OSError, ssl.SSLError, h11.ProtocolError, EOFError, ValueError) as error:
+            # ValueError: a name that cannot be looked up (a label of more than 63 letters), a Location that is none
             log.info("an image from %s could not be fetched: %s", url.host, error)
             raise BadRequest(f"{FAILED}: its server cannot be reached, or its answer is broken") from None
 

@@ -193,6 +193,7 @@ async def test_too_many_redirects_are_refused():
         "data:image/png;base64,AAAA",
         "http://[::1]/",
         "\\\\evil.example/x",
+        "http://[",
     ],
 )
 async def test_a_redirect_is_checked_like_the_first_address(place):
@@ -290,3 +291,17 @@ async def test_hosts_that_are_not_listed_are_not_even_resolved(monkeypatch, url)
     with pytest.raises(BadRequest, match="does not match any allowed domain"):
         await web().fetch(parse_url(url))
     assert resolver.asked == []
+
+
+async def test_a_name_that_cannot_be_looked_up():
+    with pytest.raises(BadRequest, match="cannot be reached"):
+        await web(allowed_media_domains="all").fetch(parse_url("http://" + "a" * 64 + ".example/"))
+
+
+async def test_a_name_that_does_not_exist(monkeypatch):
+    async def unknown(*_, **__):
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", unknown)
+    with pytest.raises(BadRequest, match="cannot be reached"):
+        await web(allowed_media_domains="all").fetch(parse_url("http://nowhere.example/"))
