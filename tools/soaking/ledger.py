@@ -123,6 +123,8 @@ class Ledger:
             return "left during a refusal" if entry.manner.leaves_after is not None else self._wrong(entry, "cut error")
         error = json.loads(seen.body)["error"]
         if seen.status in REFUSALS and "retry-after" in seen.headers:
+            if error["code"] == "model_not_loaded" and any(what == "kill" for _, what in self.disturbances):
+                return "refused: killed while loading"  # until the next reload
             if seen.status == 503 and not self.recent(seen.ended, AFTERMATH_S + seen.ended - seen.began):
                 return self._wrong(entry, f"503 out of the blue: {error}")
             return REFUSALS[seen.status]

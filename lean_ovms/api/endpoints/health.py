@@ -34,7 +34,7 @@ async def handle_version(request: Request, app: App) -> Response:
 
 
 LIVE = About(summary="The process answers")
-READY = About(summary="Every model is served")
+READY = About(summary="Every model is served that can be")
 VERSION = About(summary="Versions of the server and of what it runs on", answer="Version")
 
 ROUTES = [
