@@ -179,6 +179,7 @@ class Generation:
             self.prompt_tokens,
             sum(c.tokens for c in self._choices),
             sum(c.reasoning_tokens for c in self._choices),
+            self._reply.cached_tokens,
         )
 
     def __aiter__(self) -> Generation:
@@ -277,6 +278,7 @@ class Batch:
             sum(u.prompt_tokens for u in parts),
             sum(u.completion_tokens for u in parts),
             sum(u.reasoning_tokens for u in parts),
+            None if any(u.cached_tokens is None for u in parts) else sum(u.cached_tokens or 0 for u in parts),
         )
 
     def __aiter__(self) -> Batch:

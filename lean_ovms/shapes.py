@@ -210,6 +210,7 @@ class ModelInfo:
     context_length: most prompt + generated tokens of one request. kv_blocks, block_size: KV cache in tokens.
     eos_token_ids: every id that ends a text by itself. chat_template: the one stored in the tokenizer, or "".
     sentencepiece: tokens have "▁" for a space and "<0x0A>" for a byte in the text that grammars are matched against.
+    tells_cached: what a prompt finds in the prefix cache can be accounted for.
     assisted: "", "draft" or "prompt_lookup". vision: it reads images. image_tokens: texts that stand for images in the
     model's own notation, and must not come from a client.
     """
@@ -227,6 +228,7 @@ class ModelInfo:
     prefix_caching: bool
     versions: dict[str, str]
     sentencepiece: bool = False
+    tells_cached: bool = False
     vision: bool = False
     image_tokens: list[str] = field(default_factory=list)
 
@@ -313,8 +315,12 @@ class Delta:
 
 @dataclass(slots=True)
 class Usage:
-    """Token counts of a request: the prompt once, the completion over all choices. reasoning: part of completion."""
+    """Token counts of a request: the prompt once, the completion over all choices. reasoning: part of completion.
+
+    cached: part of the prompt, not computed because the cache had it; None if that is not known.
+    """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     reasoning_tokens: int = 0
+    cached_tokens: int | None = None

@@ -45,12 +45,14 @@ def notices(texts: list[str]) -> list[tuple[str, str]]:
 
 
 def usage(counts: Usage) -> Json:
-    """The usage object of chat and completions. Cached prompt tokens are left out: the engine does not tell."""
+    """The usage object of chat and completions. Cached prompt tokens are left out where they are not known."""
     body: Json = {
         "prompt_tokens": counts.prompt_tokens,
         "completion_tokens": counts.completion_tokens,
         "total_tokens": counts.prompt_tokens + counts.completion_tokens,
     }
+    if counts.cached_tokens is not None:
+        body["prompt_tokens_details"] = {"cached_tokens": counts.cached_tokens}
     if counts.reasoning_tokens:
         body["completion_tokens_details"] = {"reasoning_tokens": counts.reasoning_tokens}
     return body

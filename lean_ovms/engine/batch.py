@@ -15,7 +15,7 @@ from ..shapes import EngineStats
 from . import reading, recovery, silence
 from .contract import ASSISTANT_TOKENS, Pipeline
 from .kv import Accounts
-from .messages import Counted, Failed, Record
+from .messages import Cached, Counted, Failed, Record
 from .prefixes import Prefixes
 from .sequences import Request, Sequence
 
@@ -43,6 +43,7 @@ class Batch:
         self.clearing = False  # a step is due to free what was cancelled
         self._max_running = min(max_running, _decoding_at_once(pipeline))
         self._prefixes = Prefixes(info.block_size, info.kv_blocks) if info.prefix_caching else None
+        self._tells_cached = info.tells_cached
         self.compiling = False  # a thread compiles a grammar: nobody with a grammar may start
         self._mute: list[Sequence] = []  # had an empty output in this step
         self._astray: list[Sequence] = []
@@ -194,19 +195,24 @@ class Batch:
         except BadRequest as error:
             self.fail(sequence.request, error)
             return
+        first = not sequence.order and not sequence.index
         self._admitted += 1
         self.admissions.append(self.clock())
         sequence.order, sequence.heard, sequence.proven = self._admitted, self.steps, False
         need = sequence.reserve or self.accounts.blocks(sequence.length + sequence.headroom)
         sequence.blocks = need
         sequence.capacity = need * self.accounts.block_size
+        if self._prefixes is not None:
+            if first and self._tells_cached:
+                self.out.append(Cached(sequence.request.id, self._prefixes.cached(sequence, self.accounts.taken)))
+            self._prefixes.started(sequence, self.accounts.certain)
         self.accounts.take(need)
         self.running.append(sequence)
-        if self._prefixes is not None:
-            self._prefixes.started(sequence)
 
     def release(self, sequence: Sequence) -> None:
         """Book out a sequence that has left the pipeline, and let go of its handle."""
+        if self._prefixes is not None and sequence.proven and self._tells_cached:
+            self._prefixes.left(sequence)
         self.accounts.give(sequence.blocks)
         sequence.blocks = 0
         sequence.handle = None

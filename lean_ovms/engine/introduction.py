@@ -12,6 +12,7 @@ import openvino_genai as genai
 from ..config import Config
 from ..errors import BadRequest
 from ..shapes import ModelInfo
+from . import geometry
 from .contract import Grammars
 from .grammar_check import Checker, Settings
 from .grammar_compiler import GrammarCompiler, in_token_text, logits_width
@@ -20,6 +21,7 @@ from .recovery import last_line
 
 log = logging.getLogger(__name__)
 
+ATTENTION = ("full_attention", "sliding_attention")
 GGUF_TOKENS = 8192
 _BREAK = re.compile(r"\S\n\S")
 
@@ -39,9 +41,18 @@ def describe(config: Config, plan: Plan, blocks: int, tokenizer: Any, defaults: 
         chat_template=tokenizer.get_original_chat_template(),
         assisted=plan.assisted,
         prefix_caching=plan.prefix_caching,
+        tells_cached=_tells_cached(config, plan),
         versions={"openvino": ov.get_version(), "openvino_genai": genai.__version__},
         sentencepiece=in_token_text(config.model_dir),
     )
+
+
+def _tells_cached(config: Config, plan: Plan) -> bool:
+    """Plain caching of whole blocks: nothing is evicted from within texts, no state is kept beside keys and values."""
+    if not plan.prefix_caching or plan.assisted or config.cache_eviction_config:
+        return False
+    kinds = geometry.read(config.model_dir).get("layer_types") or []
+    return isinstance(kinds, list) and all(kind in ATTENTION for kind in kinds)
 
 
 def grammars(config: Config, tokenizer: Any) -> Grammars | None:

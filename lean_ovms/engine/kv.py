@@ -15,6 +15,7 @@ class Accounts:
         self.total = total_blocks
         self.block_size = block_size
         self.used = 0
+        self.taken = 0  # since the start: no fewer blocks than the pipeline has really given out
 
     @property
     def tokens(self) -> int:
@@ -28,11 +29,21 @@ class Accounts:
     def take(self, blocks: int) -> None:
         """Book blocks; `over` tells whether that was too much."""
         self.used += blocks
+        self.taken += blocks
 
     def give(self, blocks: int) -> None:
         """Book them out."""
         self.used -= blocks
         assert self.used >= 0
+
+    @property
+    def certain(self) -> int:
+        """A block that is given out from now on is in the cache for as long as `taken` stays below this.
+
+        The pipeline overwrites the block that was given out longest ago among those that nobody holds. Before it comes
+        to this one, all others are held by who holds them now, or were given out later.
+        """
+        return self.taken + self.total - self.used - 1
 
     @property
     def over(self) -> bool:

@@ -26,13 +26,25 @@ class Reply:
     ids if they were asked for.
     """
 
-    __slots__ = ("_error", "_new", "_room", "_running", "_waiter", "id", "prompt_logprobs", "prompt_tokens", "tokens")
+    __slots__ = (
+        "_error",
+        "_new",
+        "_room",
+        "_running",
+        "_waiter",
+        "cached_tokens",
+        "id",
+        "prompt_logprobs",
+        "prompt_tokens",
+        "tokens",
+    )
 
     def __init__(self, room: Mailroom, number: int, sequences: int) -> None:
         self.id = number
         self.prompt_tokens = -1  # until accepted
         self.tokens: list[int] | None = None
         self.prompt_logprobs: list[float | None] | None = None
+        self.cached_tokens: int | None = None
         self._room = room
         self._running = set(range(sequences))
         self._new: dict[int, messages.Tokens] = {}
@@ -202,11 +214,13 @@ class Mailroom:
                 self._replies[number].accept(record)
             case messages.Counted(id=number) if number in self._replies:
                 self._replies[number].prompt_tokens = record.prompt_tokens
+            case messages.Cached(id=number) if number in self._replies:
+                self._replies[number].cached_tokens = record.tokens
             case messages.PromptLogprobs(id=number) if number in self._replies:
                 self._replies[number].prompt_logprobs = record.logprobs
             case messages.Refused(id=number) | messages.Failed(id=number):
                 self._fail(number, from_wire(record.error))
-            case messages.Accepted() | messages.PromptLogprobs() | messages.Counted():
+            case messages.Accepted() | messages.PromptLogprobs() | messages.Counted() | messages.Cached():
                 pass
             case _:
                 raise messages.FrameError(f"an engine does not send {record.kind}")

@@ -171,6 +171,15 @@ class Counted(Record):
 
 
 @dataclass(slots=True)
+class Cached(Record):
+    """So many tokens of the prompt are not computed again, before the first Tokens; not sent where nobody knows."""
+
+    kind: ClassVar[str] = "cached"
+    id: int
+    tokens: int
+
+
+@dataclass(slots=True)
 class PromptLogprobs(Record):
     """Log probabilities of the prompt's tokens (first: None), before the first Tokens of the request."""
 

@@ -49,6 +49,7 @@ class Sequence:
 
     # while it waits: hashes of its prompt's blocks, for `prefixes`
     hashes: list[int] | None = None
+    certain: int = 0  # kv.Accounts.certain when it was added
     trials: int = 0  # failed steps that it lived through
 
     # while it runs

@@ -173,3 +173,28 @@ async def test_a_silent_stream_pings_during_a_long_prefill() -> None:
 
 def test_the_demo_model_is_the_default() -> None:
     assert (DEMO_MODEL / "openvino_model.xml").is_file()
+
+
+async def test_prompt_tokens_from_the_prefix_cache_are_told() -> None:
+    prompt = "one two three four " * 20
+    async with open_house() as house, house.client() as client:
+
+        async def cached(**fields: Any) -> int:
+            ask = {"model": "demo", "prompt": prompt, "max_tokens": 2, **fields}
+            usage = (await client.completions.create(**ask)).usage
+            assert usage
+            assert usage.prompt_tokens_details
+            return usage.prompt_tokens_details.cached_tokens or 0
+
+        assert await cached() == 0
+        again = await cached()
+        assert again >= 32
+        assert again % 32 == 0
+        assert await cached(n=2, temperature=1) == again
+        answer = await client.responses.create(model="demo", input="Hello!")
+        assert answer.usage
+        assert answer.usage.input_tokens_details.cached_tokens == 0
+    async with open_house(enable_prefix_caching=False) as house, house.client() as client:
+        usage = (await client.completions.create(model="demo", prompt=prompt, max_tokens=2)).usage
+        assert usage
+        assert usage.prompt_tokens_details is None

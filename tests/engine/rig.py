@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 from lean_ovms.engine.messages import (
     Accepted,
+    Cached,
     Cancel,
     Counted,
     Failed,
@@ -54,6 +55,7 @@ class Answer:
         self.refused = None
         self.failed = None
         self.prompt_logprobs = None
+        self.cached = None
         self.tokens = {}
         self.logprobs = {}
         self.reasons = {}
@@ -143,6 +145,11 @@ def take_in(answer, record):
     elif isinstance(record, Counted):
         assert answer.accepted
         assert not answer.reasons
+    elif isinstance(record, Cached):
+        assert answer.accepted
+        assert answer.cached is None
+        assert not answer.tokens
+        answer.cached = record.tokens
     elif isinstance(record, PromptLogprobs):
         assert answer.accepted
         assert not answer.tokens

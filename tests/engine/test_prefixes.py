@@ -95,3 +95,62 @@ def test_accounts_round_up_to_blocks_and_tell_when_too_much_is_booked():
     assert accounts.over
     accounts.give(4)
     assert accounts.used == 0
+
+
+# --- what the cache has for certain
+
+
+def told(prefixes, accounts, *prompt):
+    """What a sequence is told to find when it is added, and the sequence."""
+    one = sequence(*prompt)
+    found = prefixes.cached(one, accounts.taken)
+    prefixes.started(one, accounts.certain)
+    one.blocks = accounts.blocks(one.length + 1)
+    accounts.take(one.blocks)
+    return found, one
+
+
+def finish(prefixes, accounts, one, *generated):
+    prefixes.computed(one)
+    one.generated += generated
+    prefixes.left(one)
+    accounts.give(one.blocks)
+
+
+def test_whole_blocks_of_an_earlier_prompt_are_told_but_never_the_last_token():
+    prefixes, accounts = watch(), Accounts(100, 4)
+    found, one = told(prefixes, accounts, *A, *B)
+    assert found == 0
+    finish(prefixes, accounts, one)
+    assert told(prefixes, accounts, *A, *B)[0] == 4
+    assert told(prefixes, accounts, *A, *B, 1)[0] == 8
+    assert told(prefixes, accounts, *A, *C)[0] == 4
+    assert told(prefixes, accounts, *C, *A)[0] == 0
+
+
+def test_an_answer_is_found_by_the_next_turn():
+    prefixes, accounts = watch(), Accounts(100, 4)
+    _, one = told(prefixes, accounts, *A)
+    finish(prefixes, accounts, one, *B, 1)
+    assert told(prefixes, accounts, *A, *B, *C)[0] == 8
+    assert told(prefixes, accounts, *A, *B, 1, 2, 3, 4)[0] == 8
+
+
+def test_a_prompt_in_the_making_is_not_told():
+    prefixes, accounts = watch(), Accounts(100, 4)
+    told(prefixes, accounts, *A, *B)
+    assert told(prefixes, accounts, *A, *B, 1)[0] == 0
+
+
+def test_what_others_may_have_overwritten_is_not_told():
+    prefixes, accounts = watch(), Accounts(6, 4)
+    _, one = told(prefixes, accounts, *A)
+    finish(prefixes, accounts, one)
+    found, other = told(prefixes, accounts, *B)
+    finish(prefixes, accounts, other)
+    assert found == 0
+    assert told(prefixes, accounts, *A, 1)[0] == 4
+    for start in (100, 200):
+        _, other = told(prefixes, accounts, *range(start, start + 8))
+        finish(prefixes, accounts, other)
+    assert told(prefixes, accounts, *B, 1)[0] == 0

@@ -442,6 +442,8 @@ def test_a_ping_is_answered_while_idle_and_while_busy():
                 "steps": 0,
                 "preemptions": 0,
                 "recoveries": 0,
+                "drafts": 0,
+                "accepted": 0,
             },
         )
     ]

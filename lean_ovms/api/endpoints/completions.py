@@ -188,7 +188,7 @@ def full(ask: Ask, answers: list[Answer], echoes: list[Echo], counts: Usage) -> 
 
 
 def _counts(ask: Ask, counts: Usage) -> Usage:
-    return Usage(counts.prompt_tokens) if ask.score_only else counts
+    return Usage(counts.prompt_tokens, cached_tokens=counts.cached_tokens) if ask.score_only else counts
 
 
 def _choice(ask: Ask, index: int, answer: Answer, echo: Echo) -> Json:

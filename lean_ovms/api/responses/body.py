@@ -60,10 +60,10 @@ def failure(error: RequestError) -> Json:
 
 
 def counts(usage: Usage) -> Json:
-    """The usage object. Cached prompt tokens are 0: the engine does not tell, and the schema wants a number."""
+    """The usage object. Cached prompt tokens are 0 where they are not known: the schema wants a number."""
     return {
         "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens or 0, "cache_write_tokens": 0},
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
