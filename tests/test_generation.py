@@ -153,3 +153,13 @@ async def test_a_batch_ends_when_all_have_ended_and_closes_all() -> None:
     await asyncio.sleep(0)
     assert all(g._reply.finished for g in generations)
     assert batch.usage.prompt_tokens == 3
+
+
+@pytest.mark.parametrize("size", [1, 3, 50])
+async def test_looking_for_nothing_and_for_what_never_comes_give_the_same(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens that nothing looks at take a shorter way; text, ids, counts and end are the same."""
+    monkeypatch.setattr("fakes.encode", lambda text: list(text.encode("latin-1")))
+
+    assert await answer(in_bytes(TEXT, size)) == await answer(in_bytes(TEXT, size), stop=("never",))
