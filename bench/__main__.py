@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 
 BENCHES = {
@@ -23,6 +24,7 @@ def run() -> int:
     if name not in BENCHES:
         print(f"usage: python -m bench {' | '.join(BENCHES)} [options]", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what it started ends, too
     module, function = BENCHES[name]
     getattr(importlib.import_module(f".{module}", __package__), function)(sys.argv[2:])
     return 0

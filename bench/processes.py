@@ -1,7 +1,11 @@
-"""Processes under test: start them, wait until they are ready, read their accounts from the kernel, end them."""
+"""Processes under test: start them, wait until they are ready, read their accounts from the kernel, end them.
+
+None outlives the benchmark, however that ends (but for SIGKILL).
+"""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -70,6 +74,7 @@ class Worker:
         command = [sys.executable, "-m", f"bench.{module}", *argv]
         self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.pid = self._process.pid
+        atexit.register(self.close)
         self._answer()
 
     def ask(self, question: dict[str, object]) -> dict[str, object]:
@@ -92,6 +97,7 @@ class Worker:
 
     def close(self) -> None:
         """End it."""
+        atexit.unregister(self.close)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -119,11 +125,8 @@ class Server:
         self.port = port
         self._process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=sys.stderr)
         self.pid = self._process.pid
-        try:
-            self._await(ready, timeout_s)
-        except BaseException:
-            self.close()
-            raise
+        atexit.register(self.close)
+        self._await(ready, timeout_s)
 
     @property
     def pids(self) -> dict[str, int]:
@@ -143,6 +146,7 @@ class Server:
 
     def close(self) -> None:
         """Ask it to end; insist after 10 s."""
+        atexit.unregister(self.close)
         self._process.terminate()
         try:
             self._process.wait(10)
