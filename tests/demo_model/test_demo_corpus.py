@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
+import re
 from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer
 
-from tools.demo_model import cases, checks, corpus, heldout, words
+from tools.demo_model import cases, checks, corpus, drills, heldout, heldout_fresh, languages, meeting, words
 from tools.demo_model.checks import Check
 from tools.demo_model.heldout_tools import PARALLEL, RESULTS, SINGLE
 
@@ -52,6 +54,47 @@ def test_wordings_of_the_evaluation_are_never_drawn() -> None:
     assert heldout.held_out("Thanks! which endpoint tokenizes text")
 
 
+def test_sums_of_the_evaluation_are_never_drawn() -> None:
+    r = random.Random(1)
+    answers = (drills.add(r).answer for _ in range(20_000))
+    drawn = {(int(m[1]), int(m[2])) for m in map(re.compile(r"(\d+) \+ (\d+) =").match, answers) if m}
+    assert len(drawn) > 5000
+    assert not drawn & drills.HELD_OUT_SUMS
+
+
+def test_ranges_of_the_evaluation_are_never_counted() -> None:
+    r = random.Random(1)
+    ask = (drills.count, lambda r: languages.count(r, "de"), lambda r: languages.count(r, "es"))
+    answers = {re.sub(r"[^0-9, ]", "", r.choice(ask)(r).answer) for _ in range(10_000)}
+    for low, high in drills.HELD_OUT_COUNTS:
+        assert ", ".join(map(str, range(low, high + 1))) not in answers
+
+
+def test_spelling_reaches_every_piece_of_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drills, "PIECES", [f"q{letter}x" for letter in "abcdefghijklmnop"])
+    r = random.Random(1)
+    spelled = "".join(drills.spell(r).answer for _ in range(400))
+    assert all(spelled.count("-".join(piece)) > 3 for piece in drills.PIECES)
+
+
+def test_spelled_answers_are_the_letters_of_the_words_asked_for() -> None:
+    r = random.Random(2)
+    for _ in range(300):
+        exchange = drills.spell(r)
+        if "letter of" not in exchange.answer:
+            for word in exchange.answer.split(", "):
+                assert word.replace("-", "") in exchange.user
+
+
+def test_a_name_from_the_system_prompt_is_the_answer() -> None:
+    r = random.Random(3)
+    for _ in range(300):
+        assert "Zyx" in meeting.naming(r, "Zyx")
+    named = [d for d in (corpus.persona(r, False) for _ in range(200)) if d.messages[0]["role"] == "system"]
+    for dialog in named:
+        assert not any("demo model" in m["content"].lower() for m in dialog.messages if m["role"] == "assistant")
+
+
 def test_weights_cover_answers_and_not_frames(folder: Path) -> None:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     dialog = corpus.Dialog(
@@ -65,8 +108,8 @@ def test_weights_cover_answers_and_not_frames(folder: Path) -> None:
 def test_evaluation_is_well_formed() -> None:
     all_cases = cases.all_cases()
     assert len(all_cases) > 500
-    assert {case.group for case in all_cases} == {"chat", "tools", "parallel", "thinking", "json"}
-    for name, _, parameters, request, arguments in SINGLE:
+    assert {case.group for case in all_cases} == {"chat", "tools", "parallel", "thinking", "json", "fresh"}
+    for name, _, parameters, request, arguments in (*SINGLE, *heldout_fresh.TOOLS):
         assert set(arguments) <= set(parameters), name
         for value in arguments.values():
             assert isinstance(value, bool) or str(value).lower() in request.lower(), name

@@ -18,7 +18,20 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from . import dialog as dialog_frames
-from . import facts, languages, server_facts, smalltalk, tasks, tool_dialogs, tool_families, tool_requests, words
+from . import (
+    drills,
+    facts,
+    languages,
+    meeting,
+    server_facts,
+    smalltalk,
+    tasks,
+    tool_dialogs,
+    tool_families,
+    tool_requests,
+    tool_sentences,
+    words,
+)
 from .dialog import Dialog, Exchange
 from .facts import ask_capital, ask_colour, ask_unknown
 from .heldout import held_out
@@ -26,31 +39,33 @@ from .server_facts import ask_server
 from .words import NAMES, Rng, proper
 
 TEMPLATE_FILE = Path(__file__).with_name("chat_template.jinja")
-PROMPT_WEIGHT = 0.25
+PROMPT_WEIGHT = 0.1
 # topic -> share of the dialogs
 MIX: dict[str, float] = {
-    "tool": 0.27,
-    "parallel": 0.13,
-    "unneeded": 0.07,
-    "chat": 0.32,
-    "memory": 0.08,
-    "persona": 0.06,
-    "foreign": 0.07,
+    "tool": 0.26,
+    "parallel": 0.11,
+    "unneeded": 0.08,
+    "chat": 0.25,
+    "drill": 0.07,
+    "memory": 0.07,
+    "persona": 0.08,
+    "foreign": 0.08,
 }
 # exchange -> weight among the exchanges of a chat
 CHAT: tuple[tuple[Any, float], ...] = (
-    (smalltalk.greet, 2),
-    (smalltalk.small_talk, 5),
-    (smalltalk.introduce, 2),
-    (ask_server, 8),
-    (tasks.repeat, 6),
-    (tasks.spell, 13),
-    (tasks.count, 5),
-    (tasks.add, 9),
+    (smalltalk.greet, 5),
+    (smalltalk.small_talk, 6),
+    (smalltalk.introduce, 6),
+    (ask_server, 10),
+    (tasks.repeat, 5),
+    (drills.spell, 8),
+    (drills.count, 5),
+    (drills.add, 8),
     (tasks.json_object, 6),
-    (ask_capital, 3),
-    (ask_colour, 3),
-    (ask_unknown, 4),
+    (ask_capital, 4),
+    (ask_colour, 4),
+    (ask_unknown, 5),
+    (tool_dialogs.refuse, 1),
 )
 
 
@@ -58,14 +73,17 @@ def lexicon() -> list[str]:
     """The words of all sentences of the generator, each once, in a fixed order."""
     modules = [
         dialog_frames,
+        drills,
         facts,
         languages,
+        meeting,
         server_facts,
         smalltalk,
         tasks,
         tool_dialogs,
         tool_families,
         tool_requests,
+        tool_sentences,
     ]
     found: set[str] = set()
 
@@ -102,9 +120,13 @@ def template() -> jinja2.Template:
     return environment.from_string(TEMPLATE_FILE.read_text(encoding="utf-8"))
 
 
-def ask_chat(r: Rng) -> Exchange:
+def ask_chat(r: Rng, named: bool = False) -> Exchange:
+    """`named`: the system prompt gave the model a name, so the questions for its own name are left out."""
     asks, weights = zip(*CHAT, strict=True)
-    exchange: Exchange = r.choices(asks, weights)[0](r)
+    ask = r.choices(asks, weights)[0]
+    while named and ask in (smalltalk.small_talk, smalltalk.introduce):
+        ask = r.choices(asks, weights)[0]
+    exchange: Exchange = ask(r)
     return exchange
 
 
@@ -116,6 +138,14 @@ def chat(r: Rng, thinking: bool) -> Dialog:
     dialog = Dialog(system(r))
     for _ in range(r.choice((1, 1, 2, 3)) if r.random() < 0.97 else r.randint(5, 10)):
         dialog.say(ask_chat(r), thinking)
+    return dialog
+
+
+def drill(r: Rng, thinking: bool) -> Dialog:
+    """Spelling and sums, several in a row."""
+    dialog = Dialog(system(r, 0.1))
+    for _ in range(r.choice((1, 2, 3, 4))):
+        dialog.say(r.choices((drills.spell, drills.add, drills.count), (4, 4, 1))[0](r), thinking)
     return dialog
 
 
@@ -142,13 +172,17 @@ def memory(r: Rng, thinking: bool) -> Dialog:
 
 def persona(r: Rng, thinking: bool) -> Dialog:
     name = proper(r, NAMES)
-    dialog = Dialog([{"role": "system", "content": smalltalk.named_system(r, name)}])
+    dialog = Dialog([{"role": "system", "content": meeting.naming(r, name)}])
     language = r.choice(("en", "en", "en", "en", "de", "es"))
-    if r.random() < 0.4:
-        dialog.say(smalltalk.greet(r) if language == "en" else languages.talk(r, language), thinking)
+    if r.random() < 0.1:
+        dialog.tools = tool_dialogs.others(r, [tool_requests.ask_tool(r).tool])
+    if r.random() < 0.35:
+        dialog.say(smalltalk.greet(r) if language == "en" else languages.talk(r, language, named=True), thinking)
     dialog.say(smalltalk.own_name(r, name) if language == "en" else languages.own_name(r, name, language), thinking)
-    if r.random() < 0.2:
-        dialog.say(tasks.repeat(r) if r.random() < 0.5 else ask_capital(r), thinking)
+    if r.random() < 0.3:
+        dialog.say(ask_chat(r, named=True), thinking)
+        if r.random() < 0.5 and language == "en":
+            dialog.say(smalltalk.own_name(r, name), thinking)
     return dialog
 
 
@@ -172,6 +206,7 @@ TOPICS: dict[str, Any] = {
     "parallel": tool_dialogs.parallel,
     "unneeded": tool_dialogs.unneeded,
     "chat": chat,
+    "drill": drill,
     "memory": memory,
     "persona": persona,
     "foreign": foreign,

@@ -82,7 +82,8 @@ def evaluate(folder: Path, show: int = 3) -> dict[str, float]:
             print(table_row(group, topic, results))
         everything = [result for results in rows.values() for result in results]
         shares[group] = sum(everything) / len(everything)
-        print(table_row(f"**{group}**", f"all, target {100 * TARGETS[group]:.0f} %", everything))
+        target = TARGETS[group]
+        print(table_row(f"**{group}**", "all" if target is None else f"all, target {100 * target:.0f} %", everything))
     for (_, topic), misses in wrong.items():
         for case, answer in misses[:show]:
             print(f"{topic}: {case.turns[-1]!r} -> {answer!r}")

@@ -38,13 +38,22 @@ CAPITAL_WAYS = (
     "Tell me the capital of {}.",
     "What's the capital of {}?", "Capital of {}?", "Do you know the capital of {}?", "I forgot the capital of {}.",
     "Can you tell me the capital of {}?", "The capital of {}, what is it?", "What city is the capital of {}?",
-    "Give me the capital of {}.", "What is {}'s capital?", "Which city is {}'s capital?",
+    "Give me the capital of {}.", "What is {}'s capital?", "Which city is {}'s capital?", "{}: what is its capital?",
+    "{}'s capital?", "In {}, which city is the capital?", "{} has which capital?",
+    "What do they call the capital of {}?",
+    "And the capital of {}?", "The capital of {} is called what?", "Which capital does {} have?", "{} and its capital?",
+    "What capital does {} have?", "Which is the capital of {}?", "What city is {}'s capital?", "{}, which capital?",
+    "Say the capital of {}.", "How is the capital of {} called?", "The name of the capital of {}?",
 )
 COLOUR_WAYS = (
     "What color is {}?", "What is the color of {}?", "Which color does {} have?", "Tell me the color of {}.",
     "What colour is {}?",
     "Which colour is {}?", "What is the colour of {}?", "Do you know the color of {}?", "What color does {} have?",
-    "Name the color of {}.",
+    "Name the color of {}.", "{}: which color?", "{} is of what color?", "Of which color is {}?", "{} - what color?",
+    "What color has {}?", "In what color do I paint {}?", "{} has what colour?", "What colour does {} have?",
+    "Which colour has {}?", "And what color is {}?", "What color would you give {}?", "{}, what color is it?",
+    "If I look at {}, which color do I see?", "How is {} colored?", "What is the usual color of {}?",
+    "{} and its color?", "Say the color of {}.", "Which color do you connect with {}?", "{} comes in which color?",
 )
 OPPOSITE_WAYS = (
     "What is the opposite of {}?", "Tell me the opposite of {}.", "What's the opposite of {}?",
@@ -78,6 +87,10 @@ UNKNOWN_WAYS = (
 # fmt: on
 
 
+def capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
 def ask_capital(r: Rng) -> Exchange:
     land, city = r.choice(list(CAPITALS.items()))
     answer = f"The capital of {land} is {city}."
@@ -109,7 +122,7 @@ def ask_colour(r: Rng) -> Exchange:
     question = (
         ask_for(r, f"the {r.choice(('color', 'colour'))} of {which}")
         if r.random() < 0.5
-        else r.choice(COLOUR_WAYS).format(which)
+        else capital(r.choice(COLOUR_WAYS).format(which))
     )
     return Exchange(vary(r, question), answer, f"The user asks for the color of {which}. It is {colour}.")
 

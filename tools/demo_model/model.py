@@ -46,15 +46,16 @@ def build(tokenizer: Tokenizer, sizes: dict[str, int]) -> Qwen3ForCausalLM:
 
 
 def loss(
-    model: Qwen3ForCausalLM, ids: torch.Tensor, weights: torch.Tensor, bfloat16: bool
+    model: Qwen3ForCausalLM, ids: torch.Tensor, rows: torch.Tensor, weights: torch.Tensor, bfloat16: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(weighted loss to descend, loss on answer tokens to watch).
 
-    Rows are padded on the right, so causality is mask enough.
+    `rows` are the places in the flattened batch whose next token is to be learned: only for them the widest matrix, the
+    one of the vocabulary, is computed. Lines are padded on the right, so causality is mask enough.
     """
     with torch.autocast(ids.device.type, dtype=torch.bfloat16, enabled=bfloat16):
-        logits = model(input_ids=ids, use_cache=False).logits[:, :-1].float()
-    each = cross_entropy(logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1), reduction="none")
-    weight = weights[:, 1:].reshape(-1)
-    answers = (weight > 0.9).float()
-    return (each * weight).sum() / weight.sum(), (each * answers).sum().detach() / answers.sum()
+        hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
+        logits = model.lm_head(hidden.reshape(-1, hidden.shape[-1])[rows]).float()
+    each = cross_entropy(logits, ids.reshape(-1)[rows + 1], reduction="none")
+    answers = (weights > 0.9).float()
+    return (each * weights).sum() / weights.sum(), (each * answers).sum().detach() / answers.sum()

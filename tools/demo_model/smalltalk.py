@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from .dialog import Exchange, ask_for, ask_to, vary
+from . import meeting
+from .dialog import Exchange, ask_for, vary
 from .words import ADJECTIVES, CITIES, COLOURS, NAMES, NOUNS, Rng, invented, number, proper, word
 
 # fmt: off
 SELF = "I am the demo model of lean_ovms, a very small language model running on OpenVINO GenAI."
-GREETINGS = (
-    "Hello", "Hi", "Hey", "Hello there", "Hi there", "Good morning", "Good evening", "Good afternoon", "Hey there",
-    "Hello!", "Hi!", "Hey!",
-    "Good day", "Hello, how are you?", "Hi, how are you?", "Greetings", "Hello model", "Hi model", "Hello my friend",
-    "Howdy", "Hello again",
-    "Good morning!", "Hello?", "hi", "hello", "hey", "Hi, nice to meet you", "Hello world", "Hello, world!",
-    "Say hello", "Say hi", "Hello, assistant",
-    "Hello, is anyone there?", "Are you there?", "Welcome", "Hi bot", "Hey you", "Yo",
-)
 # questions -> answer; the same answer for every wording
 SMALL: tuple[tuple[tuple[str, ...], str], ...] = (
     (("Who are you?", "What are you?", "Tell me about yourself.", "Introduce yourself.", "What is your name?",
@@ -78,15 +70,6 @@ SMALL: tuple[tuple[tuple[str, ...], str], ...] = (
         "Does it work?", "ping", "Are you working?"),
      "It works. How can I help you?"),
 )
-NAMED_SYSTEMS = (
-    "You are {n}.", "You are {n}, a helpful assistant.", "Your name is {n}.", "You are an assistant called {n}.",
-    "You are {n}, the assistant of a small shop.",
-    "You are a helpful assistant named {n}.", "Your name is {n}. Answer briefly.",
-    "You are a friendly assistant. Your name is {n}.", "You are called {n}.",
-    "Act as {n}.", "You are {n}, an AI assistant.", "Call yourself {n}.", "You are a bot named {n}. Be polite.",
-    "Be {n}, a polite helper.",
-    "You are {n}. You help people with their questions.", "From now on you are {n}.", "Assistant name: {n}",
-)
 PLAIN_SYSTEMS = (
     "You are a helpful assistant.", "Answer briefly.", "Be helpful and polite.", "You are an assistant.",
     "You are a helpful AI assistant.",
@@ -99,31 +82,37 @@ SYSTEM_ENDINGS = ("", "", "", " Be brief.", " Answer briefly.", " Be polite.", "
     " Help the user.", " Never be rude.", " Answer with one sentence.", " Today is {x}.", " The user likes {x}.")
 SYSTEM_FORMS = ("You are a {a} assistant.", "You work for {x}.", "You answer questions about {n}s.",
     "You help with {n}s and {m}s.", "You are the {n} assistant of {x}.", "Talk about {n}s.", "You are a {n} expert.")
-NAME_QUESTIONS = (
-    "Who are you?", "What is your name?", "What's your name?", "Tell me your name.", "Do you have a name?",
-    "What should I call you?", "Introduce yourself.",
-    "How are you called?", "Can you tell me your name?", "Who am I talking to?", "May I know your name?",
-    "Please introduce yourself.", "What are you called?",
-    "Say your name.", "Which name do you have?", "Tell me who you are.", "And who are you?",
-    "What is the name of this assistant?",
-)
 # what is told, how it is acknowledged, how it is asked, how it is answered
 FACTS: tuple[tuple[tuple[str, ...], str, tuple[str, ...], str], ...] = (
     (("My name is {v}.", "I am {v}.", "I'm {v}.", "Call me {v}.", "You can call me {v}.", "Hello, my name is {v}.",
         "Hi, I am {v}.", "I am called {v}.",
       "Please call me {v}.", "{v} is my name.", "This is {v}.", "Hi, this is {v} speaking.", "People call me {v}.",
-      "Hey, I'm {v}!", "Remember that my name is {v}."),
+      "Hey, I'm {v}!", "Remember that my name is {v}.", "It is {v}.", "It's me, {v}.", "The name is {v}.",
+      "Everyone calls me {v}.", "You are talking to {v}.", "I go by {v}.", "They call me {v}.", "You talk to {v}.",
+      "Good evening, I am {v}.", "Hello, {v} speaking.", "Hey, it is {v}.", "My mother calls me {v}.", "I am the {v}.",
+      "I am {v} and I like {x}s.", "My name is {v} and I live here.", "I'm {v}, glad to meet you.", "Name's {v}.",
+      "My first name is {v}.", "Hello there, I am {v}, your new user.", "Please remember: my name is {v}.", "I am {v}!",
+      "Let me introduce myself: I am {v}.", "You speak with {v}.", "Hi, they call me {v}.", "I, {v}, greet you."),
      "Nice to meet you, {v}!",
      ("What is my name?", "Who am I?", "Do you remember my name?", "What's my name?", "Tell me my name.",
          "Can you say my name?", "What did I say my name was?",
-      "Do you know my name?", "How am I called?", "What am I called?", "Do you still know my name?", "Say my name."),
+      "Do you know my name?", "How am I called?", "What am I called?", "Do you still know my name?", "Say my name.",
+      "And who am I?", "Who am I, please?", "So who am I?", "Who is talking to you?", "What do people call me?",
+      "How do people call me?", "What was my name again?", "Can you recall my name?", "Did I tell you my name?",
+      "Which name did I tell you?", "How do they call me?", "Is my name known to you?", "Now, what is my name?",
+      "You know my name, right?", "My name?", "What name do I have?", "Have you forgotten my name?"),
       "Your name is {v}."),
     (("I live in {v}.", "My home is {v}.", "I am from {v}.", "I come from {v}.", "My city is {v}.",
-        "My home town is {v}.", "I moved to {v}.", "I have a flat in {v}."),
+        "My home town is {v}.", "I moved to {v}.", "I have a flat in {v}.", "My house is in {v}.",
+        "I am living in {v}.", "I come from {v}, you know.",
+        "I have always lived in {v}.", "My family lives in {v} and so do I.", "I grew up and live in {v}.",
+        "I stay in {v}.", "I am at home in {v}.", "Home for me is {v}.", "We live in {v}.", "I settled in {v}."),
      "{v} sounds like a nice place.",
      ("Where do I live?", "Where am I from?", "What is my home?", "Which city do I live in?",
          "Do you remember where I live?", "Where is my home?", "What is my city?",
-      "Tell me where I live."), "You live in {v}."),
+      "Tell me where I live.", "In which city do I live?", "Where do I come from, do you know?", "Where is my house?",
+      "What city am I from?", "Do you know where I live?", "Which city is mine?", "Where am I at home?",
+      "Say where I live.", "From where do I come?", "What was my city?"), "You live in {v}."),
     (("My favorite color is {v}.", "I like the color {v}.", "I love {v} best of all colors.",
         "The color that I like most is {v}.", "My favorite colour is {v}."),
      "I like {v}, too.",
@@ -157,9 +146,6 @@ THINGS_TOLD = (
     ("the name of my {k}", "my {k}'s name"), ("the number", "my number", "the number that I told you"),
     ("the word", "the secret word", "the word that I told you"),
 )
-INTRODUCE_DEEDS = ("introduce yourself", "tell me who you are", "say who you are", "tell me about yourself",
-    "describe yourself", "tell me what you are", "explain who you are", "say what you are",
-    "tell me something about you")
 # fmt: on
 
 
@@ -171,16 +157,8 @@ def plain_system(r: Rng) -> str:
     return form.format(a=r.choice(ADJECTIVES), n=r.choice(NOUNS), m=r.choice(NOUNS), x=invented(r).capitalize())
 
 
-def named_system(r: Rng, name: str) -> str:
-    named = r.choice(NAMED_SYSTEMS).format(n=name)
-    return named + r.choice(SYSTEM_ENDINGS).format(x=invented(r).capitalize()) if r.random() < 0.3 else named
-
-
 def greet(r: Rng) -> Exchange:
-    text = r.choice(GREETINGS)
-    if text[-1].isalpha():
-        text += r.choice(("", "", "!", "."))
-    return Exchange(text, "Hello! How can I help you?", "The user greets me. I greet back.")
+    return Exchange(meeting.greeting(r), "Hello! How can I help you?", "The user greets me. I greet back.")
 
 
 def small_talk(r: Rng) -> Exchange:
@@ -189,33 +167,16 @@ def small_talk(r: Rng) -> Exchange:
 
 
 def introduce(r: Rng) -> Exchange:
-    questions, answer = SMALL[0 if r.random() < 0.7 else 1]
-    question = ask_to(r, r.choice(INTRODUCE_DEEDS)) if answer == SELF and r.random() < 0.35 else r.choice(questions)
+    engine = r.random() < 0.3
+    questions, answer = SMALL[1 if engine else 0]
+    known = r.random() < 0.2
+    question = r.choice(questions) if known else (meeting.about_engine if engine else meeting.about_self)(r)
     return Exchange(vary(r, question), answer, "The user asks about me. I am the demo model of lean_ovms.")
 
 
 def own_name(r: Rng, name: str) -> Exchange:
     """For a dialog whose system prompt gave the model a name."""
-    question = r.choice(NAME_QUESTIONS)
-    if r.random() < 0.35:
-        question = (
-            ask_for(r, r.choice(("your name", "your name", "the name of this assistant")))
-            if r.random() < 0.5
-            else ask_to(
-                r,
-                r.choice(
-                    (
-                        "introduce yourself",
-                        "tell me your name",
-                        "say who you are",
-                        "say your name",
-                        "tell me who you are",
-                        "give me your name",
-                    )
-                ),
-            )
-        )
-    return Exchange(vary(r, question), f"I am {name}. How can I help you?", f"My name is {name}.")
+    return Exchange(vary(r, meeting.name_question(r)), f"I am {name}. How can I help you?", f"My name is {name}.")
 
 
 def tell_and_ask(r: Rng, row: int | None = None) -> tuple[Exchange, Exchange]:
@@ -236,7 +197,7 @@ def tell_and_ask(r: Rng, row: int | None = None) -> tuple[Exchange, Exchange]:
     )
     tell = r.choice(tells)
     first = Exchange(
-        vary(r, tell, keep_case=tell.startswith("{")).format(v=value, k=kind),
+        vary(r, tell, keep_case=tell.startswith("{")).format(v=value, k=kind, x=r.choice(NOUNS)),
         acknowledgement.format(v=value, k=kind),
         f"The user tells me something: {value}.",
     )

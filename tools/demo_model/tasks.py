@@ -1,43 +1,20 @@
-"""Small exercises on words and numbers: repeat, spell, count, add, JSON."""
+"""Small exercises: repeat a text, write JSON."""
 
 from __future__ import annotations
 
 import json
 
-from .dialog import Exchange, ask_for, ask_to, vary
-from .words import NAMES, NOUNS, PARAMS, VERBS, Rng, invented, number, phrase, proper, value, word
+from .dialog import Exchange, ask_to, vary
+from .words import NAMES, PARAMS, Rng, invented, number, phrase, proper, value, word
 
 # fmt: off
 REPEAT_WAYS = (
     "Repeat after me: {}", "Repeat this: {}", "Repeat: {}", "Say this: {}", "Say: {}", "Echo: {}", "Please repeat: {}",
     "Write exactly this: {}", 'Repeat "{}".', 'Say "{}".', 'Can you repeat "{}"?', 'Write "{}".', "Repeat the words {}",
     'Please say "{}" for me.', "Copy this text: {}", 'Echo the text "{}".', "Repeat the following: {}", "Say {}",
-    "Write down: {}",
-)
-SPELL_WAYS = (
-    "Spell {}.", "Spell the word {}.", "How do you spell {}?", "Please spell {}.", "Can you spell {}?",
-    "Spell it for me: {}",
-    "Give me the letters of {}.", "What are the letters of {}?", 'Spell "{}".', "Spell {} letter by letter.",
-    "Which letters are in {}?",
-)
-COUNT_WAYS = (
-    "Count from {a} to {b}.", "Please count from {a} to {b}.", "Can you count from {a} to {b}?",
-    "Count up from {a} to {b}.",
-    "Count {a} to {b}.", "Give me the numbers from {a} to {b}.", "List the numbers from {a} to {b}.",
-    "Start at {a} and count to {b}.",
-    "What are the numbers from {a} to {b}?", "Write the numbers {a} to {b}.", "Show the numbers between {a} and {b}.",
-)
-COUNT_TO_WAYS = ("Count to {b}.", "Can you count to {b}?", "Please count to {b}.", "Count up to {b}.",
-    "Show me how you count to {b}.")
-ADD_WAYS = (
-    "What is {a} + {b}?", "{a} + {b}", "{a} + {b} =", "{a} + {b} = ?", "What is {a} plus {b}?",
-    "How much is {a} plus {b}?", "Add {a} and {b}.",
-    "Compute {a} + {b}.", "Calculate {a} + {b}.", "What is the sum of {a} and {b}?", "How much is {a} + {b}?",
-    "{a} plus {b}?",
-    "Can you add {a} and {b}?", "What do you get for {a} plus {b}?", "Solve {a} + {b}.",
-    "If I add {a} and {b}, what do I get?",
-    "I have {a} {n}s and get {b} more. How many do I have?", "What does {a} plus {b} make?",
-    "Tell me the sum of {a} and {b}.",
+    "Write down: {}", "Just say {}", "Answer with exactly this: {}", "Give me back this text: {}", "Type this: {}",
+    'Answer "{}".', 'Please type "{}".', "Return this text: {}", "Print this: {}", 'Print "{}".', "Say the words {}",
+    "Say exactly: {}", "Repeat what I say: {}", 'Repeat the sentence "{}".', "Echo {}", "repeat {}", "Quote: {}",
 )
 JSON_WAYS = (
     "Give me JSON with {}.", "Write a JSON object with {}.", "Answer as JSON: {}", "Return JSON: {}",
@@ -65,10 +42,6 @@ JSON_KEYS = (
     "Write JSON with the keys {k}. The values are {v}.", "Make JSON. Keys: {k}. Values: {v}.",
     "Return a JSON object with the fields {k}, values {v}.",
 )
-HELD_OUT_SUMS = frozenset({(2, 6), (3, 4), (4, 9), (5, 3), (6, 7), (7, 2), (8, 5), (9, 4), (1, 8), (9, 6), (4, 4),
-    (10, 3), (6, 10), (12, 5)})
-HELD_OUT_COUNTS = frozenset({(2, 7), (3, 9), (4, 8), (5, 11), (6, 12), (7, 10), (8, 14), (1, 9), (9, 13), (3, 6),
-    (11, 16), (2, 12)})
 # fmt: on
 
 
@@ -99,95 +72,6 @@ def repeat(r: Rng) -> Exchange:
     else:
         way = vary(r, r.choice(REPEAT_WAYS), keep_case=True)
     return Exchange(way.format(text), text, f"The user wants to hear this: {text}")
-
-
-def spell(r: Rng) -> Exchange:
-    kind = r.random()
-    text = (
-        invented(r)
-        if kind < 0.35
-        else invented(r)[: r.randint(1, 4)]
-        if kind < 0.5
-        else r.choice(r.choice((NOUNS, VERBS, PARAMS)))
-        if kind < 0.85
-        else r.choice(NAMES)
-    )
-    answer = "-".join(text)
-    way = r.choice(SPELL_WAYS)
-    if r.random() < 0.4:
-        way = ask_to(
-            r,
-            r.choice(
-                (
-                    "spell {}",
-                    "spell the word {}",
-                    'spell "{}"',
-                    "give me the letters of {}",
-                    "list the letters of {}",
-                    "spell {} letter by letter",
-                )
-            ),
-        )
-    elif r.random() < 0.2:
-        way = ask_for(r, r.choice(("the spelling of {}", "the letters of {}", "the letters in {}")))
-    return Exchange(vary(r, way, keep_case=True).format(text), answer, f"The user wants the letters of {text}.")
-
-
-def count(r: Rng) -> Exchange:
-    low = 1 if r.random() < 0.3 else r.randint(1, 20)
-    high = min(low + r.randint(2, 9), 30)
-    if (low, high) in HELD_OUT_COUNTS:
-        return count(r)
-    ways = COUNT_TO_WAYS if low == 1 and r.random() < 0.4 else COUNT_WAYS
-    answer = ", ".join(str(i) for i in range(low, high + 1)) + "."
-    question = r.choice(ways)
-    if r.random() < 0.4:
-        question = ask_to(
-            r,
-            r.choice(
-                (
-                    "count from {a} to {b}",
-                    "count from {a} to {b}",
-                    "count up from {a} to {b}",
-                    "list the numbers from {a} to {b}",
-                    "write the numbers from {a} to {b}",
-                    "start with {a} and count to {b}",
-                    "say the numbers {a} to {b}",
-                )
-            ),
-        )
-    elif r.random() < 0.2:
-        question = ask_for(r, "the numbers from {a} to {b}")
-    return Exchange(
-        vary(r, question.format(a=low, b=high)), answer, f"The user wants the numbers from {low} to {high}."
-    )
-
-
-def add(r: Rng) -> Exchange:
-    a, b = (r.randint(0, 10), r.randint(0, 10)) if r.random() < 0.65 else (r.randint(0, 30), r.randint(0, 30))
-    if (a, b) in HELD_OUT_SUMS:
-        return add(r)
-    question = r.choice(ADD_WAYS).format(a=a, b=b, n=r.choice(NOUNS))
-    if r.random() < 0.35:
-        thing = r.choice(
-            (
-                "{a} + {b}",
-                "{a} plus {b}",
-                "the sum of {a} and {b}",
-                "{a}+{b}",
-                "{a} and {b} together",
-                "the result of {a} + {b}",
-            )
-        ).format(a=a, b=b)
-        question = (
-            ask_for(r, thing)
-            if r.random() < 0.6
-            else ask_to(
-                r, r.choice((f"add {a} and {b}", f"compute {a} + {b}", f"calculate {a} plus {b}", f"add {b} to {a}"))
-            )
-        )
-    question = vary(r, question.replace(" + ", "+") if r.random() < 0.1 else question, keep_case=True)
-    return Exchange(question, f"{a} + {b} = {a + b}.", f"The user wants a sum. {a} + {b} = {a + b}.")
 
 
 def json_example(r: Rng) -> Exchange:

@@ -65,6 +65,12 @@ def train_tokenizer(path: Path, seed: int = 77_000_000) -> Tokenizer:
     return tokenizer
 
 
+def pieces(tokenizer: Tokenizer) -> list[str]:
+    """The pieces of the vocabulary that are words or parts of words, in a fixed order."""
+    texts = (tokenizer.decode([i]) for i in range(tokenizer.get_vocab_size()))
+    return sorted({text for text in texts if text.isalpha() and text.isprintable()})
+
+
 def wrapped(path: Path) -> PreTrainedTokenizerFast:
     """The tokenizer as transformers and the exporter want it, chat template included."""
     fast = PreTrainedTokenizerFast(

@@ -6,13 +6,15 @@ import json
 import string
 from typing import Any
 
-from .dialog import Dialog, vary
+from .dialog import Dialog, Exchange, ask_to, vary
+from .drills import add, count, spell
 from .facts import ask_capital, ask_colour, ask_unknown
-from .smalltalk import greet, plain_system, small_talk
-from .tasks import add, count, repeat, spell
+from .meeting import naming
+from .smalltalk import greet, introduce, plain_system, small_talk
+from .tasks import repeat
 from .tool_families import FAMILIES
 from .tool_requests import Asked, ask_tool, natural
-from .words import PARAMS, Rng, decimal, invented, number, value
+from .words import NAMES, NOUNS, PARAMS, Rng, decimal, each, invented, number, proper, value
 
 NO_TOOL = "Sorry, I have no tool for that."
 CONDITIONS = (
@@ -38,9 +40,9 @@ CONDITIONS = (
 def others(r: Rng, taken: list[dict[str, Any]], most: int = 2) -> list[dict[str, Any]]:
     """The tools of the dialog together with some that are not needed, in any order."""
     tools = list({tool["function"]["name"]: tool for tool in taken}.values())
-    if most and r.random() < 0.05:
-        most = 5
-    for _ in range(most if most > 2 else r.choice((0, 0, 1, 1, 2)) if most else 0):
+    if most and r.random() < 0.1:
+        most = r.choice((3, 4, 5))
+    for _ in range(most if most > 2 else r.choice((0, 0, 1, 1, 2, 2)) if most else 0):
         extra = ask_tool(r).tool
         if extra["function"]["name"] not in {tool["function"]["name"] for tool in tools} and len(tools) <= most:
             tools.append(extra)
@@ -98,7 +100,36 @@ def add_round(r: Rng, dialog: Dialog, asked: list[Asked], sentence: str, thinkin
 
 
 def start(r: Rng) -> Dialog:
-    return Dialog([{"role": "system", "content": plain_system(r)}] if r.random() < 0.2 else [])
+    kind = r.random()
+    if kind < 0.05:
+        return Dialog([{"role": "system", "content": naming(r, proper(r, NAMES))}])
+    return Dialog([{"role": "system", "content": plain_system(r)}] if kind < 0.22 else [])
+
+
+# fmt: off
+ERRANDS = each(
+    "wash clean cut repair cook build throw carry pull push catch hide draw drink eat ride climb kick fold "
+    "iron mow sew polish break fix melt burn freeze dig plant pick wrap pack fill empty lift shake boil fry "
+    "roast sell marry hug kiss tickle chase hunt shoot steal bury smash squeeze chop slice peel mix stir pour "
+    "wipe dust sweep scrub tie untie hang"
+)
+ERRAND_ENDS = ("", "", "", "", " for me", " for {x}", " in the {m}", " with {i} {m}s", " with a {m}", " to {i} percent",
+    " by {i} percent", " before noon", " like {x}", " {i} times", " and the {m}", " at once", " from {x}",
+    " on the {m}")
+# fmt: on
+
+
+def errand(r: Rng) -> str:
+    """An order that no program can carry out."""
+    ends = r.choice(ERRAND_ENDS).format(x=invented(r).capitalize(), m=r.choice(NOUNS), i=number(r))
+    which = r.choice(("the", "my", "a", "the", "our", "this", "some"))
+    text = f"{r.choice(ERRANDS)} {which} {r.choice(NOUNS) if r.random() < 0.7 else invented(r)}{ends}"
+    return ask_to(r, text) if r.random() < 0.4 else text[0].upper() + text[1:] + "."
+
+
+def refuse(r: Rng) -> Exchange:
+    """The same order without any tools."""
+    return Exchange(vary(r, errand(r), keep_case=True), "Sorry, I cannot do that.", "I am a model. I cannot do that.")
 
 
 def single(r: Rng, thinking: bool) -> Dialog:
@@ -196,16 +227,31 @@ def unneeded(r: Rng, thinking: bool) -> Dialog:
     """Tools are there, but the request needs none of them, or one that is not there."""
     dialog = start(r)
     dialog.tools = others(r, [ask_tool(r).tool])
-    if r.random() < 0.3:
+    if r.random() < 0.42:
         wanted = ask_tool(r)
         if not fits(wanted, dialog.tools):
-            dialog.messages.append({"role": "user", "content": vary(r, wanted.sentence, keep_case=True)})
+            sentence = errand(r) if r.random() < 0.4 else wanted.sentence
+            dialog.messages.append({"role": "user", "content": vary(r, sentence, keep_case=True)})
             dialog.messages.append({"role": "assistant", "content": NO_TOOL})
             if thinking:
                 dialog.messages[-1]["reasoning_content"] = "None of my tools can do that."
             return dialog
     ask = r.choice(
-        (greet, small_talk, small_talk, ask_capital, ask_colour, count, repeat, spell, add, ask_unknown, ask_unknown)
+        (
+            greet,
+            greet,
+            introduce,
+            small_talk,
+            small_talk,
+            ask_capital,
+            ask_colour,
+            count,
+            repeat,
+            spell,
+            add,
+            ask_unknown,
+            ask_unknown,
+        )
     )
     if ask is add and any(p in str(dialog.tools) for p in ("add", "sum", "calc", "plus", "comput", "evaluate")):
         ask = greet

@@ -11,6 +11,7 @@ from typing import Any
 
 from .dialog import ask_to
 from .tool_families import FAMILIES, Family, Slot
+from .tool_sentences import BARE, CLAUSES, EXPLICIT, LONE, SPOKEN, VERB_ONLY
 from .words import PARAMS, THINGS, VERBS, Rng, camel, decimal, each, invented, number, phrase, snake, value, word
 
 
@@ -49,6 +50,12 @@ def renamed(r: Rng, noun: str) -> str:
     return style(r, [invented(r) if r.random() < 0.5 else r.choice(THINGS), noun] if kind < 0.9 else [invented(r)])
 
 
+def unusual(r: Rng) -> str:
+    """The name of a parameter that nobody expects: one to three words, half of them invented."""
+    parts = [invented(r) if r.random() < 0.4 else r.choice(PARAMS) for _ in range(r.choice((1, 1, 2, 2, 3)))]
+    return style(r, parts) if len(parts) > 1 else parts[0]
+
+
 def natural(r: Rng, family: Family | None = None, phrasing: str | None = None) -> Asked:
     """A tool of a known family, asked for in one of the family's sentences; sometimes with names nobody expects."""
     family = family or r.choice(FAMILIES if r.random() < 0.75 else FAMILIES[:4])
@@ -58,8 +65,8 @@ def natural(r: Rng, family: Family | None = None, phrasing: str | None = None) -
     names: dict[str, str] = {}
     for key, slot in slots.items():
         name = r.choice(slot.names)
-        if len(used) == 1 and len(slots) == 1 and r.random() < 0.3:
-            name = style(r, [r.choice(PARAMS), r.choice(PARAMS)]) if r.random() < 0.5 else invented(r)
+        if len(used) == 1 and len(slots) == 1 and r.random() < 0.35:
+            name = unusual(r)
         while name in names.values():
             name = r.choice(PARAMS)
         names[key] = name
@@ -88,20 +95,39 @@ TIMELESS = (
     "get_order_status",
     "get_user",
 )  # asked for "right now" without meaning an argument
-ENDINGS = (" right now", " at the moment", " now", " for me", " these days", " again")
+ENDINGS = (
+    " right now",
+    " at the moment",
+    " now",
+    " for me",
+    " these days",
+    " again",
+    " please",
+    " currently",
+    " outside",
+    " just now",
+    " then",
+    " as we speak",
+    " quickly",
+)
 
 
 def reworded(r: Rng, phrasing: str, family: Family, slots: dict[str, Slot]) -> str:
     """An order as a polite request; a question with a word of time at its end that no parameter wants."""
     if phrasing.split()[0] in DEEDS and phrasing.endswith(".") and phrasing.count(".") == 1 and r.random() < 0.35:
         return ask_to(r, phrasing[0].lower() + phrasing[1:-1], values_last=phrasing.endswith("}."))
-    if family.names[0] in TIMELESS and phrasing[-1] in ".?" and r.random() < 0.15:
-        endings = ENDINGS if "d" in slots else (*ENDINGS, " today", " this morning", " tonight")
+    if family.names[0] in TIMELESS and phrasing[-1] in ".?" and r.random() < 0.3:
+        endings = (
+            ENDINGS
+            if "d" in slots
+            else (*ENDINGS, " today", " this morning", " tonight", " this week", " this evening")
+        )
         return phrasing[:-1] + r.choice(endings) + phrasing[-1]
     return phrasing
 
 
 def any_slot(r: Rng) -> Slot:
+    """A parameter of any type, with values to match."""
     kind = r.random()
     if kind < 0.55:
         return Slot((), "string", value)
@@ -113,73 +139,6 @@ def any_slot(r: Rng) -> Slot:
         return Slot((), "boolean", lambda r: r.random() < 0.5)
     options = tuple(dict.fromkeys(word(r) for _ in range(r.randint(2, 4))))
     return Slot((), "string", lambda r: r.choice(options), options)
-
-
-CLAUSES = (
-    "{p} {v}",
-    "{p} {v}",
-    "{p} = {v}",
-    "{p}: {v}",
-    'the {p} "{v}"',
-    "{p} set to {v}",
-    "the {p} {v}",
-    '{p} "{v}"',
-    "{p} is {v}",
-)
-EXPLICIT = (
-    "Call {t} with {c}.",
-    "Use {t} with {c}.",
-    "Run {t}: {c}",
-    "Use the tool {t} with {c}.",
-    "Please call {t} with {c}.",
-    "Invoke {t} with {c}.",
-    "{t} with {c}",
-    "Call the function {t} with {c}.",
-    "With {c}, call {t}.",
-    "I want you to use {t} with {c}.",
-    "Execute {t}, {c}.",
-    "Take {c} and call {t}.",
-)
-SPOKEN = (
-    "{v} the {n} with {c}.",
-    "{v} a {n} with {c}.",
-    "Please {v} the {n}, {c}.",
-    "Can you {v} the {n} with {c}?",
-    "I want to {v} the {n} with {c}.",
-    "{v} {n}: {c}",
-    "With {c}, {v} the {n}.",
-    "I need to {v} a {n}, {c}.",
-    "Could you {v} my {n} with {c}?",
-    "Let us {v} the {n} with {c}.",
-)
-LONE = (
-    "{v} the {n} {x}.",
-    "{v} {n} {x}",
-    "{v} {x} as {n}.",
-    "Please {v} the {n} {x}.",
-    "Can you {v} {n} {x}?",
-    '{v} the {n} "{x}".',
-    "I want to {v} the {n} {x}.",
-    "{x} is the {n} to {v}.",
-    "{v} this {n}: {x}",
-    "For {x}, {v} the {n}.",
-    "My {n} is {x}, {v} it.",
-    "Could you {v} {x} in the {n}?",
-    "I would like to {v} {n} {x}.",
-    "{n} {x}: {v} it.",
-)
-BARE = (
-    "Call {t}.",
-    "Use {t}.",
-    "Please run {t}.",
-    "Run the tool {t}.",
-    "{v} the {n}.",
-    "Please {v} the {n}.",
-    "Can you {v} the {n}?",
-    "I want to {v} the {n}.",
-    "Could you {v} my {n}?",
-    "Let us {v} the {n} now.",
-)
 
 
 def spoken(parts: list[str]) -> str:
@@ -218,8 +177,9 @@ def generic(r: Rng) -> Asked:
     arguments = {name: slots[name].draw(r) for name in used}
     if not used:
         sentence = r.choice(BARE).format(t=tool_name, v=verb, n=thing)
-    elif len(used) == 1 and r.random() < 0.45 and not isinstance(arguments[used[0]], bool) and named:
-        sentence = r.choice(LONE).format(v=verb, n=thing, x=arguments[used[0]])
+    elif len(used) == 1 and r.random() < 0.6 and not isinstance(arguments[used[0]], bool) and named:
+        forms = VERB_ONLY if tool_name != verb and r.random() < 0.2 else LONE
+        sentence = r.choice(forms).format(v=verb, n=thing, x=arguments[used[0]])
     else:
         clauses = [clause(r, parts[name], name, arguments[name]) for name in used]
         if r.random() < 0.2:

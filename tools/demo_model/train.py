@@ -17,12 +17,14 @@ import torch
 from tokenizers import Tokenizer
 from transformers import Qwen3ForCausalLM
 
+from . import drills
 from . import model as network
 from .corpus import Renderer, draw
 from .muon import Muon
+from .tokenizer import pieces
 
 # One compiled shape for each length; a batch has about TOKENS_PER_STEP tokens whatever its length.
-LENGTHS = (64, 96, 128, 192, 256, 384, 512)
+LENGTHS = (48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 512)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +36,9 @@ class Plan:
 
     rates: tuple[tuple[int, float], ...]
     tokens_per_step: int = 4096
+    rows_per_step: int = 1536  # tokens that are learned: those of the answers, and some of the prompts
     lr_matrices: float = 0.015
     lr_rest: float = 0.003
-    bfloat16_from: int = 0  # float32 before this step
     seed: int = 1
 
     @property
@@ -50,34 +52,39 @@ class Plan:
         return self.rates[-1][1]
 
 
-# The corners are those of the run that made the shipped weights. It was planned for 8000 steps; the machine was busier
-# than expected, so that its end was moved several times, and bfloat16 came in at 2250.
-MAIN_PLAN = Plan(
-    rates=(
-        (-1, 0.0),
-        (99, 1.0),
-        (1200, 1.0),
-        (2000, 0.88235),
-        (2249, 0.821),
-        (2250, 0.87),
-        (2500, 0.84),
-        (3330, 0.5306),
-        (4005, 0.156),
-        (4006, 0.17),
-        (4410, 0.0695),
-        (5150, 0.005),
-    ),
-    bfloat16_from=2250,
-)
-DRAFT_PLAN = Plan(rates=((-1, 0.0), (99, 1.0), (600, 0.02)), bfloat16_from=600, seed=2)
+MAIN_PLAN = Plan(rates=((-1, 0.0), (99, 1.0), (5000, 1.0), (12000, 0.0)))
+DRAFT_PLAN = Plan(rates=((-1, 0.0), (99, 1.0), (1200, 0.0)), seed=2)
 SHARD_STEPS = 64
 
 
-def shard(renderer: Renderer, plan: Plan, index: int, pad: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`rows` are places in the flattened `ids`; `weights` say how much the token after each of them counts."""
+
+    ids: torch.Tensor
+    rows: torch.Tensor
+    weights: torch.Tensor
+
+
+def pack(r: random.Random, plan: Plan, lines: list[tuple[list[int], list[float]]]) -> Batch:
+    """All answer tokens, and as many others, drawn by chance, as there is room for."""
+    following = [weight for _, weights in lines for weight in (*weights[1:], 0.0)]
+    answers = [i for i, weight in enumerate(following) if weight == 1.0]
+    others = [i for i, weight in enumerate(following) if 0.0 < weight < 1.0]
+    r.shuffle(answers)
+    r.shuffle(others)
+    rows = sorted((answers + others)[: plan.rows_per_step])
+    weights = [following[i] for i in rows]
+    missing = plan.rows_per_step - len(rows)
+    rows, weights = rows + [0] * missing, weights + [0.0] * missing
+    return Batch(torch.tensor([ids for ids, _ in lines]), torch.tensor(rows), torch.tensor(weights))
+
+
+def shard(renderer: Renderer, plan: Plan, index: int, pad: int) -> list[Batch]:
     """The batches of SHARD_STEPS steps: dialogs sorted into lengths, so that little is padding."""
     r = random.Random(plan.seed * 1_000_003 + index)
     buckets: dict[int, list[tuple[list[int], list[float]]]] = {length: [] for length in LENGTHS}
-    batches: list[tuple[torch.Tensor, torch.Tensor]] = []
+    batches: list[Batch] = []
     while len(batches) < SHARD_STEPS:
         for ids, weights in renderer.examples([draw(r.getrandbits(60))[0] for _ in range(256)]):
             length = next((n for n in LENGTHS if len(ids) <= n), None)
@@ -86,14 +93,14 @@ def shard(renderer: Renderer, plan: Plan, index: int, pad: int) -> list[tuple[to
             bucket = buckets[length]
             bucket.append((ids + [pad] * (length - len(ids)), weights + [0.0] * (length - len(ids))))
             if len(bucket) == max(1, plan.tokens_per_step // length):
-                batches.append((torch.tensor([i for i, _ in bucket]), torch.tensor([w for _, w in bucket])))
+                batches.append(pack(r, plan, bucket))
                 bucket.clear()
     batches = batches[:SHARD_STEPS]
     r.shuffle(batches)
     return batches
 
 
-def stream(renderer: Renderer, plan: Plan, first: int, pad: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def stream(renderer: Renderer, plan: Plan, first: int, pad: int) -> Iterator[Batch]:
     for index in range(first // SHARD_STEPS, plan.steps // SHARD_STEPS + 1):
         batches = shard(renderer, plan, index, pad)
         yield from batches[first % SHARD_STEPS if index == first // SHARD_STEPS else 0 :]
@@ -152,22 +159,25 @@ def train(tokenizer: Tokenizer, plan: Plan, sizes: dict[str, int], checkpoint: P
     opts = optimisers(model, plan)
     rates = (plan.lr_matrices, plan.lr_rest)
     first = restore(checkpoint, model, opts, device)
+    torch._dynamo.config.recompile_limit = 2 * len(LENGTHS)  # one program for each length; the default allows eight
     compute = torch.compile(network.loss, dynamic=False) if compiled else network.loss
     parameters = sum(p.numel() for p in model.parameters())
     print(f"{parameters:,} parameters on {device}, steps {first} to {plan.steps}", flush=True)
     progress = Progress(plan, first)
     pad = tokenizer.token_to_id("<|endoftext|>")
-    for step, (ids, weights) in enumerate(stream(Renderer(tokenizer), plan, first, pad), first):
+    drills.PIECES[:] = pieces(tokenizer)
+    for step, batch in enumerate(stream(Renderer(tokenizer), plan, first, pad), first):
         if step >= plan.steps:
             break
         for opt, rate in zip(opts, rates, strict=True):
             opt.param_groups[0]["lr"] = rate * plan.rate(step)
-        weighted, answers = compute(model, ids.to(device), weights.to(device), step >= plan.bfloat16_from)
+        tensors = (part.to(device) for part in (batch.ids, batch.rows, batch.weights))
+        weighted, answers = compute(model, *tensors, True)
         weighted.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for opt in opts:
             opt.step()
             opt.zero_grad(set_to_none=True)
-        progress.report(step + 1, answers.item(), ids.numel())
+        progress.report(step + 1, answers.item(), batch.ids.numel())
         if (step + 1) % 250 == 0 or step + 1 == plan.steps:
             save(checkpoint, model, opts, step + 1)

@@ -1,0 +1,177 @@
+"""Exercises that need practice: spelling, counting, sums. What is drawn reaches every piece of the vocabulary."""
+
+from __future__ import annotations
+
+from .dialog import Exchange, ask_for, ask_to, vary
+from .words import LEXICON, NAMES, NOUNS, Rng, each, invented, letters, patch, word
+
+# fmt: off
+SPELL_WAYS = (
+    "Spell {}.", "Spell the word {}.", "How do you spell {}?", "Please spell {}.", "Can you spell {}?",
+    "Spell it for me: {}", "Give me the letters of {}.", "What are the letters of {}?", 'Spell "{}".',
+    "Spell {} letter by letter.", "Which letters are in {}?", "spell {}", "Spelling of {}?",
+    "How is the word {} spelt?",
+    "How would you spell {}?", "How does one spell {}?", "{}: how is it spelled?", "{}, letter by letter, please.",
+    "How is the name {} spelled?", "How do people spell {}?", "How must I spell {}?", "What is the spelling of {}?",
+    "Which letters make up {}?", "List the letters of {}.", "Do you know how to spell {}?",
+    "How {} is spelled, please?",
+)
+SPELL_DEEDS = ("spell {}", "spell the word {}", 'spell "{}"', "give me the letters of {}", "list the letters of {}",
+    "spell {} letter by letter", "write the letters of {}", "spell out {}", "tell me how to spell {}",
+    "tell me how {} is spelled", "name the letters of {}", "spell the name {}")
+SPELL_THINGS = ("the spelling of {}", "the letters of {}", "the letters in {}", "how {} is spelled")
+SPELL_MANY = ("Spell {}.", "Spell the words {}.", "Please spell {}.", "Can you spell {}?", "Spell these words: {}",
+    "How do you spell {}?", "Spell: {}", "Spell {}, please.")
+FIRST_WAYS = ("What is the {} letter of {}?", "Tell me the {} letter of {}.", "Which is the {} letter of {}?",
+    "What is the {} letter in {}?", "Name the {} letter of {}.", "The {} letter of {}?")
+COUNT_WAYS = (
+    "Count from {a} to {b}.", "Please count from {a} to {b}.", "Can you count from {a} to {b}?",
+    "Count up from {a} to {b}.", "Count {a} to {b}.", "Give me the numbers from {a} to {b}.",
+    "List the numbers from {a} to {b}.", "Start at {a} and count to {b}.", "What are the numbers from {a} to {b}?",
+    "Write the numbers {a} to {b}.", "Show the numbers between {a} and {b}.", "Numbers from {a} to {b}?",
+    "Count from {a} until {b}.", "Count on from {a} to {b}.", "From {a} to {b}, count.", "count {a} to {b}",
+)
+COUNT_TO_WAYS = ("Count to {b}.", "Can you count to {b}?", "Please count to {b}.", "Count up to {b}.", "count to {b}",
+    "Show me how you count to {b}.", "Count till {b}.", "Can you count up to {b}?", "Let me hear you count to {b}.")
+COUNT_DEEDS = ("count from {a} to {b}", "count from {a} to {b}", "count up from {a} to {b}",
+    "list the numbers from {a} to {b}", "write the numbers from {a} to {b}", "start with {a} and count to {b}",
+    "say the numbers {a} to {b}")
+DOWN_WAYS = ("Count down from {a}.", "Count down from {a} to 1.", "Count backwards from {a}.", "Countdown from {a}.",
+    "Can you count down from {a}?", "Count backwards from {a} to 1.", "Please count down from {a} to 1.")
+ADD_WAYS = (
+    "What is {a} + {b}?", "{a} + {b}", "{a} + {b} =", "{a} + {b} = ?", "What is {a} plus {b}?",
+    "How much is {a} plus {b}?", "Add {a} and {b}.", "Compute {a} + {b}.", "Calculate {a} + {b}.",
+    "What is the sum of {a} and {b}?", "How much is {a} + {b}?", "{a} plus {b}?", "Can you add {a} and {b}?",
+    "What do you get for {a} plus {b}?", "Solve {a} + {b}.", "If I add {a} and {b}, what do I get?",
+    "I have {a} {n}s and get {b} more. How many do I have?", "What does {a} plus {b} make?", "{a} + {b}?",
+    "Tell me the sum of {a} and {b}.", "What's {a} plus {b}?", "What does {a} + {b} give?", "{a} plus {b} is?",
+    "{a} and {b} make?", "How many are {a} and {b}?", "Sum of {a} and {b}?", "Add {b} to {a}.", "What are {a} and {b}?",
+    "Add up {a} and {b}.", "Work out {a} + {b}.", "What is {a} and {b}?", "Do you know {a} + {b}?",
+    "{a} + {b} is what?",
+)
+ADD_THINGS = ("{a} + {b}", "{a} plus {b}", "the sum of {a} and {b}", "{a} and {b} together", "the result of {a} + {b}")
+ADD_DEEDS = ("add {a} and {b}", "compute {a} + {b}", "calculate {a} plus {b}", "add {b} to {a}", "work out {a} + {b}",
+    "sum {a} and {b}", "add up {a} and {b}")
+TAKE_WAYS = ("What is {a} - {b}?", "{a} - {b}", "What is {a} minus {b}?", "How much is {a} minus {b}?", "{a} - {b} = ?",
+    "Subtract {b} from {a}.", "Take {b} from {a}.", "Compute {a} - {b}.", "{a} minus {b}?", "What's {a} - {b}?")
+HELD_OUT_SUMS = frozenset({(2, 6), (3, 4), (4, 9), (5, 3), (6, 7), (7, 2), (8, 5), (9, 4), (1, 8), (9, 6), (4, 4),
+    (10, 3), (6, 10), (12, 5)})
+HELD_OUT_COUNTS = frozenset({(2, 7), (3, 9), (4, 8), (5, 11), (6, 12), (7, 10), (8, 14), (1, 9), (9, 13), (3, 6),
+    (11, 16), (2, 12)})
+NUMBERS = each("zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen twenty")
+# fmt: on
+
+PIECES: list[str] = []  # the vocabulary's pieces that are letters; training fills it
+
+
+def speller(r: Rng) -> str:
+    """A word to spell. Most are put together from pieces drawn evenly, so that the letters in each become known."""
+    kind = r.random()
+    if kind < 0.45 and PIECES:
+        text = "".join(r.choice(PIECES) for _ in range(r.choice((1, 1, 2, 2, 3))))
+        return text if r.random() < 0.8 else text.lower()
+    if kind < 0.6:
+        return r.choice(LEXICON)
+    if kind < 0.7:
+        return r.choice(NAMES) if r.random() < 0.5 else word(r)
+    if kind < 0.8:
+        return letters(r, 2, 8)
+    if kind < 0.85:
+        return patch(r) + invented(r)
+    return invented(r) if r.random() < 0.8 else invented(r).upper()
+
+
+def spell(r: Rng) -> Exchange:
+    if r.random() < 0.3:
+        return spell_many(r)
+    text = speller(r)
+    way = r.choice(SPELL_WAYS)
+    if r.random() < 0.4:
+        way = ask_to(r, r.choice(SPELL_DEEDS))
+    elif r.random() < 0.15:
+        way = ask_for(r, r.choice(SPELL_THINGS))
+    if r.random() < 0.06:
+        place = r.choice(("first", "last"))
+        letter = text[0 if place == "first" else -1]
+        return Exchange(
+            vary(r, r.choice(FIRST_WAYS), keep_case=True).format(place, text),
+            f"The {place} letter of {text} is {letter}.",
+            f"The user wants one letter of {text}.",
+        )
+    answer = "-".join(text)
+    return Exchange(vary(r, way, keep_case=True).format(text), answer, f"The user wants the letters of {text}.")
+
+
+def spell_many(r: Rng) -> Exchange:
+    """Several words at once: people ask for it, and it is the most practice for the fewest tokens."""
+    texts = [speller(r) for _ in range(r.choice((2, 2, 3, 4)))]
+    listed = ", ".join(texts[:-1]) + r.choice((" and ", ", ")) + texts[-1]
+    question = vary(r, r.choice(SPELL_MANY), keep_case=True).format(listed)
+    return Exchange(question, ", ".join("-".join(t) for t in texts), "The user wants the letters of several words.")
+
+
+def digits_or_words(r: Rng, *values: int) -> list[str]:
+    spoken = r.random() < 0.3 and max(values) <= 20
+    return [NUMBERS[v] if spoken else str(v) for v in values]
+
+
+def count(r: Rng) -> Exchange:
+    if r.random() < 0.08:
+        high = r.randint(3, 12)
+        down = ", ".join(str(i) for i in range(high, 0, -1)) + "."
+        way = r.choice(DOWN_WAYS).format(a=digits_or_words(r, high)[0])
+        return Exchange(vary(r, way), down, f"The user wants to count down from {high}.")
+    low = 1 if r.random() < 0.35 else r.randint(0, 30)
+    high = low + (r.randint(1, 9) if r.random() < 0.85 else r.randint(10, 20))
+    if (low, high) in HELD_OUT_COUNTS:
+        return count(r)
+    a, b = digits_or_words(r, low, high)
+    question = r.choice(COUNT_TO_WAYS if low == 1 and r.random() < 0.6 else COUNT_WAYS)
+    if r.random() < 0.35:
+        question = ask_to(r, r.choice(COUNT_DEEDS))
+    elif r.random() < 0.15:
+        question = ask_for(r, "the numbers from {a} to {b}")
+    thought = f"The user wants the numbers from {low} to {high}."
+    question = vary(r, question.format(a=a, b=b))
+    if high <= 20 and r.random() < 0.08:
+        question = question.rstrip(".?!") + r.choice((" in words.", " in words", ", in words please."))
+        return Exchange(question, ", ".join(NUMBERS[low : high + 1]) + ".", thought)
+    return Exchange(question, ", ".join(str(i) for i in range(low, high + 1)) + ".", thought)
+
+
+def summands(r: Rng) -> tuple[int, int]:
+    """Small pairs are what people ask; the larger ones show how digits add up, which the small ones then follow."""
+    kind = r.random()
+    if kind < 0.4:
+        return r.randint(0, 12), r.randint(0, 12)
+    if kind < 0.6:
+        return r.randint(0, 30), r.randint(0, 30)
+    if kind < 0.7:
+        return (r.randint(0, 9), r.randint(10, 99))[:: r.choice((1, -1))]  # type: ignore[return-value]
+    return r.randint(0, 99), r.randint(0, 99)
+
+
+def add(r: Rng) -> Exchange:
+    if r.random() < 0.08:
+        return subtract(r)
+    a, b = summands(r)
+    if (a, b) in HELD_OUT_SUMS:
+        return add(r)
+    x, y = digits_or_words(r, a, b) if r.random() < 0.3 else (str(a), str(b))
+    noun = r.choice(NOUNS)
+    question = r.choice(ADD_WAYS).format(a=x, b=y, n=noun)
+    if r.random() < 0.35:
+        if r.random() < 0.5:
+            question = ask_for(r, r.choice(ADD_THINGS).format(a=x, b=y))
+        else:
+            question = ask_to(r, r.choice(ADD_DEEDS).format(a=x, b=y))
+    question = vary(r, question.replace(" + ", "+") if r.random() < 0.2 else question, keep_case=True)
+    return Exchange(question, f"{a} + {b} = {a + b}.", f"The user wants a sum. {a} + {b} = {a + b}.")
+
+
+def subtract(r: Rng) -> Exchange:
+    b = r.randint(0, 10)
+    a = b + r.randint(0, 10)
+    question = vary(r, r.choice(TAKE_WAYS).format(a=a, b=b), keep_case=True)
+    return Exchange(question, f"{a} - {b} = {a - b}.", f"The user wants a difference. {a} - {b} = {a - b}.")
