@@ -111,6 +111,23 @@ def spell_many(r: Rng) -> Exchange:
     return Exchange(question, ", ".join("-".join(t) for t in texts), "The user wants the letters of several words.")
 
 
+def spell_list(r: Rng) -> Exchange:
+    """Many words at once, mostly of pieces drawn evenly: the letters of 1,800 pieces must be learned by heart."""
+    texts = [speller(r) for _ in range(r.randint(5, 12))]
+    question = r.choice(SPELL_MANY).format(", ".join(texts))
+    return Exchange(question, ", ".join("-".join(t) for t in texts), "The user wants the letters of several words.")
+
+
+def add_list(r: Rng) -> Exchange:
+    """Many sums at once."""
+    pairs = [pair for pair in (summands(r) for _ in range(r.randint(4, 11))) if pair not in HELD_OUT_SUMS]
+    sign = r.choice((" + ", " + ", " plus ", "+"))
+    listed = ", ".join(f"{a}{sign}{b}" for a, b in pairs or [(1, 1)])
+    answer = ", ".join(f"{a} + {b} = {a + b}" for a, b in pairs or [(1, 1)]) + "."
+    ways = ("What is {}?", "Compute {}.", "Calculate {}.", "Add: {}", "Solve {}.", "{}", "How much is {}?", "Sums: {}")
+    return Exchange(r.choice(ways).format(listed), answer, "The user wants several sums.")
+
+
 def digits_or_words(r: Rng, *values: int) -> list[str]:
     spoken = r.random() < 0.3 and max(values) <= 20
     return [NUMBERS[v] if spoken else str(v) for v in values]

@@ -19,7 +19,7 @@ from transformers import Qwen3ForCausalLM
 
 from . import drills
 from . import model as network
-from .corpus import Renderer, draw
+from .corpus import Renderer, draw, practice
 from .muon import Muon
 from .tokenizer import pieces
 
@@ -32,14 +32,19 @@ class Plan:
     """Everything that decides what a run computes.
 
     `rates` are corners of the learning rate: (step, share of the full rate), straight lines between them.
+    `practice` says from which step on which share of the dialogs is practice (spelling and sums in long lists).
     """
 
     rates: tuple[tuple[int, float], ...]
+    practice: tuple[tuple[int, float], ...] = ((0, 0.0),)
     tokens_per_step: int = 4096
     rows_per_step: int = 1536  # tokens that are learned: those of the answers, and some of the prompts
     lr_matrices: float = 0.015
     lr_rest: float = 0.003
     seed: int = 1
+
+    def practised(self, step: int) -> float:
+        return next(share for first, share in reversed(self.practice) if first <= step)
 
     @property
     def steps(self) -> int:
@@ -52,7 +57,10 @@ class Plan:
         return self.rates[-1][1]
 
 
-MAIN_PLAN = Plan(rates=((-1, 0.0), (99, 1.0), (5000, 1.0), (12000, 0.0)))
+MAIN_PLAN = Plan(
+    rates=((-1, 0.0), (99, 1.0), (2500, 1.0), (5000, 3200 / 5700), (8600, 0.0)),
+    practice=((0, 0.0), (3776, 0.25), (5056, 0.08)),
+)
 DRAFT_PLAN = Plan(rates=((-1, 0.0), (99, 1.0), (1200, 0.0)), seed=2)
 SHARD_STEPS = 64
 
@@ -85,8 +93,11 @@ def shard(renderer: Renderer, plan: Plan, index: int, pad: int) -> list[Batch]:
     r = random.Random(plan.seed * 1_000_003 + index)
     buckets: dict[int, list[tuple[list[int], list[float]]]] = {length: [] for length in LENGTHS}
     batches: list[Batch] = []
+    practised = plan.practised(index * SHARD_STEPS)
     while len(batches) < SHARD_STEPS:
-        for ids, weights in renderer.examples([draw(r.getrandbits(60))[0] for _ in range(256)]):
+        seeds = [r.getrandbits(60) for _ in range(256)]
+        dialogs = [practice(seed) if seed % 1000 < 1000 * practised else draw(seed)[0] for seed in seeds]
+        for ids, weights in renderer.examples(dialogs):
             length = next((n for n in LENGTHS if len(ids) <= n), None)
             if length is None:
                 continue  # about one in a hundred
