@@ -224,15 +224,6 @@ def draw(seed: int) -> tuple[Dialog, bool]:
     return dialog, thinking
 
 
-def practice(seed: int) -> Dialog:
-    """Long lists of words to spell and of sums: the most practice for the fewest tokens."""
-    r = random.Random(seed)
-    dialog = Dialog()
-    for _ in range(r.choice((1, 1, 2))):
-        dialog.say(r.choice((drills.spell_list, drills.spell_list, drills.add_list))(r), thinking=False)
-    return dialog
-
-
 class Renderer:
     """Dialog in, token ids and weights out."""
 

@@ -60,7 +60,7 @@ MEMORIES: tuple[tuple[str, str, str], ...] = (
     ("I'm {v} from accounting.", "Who did I say I am?", "Beatrix"),
     ("So you know: my name's {v}.", "What's my name, then?", "Joaquin"),
     ("{v}'s the name, pleased to meet you.", "Do you recall what I'm called?", "Mireille"),
-    ("These days I live in {v}.", "So where do I live?", "Tbilisi"),
+    ("These days I live in {v}.", "Where did I say I live?", "Tbilisi"),
     ("I've got a house in {v}.", "Where's my house?", "Rotterdam"),
 )
 TOOLS: tuple[Row, ...] = (

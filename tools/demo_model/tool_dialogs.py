@@ -155,6 +155,19 @@ def single(r: Rng, thinking: bool) -> Dialog:
     return dialog
 
 
+def crowded(r: Rng, thinking: bool) -> Dialog:
+    """Several rounds among many tools: practice in finding the one that is meant."""
+    dialog = start(r)
+    rounds = [ask_tool(r) for _ in range(r.choice((1, 2, 2, 3)))]
+    dialog.tools = others(r, [a.tool for a in rounds], most=r.choice((3, 3, 4, 5)))
+    declared = [tool["function"] for tool in dialog.tools]
+    for i, asked in enumerate(rounds):
+        if asked.tool["function"] in declared:
+            sentence = vary(r, asked.sentence, keep_case=True)
+            add_round(r, dialog, [asked], sentence, thinking, answered=i < len(rounds) - 1)
+    return dialog
+
+
 def parallel(r: Rng, thinking: bool) -> Dialog:
     """Two calls (now and then three) asked for in one sentence."""
     dialog = start(r)

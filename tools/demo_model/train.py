@@ -19,7 +19,9 @@ from transformers import Qwen3ForCausalLM
 
 from . import drills
 from . import model as network
-from .corpus import Renderer, draw, practice
+from .corpus import Renderer, draw
+from .dialog import Dialog
+from .lessons import lesson
 from .muon import Muon
 from .tokenizer import pieces
 
@@ -32,19 +34,25 @@ class Plan:
     """Everything that decides what a run computes.
 
     `rates` are corners of the learning rate: (step, share of the full rate), straight lines between them.
-    `practice` says from which step on which share of the dialogs is practice (spelling and sums in long lists).
+    `practice` says from which step on which share of the dialogs are which lessons.
     """
 
     rates: tuple[tuple[int, float], ...]
-    practice: tuple[tuple[int, float], ...] = ((0, 0.0),)
+    practice: tuple[tuple[int, dict[str, float]], ...] = ((0, {}),)
     tokens_per_step: int = 4096
     rows_per_step: int = 1536  # tokens that are learned: those of the answers, and some of the prompts
     lr_matrices: float = 0.015
     lr_rest: float = 0.003
     seed: int = 1
 
-    def practised(self, step: int) -> float:
-        return next(share for first, share in reversed(self.practice) if first <= step)
+    def dialog(self, step: int, seed: int) -> Dialog:
+        kind = seed % 1000 / 1000
+        bound = 0.0
+        for name, share in next(shares for first, shares in reversed(self.practice) if first <= step).items():
+            bound += share
+            if kind < bound:
+                return lesson(name, seed)
+        return draw(seed)[0]
 
     @property
     def steps(self) -> int:
@@ -58,8 +66,14 @@ class Plan:
 
 
 MAIN_PLAN = Plan(
-    rates=((-1, 0.0), (99, 1.0), (2500, 1.0), (5000, 3200 / 5700), (8600, 0.0)),
-    practice=((0, 0.0), (3776, 0.25), (5056, 0.08)),
+    rates=((-1, 0.0), (99, 1.0), (2500, 1.0), (5000, 3200 / 5700), (8600, 0.0), (8640, 0.2), (9900, 0.0)),
+    practice=(
+        (0, {}),
+        (3776, {"lists": 0.25}),
+        (5056, {"lists": 0.08}),
+        (6016, {"lists": 0.06, "tools": 0.2}),
+        (8640, {"lists": 0.04, "tools": 0.1, "errands": 0.14, "json": 0.05}),
+    ),
 )
 DRAFT_PLAN = Plan(rates=((-1, 0.0), (99, 1.0), (1200, 0.0)), seed=2)
 SHARD_STEPS = 64
@@ -93,10 +107,8 @@ def shard(renderer: Renderer, plan: Plan, index: int, pad: int) -> list[Batch]:
     r = random.Random(plan.seed * 1_000_003 + index)
     buckets: dict[int, list[tuple[list[int], list[float]]]] = {length: [] for length in LENGTHS}
     batches: list[Batch] = []
-    practised = plan.practised(index * SHARD_STEPS)
     while len(batches) < SHARD_STEPS:
-        seeds = [r.getrandbits(60) for _ in range(256)]
-        dialogs = [practice(seed) if seed % 1000 < 1000 * practised else draw(seed)[0] for seed in seeds]
+        dialogs = [plan.dialog(index * SHARD_STEPS, r.getrandbits(60)) for _ in range(256)]
         for ids, weights in renderer.examples(dialogs):
             length = next((n for n in LENGTHS if len(ids) <= n), None)
             if length is None:

@@ -1,0 +1,89 @@
+"""Practice: dialogs of one kind that a plan mixes in for some of its steps, since chance alone brings too few of them.
+
+This module is not among those whose words `corpus.lexicon` collects, so that a lesson can be added without changing
+what the other dialogs say.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from . import drills, tasks
+from .dialog import Dialog, ask_to, vary
+from .heldout import held_out
+from .tool_dialogs import ERRANDS, NO_TOOL, add_round, crowded, fits, others, parallel, single, start
+from .tool_requests import Asked, declare, style, unusual
+from .words import NOUNS, THINGS, VERBS, Rng, invented, number, value, word
+
+# {v} verb, {n} noun, {x} a text, {i} a number
+FORMS = (
+    "{v} the {n} {x}.", "{v} the {n} {x}.", "{v} the {n} for {x}.", "{v} the {x}.", "{v} the {x}.", "{v} {x}.",
+    "{v} a {n} for {x}.", "{v} a {n} with {x}.", "{v} the {n} {x} to {i} percent.", "{v} the {n} to {i} percent.",
+    "{v} the {n} {i} times.", "{v} {i} {n}s.", "{v} the {n} with {i} {x}.", "{v} the {n}.", "{v} my {n}.",
+    "{v} a {n} with {i} {x}.", "{v} the {n} {x} by {i}.", "{v} the {n} in the {x}.", "{v} our {n} for {i} minutes.",
+)  # fmt: skip
+
+
+def lists(r: Rng) -> Dialog:
+    """Long lists of words to spell and of sums: the most practice for the fewest tokens."""
+    dialog = Dialog()
+    for _ in range(r.choice((1, 1, 2))):
+        dialog.say(r.choice((drills.spell_list, drills.spell_list, drills.add_list))(r), thinking=False)
+    return dialog
+
+
+def tools(r: Rng) -> Dialog:
+    """Tools only, most of them in a crowd of others."""
+    make = r.choice((crowded, crowded, single, parallel))
+    return make(r, r.random() < 0.2)
+
+
+def errands(r: Rng) -> Dialog:
+    """Orders that sound as if no program could carry them out, with the very tool for it, or without."""
+    dialog, thinking = start(r), r.random() < 0.2
+    verb = r.choice(ERRANDS) if r.random() < 0.6 else r.choice(VERBS) if r.random() < 0.5 else invented(r)
+    noun = r.choice(r.choice((NOUNS, THINGS))) if r.random() < 0.7 else invented(r)
+    form = r.choice(FORMS)
+    values = {"x": word(r) if r.random() < 0.7 else value(r), "i": number(r)}
+    used = [key for key in values if f"{{{key}}}" in form]
+    names = {key: unusual(r) for key in used} | ({} if r.random() < 0.8 else {"z": unusual(r)})
+    if len(set(names.values())) < len(names):
+        return errands(r)
+    properties = {name: {"type": "integer" if key == "i" else "string"} for key, name in names.items()}
+    name = style(r, [verb, noun]) if r.random() < 0.85 else verb
+    tool = declare(r, name, f"{verb.capitalize()} {r.choice(('a', 'the'))} {noun}.", properties)
+    order = form.format(v=verb, n=noun, **values)
+    order = ask_to(r, order[:-1], values_last=True) if r.random() < 0.35 else order[0].upper() + order[1:]
+    asked = Asked(tool, order, {"name": name, "arguments": {names[key]: values[key] for key in used}})
+    sentence = vary(r, order, keep_case=True)
+    if r.random() < 0.7:
+        dialog.tools = others(r, [tool])
+        add_round(r, dialog, [asked], sentence, thinking, answered=r.random() < 0.2)
+        return dialog
+    dialog.tools = [tool for tool in others(r, [tool], most=3) if tool["function"]["name"] != name]
+    if not dialog.tools or fits(asked, dialog.tools):
+        return errands(r)
+    dialog.messages += [{"role": "user", "content": sentence}, {"role": "assistant", "content": NO_TOOL}]
+    if thinking:
+        dialog.messages[-1]["reasoning_content"] = "None of my tools can do that."
+    return dialog
+
+
+def json(r: Rng) -> Dialog:
+    dialog = Dialog()
+    for _ in range(r.choice((1, 2, 3))):
+        dialog.say(tasks.json_object(r), thinking=False)
+    return dialog
+
+
+LESSONS: dict[str, Callable[[Rng], Dialog]] = {"lists": lists, "tools": tools, "errands": errands, "json": json}
+
+
+def lesson(name: str, seed: int) -> Dialog:
+    """One dialog of a lesson. A question of the evaluation is never drawn."""
+    r = random.Random(seed)
+    dialog = LESSONS[name](r)
+    while not dialog.messages or any(m["role"] == "user" and held_out(m["content"]) for m in dialog.messages):
+        dialog = LESSONS[name](r)
+    return dialog
