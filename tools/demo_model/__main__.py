@@ -1,7 +1,7 @@
 """python -m tools.demo_model [step ...] makes the demo model; without steps, all of them in order.
 
 tokenizer   draw dialogs, train the vocabulary                     under a minute
-train       the model; goes on from its checkpoint if there is one about an hour and a half on two CPU cores
+train       the model; goes on from its checkpoint if there is one about eighty minutes on one CPU core
 export      checkpoint to the int8 OpenVINO folder                 under a minute
 evaluate    held-out prompts through openvino_genai, as a table    a minute
 draft       train and export the draft model                       a few minutes

@@ -1,7 +1,7 @@
-"""More prompts for the evaluation, written after the generator was finished and its text drawn.
+"""More prompts for the evaluation, written when the generator was finished and training had begun.
 
 The other prompts were known while the generator was improved. These were not, so they say how much of the result is
-only that the generator came closer to its evaluation. Nothing in the generator was changed after them.
+only that the generator came closer to its evaluation. One lesson is younger (`lessons.errands`, see tools/README.md).
 """
 
 from __future__ import annotations

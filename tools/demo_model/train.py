@@ -65,6 +65,7 @@ class Plan:
         return self.rates[-1][1]
 
 
+# A straight fall to nothing, then a short second rise for the lesson of errands (measured: tools/README.md).
 MAIN_PLAN = Plan(
     rates=((-1, 0.0), (99, 1.0), (2500, 1.0), (5000, 3200 / 5700), (8600, 0.0), (8640, 0.2), (9900, 0.0)),
     practice=(
