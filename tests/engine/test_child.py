@@ -16,6 +16,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine.byte_text import EOS
 from lean_ovms.engine.messages import (
     Accepted,
+    Cached,
     Decoder,
     Load,
     LoadFailed,
@@ -60,12 +61,15 @@ class Child:
     def answer(self):
         """The tokens of the one request that runs, to its end."""
         assert isinstance(self.next(), Accepted)
-        tokens, record = [], None
-        while not (record and record.reason):
+        tokens, record = [], self.next()
+        if isinstance(record, Cached):
             record = self.next()
+        while True:
             assert isinstance(record, Tokens)
             tokens += record.tokens
-        return tokens
+            if record.reason:
+                return tokens
+            record = self.next()
 
     def close(self):
         self.socket.close()
