@@ -15,24 +15,22 @@ from functools import partial
 
 from .aside import Aside
 from .config import Config
+from .dialect import Dialect
 from .engine.client import Engine, Reply
 from .engine.on_demand import OnDemand
 from .errors import BadRequest, GrammarInvalid, GrammarTooComplex, ModelNotFound, StartError, Unavailable
-from .generation import Choice, Generation
+from .generation import Generation
 from .log import safe
 from .loras import Loras
 from .metrics import Metrics, Pace
 from .model_dir import ModelDir
 from .model_dir import read as read_model_dir
 from .notes import Course, Note, current
-from .shapes import ChatPrompt, EngineStats, Guide, ModelInfo, Output, Prompt, Sampling, TokenPrompt, Vocabulary
-from .text import extent, guides, parsers
+from .shapes import ChatPrompt, EngineStats, Guide, ModelInfo, Output, Prompt, Sampling, TokenPrompt
+from .text import extent, guides
 from .text.bounds import NotBrief
-from .text.detokenizer import Detokenizer, WindowDetokenizer
+from .text.detokenizer import Detokenizer
 from .text.guides import Setting
-from .text.neutral import Neutral
-from .text.stops import StopMatcher
-from .text.template import ChatTemplate
 from .uses import Uses
 
 log = logging.getLogger("lean_ovms.model")
@@ -76,10 +74,7 @@ class Model:
         self._heir: Model | None = None
         self.aside = Aside(config.max_body_bytes)
         self._most_characters = 0
-        self._template: ChatTemplate | None = None
-        self._shown: tuple[Vocabulary, tuple[str, ...], Vocabulary] | None = None
-        self.tool_parser: str | None = None
-        self.reasoning_parser: str | None = None
+        self.dialect: Dialect | None = None
         self.loras: Loras[Model] = Loras(config, self.engine, self._adapter)
 
     async def load(self) -> None:
@@ -101,16 +96,11 @@ class Model:
                 task=self.config.task,
             )
         info = await self.engine.start()
-        self._template = self._make_template(info)
+        self.dialect = Dialect(self.config, self.directory, info, self.engine.vocabulary)
         longest = max(map(len, self.engine.vocabulary.pieces), default=0) or UNKNOWN_PIECE
         self._most_characters = info.context_length * longest
-        if self._template.problem:
-            log.warning("%s serves no chat: %s", self.name, self._template.problem)
-        tool, reasoning = parsers.detect(self._template.source)
-        self.tool_parser = _chosen("tool_parser", self.config.tool_parser, tool, parsers.names().tool)
-        self.reasoning_parser = _chosen(
-            "reasoning_parser", self.config.reasoning_parser, reasoning, parsers.names().reasoning
-        )
+        if self.dialect.template.problem:
+            log.warning("%s serves no chat: %s", self.name, self.dialect.template.problem)
 
     async def stop(self) -> None:
         """Stop the engine child, and those of adapters; idempotent."""
@@ -141,14 +131,14 @@ class Model:
             model = model._heir
         if model._retired:
             raise ModelNotFound(f"The model {safe(self.name)!r} is no longer served", param="model")
-        if model.failure is not None and model._template is None:
+        if model.failure is not None and model.dialect is None:
             raise Unavailable(f"The model could not be loaded. {model.failure.reason}", code="model_not_loaded")
         return model
 
     @property
     def state(self) -> str:
         """The engine's, and "failed" for a model that could not be loaded."""
-        return "failed" if self.failure is not None and self._template is None else self.engine.state
+        return "failed" if self.failure is not None and self.dialect is None else self.engine.state
 
     @property
     def ready(self) -> bool:
@@ -171,7 +161,7 @@ class Model:
     async def render(self, prompt: ChatPrompt) -> str:
         """The text the model would see; what takes long is done beside the loop. Raises RequestError."""
         serving, size = self._serving(), extent.work(prompt)
-        template = serving._known_template()
+        template = serving.known_dialect.template
         if size < BRIEF_CHARACTERS:
             try:
                 return template.render(prompt, None)
@@ -181,12 +171,14 @@ class Model:
 
     def shows(self, prompt: ChatPrompt, text: str) -> bool:
         """Whether the rendering of a short prompt of ours has this text. Raises RequestError."""
-        return text in self._serving()._known_template().render(prompt)
+        return text in self._serving().known_dialect.template.render(prompt)
 
-    def _known_template(self) -> ChatTemplate:
-        if self._template is None:
+    @property
+    def known_dialect(self) -> Dialect:
+        """How it is spoken to. Raises RequestError while that is not known."""
+        if self.dialect is None:
             raise self.engine.unavailable()
-        return self._template
+        return self.dialect
 
     async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         """Token ids of each text. Raises RequestError."""
@@ -272,7 +264,8 @@ class Model:
             )
 
         reply, notices = await self._imposed(output, tail, submit)
-        choices = [self._choice(i, output, sampling, tail) for i in range(sampling.n)]
+        dialect, vocabulary = self.known_dialect, self.engine.vocabulary
+        choices = [dialect.choice(i, output, sampling, tail, vocabulary) for i in range(sampling.n)]
         generation = Generation(self.engine, reply, choices, partial(self._ended, note))
         generation.asked, generation.pace, generation.notices = asked, self.metrics.pace(), notices
         return generation
@@ -287,13 +280,7 @@ class Model:
         guide, notices = output.guide, list[str]()
         if guide is None:
             return await submit(""), notices
-        setting = Setting(
-            tool_parser=self.tool_parser if output.parse else None,
-            reasoning_parser=self.reasoning_parser if output.parse else None,
-            tail=tail,
-            tools=output.tools,
-            sentencepiece=self.info.sentencepiece,
-        )
+        setting = self.known_dialect.setting(output, tail)
         while True:
             try:
                 built = await self._built(guide, setting)
@@ -359,58 +346,3 @@ class Model:
                 f"{self.info.context_length} tokens",
                 code="context_length_exceeded",
             )
-
-    def _choice(self, index: int, output: Output, sampling: Sampling, tail: str) -> Choice:
-        parser = None
-        if output.parse:
-            tool = self.tool_parser if output.tools else None
-            if tool or self.reasoning_parser:
-                parser = parsers.make(tool, self.reasoning_parser, tools=list(output.tools), prompt_tail=tail)
-        vocabulary, skip = self.engine.vocabulary, output.skip_special_tokens
-        window = None if vocabulary.exact else WindowDetokenizer()
-        if parser is not None and parser.keep_special_tokens:
-            vocabulary, skip = self._showing(parser.tags), False
-        return Choice(
-            index=index,
-            detokenizer=Detokenizer(vocabulary, output.skip_special_tokens),
-            window=window,
-            skip_special=skip,
-            stops=StopMatcher(output.stop, output.include_stop) if output.stop else None,
-            parser=parser,
-            min_tokens=output.min_tokens,
-            stop_ids=frozenset(sampling.stop_token_ids),
-        )
-
-    def _showing(self, tags: tuple[str, ...]) -> Vocabulary:
-        """The vocabulary with those special tokens visible that a parser reads; the others stay hidden."""
-        whole = self.engine.vocabulary
-        if self._shown is None or self._shown[0] is not whole or self._shown[1] != tags:
-            shown = [tag.encode() for tag in tags]
-            hidden = frozenset(t for t in whole.special if not any(whole.pieces[t] in tag for tag in shown))
-            self._shown = whole, tags, replace(whole, special=hidden)
-        return self._shown[2]
-
-    def _make_template(self, info: ModelInfo) -> ChatTemplate:
-        return ChatTemplate.load(
-            self.directory,
-            override=self.config.chat_template,
-            from_tokenizer=info.chat_template,
-            bos_token=info.bos_token,
-            eos_token=info.eos_token,
-            content_format=self.config.chat_template_content_format,
-            neutral=self._neutral() if self.config.neutralize_special_tokens else None,
-        )
-
-    def _neutral(self) -> Neutral:
-        words = self.engine.vocabulary
-        return Neutral(words.pieces[token].decode("utf-8", "replace") for token in words.special)
-
-
-def _chosen(option: str, asked: str, detected: str | None, known: tuple[str, ...]) -> str | None:
-    if not asked:
-        return detected
-    if asked == "none":
-        return None
-    if asked not in known:
-        raise StartError(f"--{option} must be none or one of {', '.join(known)}, not {asked!r}")
-    return asked

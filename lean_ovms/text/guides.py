@@ -37,6 +37,7 @@ class Setting:
     """The model and the prompt that a grammar is for. tail: the prompt's end, with its markup.
 
     sentencepiece: grammars are matched against token text with "▁" for spaces (token_text).
+    template_opens_thoughts: a prompt that does not end in a thought asks for none.
     """
 
     tool_parser: str | None
@@ -44,6 +45,7 @@ class Setting:
     tail: str
     tools: tuple[Json, ...]
     sentencepiece: bool = False
+    template_opens_thoughts: bool = False
 
 
 @dataclass(slots=True)
@@ -145,6 +147,8 @@ class _Builder:
         rest = self.ebnf.rule("thought", until(syntax.end_tag))
         if syntax.opened(self.setting.tail):
             return rest
+        if self.setting.template_opens_thoughts:
+            return ""
         return self.ebnf.rule("reasoning", optional(f"{literal(syntax.start_tag)} {rest}"))
 
     def _message(self, begin: str, end: str, tail: str) -> str:

@@ -50,9 +50,9 @@ async def test_content_reaches_the_template_in_the_form_asked_for(form: str, tex
 
 async def test_parsers_are_those_asked_for() -> None:
     model = await loaded(tool_parser="hermes3", reasoning_parser="none")
-    assert (model.tool_parser, model.reasoning_parser) == ("hermes3", None)
+    assert (model.known_dialect.tool_parser, model.known_dialect.reasoning_parser) == ("hermes3", None)
     model = await loaded(tool_parser="none", reasoning_parser="qwen3")
-    assert (model.tool_parser, model.reasoning_parser) == (None, "qwen3")
+    assert (model.known_dialect.tool_parser, model.known_dialect.reasoning_parser) == (None, "qwen3")
     with pytest.raises(StartError, match="--tool_parser must be none or one of"):
         await loaded(tool_parser="no_such")
 
@@ -84,7 +84,7 @@ async def test_a_template_that_takes_long_has_the_time_asked_for() -> None:
             return f"{seconds} s"
 
     model = await loaded(template_timeout_s=7.0)
-    model._template = Long()  # type: ignore[assignment]
+    model.known_dialect.template = Long()  # type: ignore[assignment]
     assert await seen(model) == "7.0 s"
     model.aside.close()
 

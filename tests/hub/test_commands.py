@@ -199,16 +199,28 @@ def test_trouble_that_may_pass_has_another_status_than_trouble_that_will_not(
     assert run("--source_model", "org/model", "--model_repository_path", "models") == 1
 
 
+STOPPED = """
+import os, signal, sys
+from lean_ovms import commands
+from lean_ovms.cli import parse
+from lean_ovms.hub import pull
+
+number = int(sys.argv[1])
+before = signal.getsignal(number)
+pull.pull = lambda *_: os.kill(os.getpid(), number)
+status = commands.run(parse(sys.argv[2:], {}))
+assert signal.getsignal(number) is before
+sys.exit(status)
+"""
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("argv", [PULL, PULL[1:]], ids=["pull", "serve"])
-def test_a_pull_that_is_stopped_says_how_to_go_on(
-    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, argv: tuple[str, ...]
-) -> None:
-    before = signal.getsignal(number)
-    monkeypatch.setattr("lean_ovms.hub.pull.pull", lambda *_: os.kill(os.getpid(), number))
-    assert run(*argv) == 128 + number
-    assert "the same command goes on from here" in capsys.readouterr().err
-    assert signal.getsignal(number) is before
+def test_a_pull_that_is_stopped_says_how_to_go_on(number: int, argv: tuple[str, ...]) -> None:
+    command = [sys.executable, "-c", STOPPED, str(int(number)), *argv]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 128 + number
+    assert "the same command goes on from here" in done.stderr
 
 
 # --- configure, add, remove

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -140,6 +141,15 @@ REASONING = [
     ("onyx", "onyx", "<|start|>assistant", 'reasoning ::= (" to=self<|message|>" thought "<|start|>assistant")?'),
     ("gemma4", "gemma4", "<|turn>model\n", 'reasoning ::= ("<|channel>thought" thought)?'),
 ]  # fmt: skip
+
+
+def test_no_thought_is_offered_where_the_template_would_have_begun_it() -> None:
+    asked = Guide(format={"type": "json_schema", "json_schema": {"enum": ["red"]}}, param="response_format")
+    offered = Setting(tool_parser=None, reasoning_parser="qwen3", tail="assistant\n", tools=())
+    assert "<think>" in guides.build(asked, offered).tag
+    assert "<think>" not in guides.build(asked, replace(offered, template_opens_thoughts=True)).tag
+    thinking = replace(offered, template_opens_thoughts=True, tail="assistant\n<think>\n")
+    assert "thought" in guides.build(asked, thinking).tag
 
 
 @pytest.mark.parametrize(("family", "reasoning", "tail", "expected"), REASONING)

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 from ...shapes import Json
 from ..call_grammar import CallForm
-from .base import Combined, Parser, Syntax
+from .base import Block, Combined, Parser, Syntax
 from .detection import detect
 from .plain import Plain
 
-__all__ = ["Names", "Parser", "detect", "form", "load", "make", "names", "reasoning_names", "tool_names"]
+__all__ = ["Names", "Parser", "detect", "form", "load", "make", "names", "reasoning_names", "thinks", "tool_names"]
 
 
 class Names(NamedTuple):
@@ -57,6 +57,14 @@ def form(name: str) -> CallForm | None:
     """How the family of that tool parser writes calls; None: it cannot be made to. Raises ValueError as `load`."""
     found: CallForm | None = getattr(load(name), "FORM", None)
     return found
+
+
+def thinks(reasoning: str | None, prompt_tail: str) -> bool:
+    """Whether a prompt with this end lets the model go on inside of a thought, for that reasoning parser."""
+    if reasoning is None:
+        return False
+    syntax = load(reasoning).Thinking(Combined(), thinking=True)
+    return isinstance(syntax, Block) and syntax.opened(prompt_tail)
 
 
 def make(tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (), prompt_tail: str = "") -> Parser:
