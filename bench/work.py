@@ -25,6 +25,7 @@ class Work:
 
     prompts: of chat requests, one user message each. concurrency: how many at once, in a closed loop: the next begins
     when one ends. arrivals: seconds from the start at which requests begin, one per prompt (open loop: late or not).
+    seconds: after so long no more than one per stream are begun, however many prompts are left; 0: all are.
     """
 
     prompts: list[str]
