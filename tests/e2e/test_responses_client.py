@@ -119,9 +119,9 @@ class Event(pydantic.BaseModel):
 
 
 def test_an_answer_is_parsed_into_the_clients_own_type(client: openai.OpenAI) -> None:
-    made = client.responses.parse(input="Alice goes to a fair on day 5.", text_format=Event, **ASK)
+    made = client.responses.parse(input="Give me JSON with name Saskia and day 5", text_format=Event, **ASK)
     assert isinstance(made.output_parsed, Event)
-    with client.responses.stream(input="Alice goes to a fair on day 5.", text_format=Event, **ASK) as stream:
+    with client.responses.stream(input="Give me JSON with name Saskia and day 5", text_format=Event, **ASK) as stream:
         assert stream.get_final_response().output_parsed == made.output_parsed
 
 
