@@ -258,6 +258,7 @@ class Generation:
             decode_s=0.0 if first is None else now - first,
             finishes=tuple(choice.finish or unfinished for choice in self._choices),
             error=self._error,
+            cached_tokens=usage.cached_tokens,
         )
 
 

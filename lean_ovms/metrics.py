@@ -65,6 +65,8 @@ FAMILIES = (
     Family("vllm:num_preemptions_total", "counter", "sequences put back to make room"),
     Family("vllm:spec_decode_num_drafts_total", "counter", "guesses of a draft model or of prompt lookup"),
     Family("vllm:spec_decode_num_accepted_tokens_total", "counter", "tokens of them that were right"),
+    Family("vllm:prefix_cache_queries_total", "counter", "prompt tokens that the prefix cache was asked for"),
+    Family("vllm:prefix_cache_hits_total", "counter", "prompt tokens that it had"),
     Family("vllm:prompt_tokens_total", "counter", "prompt tokens"),
     Family("vllm:generation_tokens_total", "counter", "generated tokens"),
     Family("vllm:request_success_total", "counter", "answers by how they ended", ("finished_reason", "model_name")),
@@ -235,6 +237,9 @@ class Prometheus(Metrics):
         self._observe("vllm:request_prompt_tokens", labels, course.prompt_tokens)
         self._observe("vllm:request_generation_tokens", labels, course.completion_tokens)
         self._observe("vllm:e2e_request_latency_seconds", labels, course.seconds)
+        if course.cached_tokens is not None:
+            self._add("vllm:prefix_cache_queries_total", labels, course.prompt_tokens)
+            self._add("vllm:prefix_cache_hits_total", labels, course.cached_tokens)
         for finish in course.finishes:
             self._add("vllm:request_success_total", (finish, model))
         if "abort" in course.finishes:

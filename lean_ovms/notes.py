@@ -16,7 +16,8 @@ class Course:
 
     engine_id: its number in the engine's log. ttft_s: from the request to its first token, None without one.
     seconds: from the request to its end. decode_s: from the first token to the end. finishes: "stop", "length",
-    "abort" or "error", one for each answer. error: the code of what went wrong.
+    "abort" or "error", one for each answer. error: the code of what went wrong. cached_tokens: what the prefix cache
+    had of the prompt, None if that is not known.
     """
 
     engine_id: int
@@ -27,6 +28,7 @@ class Course:
     decode_s: float
     finishes: tuple[str, ...]
     error: str = ""
+    cached_tokens: int | None = None
 
 
 @dataclass(slots=True, eq=False)

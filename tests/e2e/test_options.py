@@ -177,7 +177,7 @@ def test_the_demo_model_is_the_default() -> None:
 
 async def test_prompt_tokens_from_the_prefix_cache_are_told() -> None:
     prompt = "one two three four " * 20
-    async with open_house() as house, house.client() as client:
+    async with open_house(metrics_enable=True) as house, house.client() as client:
 
         async def cached(**fields: Any) -> int:
             ask = {"model": "demo", "prompt": prompt, "max_tokens": 2, **fields}
@@ -191,6 +191,9 @@ async def test_prompt_tokens_from_the_prefix_cache_are_told() -> None:
         assert again >= 32
         assert again % 32 == 0
         assert await cached(n=2, temperature=1) == again
+        exposed = house.app.metrics.expose().decode()
+        assert f'vllm:prefix_cache_hits_total{{model_name="demo"}} {2 * again}' in exposed
+        assert 'vllm:prefix_cache_queries_total{model_name="demo"}' in exposed
         answer = await client.responses.create(model="demo", input="Hello!")
         assert answer.usage
         assert answer.usage.input_tokens_details.cached_tokens == 0

@@ -26,7 +26,7 @@ def samples() -> dict[str, set[str]]:
     """Labels of every sample of a server that has had all kinds of events, by name."""
     metrics = Prometheus()
     course = Course(engine_id=1, prompt_tokens=1, completion_tokens=3, ttft_s=0.1, seconds=1, decode_s=0.9,
-                    finishes=("abort",))  # fmt: skip
+                    finishes=("abort",), cached_tokens=1)  # fmt: skip
     note = Note("id", "POST", "/x", "", 0.0, route="/x", model="m", status=200, error="e")
     metrics.exchange(note)
     metrics.generation("m", course, metrics.pace())
