@@ -21,8 +21,9 @@ from .conftest import Process
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "docs" / "deploy" / "lean_ovms.service"
 CONTAINER = ROOT / "docs" / "deploy" / "Containerfile"
-READ_ONLY = "mount -o remount,ro,bind / && mount -t tmpfs tmpfs /tmp && exec"
-"""A read-only root file system and a /tmp, in a mount namespace of the server's own."""
+READ_ONLY = "mount -o remount,ro,bind / && mount -t tmpfs tmpfs /mnt && exec"
+"""A read-only root file system and a folder for temporary files, in a mount namespace of the server's own. It is not
+/tmp, where this project and its Python may be."""
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
@@ -56,11 +57,11 @@ def test_the_container_copies_what_exists_and_runs_as_nobody_special() -> None:
 
 @pytest.fixture
 def read_only() -> Iterator[Process]:
-    """A server on the demo model that can write to a fresh /tmp and to nothing else, without a home."""
+    """A server on the demo model that can write to its TMPDIR and to nothing else, without a home."""
     if subprocess.run(["unshare", "-rm", "sh", "-c", READ_ONLY + " true"], capture_output=True).returncode:
         pytest.skip("mount namespaces are not allowed here")
     command = [sys.executable, "-m", "lean_ovms", "--rest_port", "0", "--rest_bind_address", "127.0.0.1"]
-    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TMPDIR": "/mnt"}
     with subprocess.Popen(
         ["unshare", "-rm", "sh", "-c", f"{READ_ONLY} {shlex.join(command)}"],
         stderr=subprocess.PIPE, text=True, env=environ, cwd="/",
