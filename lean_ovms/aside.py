@@ -31,11 +31,14 @@ class Aside:
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(1, "aside")
 
-    async def run(self, size: int, work: Callable[[], T]) -> T:
-        """What work returns. size: of its input in bytes. Raises what it raises, or Unavailable.
+    async def run(self, size: int, work: Callable[[], T], *, brief: int = 0) -> T:
+        """What work returns. size: of its input, about, in bytes. Raises what it raises, or Unavailable.
 
+        brief: input smaller than this is worked on at once, in the caller's thread.
         Whoever is cancelled while waiting for the thread takes the work back; work that has begun ends by itself.
         """
+        if size < brief:
+            return work()
         if self._bytes and self._bytes + size > self._most_bytes:
             raise Unavailable("too many large requests at once", code="too_many_large_requests")
         with self._lock:

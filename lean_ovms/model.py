@@ -27,7 +27,7 @@ from .model_dir import ModelDir
 from .model_dir import read as read_model_dir
 from .notes import Course, Note, current
 from .shapes import ChatPrompt, EngineStats, Guide, ModelInfo, Output, Prompt, Sampling, TokenPrompt
-from .text import extent, guides
+from .text import guides
 from .text.bounds import NotBrief
 from .text.detokenizer import Detokenizer
 from .text.guides import Setting
@@ -160,7 +160,7 @@ class Model:
 
     async def render(self, prompt: ChatPrompt) -> str:
         """The text the model would see; what takes long is done beside the loop. Raises RequestError."""
-        serving, size = self._serving(), extent.work(prompt)
+        serving, size = self._serving(), prompt.work
         template = serving.known_dialect.template
         if size < BRIEF_CHARACTERS:
             try:
@@ -306,9 +306,7 @@ class Model:
         size, most = guides.size(guide, setting.tools), MOST_SCHEMAS * self.config.grammar_max_bytes
         if size > most:
             raise GrammarTooComplex(f"The schemas have more than {most} bytes")
-        if size < BRIEF_SCHEMAS:
-            return guides.build(guide, setting)
-        return await self.aside.run(size, partial(guides.build, guide, setting))
+        return await self.aside.run(size, partial(guides.build, guide, setting), brief=BRIEF_SCHEMAS)
 
     def _ended(self, note: Note | None, course: Course, pace: Pace | None) -> None:
         self._uses.end()
@@ -329,7 +327,7 @@ class Model:
         if not isinstance(prompt, ChatPrompt):
             return self._cut(prompt.text, truncate), prompt.add_special_tokens
         if truncate is None:
-            self._cut_check(extent.characters(prompt))
+            self._cut_check(prompt.characters)
         return self._cut(await self.render(prompt), truncate), prompt.add_special_tokens
 
     def _cut(self, text: str, truncate: int | None) -> str:

@@ -84,6 +84,7 @@ class ChatPrompt:
     continue_final_message: the prompt ends inside the last message, which the model carries on.
     template_kwargs: the client's chat_template_kwargs, already checked for reserved names.
     images: what the image tags in the messages stand for.
+    characters: of the content of all messages; counted where the prompt is made, as that takes long for many.
     """
 
     messages: list[Json]
@@ -93,6 +94,25 @@ class ChatPrompt:
     continue_final_message: bool = False
     add_special_tokens: bool = False
     images: tuple[Image, ...] = ()
+    characters: int = -1
+
+    def __post_init__(self) -> None:
+        if self.characters < 0:
+            object.__setattr__(self, "characters", sum(map(_characters, self.messages)))
+
+    @property
+    def work(self) -> int:
+        """About how much there is to render, in characters; a message or a tool takes as long as a few thousand."""
+        return self.characters + 2000 * (len(self.messages) + len(self.tools))
+
+
+def _characters(message: Json) -> int:
+    content = message.get("content")
+    if isinstance(content, str):
+        return len(content)
+    if isinstance(content, list):
+        return sum(len(part["text"]) for part in content if isinstance(part.get("text"), str))
+    return 0
 
 
 @dataclass(frozen=True, slots=True)

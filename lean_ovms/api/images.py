@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..errors import BadRequest
 from ..media.gallery import Gallery, Wanted
-from ..model import Model
+from ..model import BRIEF_CHARACTERS, Model
 from ..shapes import IMAGE_TAG, ChatPrompt, Json
 
 TAG_START = "<ov_genai_"
@@ -20,18 +21,23 @@ TEXT_ONLY = "This servable supports only text input, but image_url has been prov
 
 
 async def illustrated(prompt: ChatPrompt, model: Model, gallery: Gallery) -> ChatPrompt:
-    """The prompt with its images loaded. Raises RequestError."""
+    """The prompt with its images loaded; one of many messages is searched beside the loop. Raises RequestError."""
+    search = partial(_searched, prompt, model.image_tokens)
+    prompt, wanted = await model.aside.run(prompt.work, search, brief=BRIEF_CHARACTERS)
+    return replace(prompt, images=tuple(await gallery.load(wanted))) if wanted else prompt
+
+
+def _searched(prompt: ChatPrompt, native: list[str] | None) -> tuple[ChatPrompt, list[Wanted]]:
+    """The prompt with a tag for each image, and the images. native: as Model.image_tokens. Raises BadRequest."""
     wanted = list(_wanted(prompt.messages))
-    native = model.image_tokens
     if native is None and wanted:
         raise BadRequest(TEXT_ONLY, param=wanted[0].param.removesuffix(".image_url.url"))
     if native is not None:
         _guard(prompt, native)
     if not wanted:
-        return prompt
+        return prompt, wanted
     numbers = iter(range(len(wanted)))
-    messages = [_tagged(message, numbers) for message in prompt.messages]
-    return replace(prompt, messages=messages, images=tuple(await gallery.load(wanted)))
+    return replace(prompt, messages=[_tagged(message, numbers) for message in prompt.messages]), wanted
 
 
 def refuse_images(messages: list[Json], why: str) -> None:

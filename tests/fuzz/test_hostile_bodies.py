@@ -128,6 +128,9 @@ def test_what_no_library_would_write_is_answered_soon(path: str) -> None:
 HEAVY = {
     "messages": b'{"model":"m","messages":[' + b'{"role":"user","content":"hi"},' * 80_000 + b"{}]}",
     "short messages": HI[:-1] + b',{"role":"user","content":""}' * 80_000 + b"]}",
+    "turns": b'{"model":"m","input":[' + b",".join([b'{"role":"user","content":"hi"}'] * 80_000) + b"]}",
+    "parts": HI[:-1] + b',{"role":"user","content":['
+    + b",".join([b'{"type":"text","text":""}'] * 80_000) + b"]}]}",
     "tools": HI + b',"tool_choice":"required","tools":['
     + b",".join(b'{"type":"function","function":{"name":"f%d","parameters":{}}}' % i for i in range(10_000)) + b"]}",
     "tokens": b'{"model":"m","prompt":[' + b"1," * 250_000 + b"1]}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import struct
@@ -205,9 +206,10 @@ def listening(pid: int) -> list[str]:
     """Sockets on which a process listens, TCP and Unix."""
     inodes = set()
     for name in os.listdir(f"/proc/{pid}/fd"):
-        link = os.readlink(f"/proc/{pid}/fd/{name}")
-        if link.startswith("socket:["):
-            inodes.add(link[8:-1])
+        with contextlib.suppress(FileNotFoundError):  # closed since
+            link = os.readlink(f"/proc/{pid}/fd/{name}")
+            if link.startswith("socket:["):
+                inodes.add(link[8:-1])
     found = []
     for table, state, listens, inode in (("tcp", 3, "0A", 9), ("tcp6", 3, "0A", 9), ("unix", 3, "00010000", 6)):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:

@@ -16,7 +16,7 @@ from ..routes import About, under_bases
 async def handle(request: Request, app: App) -> Response:
     ask = await app.hear(request, read_ask)
     context = await app.responses.store.context(ask.previous, ask.conversation, ask.items)
-    tokens = await ask.order.count(ask.prompt(context.items))
+    tokens = await ask.order.count(await ask.prompt(context.items, app))
     return json({"object": "response.input_tokens", "input_tokens": tokens})
 
 

@@ -28,7 +28,7 @@ FIELDS = ROWS
 async def handle_create(request: Request, app: App) -> Response:
     ask = await app.hear(request, read_ask)
     context = await app.responses.store.context(ask.previous, ask.conversation, ask.items)
-    generation = await start(ask, context.items)
+    generation = await start(ask, context.items, app)
     body = Body(model=ask.order.model.name, echo=ask.echo)
     source = ask.order.source(generation)
     if ask.background:
@@ -45,11 +45,11 @@ ABOUT = About(summary="A response to an input", body=ALL_ROWS, answer="Response"
 ROUTES = under_bases("POST", "/responses", handle_create, about=ABOUT)
 
 
-async def start(ask: Ask, items: list[Json]) -> Generation:
+async def start(ask: Ask, items: list[Json], app: App) -> Generation:
     """The running generation; with truncation auto over as much of the context as fits. Raises RequestError."""
     while True:
         try:
-            return await ask.order.start(ask.prompt(items))
+            return await ask.order.start(await ask.prompt(items, app))
         except BadRequest as error:
             if error.param and error.param.startswith("messages"):
                 error.param = "input"

@@ -83,13 +83,13 @@ DETOKENIZE_FIELDS = (
 
 
 async def handle(request: Request, app: App) -> Response:
-    values = await app.hear(request, _values)
+    values, conversation = await app.hear(request, _read)
     model = app.model(model_name(values))
     if values["text"] is not None:
         return json(await _ovms(values, model))
     if values["prompt"] is None and values["messages"] is None:
         raise BadRequest("text field is required", param="text")
-    return json(await _vllm(values, model))
+    return json(await _vllm(values, conversation, model))
 
 
 async def handle_detokenize(request: Request, app: App) -> Response:
@@ -111,13 +111,14 @@ ROUTES = [
 ]
 
 
-def _values(body: Json, app: App) -> Json:
+def _read(body: Json, app: App) -> tuple[Json, ChatPrompt | None]:
+    """The fields' values, and the conversation if there is one."""
     values = read(FIELDS, body)
     if values["text"] is not None:
         for name in ("prompt", "messages"):
             if values[name] is not None:
                 raise BadRequest(f"text and {name} exclude each other", param=name)
-    return values
+    return values, None if values["messages"] is None else _conversation(values)
 
 
 def _tokens(body: Json, app: App) -> Json:
@@ -162,9 +163,9 @@ def _pad(tokens: list[list[int]], length: int, side: str, pad: int) -> list[list
     return [fill + ids if side == "left" else ids + fill for ids, fill in zip(tokens, fills, strict=True)]
 
 
-async def _vllm(values: Json, model: Model) -> Json:
-    if values["messages"] is not None:
-        text, special = await model.render(_conversation(values)), bool(values["add_special_tokens"])
+async def _vllm(values: Json, conversation: ChatPrompt | None, model: Model) -> Json:
+    if conversation is not None:
+        text, special = await model.render(conversation), bool(values["add_special_tokens"])
     else:
         text, special = values["prompt"], values["add_special_tokens"] is not False
     [tokens] = await model.encode([text], special)

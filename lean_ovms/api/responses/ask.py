@@ -6,12 +6,13 @@ What cannot be honoured and would change the answer is refused; what would not i
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from ...errors import BadRequest
 from ...model import Model
 from ...shapes import ChatPrompt, Guide, Json, Sampling
-from ..app import App
+from ..app import BRIEF_BYTES, App
 from ..formats import read_guide
 from ..messages import read_messages
 from ..order import Order, Reading
@@ -19,6 +20,9 @@ from ..rows import RESPONSE_STREAM_OPTIONS, stream_options
 from .echo import echo, without_nulls
 from .items import read_input, to_messages
 from .rows import REFUSED, ROWS, TEXT_FORMAT
+
+ITEM_BYTES = 64
+"""What an item of a context takes at least, where its size is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +45,12 @@ class Ask:
     template_kwargs: Json
     echo: Json
 
-    def prompt(self, items: list[Json]) -> ChatPrompt:
-        """The prompt of a whole context. Raises BadRequest for content that the model cannot read."""
+    async def prompt(self, items: list[Json], app: App) -> ChatPrompt:
+        """The prompt of a whole context; a long one is made beside the loop. Raises as _prompt."""
+        return await app.aside.run(ITEM_BYTES * len(items), partial(self._prompt, items), brief=BRIEF_BYTES)
+
+    def _prompt(self, items: list[Json]) -> ChatPrompt:
+        """Raises BadRequest for content that the model cannot read."""
         messages = to_messages(items)
         if self.instructions:
             messages.insert(0, {"role": "system", "content": self.instructions})
