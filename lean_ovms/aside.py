@@ -20,6 +20,9 @@ T = TypeVar("T")
 SWITCH_INTERVAL_S = 0.001
 """For sys.setswitchinterval: what the loop waits for the thread, each time that both want to run (Python: 5 ms)."""
 
+BRIEF_CHARACTERS = 1 << 20
+"""Of a conversation; work on a longer one does not begin on the event loop."""
+
 
 class Aside:
     """One worker thread, started by the first work, and the queue before it."""

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from .engine.client import Engine, Reply
 from .engine.messages import Tokens
@@ -20,8 +20,10 @@ from .metrics import Pace
 from .notes import Course
 from .shapes import CallArgs, CallStart, Delta, Event, Reasoning, Text, TokenLogprob, Usage
 from .text.detokenizer import Detokenizer, WindowDetokenizer
-from .text.parsers import Parser
 from .text.stops import StopMatcher
+
+if TYPE_CHECKING:
+    from .text.parsers import Parser
 
 
 @dataclass(slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import signal
@@ -15,6 +14,8 @@ PR_SET_PDEATHSIG = 1
 
 def die_with_parent() -> None:
     """Ask Linux for SIGKILL when the parent dies, since a long computation does not look at its pipe."""
+    import ctypes  # 4 ms that only children need
+
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     except (OSError, AttributeError):

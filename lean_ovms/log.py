@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from logging.handlers import WatchedFileHandler
 from typing import Any
 
 import orjson
@@ -27,6 +26,8 @@ def setup(level: str, form: str = "text", path: str = "") -> None:
     logging.addLevelName(TRACE, "TRACE")
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
     if path:
+        from logging.handlers import WatchedFileHandler  # brings pickle and sockets along, 5 ms
+
         handlers.append(WatchedFileHandler(path, encoding="utf-8"))
     text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     for handler in handlers:

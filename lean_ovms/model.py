@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from .aside import Aside
 from .config import Config
-from .dialect import Dialect
 from .engine.client import Engine, Reply
 from .engine.on_demand import OnDemand
-from .errors import BadRequest, GrammarInvalid, GrammarTooComplex, ModelNotFound, StartError, Unavailable
+from .errors import BadRequest, ModelNotFound, StartError, Unavailable
 from .generation import Generation
 from .log import safe
 from .loras import Loras
@@ -26,12 +25,12 @@ from .metrics import Metrics, Pace
 from .model_dir import ModelDir
 from .model_dir import read as read_model_dir
 from .notes import Course, Note, current
-from .shapes import ChatPrompt, EngineStats, Guide, ModelInfo, Output, Prompt, Sampling, TokenPrompt
-from .text import guides
-from .text.bounds import NotBrief
+from .shapes import ChatPrompt, EngineStats, ModelInfo, Output, Prompt, Sampling, TokenPrompt
 from .text.detokenizer import Detokenizer
-from .text.guides import Setting
 from .uses import Uses
+
+if TYPE_CHECKING:
+    from .dialect import Dialect
 
 log = logging.getLogger("lean_ovms.model")
 
@@ -39,18 +38,19 @@ PROMPT_TAIL = 400
 """Characters of the prompt's end that a parser may look at, to see whether reasoning is already open."""
 MAX_LOGGED = 20_000
 """Characters of a prompt in the log, where prompts are logged at all."""
-BRIEF_CHARACTERS = 1 << 20
-"""Rendering more than that does not begin on the event loop."""
 UNKNOWN_PIECE = 64
 """Longest token, in bytes, of a vocabulary that is not known."""
 MOST_ENCODED = 1 << 20
 """Characters to tokenize at least allowed in one request; for models of a long context four for each token."""
-BRIEF_SCHEMAS = 2048
-"""Bytes of schemas whose grammar is made on the event loop; 64 KiB take 90 ms."""
-MOST_SCHEMAS = 8
-"""Of all tools and the format together, in grammars of the largest size."""
 SPARE_TOKENS = 8
 """Room that an assisted pipeline wants for tokens it may have to take back."""
+
+
+def _dialect() -> type[Dialect]:
+    """A third of all that the front end imports, jinja2 among it: read while the engine loads, after listening."""
+    from .dialect import Dialect
+
+    return Dialect
 
 
 class Model:
@@ -95,8 +95,8 @@ class Model:
                 generation_config=self.config.generation_config_path,
                 task=self.config.task,
             )
-        info = await self.engine.start()
-        self.dialect = Dialect(self.config, self.directory, info, self.engine.vocabulary)
+        info, dialect = await asyncio.gather(self.engine.start(), asyncio.to_thread(_dialect))
+        self.dialect = dialect(self.config, self.directory, info, self.engine.vocabulary)
         longest = max(map(len, self.engine.vocabulary.pieces), default=0) or UNKNOWN_PIECE
         self._most_characters = info.context_length * longest
         if self.dialect.template.problem:
@@ -160,14 +160,7 @@ class Model:
 
     async def render(self, prompt: ChatPrompt) -> str:
         """The text the model would see; what takes long is done beside the loop. Raises RequestError."""
-        serving, size = self._serving(), prompt.work
-        template = serving.known_dialect.template
-        if size < BRIEF_CHARACTERS:
-            try:
-                return template.render(prompt, None)
-            except NotBrief:
-                pass
-        return await self.aside.run(size, lambda: template.render(prompt, serving.config.template_timeout_s))
+        return await self._serving().known_dialect.render(prompt, self.aside)
 
     def shows(self, prompt: ChatPrompt, text: str) -> bool:
         """Whether the rendering of a short prompt of ours has this text. Raises RequestError."""
@@ -263,50 +256,14 @@ class Model:
                 timeout_s=self.config.request_timeout_s,
             )
 
-        reply, notices = await self._imposed(output, tail, submit)
         dialect, vocabulary = self.known_dialect, self.engine.vocabulary
+        reply, notices = await dialect.imposed(output, tail, submit, self.aside)
+        if notices:
+            self.metrics.not_imposed(self.name)
         choices = [dialect.choice(i, output, sampling, tail, vocabulary) for i in range(sampling.n)]
         generation = Generation(self.engine, reply, choices, partial(self._ended, note))
         generation.asked, generation.pace, generation.notices = asked, self.metrics.pace(), notices
         return generation
-
-    async def _imposed(
-        self, output: Output, tail: str, submit: Callable[[str], Awaitable[Reply]]
-    ) -> tuple[Reply, list[str]]:
-        """The accepted request, with the form that was asked for as far as it can be imposed, and what cannot.
-
-        Raises RequestError when nothing less will do.
-        """
-        guide, notices = output.guide, list[str]()
-        if guide is None:
-            return await submit(""), notices
-        setting = self.known_dialect.setting(output, tail)
-        while True:
-            try:
-                built = await self._built(guide, setting)
-                if built.notices and self.config.strict_response_format:
-                    raise GrammarInvalid(built.notices[0], param=guide.param)
-                reply = await submit(built.tag)
-                break
-            except (GrammarInvalid, GrammarTooComplex) as error:
-                error.param = error.param or guide.param
-                if self.config.strict_response_format:
-                    raise
-                guide, setting, notice = guides.relaxed(guide, setting, error)
-                notices.append(notice)
-        notices += built.notices
-        for notice in notices:
-            log.warning("%s", safe(notice))
-        if notices:
-            self.metrics.not_imposed(self.name)
-        return reply, notices
-
-    async def _built(self, guide: Guide, setting: Setting) -> guides.Constraint:
-        """The grammar; of large schemas it is made beside the loop. Raises as guides.build."""
-        size, most = guides.size(guide, setting.tools), MOST_SCHEMAS * self.config.grammar_max_bytes
-        if size > most:
-            raise GrammarTooComplex(f"The schemas have more than {most} bytes")
-        return await self.aside.run(size, partial(guides.build, guide, setting), brief=BRIEF_SCHEMAS)
 
     def _ended(self, note: Note | None, course: Course, pace: Pace | None) -> None:
         self._uses.end()

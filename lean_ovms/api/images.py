@@ -11,9 +11,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ..aside import BRIEF_CHARACTERS
 from ..errors import BadRequest
 from ..media.gallery import Gallery, Wanted
-from ..model import BRIEF_CHARACTERS, Model
+from ..model import Model
 from ..shapes import IMAGE_TAG, ChatPrompt, Json
 
 TAG_START = "<ov_genai_"
