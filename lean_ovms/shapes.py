@@ -85,6 +85,7 @@ class ChatPrompt:
     template_kwargs: the client's chat_template_kwargs, already checked for reserved names.
     images: what the image tags in the messages stand for.
     characters: of the content of all messages; counted where the prompt is made, as that takes long for many.
+    parted: some content is a list of parts, so there may be images.
     """
 
     messages: list[Json]
@@ -95,10 +96,13 @@ class ChatPrompt:
     add_special_tokens: bool = False
     images: tuple[Image, ...] = ()
     characters: int = -1
+    parted: bool = False
 
     def __post_init__(self) -> None:
         if self.characters < 0:
-            object.__setattr__(self, "characters", sum(map(_characters, self.messages)))
+            contents = [message.get("content") for message in self.messages]
+            object.__setattr__(self, "characters", sum(map(_characters, contents)))
+            object.__setattr__(self, "parted", any(isinstance(content, list) for content in contents))
 
     @property
     def work(self) -> int:
@@ -106,8 +110,7 @@ class ChatPrompt:
         return self.characters + 2000 * (len(self.messages) + len(self.tools))
 
 
-def _characters(message: Json) -> int:
-    content = message.get("content")
+def _characters(content: Any) -> int:
     if isinstance(content, str):
         return len(content)
     if isinstance(content, list):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import time
 from typing import Any
 
@@ -60,7 +60,7 @@ def usage(counts: Usage) -> Json:
 
 def new_id(prefix: str) -> str:
     """A random id, as unique as 96 bits are."""
-    return f"{prefix}-{secrets.token_hex(12)}"
+    return f"{prefix}-{os.urandom(12).hex()}"
 
 
 def now() -> int:

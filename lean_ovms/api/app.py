@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 import logging
-import secrets
+import os
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -233,4 +233,4 @@ def _request_id(request: Request) -> str:
     given = request.headers.get("x-request-id", "")
     if given and len(given) <= MAX_REQUEST_ID and given.isascii() and given.isprintable():
         return given
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()

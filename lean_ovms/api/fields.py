@@ -7,8 +7,9 @@ documentation table. JSON null means absent, for every field. Unknown fields are
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import orjson
@@ -48,6 +49,20 @@ class Row:
     required: bool = False
     fields: tuple[Row, ...] = ()
     schema: Json | None = None
+
+
+class Rows(tuple[Row, ...]):
+    """All rows of an endpoint, for reading bodies."""
+
+    @cached_property
+    def defaults(self) -> Json:
+        """What a body without any of them is read as."""
+        return {row.name: row.default for row in self}
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Where each name stands."""
+        return {row.name: place for place, row in enumerate(self)}
 
 
 _KINDS: dict[str, tuple[tuple[type[Any], ...], str]] = {
@@ -104,10 +119,16 @@ def _values(body: bytes) -> int:
     return body.count(b",") + body.count(b"[") + body.count(b"{")
 
 
-def read(rows: Iterable[Row], body: Json) -> Json:
-    """Every row's value by name; its default where absent or null. Raises BadRequest with the field's name as param."""
-    get = body.get
-    return {row.name: row.default if (value := get(row.name)) is None else read_one(row, value) for row in rows}
+def read(rows: Rows, body: Json) -> Json:
+    """Every row's value by name; its default where absent or null. Raises BadRequest with the field's name as param.
+
+    Of several errors the first row's is told. Only the rows that a body has are looked at: most have five of eighty.
+    """
+    values, places = rows.defaults.copy(), rows.places
+    for place in sorted([places[name] for name in body if name in places]):
+        row = rows[place]
+        values[row.name] = read_one(row, body[row.name])
+    return values
 
 
 def read_one(row: Row, value: Any) -> Any:

@@ -23,7 +23,10 @@ TEXT_ONLY = "This servable supports only text input, but image_url has been prov
 
 async def illustrated(prompt: ChatPrompt, model: Model, gallery: Gallery) -> ChatPrompt:
     """The prompt with its images loaded; one of many messages is searched beside the loop. Raises RequestError."""
-    search = partial(_searched, prompt, model.image_tokens)
+    native = model.image_tokens
+    if native is None and not prompt.parted:
+        return prompt
+    search = partial(_searched, prompt, native)
     prompt, wanted = await model.aside.run(prompt.work, search, brief=BRIEF_CHARACTERS)
     return replace(prompt, images=tuple(await gallery.load(wanted))) if wanted else prompt
 

@@ -6,8 +6,7 @@ step raises RequestError, so an endpoint says by the order of its calls which of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..errors import BadRequest
 from ..generation import Generation, Stream
@@ -17,7 +16,7 @@ from ..notes import current
 from ..shapes import ChatPrompt, Guide, Json, Output, Prompt, Sampling
 from .answers import model_name, warnings
 from .app import App
-from .fields import Row, read
+from .fields import Rows, read
 from .first_call import FirstCall
 from .formats import ToolRule, read_guide, with_tools
 from .images import illustrated
@@ -72,7 +71,7 @@ NO_TOOLS = Offer([], ToolRule(offered=False, required=False, parallel=True, stri
 class Reading:
     """A body on its way to an Order. values: of every row, by name."""
 
-    def __init__(self, rows: Iterable[Row], body: Json, app: App) -> None:
+    def __init__(self, rows: Rows, body: Json, app: App) -> None:
         self.values = read(rows, body)
         self.model = app.model(model_name(self.values))
         self.config = self.model.config
@@ -92,6 +91,8 @@ class Reading:
 
     def offer(self, tools: object) -> Offer:
         """tools as the client gave them, after tool_choice and parallel_tool_calls."""
+        if tools is None and self.values["tool_choice"] is None:
+            return NO_TOOLS
         left, choice = read_tools(tools, self.values["tool_choice"])
         return Offer(left, ToolRule.read(left, choice, self.values["parallel_tool_calls"]))
 
@@ -108,14 +109,21 @@ class Reading:
     ) -> Order:
         """The whole. parse: the answer's text may hold reasoning and calls."""
         values, (form, dropped) = self.values, guide
-        output = build_output(values, self._defaults, stream=values["stream"], parse=parse, tools=offer.tools)
+        output = build_output(
+            values,
+            self._defaults,
+            stream=values["stream"],
+            parse=parse,
+            tools=offer.tools,
+            guide=with_tools(form, offer.rule, self.config, sampling),
+        )
         top = ["top_logprobs holds no alternatives"] if values.get("top_logprobs") else []
         shared = [SHARED_CACHE] if values["cache_salt"] and self.config.enable_prefix_caching else []
         return Order(
             model=self.model,
             gallery=self._gallery,
             sampling=sampling,
-            output=replace(output, guide=with_tools(form, offer.rule, self.config, sampling)),
+            output=output,
             stream=values["stream"],
             one_call=offer.rule.offered and not offer.rule.parallel,
             truncate=values["truncate_prompt_tokens"],

@@ -7,13 +7,13 @@ random unless given. n without best_of samples n sequences; best_of > 1 is beam 
 
 from __future__ import annotations
 
-import secrets
+import os
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BadRequest
-from ..shapes import Json, Output, Sampling
-from .fields import UINT32_MAX, Row
+from ..shapes import Guide, Json, Output, Sampling
+from .fields import UINT32_MAX, Row, Rows
 from .schemas import TOKENS, array, either
 
 MAX_STOPS = 16
@@ -66,7 +66,7 @@ def _salt(value: str) -> str:
 
 _STOP: Json = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
 
-SAMPLING = (
+SAMPLING = Rows((
     Row(name="max_tokens", kind="uint", high=UINT32_MAX, help="most tokens to generate",
         outside=f"max_tokens value can't be greater than {UINT32_MAX}"),
     Row(name="min_tokens", kind="uint", high=UINT32_MAX, help="no end of text before so many tokens"),
@@ -100,7 +100,7 @@ SAMPLING = (
     Row(name="num_assistant_tokens", kind="uint", high=64, help="draft model or prompt lookup only"),
     Row(name="assistant_confidence_threshold", kind="number", low=0, high=1, help="draft model only"),
     Row(name="max_ngram_size", kind="uint", high=64, help="prompt lookup only"),
-)  # fmt: skip
+))  # fmt: skip
 """Rows of OVMS's parameter tables and of vLLM's that the engine can honour."""
 
 _BUILTIN = {row.name: row.builtin for row in SAMPLING if row.builtin is not None}
@@ -143,7 +143,7 @@ def build_sampling(given: Json, defaults: Defaults, limits: Limits, *, logprobs:
     if max_tokens is not None and min_tokens > max_tokens:
         raise BadRequest(f"min_tokens {min_tokens} exceeds max_tokens {max_tokens}", param="min_tokens")
     seed = given["seed"]
-    first = seed if seed is not None else secrets.randbelow(UINT32_MAX) + 1
+    first = seed if seed is not None else int.from_bytes(os.urandom(8), "little") % UINT32_MAX + 1
     return Sampling(
         max_tokens=max_tokens,
         min_tokens=min_tokens,
@@ -165,7 +165,13 @@ def build_sampling(given: Json, defaults: Defaults, limits: Limits, *, logprobs:
 
 
 def build_output(
-    given: Json, defaults: Defaults, *, stream: bool, parse: bool = False, tools: list[Json] | None = None
+    given: Json,
+    defaults: Defaults,
+    *,
+    stream: bool,
+    parse: bool = False,
+    tools: list[Json] | None = None,
+    guide: Guide | None = None,
 ) -> Output:
     """What the text room does with the tokens. A stop string stays in a stream unless refused (seeds 000, 001)."""
     include = given["include_stop_str_in_output"]
@@ -179,6 +185,7 @@ def build_output(
         skip_special_tokens=skip_special,
         parse=parse and skip_special,
         tools=tuple(tools or ()),
+        guide=guide,
     )
 
 

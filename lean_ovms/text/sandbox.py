@@ -68,6 +68,10 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         tree = self.parse(source) if isinstance(source, str) else source
         return super().compile(bounds.Bounded().visit(tree), *args, **kwargs)
 
+    def make_globals(self, d: Any) -> dict[str, Any]:
+        """What a template sees besides its variables, in one dict; every rendering walks the chain jinja2 makes."""
+        return {**self.globals, **(d or {})}
+
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as jinja2's
         __self.budgets.now.spend(bounds.CALL_STEPS)
         for value in args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from lean_ovms.api.fields import Row, json_body, parsed, read, read_one
+from lean_ovms.api.fields import Row, Rows, json_body, parsed, read, read_one
 from lean_ovms.api.sampling import SAMPLING
 from lean_ovms.errors import BadRequest, UnsupportedMediaType
 from lean_ovms.shapes import Request
@@ -20,7 +20,7 @@ def post(body: bytes, content_type: str = "application/json") -> Request:
 
 @pytest.mark.parametrize("row", SAMPLING, ids=lambda row: row.name)
 def test_null_and_absent_are_the_same_for_every_field(row: Row) -> None:
-    assert read([row], {row.name: None}) == read([row], {}) == {row.name: row.default}
+    assert read(Rows([row]), {row.name: None}) == read(Rows([row]), {}) == {row.name: row.default}
 
 
 @pytest.mark.parametrize("row", [r for r in SAMPLING if r.kind != "any"], ids=lambda row: row.name)

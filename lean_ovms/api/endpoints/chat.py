@@ -30,7 +30,7 @@ from .. import sse
 from ..answers import json, new_id, notices
 from ..app import App
 from ..chunks import ChunkOptions, Chunks, Envelope, Pending
-from ..fields import Row
+from ..fields import Row, Rows
 from ..formats import RESPONSE_FORMAT, STRUCTURED
 from ..messages import read_messages
 from ..order import Order, Reading
@@ -61,7 +61,7 @@ FIELDS = (
     CONTINUE_FINAL_MESSAGE,
     Row(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS as well", default=False),
 )
-ROWS = (*ANSWERING, *FIELDS, *STRUCTURED, *SAMPLING)
+ROWS = Rows((*ANSWERING, *FIELDS, *STRUCTURED, *SAMPLING))
 
 
 @dataclass(frozen=True, slots=True)

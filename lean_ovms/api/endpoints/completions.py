@@ -30,7 +30,7 @@ from .. import sse
 from ..answers import json, new_id, notices
 from ..app import App
 from ..chunks import ChunkOptions, Chunks, Envelope, Pending
-from ..fields import Row
+from ..fields import Row, Rows
 from ..formats import RESPONSE_FORMAT, STRUCTURED
 from ..order import Order, Reading
 from ..routes import About, under_bases
@@ -59,7 +59,7 @@ FIELDS = (
     ),
     Row(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS and the like", default=True),
 )
-ROWS = (*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *SAMPLING)
+ROWS = Rows((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *SAMPLING))
 
 TokenPrompts = list[TextPrompt | TokenPrompt]
 

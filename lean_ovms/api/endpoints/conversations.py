@@ -11,21 +11,23 @@ from ...errors import BadRequest
 from ...shapes import Json, Request, Response
 from ..answers import json, now
 from ..app import App
-from ..fields import Row, read
+from ..fields import Row, Rows, read
 from ..responses.items import read_items
 from ..responses.output import item_id
 from ..responses.pages import PAGE, page
 from ..responses.rows import METADATA
 from ..routes import About, id_in, ids_in, under_bases
 
-FIELDS = (
-    METADATA,
-    Row(
-        name="items",
-        kind="array",
-        help="what the conversation begins with, in the form of a response's input",
-        schema={"items": {"type": "object"}},
-    ),
+FIELDS = Rows(
+    (
+        METADATA,
+        Row(
+            name="items",
+            kind="array",
+            help="what the conversation begins with, in the form of a response's input",
+            schema={"items": {"type": "object"}},
+        ),
+    )
 )
 
 ONE = "/conversations/{id}"
@@ -55,7 +57,7 @@ async def handle_get(request: Request, app: App) -> Response:
 
 
 async def handle_update(request: Request, app: App) -> Response:
-    metadata = await app.hear(request, lambda body, _: read((METADATA,), body)["metadata"])
+    metadata = await app.hear(request, lambda body, _: read(Rows((METADATA,)), body)["metadata"])
     return json(await app.responses.store.conversation(id_in(request.path, ONE), metadata or {}))
 
 

@@ -13,7 +13,7 @@ from ...model import Model
 from ...shapes import ChatPrompt, Json, Request, Response
 from ..answers import json, model_name
 from ..app import App
-from ..fields import UINT32_MAX, Row, read
+from ..fields import UINT32_MAX, Row, Rows, read
 from ..images import refuse_images
 from ..messages import read_messages, read_tools
 from ..routes import About, Route, under_bases
@@ -42,43 +42,47 @@ def _side(value: Any) -> str:
     return value
 
 
-FIELDS = (
-    MODEL,
-    Row(name="text", kind="any", help="OVMS: a string or strings", schema=TEXTS),
-    Row(name="max_length", kind="any", help="OVMS: cut after so many tokens", read=_max_length, schema=LENGTH),
-    Row(
-        name="pad_to_max_length",
-        kind="bool",
-        help="OVMS: fill up",
-        wrong="pad_to_max_length should be boolean",
-        default=False,
-    ),
-    Row(
-        name="padding_side",
-        kind="any",
-        help="OVMS: left or right",
-        default="right",
-        read=_side,
-        schema={"type": "string", "enum": ["left", "right"]},
-    ),
-    Row(
-        name="add_special_tokens",
-        kind="bool",
-        help="add BOS and the like (default true; false for messages)",
-        wrong="add_special_tokens should be boolean",
-    ),
-    Row(name="prompt", kind="string", help="vLLM: one text"),
-    MESSAGES,
-    TOOLS[0],
-    ADD_GENERATION_PROMPT,
-    CONTINUE_FINAL_MESSAGE,
-    TEMPLATE_KWARGS,
-    Row(name="return_token_strs", kind="bool", help="vLLM: each token's text as well", default=False),
+FIELDS = Rows(
+    (
+        MODEL,
+        Row(name="text", kind="any", help="OVMS: a string or strings", schema=TEXTS),
+        Row(name="max_length", kind="any", help="OVMS: cut after so many tokens", read=_max_length, schema=LENGTH),
+        Row(
+            name="pad_to_max_length",
+            kind="bool",
+            help="OVMS: fill up",
+            wrong="pad_to_max_length should be boolean",
+            default=False,
+        ),
+        Row(
+            name="padding_side",
+            kind="any",
+            help="OVMS: left or right",
+            default="right",
+            read=_side,
+            schema={"type": "string", "enum": ["left", "right"]},
+        ),
+        Row(
+            name="add_special_tokens",
+            kind="bool",
+            help="add BOS and the like (default true; false for messages)",
+            wrong="add_special_tokens should be boolean",
+        ),
+        Row(name="prompt", kind="string", help="vLLM: one text"),
+        MESSAGES,
+        TOOLS[0],
+        ADD_GENERATION_PROMPT,
+        CONTINUE_FINAL_MESSAGE,
+        TEMPLATE_KWARGS,
+        Row(name="return_token_strs", kind="bool", help="vLLM: each token's text as well", default=False),
+    )
 )
-DETOKENIZE_FIELDS = (
-    MODEL,
-    Row(name="tokens", kind="array", help="token ids", required=True, schema=TOKENS),
-    Row(name="skip_special_tokens", kind="bool", help="hide special tokens", default=False),
+DETOKENIZE_FIELDS = Rows(
+    (
+        MODEL,
+        Row(name="tokens", kind="array", help="token ids", required=True, schema=TOKENS),
+        Row(name="skip_special_tokens", kind="bool", help="hide special tokens", default=False),
+    )
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import BadRequest
 from ...shapes import Json
 from .. import schemas
-from ..fields import Row
+from ..fields import Row, Rows
 from ..formats import RESPONSE_FORMAT, STRUCTURED
 from ..rows import (
     LOGPROBS,
@@ -154,5 +154,5 @@ REFUSED = {
 }
 """Fields that would change the answer and cannot be honoured."""
 
-ROWS = (MODEL, *FIELDS, *STRUCTURED, *(row for row in SAMPLING if row.name != "max_tokens"))
+ROWS = Rows((MODEL, *FIELDS, *STRUCTURED, *(row for row in SAMPLING if row.name != "max_tokens")))
 """All that is read. max_tokens and max_completion_tokens are not fields of this API, as in OVMS."""
