@@ -169,6 +169,8 @@ def _too_long(info: ModelInfo, accounts: Accounts, prompt: int) -> BadRequest:
 def _assisted(sampling: Sampling, info: ModelInfo) -> Sampling:
     """The assistant's fields as the pipeline needs them: set in an assisted one, zero in a plain one."""
     if not info.assisted:
+        if not (sampling.num_assistant_tokens or sampling.assistant_confidence_threshold or sampling.max_ngram_size):
+            return sampling
         return replace(sampling, num_assistant_tokens=0, assistant_confidence_threshold=0.0, max_ngram_size=0)
     if sampling.beams > 1:
         raise BadRequest("beam search is not possible with speculative or prompt lookup decoding", param="best_of")
