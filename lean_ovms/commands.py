@@ -21,6 +21,7 @@ from typing import Any
 from . import __version__, log, model_dir
 from .config import PER_MODEL, Config
 from .deployment.graph import FILE as GRAPH_FILE
+from .engine import spawn
 from .errors import StartError
 
 logger = logging.getLogger("lean_ovms")
@@ -65,9 +66,14 @@ def run(config: Config) -> int:
         return _say(f"cannot start: {error}", error.status)
     except StartError as error:
         return _say(error, FAILED)
-    from .serve import run as serve
+    if not config.fake_engine:
+        spawn.ahead()
+    try:
+        from .serve import run as serve
 
-    return serve(config)
+        return serve(config)
+    finally:
+        spawn.forget()
 
 
 class CannotStart(StartError):

@@ -25,6 +25,7 @@ from .aside import SWITCH_INTERVAL_S
 from .config import Config
 from .deployment.fleet import Fleet
 from .deployment.wanted import server
+from .engine import spawn
 from .errors import StartError
 from .model import Model
 from .supervisor import READY, STOPPING, Supervisor
@@ -77,6 +78,7 @@ async def load(app: App) -> None:
     """Open the response store and load all models. Raises StartError."""
     await app.responses.open()
     await _fleets[app].load()
+    spawn.forget()  # there was no model to load
 
 
 async def close(app: App) -> None:

@@ -6,7 +6,9 @@ broke and could not be repaired. Always leaves by os._exit: GenAI's destructors 
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import logging
 import os
 import signal
@@ -26,6 +28,7 @@ from .grammar_limits import Bounds
 from .link import SocketLink
 from .messages import Load, LoadFailed, Ready
 from .recovery import EngineLost, last_line
+from .spawn import AHEAD
 from .worker import Limits, Worker
 
 log = logging.getLogger(__name__)
@@ -37,6 +40,8 @@ CLOSED, MISUSED, NOT_LOADED, BROKEN = 0, 2, 3, 4
 
 def main(argv: list[str]) -> int:
     """The exit status."""
+    ahead = argv[:1] == [AHEAD]
+    argv = argv[ahead:]
     if len(argv) != 1 or not argv[0].isdigit():
         print("usage: python -m lean_ovms.engine <fd>   (the server starts this by itself)", file=sys.stderr)
         return MISUSED
@@ -45,6 +50,9 @@ def main(argv: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     link = SocketLink(socket.socket(fileno=int(argv[0])))
+    if ahead:
+        with contextlib.suppress(ImportError):  # whoever loads a model will say so
+            importlib.import_module(".choice", __package__)
     try:
         return serve(link)
     except OSError:

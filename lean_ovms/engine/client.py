@@ -10,7 +10,6 @@ import asyncio
 import dataclasses
 import logging
 import math
-import sys
 from collections.abc import Sequence
 
 from ..config import Config
@@ -19,6 +18,7 @@ from ..shapes import EngineStats, Image, ModelInfo, Sampling, Vocabulary
 from . import messages
 from .mailroom import Mailroom, Reply
 from .process import Child
+from .spawn import COMMAND
 from .watchdog import Watchdog
 
 __all__ = ["Engine", "Reply"]
@@ -50,7 +50,7 @@ class Engine:
     def __init__(self, config: Config, command: Sequence[str] | None = None) -> None:
         """command: what starts a child; the number of its end of the pipe is appended."""
         self._config = config
-        self._command = command or [sys.executable, "-m", "lean_ovms.engine"]
+        self._command = command or COMMAND
         self.state = "loading"
         self.restarts = 0
         self._child: Child | None = None

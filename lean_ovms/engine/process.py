@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from ..errors import StartError
-from ..lifeline import import_path
 from . import messages
+from .spawn import spawn
 
 log = logging.getLogger("lean_ovms.engine")
 
@@ -59,7 +59,9 @@ class Child(asyncio.Protocol):
     async def start(self, command: Sequence[str], load: messages.Load, timeout_s: float) -> messages.Ready:
         """Spawn and greet. Raises StartError, with the child gone, when it dies, refuses, or takes longer."""
         try:
-            ours = self._spawn(command)
+            self._process, ours = spawn(command)
+            self.pid = self._process.pid
+            self._watch_exit()
             return await self._handshake(ours, load, timeout_s)
         except OSError as error:
             raise StartError(f"cannot start the engine: {error.strerror or error}") from error
@@ -109,25 +111,6 @@ class Child(asyncio.Protocol):
     async def _exits_within(self, seconds: float) -> bool:
         done, _ = await asyncio.wait([self._exited], timeout=seconds)
         return bool(done)
-
-    def _spawn(self, command: Sequence[str]) -> socket.socket:
-        """Start the process with one end of a socket pair and return the other; all else that is open stays here."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                self._process = subprocess.Popen(  # noqa: S603 - the command is ours
-                    [*command, str(theirs.fileno())],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    env=_environment(),
-                    start_new_session=True,  # Ctrl-C in a terminal is for the server, which drains; one group to kill
-                )
-            except OSError:
-                ours.close()
-                raise
-        self.pid = self._process.pid
-        self._watch_exit()
-        return ours
 
     # --- the pipe (asyncio.Protocol) ---
 
@@ -232,8 +215,3 @@ def describe_exit(status: int) -> str:
     except ValueError:
         name = f"signal {-status}"
     return f"killed by {name}" + (" (out of memory?)" if -status == signal.SIGKILL else "")
-
-
-def _environment() -> dict[str, str]:
-    """Ours, its modules from where ours are, and no thread pool of numpy's."""
-    return {**os.environ, **import_path(), "OPENBLAS_NUM_THREADS": "1"}

@@ -238,3 +238,17 @@ def _children(pid: int) -> list[str]:
         if stat.rpartition(")")[2].split()[1] == str(pid) and "lean_ovms.engine" in command:
             found.append(process.name)
     return found
+
+
+@pytest.mark.parametrize("names", [(), ("first",), ("first", "second")])
+def test_every_model_has_one_child_and_nobody_else_is_left(repository: Path, names: tuple[str, ...]) -> None:
+    write(repository, **{name: {} for name in names})
+    process = start_process("--config_path", str(repository))
+    try:
+        process.wait_for(f"ready: {', '.join(names) or 'none'}", 60)
+        pid = process.popen.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        lines = [Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0") for child in children]
+        assert sum(b"lean_ovms.engine" in line for line in lines) == len(names)
+    finally:
+        assert process.stop() == 0
