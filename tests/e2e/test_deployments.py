@@ -250,5 +250,8 @@ def test_every_model_has_one_child_and_nobody_else_is_left(repository: Path, nam
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         lines = [Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0") for child in children]
         assert sum(b"lean_ovms.engine" in line for line in lines) == len(names)
-    finally:
         assert process.stop() == 0
+    finally:
+        process.popen.kill()
+        process.popen.wait()
+        process.popen.stderr.close()  # type: ignore[union-attr]
