@@ -16,9 +16,9 @@ import orjson
 
 from lean_ovms.api.app import App
 from lean_ovms.api.endpoints import chat
+from lean_ovms.choice import Choice
 from lean_ovms.config import Config
 from lean_ovms.engine import byte_text, messages
-from lean_ovms.generation import Choice
 from lean_ovms.model import Model
 from lean_ovms.model_dir import read as read_model_dir
 from lean_ovms.shapes import ChatPrompt, Request, Response, Text, Usage

@@ -12,10 +12,10 @@ from functools import partial
 from typing import TypeVar
 
 from .aside import BRIEF_CHARACTERS, Aside
+from .choice import Choice
 from .config import Config
 from .errors import RequestError, StartError
 from .forms import impose
-from .generation import Choice
 from .model_dir import ModelDir
 from .shapes import ChatPrompt, ModelInfo, Output, Sampling, Vocabulary
 from .text import parsers

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from fakes import EOS, FakeEngine, say
 
+from lean_ovms.answer import Answer, fold
 from lean_ovms.config import Config
-from lean_ovms.generation import Answer, Batch, Generation, fold
+from lean_ovms.generation import Batch, Generation
 from lean_ovms.model import Model
 from lean_ovms.shapes import Output, Reasoning, Sampling, TextPrompt
 

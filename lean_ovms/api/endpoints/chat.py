@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 import orjson
 
+from ...answer import Answer, fold
 from ...errors import BadRequest, RequestError
-from ...generation import Answer, Generation, fold
+from ...generation import Generation
 from ...shapes import (
     CallArgs,
     CallStart,

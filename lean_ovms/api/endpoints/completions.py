@@ -12,9 +12,10 @@ from typing import Any
 
 import orjson
 
+from ...answer import Answer, fold
 from ...config import Config
 from ...errors import BadRequest, RequestError
-from ...generation import Answer, Batch, Generation, fold
+from ...generation import Batch, Generation
 from ...shapes import (
     Delta,
     Json,
