@@ -15,7 +15,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import uvloop
 
@@ -65,19 +64,14 @@ def build(config: Config, make: Callable[[Config], Model] = Model) -> App:
     """
     config = replace(server(config), api_key=_api_key(config))
     app = App(config, [])
-    fleet = _fleets[app] = Fleet(config, app, make=make)
-    app.reload = fleet.reload
+    app.keeper = Fleet(config, app, make=make)
     return app
-
-
-_fleets: WeakKeyDictionary[App, Fleet] = WeakKeyDictionary()
-"""Who looks after an app's models."""
 
 
 async def load(app: App) -> None:
     """Open the response store and load all models. Raises StartError."""
     await app.responses.open()
-    await _fleets[app].load()
+    await app.keeper.load()
     spawn.forget()  # there was no model to load
 
 
@@ -85,7 +79,7 @@ async def close(app: App) -> None:
     """Let go of all that load took: engines, and the response store. Idempotent."""
     app.gallery.close()
     await app.responses.close()
-    await _fleets[app].stop()
+    await app.keeper.stop()
     app.aside.close()
 
 
@@ -131,7 +125,7 @@ async def _stay(app: App, supervisor: Supervisor) -> None:
 async def watch(app: App) -> None:
     """Serve changed configurations as they come; for ever."""
     if app.config.file_system_poll_wait_seconds:
-        await _fleets[app].watch(app.config.file_system_poll_wait_seconds)
+        await app.keeper.watch(app.config.file_system_poll_wait_seconds)
     await asyncio.Event().wait()
 
 

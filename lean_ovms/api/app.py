@@ -10,8 +10,8 @@ import hmac
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from ..aside import Aside
 from ..config import Config
@@ -39,11 +39,37 @@ MOST_ASIDE = 4
 T = TypeVar("T")
 
 
-class App:
-    """The API over a set of models, which may change while it serves.
+class Keeper(Protocol):
+    """Who brings the set of models to what the configuration wishes (deployment.fleet)."""
 
-    reload: reads the configuration again and changes the set; None for a set that somebody else looks after.
-    """
+    async def load(self) -> None: ...
+
+    async def reload(self) -> bool: ...
+
+    async def watch(self, period_s: float) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class Nobody:
+    """The keeper of models that somebody else looks after."""
+
+    async def load(self) -> None:
+        """They are loaded."""
+
+    async def reload(self) -> bool:
+        """They stay."""
+        return True
+
+    async def watch(self, period_s: float) -> None:
+        """They stay."""
+
+    async def stop(self) -> None:
+        """They go on."""
+
+
+class App:
+    """The API over a set of models, which its keeper may change while it serves."""
 
     def __init__(self, config: Config, models: list[Model], metrics: Metrics | None = None) -> None:
         self.config = config
@@ -51,7 +77,7 @@ class App:
         self.metrics = metrics or (Prometheus(config.metrics_list) if config.metrics_enable else Metrics())
         self.models: dict[str, Model] = {}
         self.withdrawn: dict[str, str] = {}  # names no longer served: "UNLOADING" or "END"
-        self.reload: Callable[[], Awaitable[bool]] | None = None
+        self.keeper: Keeper = Nobody()
         for model in models:
             self.install(model)
         self.draining = False

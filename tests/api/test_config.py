@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from fakes import FakeEngine
 
-from lean_ovms.api.app import App
+from lean_ovms.api.app import App, Nobody
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
 from lean_ovms.model import Model
@@ -82,6 +83,12 @@ async def test_models_that_were_served_once_are_listed_as_such(make_app: MakeApp
     assert found == {"m": status("AVAILABLE"), "gone": status("END"), "going": status("UNLOADING")}
 
 
+def keeper(reload: Callable[[], Awaitable[bool]]) -> Nobody:
+    found = Nobody()
+    found.reload = reload  # type: ignore[method-assign]
+    return found
+
+
 async def test_a_reload_answers_with_the_state_after_it(make_app: MakeApp) -> None:
     app, _ = await make_app()
     called = []
@@ -91,7 +98,7 @@ async def test_a_reload_answers_with_the_state_after_it(make_app: MakeApp) -> No
         app.withdrawn = {"gone": "END"}
         return True
 
-    app.reload = reload
+    app.keeper = keeper(reload)
     assert await reload_(app) == (200, {"m": status("AVAILABLE"), "gone": status("END")})
     assert called == [True]
 
@@ -102,7 +109,7 @@ async def test_a_reload_that_fails_is_a_500_with_ovms_sentence_and_no_path(make_
     async def reload() -> bool:
         raise StartError("/srv/config.json is not valid JSON", reason="The configuration file is not valid.")
 
-    app.reload = reload
+    app.keeper = keeper(reload)
     code, body = await reload_(app)
     assert code == 500
     assert body["error"]["message"] == (

@@ -28,8 +28,7 @@ async def handle(request: Request, app: App) -> Response:
 
 async def handle_reload(request: Request, app: App) -> Response:
     try:
-        if app.reload is not None:
-            await app.reload()
+        await app.keeper.reload()
     except StartError as error:
         raise ReloadFailed(
             f"Reloading config file failed. Check server logs for more info. ({error.reason})"
