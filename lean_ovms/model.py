@@ -133,17 +133,21 @@ class Model:
             raise ModelNotFound(f"The model {safe(self.name)!r} is no longer served", param="model")
         if model.failure is not None and model.dialect is None:
             raise Unavailable(f"The model could not be loaded. {model.failure.reason}", code="model_not_loaded")
+        if model.dialect is None:
+            raise model.engine.unavailable()
         return model
 
     @property
     def state(self) -> str:
-        """The engine's, and "failed" for a model that could not be loaded."""
-        return "failed" if self.failure is not None and self.dialect is None else self.engine.state
+        """The engine's, but "failed" for a model that could not be loaded, and "loading" until all is known of it."""
+        if self.dialect is not None:
+            return self.engine.state
+        return "failed" if self.failure is not None else "loading"
 
     @property
     def ready(self) -> bool:
         """Whether requests are served now."""
-        return self.engine.state == "ready"
+        return self.state == "ready"
 
     @property
     def image_tokens(self) -> list[str] | None:
@@ -155,7 +159,7 @@ class Model:
 
     @property
     def info(self) -> ModelInfo:
-        """What the engine said about the model."""
+        """What the engine said about the model, once it is loaded."""
         return self.engine.info
 
     async def render(self, prompt: ChatPrompt) -> str:
