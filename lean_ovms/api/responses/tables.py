@@ -2,7 +2,8 @@
 
 An item is written once; responses and conversations name the items of their context by number (`place`), so a long
 conversation costs one row of two integers for each item and turn, and nothing breaks when an early response is deleted
-or has aged: an item goes when nobody names it any more. All functions run inside somebody's transaction.
+or has aged: an item goes when nobody names it any more. Tables with bodies have rowids: without, SQLite gives every row
+of more than 1,000 bytes a page of its own beside it. All functions run inside somebody's transaction.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ VERSION = 1
 _SCHEMA = """
 CREATE TABLE response (
     id TEXT PRIMARY KEY, created REAL NOT NULL, live INTEGER NOT NULL, body BLOB NOT NULL, events BLOB
-) WITHOUT ROWID;
+);
 CREATE INDEX response_created ON response (created);
 CREATE TABLE conversation (
     id TEXT PRIMARY KEY, created REAL NOT NULL, used REAL NOT NULL, metadata BLOB NOT NULL
