@@ -1,15 +1,39 @@
-"""What every child process needs: to import from where its parent does, and not to outlive it. Knows neither."""
+"""What every child process needs: a pipe to its parent, to import from where that does, and not to outlive it.
+
+Knows neither parents nor children.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import signal
+import socket
+import subprocess
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 log = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1
+
+
+def started(command: Sequence[str], **how: Any) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """The process of a command, to which the number of its end of a socket pair is appended, and our end of it.
+
+    All else that is open stays here. how: for Popen. Raises OSError.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            process = subprocess.Popen(  # noqa: S603 - the commands are ours
+                [*command, str(theirs.fileno())], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, **how
+            )
+        except OSError:
+            ours.close()
+            raise
+    return process, ours
 
 
 def die_with_parent() -> None:

@@ -38,8 +38,6 @@ PROMPT_TAIL = 400
 """Characters of the prompt's end that a parser may look at, to see whether reasoning is already open."""
 MAX_LOGGED = 20_000
 """Characters of a prompt in the log, where prompts are logged at all."""
-UNKNOWN_PIECE = 64
-"""Longest token, in bytes, of a vocabulary that is not known."""
 MOST_ENCODED = 1 << 20
 """Characters to tokenize at least allowed in one request; for models of a long context four for each token."""
 SPARE_TOKENS = 8
@@ -97,8 +95,7 @@ class Model:
             )
         info, dialect = await asyncio.gather(self.engine.start(), asyncio.to_thread(_dialect))
         self.dialect = dialect(self.config, self.directory, info, self.engine.vocabulary)
-        longest = max(map(len, self.engine.vocabulary.pieces), default=0) or UNKNOWN_PIECE
-        self._most_characters = info.context_length * longest
+        self._most_characters = info.context_length * self.engine.vocabulary.longest
         if self.dialect.template.problem:
             log.warning("%s serves no chat: %s", self.name, self.dialect.template.problem)
 
@@ -131,9 +128,9 @@ class Model:
             model = model._heir
         if model._retired:
             raise ModelNotFound(f"The model {safe(self.name)!r} is no longer served", param="model")
-        if model.failure is not None and model.dialect is None:
-            raise Unavailable(f"The model could not be loaded. {model.failure.reason}", code="model_not_loaded")
         if model.dialect is None:
+            if model.failure is not None:
+                raise Unavailable(f"The model could not be loaded. {model.failure.reason}", code="model_not_loaded")
             raise model.engine.unavailable()
         return model
 
@@ -179,10 +176,10 @@ class Model:
 
     async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         """Token ids of each text. Raises RequestError."""
-        most = max(MOST_ENCODED, 4 * self._serving().info.context_length)
+        serving = self._serving()
+        most = max(MOST_ENCODED, 4 * serving.info.context_length)
         if sum(map(len, texts)) > most:
             raise BadRequest(f"more than {most} characters to tokenize", code="context_length_exceeded")
-        serving = self._serving()
         with serving._uses:
             return await serving.engine.encode(texts, add_special_tokens)
 

@@ -225,6 +225,11 @@ class Vocabulary:
     clean_up: bool = False
     exact: bool = True
 
+    @property
+    def longest(self) -> int:
+        """Bytes of the longest token, and so its characters at most; 64 for a vocabulary that is not known."""
+        return max(map(len, self.pieces), default=0) or 64
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:

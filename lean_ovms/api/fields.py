@@ -99,8 +99,8 @@ def parsed(data: bytes | str) -> Any:
     orjson reads a thousand levels and writes 254, so that what came in might not go out again. OVMS allows 100.
     """
     value = orjson.loads(data)
-    few = data.count(b"[") + data.count(b"{") if isinstance(data, bytes) else data.count("[") + data.count("{")
-    if few > MOST_LEVELS:
+    brackets = data.count(b"[") + data.count(b"{") if isinstance(data, bytes) else data.count("[") + data.count("{")
+    if brackets > MOST_LEVELS:  # else it cannot be deep
         deep = value
         for _ in range(ORJSON_LEVELS - MOST_LEVELS):
             deep = [deep]

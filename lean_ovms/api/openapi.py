@@ -63,8 +63,8 @@ def document(routes: Iterable[Route], models: Iterable[str], *, key: bool) -> Js
     }
 
 
-def schema(row: Row) -> Json:
-    """What a row says of a value, as JSON Schema 2020-12."""
+def schema(row: Row, *, nullable: bool = True) -> Json:
+    """What a row says of a value, as JSON Schema 2020-12. nullable: null may stand for an absent one."""
     found: Json = dict(row.schema or {})
     if row.kind in _TYPES:
         found["type"] = _TYPES[row.kind]
@@ -76,7 +76,7 @@ def schema(row: Row) -> Json:
     if row.fields:
         found["properties"] = {field.name: schema(field) for field in row.fields}
         found["additionalProperties"] = False
-    if not row.required:
+    if nullable and not row.required:
         found = _or_null(found)
     default = row.default if row.builtin is None else row.builtin
     return found | {"description": row.help} | ({} if default is None else {"default": default})
@@ -135,7 +135,9 @@ def _operation(route: Route, path: str, models: list[str], *, key: bool) -> Json
         "responses": _responses(about, _errors(route, path, guarded=guarded)),
     }
     parameters = [_path_parameter(name) for name in re.findall(r"\{(\w+)\}", path)]
-    parameters += [{"name": r.name, "in": "query", "schema": _not_null(r), "description": r.help} for r in about.query]
+    parameters += [
+        {"name": r.name, "in": "query", "schema": schema(r, nullable=False), "description": r.help} for r in about.query
+    ]
     if parameters:
         operation["parameters"] = parameters
     if about.body:
@@ -144,15 +146,6 @@ def _operation(route: Route, path: str, models: list[str], *, key: bool) -> Json
     if guarded:
         operation["security"] = [{"key": []}]
     return operation
-
-
-def _not_null(row: Row) -> Json:
-    found = schema(row)
-    if isinstance(found.get("type"), list):
-        found["type"] = found["type"][0]
-        if "enum" in found:
-            found["enum"] = [value for value in found["enum"] if value is not None]
-    return found
 
 
 def _path_parameter(name: str) -> Json:

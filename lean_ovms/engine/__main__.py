@@ -41,7 +41,8 @@ CLOSED, MISUSED, NOT_LOADED, BROKEN = 0, 2, 3, 4
 def main(argv: list[str]) -> int:
     """The exit status."""
     ahead = argv[:1] == [AHEAD]
-    argv = argv[ahead:]
+    if ahead:
+        argv = argv[1:]
     if len(argv) != 1 or not argv[0].isdigit():
         print("usage: python -m lean_ovms.engine <fd>   (the server starts this by itself)", file=sys.stderr)
         return MISUSED

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import GrammarInvalid, RequestError, Unavailable
+from ..lifeline import started
 from .grammar_limits import too_complex
 
 log = logging.getLogger(__name__)
@@ -92,16 +93,11 @@ class Checker:
             return process.wait()
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, a module of ours
-                [*self._command, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # what xgrammar says when it dies is of no use to anybody
-            )
-        self._socket = ours
+        self._process, self._socket = started(
+            self._command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # what xgrammar says when it dies is of no use to anybody
+        )
         settings = self._settings
         hello = {"model_dir": settings.model_dir, "width": settings.width, "memory_bytes": settings.memory_bytes}
         try:

@@ -15,8 +15,6 @@ from .kv import Accounts
 from .messages import Submit
 from .sequences import Request, Sequence
 
-UNKNOWN_PIECE = 64
-"""Longest token, in bytes, of a vocabulary that is not known."""
 LONG = 8
 """Characters for each token of the context, of a text that is looked at in part first; prose has 3 to 5."""
 MARGIN = 64
@@ -31,8 +29,7 @@ class Intake:
     def __init__(self, pipeline: Pipeline, most_sequences: int) -> None:
         self._pipeline = pipeline
         self._most_sequences = most_sequences
-        longest = max(map(len, pipeline.vocabulary.pieces), default=0) or UNKNOWN_PIECE
-        self._most_characters = pipeline.info.context_length * longest
+        self._most_characters = pipeline.info.context_length * pipeline.vocabulary.longest
 
     def request(self, submit: Submit) -> Request:
         """The request with its sequences, not yet queued. Raises BadRequest."""

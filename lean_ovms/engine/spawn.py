@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..lifeline import import_path
+from ..lifeline import import_path, started
 
 COMMAND = (sys.executable, "-m", "lean_ovms.engine")
 AHEAD = "ahead"
@@ -55,23 +55,9 @@ def spawn(command: Sequence[str]) -> Spawned:
 
 
 def _start(command: Sequence[str]) -> Spawned:
-    """One end of a socket pair goes to the process; all else that is open stays here."""
-    ours, theirs = socket.socketpair()
-    with theirs:
-        try:
-            process = subprocess.Popen(  # noqa: S603 - the command is ours
-                [*command, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env=_environment(),
-                start_new_session=True,  # Ctrl-C in a terminal is for the server, which drains; one group to kill
-            )
-        except OSError:
-            ours.close()
-            raise
-    return Spawned(process, ours)
+    """With our environment, its modules from where ours are, and no thread pool of numpy's.
 
-
-def _environment() -> dict[str, str]:
-    """Ours, its modules from where ours are, and no thread pool of numpy's."""
-    return {**os.environ, **import_path(), "OPENBLAS_NUM_THREADS": "1"}
+    A session of its own: Ctrl-C in a terminal is for the server, which drains; and there is one group to kill.
+    """
+    environment = {**os.environ, **import_path(), "OPENBLAS_NUM_THREADS": "1"}
+    return Spawned(*started(command, env=environment, start_new_session=True))

@@ -11,7 +11,6 @@ import importlib.util
 import json
 import logging
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BadRequest, RequestError, Unavailable
-from ..lifeline import import_path
+from ..lifeline import import_path, started
 from ..shapes import Image
 
 log = logging.getLogger("lean_ovms.media")
@@ -137,21 +136,13 @@ class _Process:
         return Image(height, width, pixels)
 
     async def _start(self) -> None:
-        ours, theirs = socket.socketpair()
         kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-        with theirs:
-            try:
-                self._popen = subprocess.Popen(  # noqa: ASYNC220, S603 - a fork of 1 ms; the command is ours
-                    [*self._command, str(theirs.fileno())],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,  # what libraries say about broken files is of no use to anybody
-                    env={**kept, **import_path()},
-                )
-            except OSError:
-                ours.close()
-                raise
+        self._popen, ours = started(  # a fork of 1 ms
+            self._command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # what libraries say about broken files is of no use to anybody
+            env={**kept, **import_path()},
+        )
         try:
             self._reader, self._writer = await asyncio.open_unix_connection(sock=ours)
         except BaseException:

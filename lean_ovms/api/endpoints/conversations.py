@@ -29,6 +29,7 @@ FIELDS = Rows(
         ),
     )
 )
+METADATA_ALONE = Rows((METADATA,))
 
 ONE = "/conversations/{id}"
 ITEMS = "/conversations/{id}/items"
@@ -57,7 +58,7 @@ async def handle_get(request: Request, app: App) -> Response:
 
 
 async def handle_update(request: Request, app: App) -> Response:
-    metadata = await app.hear(request, lambda body, _: read(Rows((METADATA,)), body)["metadata"])
+    metadata = await app.hear(request, lambda body, _: read(METADATA_ALONE, body)["metadata"])
     return json(await app.responses.store.conversation(id_in(request.path, ONE), metadata or {}))
 
 
@@ -101,7 +102,7 @@ async def handle_delete_item(request: Request, app: App) -> Response:
 
 
 CREATE = About(summary="Begin a conversation", body=FIELDS, body_optional=True, answer="Conversation")
-UPDATE = About(summary="Replace a conversation's metadata", body=(METADATA,), answer="Conversation")
+UPDATE = About(summary="Replace a conversation's metadata", body=METADATA_ALONE, answer="Conversation")
 LIST = About(summary="A conversation's items", query=PAGE, answer="Items")
 ADD = About(summary="Add items to a conversation", body=(replace(FIELDS[1], required=True),), answer="Items")
 

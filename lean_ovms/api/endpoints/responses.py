@@ -11,18 +11,17 @@ from ...generation import Generation, Stream
 from ...shapes import ByteStream, Delta, Json, Request, Response, Usage
 from ..answers import json, notices
 from ..app import App
+from ..responses import rows
 from ..responses.ask import Ask, read_ask
 from ..responses.body import Body
 from ..responses.events import Events
-from ..responses.rows import FIELDS as ROWS
-from ..responses.rows import ROWS as ALL_ROWS
 from ..responses.runs import Follower
 from ..responses.shorten import shorter
 from ..responses.store import Context
 from ..routes import About, under_bases
 from ..sse import HEADERS, EventStream
 
-FIELDS = ROWS
+FIELDS = rows.FIELDS
 
 
 async def handle_create(request: Request, app: App) -> Response:
@@ -41,7 +40,7 @@ async def handle_create(request: Request, app: App) -> Response:
     return response
 
 
-ABOUT = About(summary="A response to an input", body=ALL_ROWS, answer="Response", chunks="ResponseEvent")
+ABOUT = About(summary="A response to an input", body=rows.ROWS, answer="Response", chunks="ResponseEvent")
 ROUTES = under_bases("POST", "/responses", handle_create, about=ABOUT)
 
 
