@@ -59,6 +59,13 @@ class Process:
         self.popen.send_signal(number)
         return self.popen.wait(30)
 
+    def end(self) -> None:
+        """Be rid of it, whatever it does, if it is still there."""
+        self.popen.kill()
+        self.popen.wait()
+        assert self.popen.stderr is not None
+        self.popen.stderr.close()
+
 
 def start_process(*flags: str, env: dict[str, str] | None = None) -> Process:
     """`python -m lean_ovms` on a free port, listening (perhaps still loading)."""
@@ -79,9 +86,7 @@ def server() -> Iterator[Process]:
         process.wait_for("ready: demo")
         yield process
     finally:
-        process.popen.kill()
-        process.popen.wait()
-        process.popen.stderr.close()  # type: ignore[union-attr]
+        process.end()
 
 
 @pytest.fixture

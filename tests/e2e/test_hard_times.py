@@ -164,9 +164,7 @@ def test_a_wrong_key_and_the_right_one(tmp_path: Any) -> None:
                     with pytest.raises(openai.AuthenticationError):
                         client.completions.create(model="demo", prompt="x", max_tokens=1)
     finally:
-        process.popen.kill()
-        process.popen.wait()
-        process.popen.stderr.close()  # type: ignore[union-attr]
+        process.end()
 
 
 def test_the_engine_child_ends_with_its_parent() -> None:

@@ -222,9 +222,7 @@ def test_the_products_examples_work_as_they_are_printed() -> None:
             )
         assert response.output_text
     finally:
-        process.popen.kill()
-        process.popen.wait()
-        process.popen.stderr.close()  # type: ignore[union-attr]
+        process.end()
 
 
 def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
@@ -239,9 +237,7 @@ def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
                 assert client.responses.retrieve(ids[0]).status == "completed"
                 items = list(client.responses.input_items.list(ids[-1], order="asc"))
         finally:
-            process.popen.kill()  # not a graceful end: what was answered is on disk
-            process.popen.wait()
-            process.popen.stderr.close()  # type: ignore[union-attr]
+            process.end()  # not a graceful end: what was answered is on disk
     assert [item.role for item in items if item.type == "message"] == ["user", "assistant", "user"]
 
 
@@ -260,9 +256,7 @@ def test_a_stop_lets_background_responses_finish(tmp_path: Path) -> None:
         assert found.usage
         assert found.usage.output_tokens == ASK["max_output_tokens"]
     finally:
-        process.popen.kill()
-        process.popen.wait()
-        process.popen.stderr.close()  # type: ignore[union-attr]
+        process.end()
 
 
 async def test_the_agents_sdk_runs_a_tool_loop_to_its_end(server: Process) -> None:

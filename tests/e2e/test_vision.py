@@ -41,9 +41,7 @@ def seeing(folder: Path) -> Iterator[Process]:
         process.wait_for("ready: colours")
         yield process
     finally:
-        process.popen.kill()
-        process.popen.wait()
-        process.popen.stderr.close()  # type: ignore[union-attr]
+        process.end()
 
 
 @pytest.fixture

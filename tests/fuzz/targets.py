@@ -35,24 +35,32 @@ def session(data: bytes) -> None:
 
 
 def _served(pieces: list[bytes]) -> tuple[list[Request], list[bytes], Phase]:
-    it = Session(CONFIG)
+    requests, refusals, phase = served(pieces, CONFIG)
+    assert len(refusals) <= 1
+    assert not refusals or (phase is Phase.CLOSED and refusals[0][9:10] in b"45")
+    assert all(len(request.body) <= CONFIG.max_body_bytes for request in requests)
+    return requests, refusals, phase
+
+
+def served(
+    pieces: list[bytes], config: Config, answer: Callable[[], Response] = lambda: Response(204)
+) -> tuple[list[Request], list[bytes], Phase]:
+    """Every request (answered at once), every refusal, and where the session of these bytes ends up."""
+    session = Session(config)
     requests: list[Request] = []
     refusals: list[bytes] = []
     for piece in pieces:
-        it.feed(piece)
+        session.feed(piece)
         while True:
-            request = it.next_request()
-            if refusal := it.outgoing().replace(CONTINUE, b""):
+            request = session.next_request()
+            if refusal := session.outgoing().replace(CONTINUE, b""):
                 refusals.append(refusal)
             if request is not None:
                 requests.append(request)
-                it.start(Response(204))
-            elif not it.unfinished:
+                session.start(answer())
+            elif not session.unfinished:
                 break
-    assert len(refusals) <= 1
-    assert not refusals or (it.phase is Phase.CLOSED and refusals[0][9:10] in b"45")
-    assert all(len(request.body) <= CONFIG.max_body_bytes for request in requests)
-    return requests, refusals, it.phase
+    return requests, refusals, session.phase
 
 
 def frames(data: bytes) -> None:

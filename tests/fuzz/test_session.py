@@ -9,8 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.config import Config
-from lean_ovms.shapes import Request, Response
-from lean_ovms.wire.session import CONTINUE, Phase, Session
+from lean_ovms.shapes import Request
+from lean_ovms.wire.session import Phase
+
+from .targets import served
 
 CONFIG = Config(max_header_bytes=1024, max_body_bytes=1024)
 
@@ -69,23 +71,7 @@ CONVERSATIONS = st.lists(st.one_of(messages(), messages(), st.binary(max_size=40
 
 
 def serve(pieces: list[bytes]) -> tuple[list[Request], list[bytes], Phase]:
-    """Every request (answered with 204 at once), every refusal, and where the session ends up."""
-    session = Session(CONFIG)
-    requests: list[Request] = []
-    refusals: list[bytes] = []
-    for piece in pieces:
-        session.feed(piece)
-        while True:
-            request = session.next_request()
-            refusal = session.outgoing().replace(CONTINUE, b"")
-            if refusal:
-                refusals.append(refusal)
-            if request is not None:
-                requests.append(request)
-                session.start(Response(204))
-            elif not session.unfinished:
-                break
-    return requests, refusals, session.phase
+    return served(pieces, CONFIG)
 
 
 def cut(data: bytes, cuts: list[int]) -> list[bytes]:

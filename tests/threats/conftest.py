@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .house import Bystander, House, open_house
+from .house import House, in_use, open_house
 
 
 @pytest.fixture(scope="package")
@@ -21,7 +21,5 @@ def shared_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 @pytest.fixture
 def house(shared_house: House) -> Iterator[House]:
     """The shared server, in use by a bystander; when the test is over, it must be as it was before."""
-    with Bystander(shared_house) as bystander:
-        yield shared_house
-    assert set(bystander.statuses) == {200}
-    shared_house.settle()
+    with in_use(shared_house) as house:
+        yield house

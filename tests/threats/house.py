@@ -239,3 +239,12 @@ class Bystander:
     def __exit__(self, *_: object) -> None:
         self._enough.set()
         self._thread.join()
+
+
+@contextlib.contextmanager
+def in_use(house: House) -> Iterator[House]:
+    """The server with a bystander, who must always be served; when it is over, nothing may be left of it."""
+    with Bystander(house) as bystander:
+        yield house
+    assert set(bystander.statuses) == {200}
+    house.settle()

@@ -12,7 +12,7 @@ import pytest
 from lean_ovms.api.sampling import SAMPLING
 from lean_ovms.config import DEMO_MODEL
 
-from .house import CHAT, HI, Bystander, House, open_house
+from .house import CHAT, HI, House, in_use, open_house
 from .test_requests import EXTREMES
 
 pytestmark = pytest.mark.model
@@ -30,10 +30,8 @@ def model_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 @pytest.fixture
 def house(model_house: House) -> Iterator[House]:
     """The shared server in use; afterwards with the same engine process, and nothing left in it."""
-    with Bystander(model_house) as bystander:
-        yield model_house
-    assert set(bystander.statuses) == {200}
-    model_house.settle()
+    with in_use(model_house) as house:
+        yield house
 
 
 def schema(form: Any, **fields: Any) -> dict[str, Any]:

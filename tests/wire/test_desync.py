@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
+from fuzz.targets import served
 
 from lean_ovms.config import Config
 from lean_ovms.shapes import Request, Response
-from lean_ovms.wire.session import CONTINUE, Phase, Session
+from lean_ovms.wire.session import Phase
 
 from .fakes import Body, Wire, jump_loop
 
@@ -118,21 +119,8 @@ CASES = {
 
 def serve(pieces: list[bytes]) -> tuple[list[Request], list[int], Phase]:
     """(requests served, statuses of refusals, where the session ends)."""
-    session = Session(CONFIG)
-    requests: list[Request] = []
-    refusals: list[int] = []
-    for piece in pieces:
-        session.feed(piece)
-        while True:
-            request = session.next_request()
-            if refusal := session.outgoing().replace(CONTINUE, b""):
-                refusals.append(int(refusal.split()[1]))
-            if request is not None:
-                requests.append(request)
-                session.start(Response(200, [], b"ok"))
-            elif not session.unfinished:
-                break
-    return requests, refusals, session.phase
+    requests, refusals, phase = served(pieces, CONFIG, lambda: Response(200, [], b"ok"))
+    return requests, [int(refusal.split()[1]) for refusal in refusals], phase
 
 
 @pytest.mark.parametrize("name", CASES)
