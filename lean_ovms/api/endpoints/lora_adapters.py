@@ -7,6 +7,7 @@ https://docs.vllm.ai/en/stable/features/lora.html#dynamically-serving-lora-adapt
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from ...errors import BadRequest, ModelNotFound, NotFound, StartError
 from ...log import safe
@@ -14,16 +15,39 @@ from ...lora import Module
 from ...model import Model
 from ...shapes import Json, Request, Response
 from ..app import App
-from ..fields import Row
+from ..fields import Row, Rows, read
 from ..routes import About, under_bases
 from ..rows import MODEL
 
+NOT_ALLOWED = "Adapters cannot be loaded by clients; start with --allow_runtime_lora"
+BOTH = "Both 'lora_name' and 'lora_path' must be provided."
+NAME = Row(
+    name="lora_name", kind="string", required=True, help="name of the adapter", wrong=BOTH, schema={"minLength": 1}
+)
+FIELDS = Rows(
+    (
+        replace(MODEL, required=False, help="the model that it is for, where several are served"),
+        NAME,
+        Row(
+            name="lora_path",
+            kind="string",
+            required=True,
+            help="its file on the server",
+            wrong=BOTH,
+            schema={"minLength": 1},
+        ),
+        Row(name="alpha", kind="number", help="as in --lora_modules", wrong="alpha is not a number"),
+        Row(name="load_inplace", kind="bool", help="true: in place of a loaded one of that name"),
+    )
+)
+NAME_ALONE = Rows((NAME,))
+
 
 async def handle_load(request: Request, app: App) -> Response:
-    body = await app.hear(request, _read)
-    module = Module(_text(body, "lora_name"), _text(body, "lora_path"), _alpha(body))
-    model = _base(app, body)
-    again = module.name in model.loras.models and body.get("load_inplace") is True
+    asked = await app.hear(request, partial(_read, FIELDS))
+    module = Module(_given(asked, "lora_name"), _given(asked, "lora_path"), asked["alpha"])
+    model = _base(app, asked["model"])
+    again = module.name in model.loras.models and asked["load_inplace"]
     if not again and any(module.name == one.name for one in app.served):
         raise BadRequest(f"The lora adapter {safe(module.name)!r} has already been loaded.", param="lora_name")
     try:
@@ -34,8 +58,7 @@ async def handle_load(request: Request, app: App) -> Response:
 
 
 async def handle_unload(request: Request, app: App) -> Response:
-    body = await app.hear(request, _read)
-    name = _text(body, "lora_name")
+    name = _given(await app.hear(request, partial(_read, NAME_ALONE)), "lora_name")
     model = next((m for m in app.models.values() if name in m.loras.models), None)
     if model is None:
         raise ModelNotFound(f"The lora adapter {safe(name)!r} cannot be found.", param="lora_name")
@@ -43,49 +66,32 @@ async def handle_unload(request: Request, app: App) -> Response:
     return _said(f"Success: LoRA adapter {name!r} removed successfully.")
 
 
-def _base(app: App, body: Json) -> Model:
+def _base(app: App, named: str | None) -> Model:
     """The model that an adapter is for: the one named, else the first. Raises NotFound where clients may not load."""
-    named = body.get("model")
-    model = app.model(str(named)) if named is not None else next(iter(app.models.values()), None)
+    model = app.model(named) if named is not None else next(iter(app.models.values()), None)
     if model is None or not model.config.allow_runtime_lora:
-        raise NotFound("Adapters cannot be loaded by clients; start with --allow_runtime_lora")
+        raise NotFound(NOT_ALLOWED)
     return model
 
 
-def _read(body: Json, app: App) -> Json:
+def _read(rows: Rows, body: Json, app: App) -> Json:
     if not any(model.config.allow_runtime_lora for model in app.models.values()):
-        raise NotFound("Adapters cannot be loaded by clients; start with --allow_runtime_lora")
-    return body
+        raise NotFound(NOT_ALLOWED)
+    return read(rows, body)
 
 
-def _text(body: Json, name: str) -> str:
-    value = body.get(name)
-    if not isinstance(value, str) or not value:
-        raise BadRequest("Both 'lora_name' and 'lora_path' must be provided.", param=name)
-    return value
-
-
-def _alpha(body: Json) -> float | None:
-    value = body.get("alpha")
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise BadRequest("alpha is not a number", param="alpha")
-    return value
+def _given(asked: Json, name: str) -> str:
+    if not asked[name]:
+        raise BadRequest(BOTH, param=name)
+    return str(asked[name])
 
 
 def _said(text: str) -> Response:
     return Response(200, [("Content-Type", "text/plain; charset=utf-8")], text.encode())
 
 
-NAME = Row(name="lora_name", kind="string", required=True, help="name of the adapter", schema={"minLength": 1})
-FIELDS = (
-    replace(MODEL, required=False, help="the model that it is for, where several are served"),
-    NAME,
-    Row(name="lora_path", kind="string", required=True, help="its file on the server", schema={"minLength": 1}),
-    Row(name="alpha", kind="number", help="as in --lora_modules"),
-    Row(name="load_inplace", kind="bool", help="true: in place of a loaded one of that name"),
-)
 LOAD = About(summary="Load a LoRA adapter, with --allow_runtime_lora", body=FIELDS, answer="text/plain")
-UNLOAD = About(summary="Unload a LoRA adapter", body=(NAME,), answer="text/plain")
+UNLOAD = About(summary="Unload a LoRA adapter", body=NAME_ALONE, answer="text/plain")
 ROUTES = [
     *under_bases("POST", "/load_lora_adapter", handle_load, about=LOAD),
     *under_bases("POST", "/unload_lora_adapter", handle_unload, about=UNLOAD),
