@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from .notes import Note
+from .stderr import Unhurried
 
 TRACE = 5
 
@@ -24,7 +25,7 @@ def setup(level: str, form: str = "text", path: str = "") -> None:
     path: a file that gets the lines too; it may be moved away at any time (logrotate). Raises OSError.
     """
     logging.addLevelName(TRACE, "TRACE")
-    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    handlers = [_to_stderr()]
     if path:
         from logging.handlers import WatchedFileHandler  # brings pickle and sockets along, 5 ms
 
@@ -38,6 +39,13 @@ def setup(level: str, form: str = "text", path: str = "") -> None:
     root.handlers[:] = handlers
     root.setLevel(level)
     root.propagate = False
+
+
+def _to_stderr() -> logging.Handler:
+    try:
+        return Unhurried(sys.stderr.fileno())
+    except (AttributeError, OSError):  # embedded in something that has put an object of its own there, or nothing
+        return logging.StreamHandler()
 
 
 def safe(text: str, limit: int = 200) -> str:

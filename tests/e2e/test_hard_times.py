@@ -9,6 +9,7 @@ import signal
 import time
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
@@ -163,6 +164,20 @@ def test_a_wrong_key_and_the_right_one(tmp_path: Any) -> None:
                 else:
                     with pytest.raises(openai.AuthenticationError):
                         client.completions.create(model="demo", prompt="x", max_tokens=1)
+    finally:
+        process.end()
+
+
+def test_a_log_that_nobody_reads_holds_nobody() -> None:
+    process = start_process("--fake_engine", "true")  # its stderr is a pipe, which holds 64 KiB
+    try:
+        process.wait_for("ready: ")
+        with httpx.Client(base_url=process.url, timeout=5) as client:
+            for i in range(1000):
+                assert client.get("/v2/health/live", headers={"X-Request-Id": f"{i:0100}"}).status_code == 200
+        for i in (0, 500, 999):
+            process.wait_for(f"id={i:0100}")
+        assert process.stop() == 0
     finally:
         process.end()
 

@@ -1,0 +1,97 @@
+"""Log lines to a stream that nobody may be reading: they wait, the server does not.
+
+A pipe holds 64 KiB, some 300 access lines; a terminal stops at Ctrl-S, a container's or a service's log at a full disk.
+Whoever writes to one of them then stands still until somebody reads, and an event loop that stands still serves nobody.
+So a line goes out at once where that is possible, and else waits for a thread that exists only as long as it is needed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+
+MAX_WAITING = 1 << 20
+"""Bytes that wait for a reader. Lines for which there is no room are lost, and counted for whoever reads again."""
+FLUSH_S = 0.5
+"""Time for a reader to take what waits, when the process ends."""
+
+
+class Unhurried(logging.Handler):
+    """Lines to a file descriptor, in order, without waiting for its reader.
+
+    poll(2) promises room for PIPE_BUF bytes, so no more than that is written at once. The descriptor itself is left
+    blocking: O_NONBLOCK would hold for every process that shares it, our parent's shell among them.
+    """
+
+    def __init__(self, fd: int) -> None:
+        super().__init__()
+        self._fd = fd
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLOUT)
+        self._waiting = bytearray()
+        self._lost = 0
+        self._writer: threading.Thread | None = None
+        self._mutex = threading.Lock()  # of the three above; the handler's own is held while it is flushed at the end
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the line, or put it down to be written."""
+        try:
+            line = self._line(record)
+        except Exception:  # a message that does not fit its arguments: as all handlers do
+            self.handleError(record)
+            return
+        with self._mutex:
+            rest = line if self._writer is not None else self._written(line)
+            if rest and len(self._waiting) + len(rest) > MAX_WAITING:
+                self._lost += 1
+            elif rest:
+                self._waiting += rest
+                self._start_writer()
+
+    def flush(self) -> None:
+        """Give the reader a moment to take what waits."""
+        writer = self._writer
+        if writer is not None:
+            writer.join(FLUSH_S)
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        return f"{self.format(record)}\n".encode("utf-8", "backslashreplace")
+
+    def _written(self, data: bytes, patience_ms: int | None = 0) -> bytes:
+        """Write what goes without waiting any longer; the rest. None waits for ever."""
+        try:
+            while data and self._poll.poll(patience_ms):
+                data = data[os.write(self._fd, data[: select.PIPE_BUF]) :]
+        except BlockingIOError:
+            return data  # somebody else took the room, and has made the descriptor non-blocking
+        except OSError:
+            return b""  # the reader is gone for good, or the disk is full: nobody is left to be told
+        return data
+
+    def _start_writer(self) -> None:
+        if self._writer is None:
+            self._writer = threading.Thread(target=self._write_waiting, name="log", daemon=True)
+            self._writer.start()
+
+    def _write_waiting(self) -> None:
+        """In a thread: until nothing waits any more."""
+        while data := self._next():
+            while data:
+                data = self._written(data, None)
+
+    def _next(self) -> bytes:
+        """What waits, with a line on what was lost after it; without any, the writer has ended."""
+        with self._mutex:
+            data, lost = bytes(self._waiting), self._lost
+            self._waiting.clear()
+            self._lost = 0
+            if not data and not lost:
+                self._writer = None
+        return data + self._line(_told(lost)) if lost else data
+
+
+def _told(lost: int) -> logging.LogRecord:
+    said = {"name": "lean_ovms.log", "levelno": logging.WARNING, "levelname": "WARNING"}
+    return logging.makeLogRecord(said | {"msg": "%d lines are lost: nobody read them", "args": (lost,)})
