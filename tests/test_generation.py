@@ -65,6 +65,17 @@ async def test_a_character_cut_off_by_length_shows_as_a_replacement(monkeypatch:
     assert (found.text, found.finish) == ("a\ufffd", "length")
 
 
+@pytest.mark.parametrize("size", [1, 4, 100])
+async def test_a_call_cut_off_by_length_is_shown_once(size: int) -> None:
+    text = '<tool_call>\n{"name": "get'
+    engine = FakeEngine([[(0, text[i : i + size], None)] for i in range(0, len(text), size)] + [[(0, "_", "length")]])
+    model = Model(Config(fake_engine=True, tool_parser="hermes3"), engine)  # type: ignore[arg-type]
+    await model.load()
+    tools = ({"type": "function", "function": {"name": "get_x", "parameters": {}}},)
+    [found] = await fold(await model.start(TextPrompt("x"), Sampling(), Output(parse=True, tools=tools)), 1)
+    assert (found.text, found.calls, found.finish) == (text + "_", [], "length")
+
+
 async def test_what_might_have_become_a_stop_string_comes_at_the_end() -> None:
     assert (await answer(say("abST"), stop=("STOP",))).text == "abST"
 

@@ -78,9 +78,10 @@ each_family = pytest.mark.parametrize("family", NAMES)
 
 def parse(parser: Parser, chunks: list[str]) -> Answer:
     answer = Answer()
-    for chunk in chunks:
-        answer.add(parser.feed(chunk))
-    answer.add(parser.finish())
+    said = [parser.feed(chunk) for chunk in chunks]
+    said.append(parser.finish())
+    for events in said:  # only now: what a parser has handed over may not change any more
+        answer.add(events)
     return answer
 
 

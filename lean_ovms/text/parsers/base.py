@@ -258,9 +258,9 @@ class Combined(Parser):
 
     def _take(self) -> list[Event]:
         self._flush()
-        events = self._events
-        if events:
-            self._events = []
+        if not self._events:
+            return []  # never our own list, which the caller would see grow
+        events, self._events = self._events, []
         return events
 
 
