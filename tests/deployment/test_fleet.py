@@ -384,10 +384,7 @@ async def test_files_that_change_are_noticed(house: House, tmp_path: Path) -> No
     await asyncio.sleep(0.02)
     assert list(house.app.models) == ["a"]  # nobody has said that the file is another one
     file.write_text("changed")
-    for _ in range(500):
-        await asyncio.sleep(0.002)
-        if "b" in house.app.models:
-            break
+    await until(lambda: "b" in house.app.models)
     watching.cancel()
     await asyncio.wait([watching])
     assert list(house.app.models) == ["a", "b"]

@@ -133,7 +133,7 @@ async def open_house(**options: Any) -> AsyncIterator[House]:
             await model.stop()
 
 
-async def until(condition: Callable[[], bool | Awaitable[bool]], timeout_s: float = 10) -> None:
+async def until(condition: Callable[[], bool | Awaitable[bool]], timeout_s: float = 30) -> None:
     """Wait until condition holds, looking often."""
     import asyncio
 

@@ -68,7 +68,7 @@ async def test_a_timeout_of_the_client_cancels_the_work() -> None:
         async def idle() -> bool:
             return (await house.model.stats()).running == 0
 
-        await until(idle, 5)
+        await until(idle)
 
 
 async def test_a_killed_engine_fails_its_streams_honestly_and_comes_back() -> None:
@@ -88,7 +88,7 @@ async def test_a_killed_engine_fails_its_streams_honestly_and_comes_back() -> No
             await client.completions.create(model="demo", prompt="x", max_tokens=2)
         assert refused.value.status_code == 503
         assert int(refused.value.response.headers["Retry-After"]) >= 1
-        await until(lambda: house.model.ready, 20)
+        await until(lambda: house.model.ready)
         answer = await client.completions.create(model="demo", prompt="x", max_tokens=2)
         assert answer.usage
 
@@ -205,7 +205,7 @@ async def test_health_tells_of_a_restart() -> None:
         await until(lambda: not house.model.ready)
         assert (await client._client.get(health)).status_code == 503
         assert (await client._client.get(f"{house.url}/v2/health/live")).status_code == 200
-        await until(lambda: house.model.ready, 20)
+        await until(lambda: house.model.ready)
         assert (await client._client.get(health)).status_code == 200
 
 

@@ -54,7 +54,7 @@ async def read(reply):
     return seen
 
 
-async def until(condition, timeout_s=5.0):
+async def until(condition, timeout_s=30.0):
     """Wait for what another process does; the loop's own clock does not matter here."""
     end = time.monotonic() + timeout_s
     while not condition():

@@ -249,7 +249,7 @@ def test_a_short_conversation_renders_in_a_fraction_of_a_millisecond():
     template = ChatTemplate(PLAIN)
     prompt = ChatPrompt(messages=HI)
     template.render(prompt)
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(100):
         template.render(prompt)
-    assert time.perf_counter() - start < 0.5  # 1 ms each at 0.02, on a machine 50 times slower
+    assert time.process_time() - start < 0.5  # 1 ms each at 0.02, on a machine 50 times slower
