@@ -177,7 +177,7 @@ class Config:
     api_key_file: str = option("", "file whose first line is the API key; else the variable API_KEY", group="listen")
     api_key: str = option("", "the key itself; from the environment only", group="listen", env="API_KEY", secret=True)
     protect_models: bool = option(False, "the model list needs the API key too", group="listen")
-    allowed_origins: str = option("*", "CORS: Access-Control-Allow-Origin", group="listen")
+    allowed_origins: str = option("*", "CORS: Access-Control-Allow-Origin; several by commas", group="listen")
     allowed_methods: str = option("*", "CORS: Access-Control-Allow-Methods", group="listen")
     allowed_headers: str = option("*", "CORS: Access-Control-Allow-Headers", group="listen")
     allow_credentials: bool = option(False, "CORS: Access-Control-Allow-Credentials", group="listen")
@@ -305,13 +305,23 @@ class Config:
         return self.model_dir.resolve().name if self.model_path else "demo"
 
     @property
-    def cors_headers(self) -> list[tuple[str, str]]:
-        """Headers of every answer, whoever gives it: a browser hides from a page what comes without them."""
+    def origins(self) -> list[str]:
+        """The members of allowed_origins."""
+        return [origin.strip() for origin in self.allowed_origins.split(",")]
+
+    def cors_headers(self, origin: str = "") -> list[tuple[str, str]]:
+        """Headers of every answer, whoever gives it: a browser hides from a page what comes without them.
+
+        origin: the page's, if known. A browser understands one allowed origin, so of several it is told its own.
+        """
+        origins = self.origins
         headers = [
-            ("Access-Control-Allow-Origin", self.allowed_origins),
+            ("Access-Control-Allow-Origin", origin if origin in origins else origins[0]),
             ("Access-Control-Allow-Methods", self.allowed_methods),
             ("Access-Control-Allow-Headers", self.allowed_headers),
         ]
+        if len(origins) > 1:
+            headers.append(("Vary", "Origin"))
         return headers + ([("Access-Control-Allow-Credentials", "true")] if self.allow_credentials else [])
 
 

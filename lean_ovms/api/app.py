@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import logging
 import os
+import re
 import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -35,6 +36,10 @@ BRIEF_BYTES = 32768
 """A body below this size is read on the event loop: a thousand messages, 3 ms at most (2026-11)."""
 MOST_ASIDE = 4
 """Memory for large bodies that wait to be read, in bodies of the largest size."""
+
+PREFLIGHT_S = "600"
+"""Seconds for which a browser need not ask again (Starlette's default; browsers' own is 5)."""
+_NAMES = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+(?:, *[-!#$%&'*+.^_`|~0-9A-Za-z]+)*")
 
 T = TypeVar("T")
 
@@ -87,7 +92,8 @@ class App:
         self.gallery = Gallery(config)
         self._table = Table(collect())
         self._key = config.api_key.encode()
-        self._cors = config.cors_headers
+        self._cors = config.cors_headers()
+        self._cors_of = {origin: config.cors_headers(origin) for origin in config.origins}
 
     def install(self, model: Model) -> None:
         """Serve model under its name, in the place of another one perhaps."""
@@ -136,7 +142,7 @@ class App:
             raise
         finally:
             current.reset(token)
-        response.headers += self._cors
+        response.headers += self._cors_of.get(request.headers.get("origin", ""), self._cors)
         response.headers.append(("X-Request-Id", note.request_id))
         if not self._watched:
             return response
@@ -167,11 +173,28 @@ class App:
 
     async def _dispatch(self, request: Request, note: Note) -> Response:
         if request.method == "OPTIONS":
-            return Response(200)  # CORS preflight, on any path as in OVMS
+            return Response(200, self._preflight(request))  # on any path, as in OVMS
         route = self._route(request)
         note.route = route.path
         self._authorise(route, request)
         return await route.handle(request, self)
+
+    def _preflight(self, request: Request) -> list[tuple[str, str]]:
+        """What a browser is told besides before it sends a page's request to another origin.
+
+        "*" does not cover Authorization, which is in every request of a client that was given a key; nor anything at
+        all where credentials are allowed (https://fetch.spec.whatwg.org/#cors-preflight-fetch). So where everything
+        is allowed, what is asked for is allowed by its name.
+        """
+        headers = [("Access-Control-Max-Age", PREFLIGHT_S)]
+        for question, answer, allowed in (
+            ("access-control-request-headers", "Access-Control-Allow-Headers", self.config.allowed_headers),
+            ("access-control-request-method", "Access-Control-Allow-Methods", self.config.allowed_methods),
+        ):
+            asked = request.headers.get(question, "")
+            if allowed == "*" and _NAMES.fullmatch(asked):
+                headers.append((answer, asked))
+        return headers
 
     def _route(self, request: Request) -> Route:
         methods = self._table.methods(request.path)

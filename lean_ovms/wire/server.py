@@ -173,7 +173,8 @@ def _hosts(addresses: str) -> list[str]:
 
 def _check_cors(config: Config) -> None:
     try:
-        response_head(200, config.cors_headers, "")
+        for origin in config.origins:
+            response_head(200, config.cors_headers(origin), "")
     except ValueError:
         raise StartError("--allowed_origins, --allowed_methods or --allowed_headers is not a header value") from None
 

@@ -45,7 +45,7 @@ class Session:
         self.closing = False
         self.peer_closes = False  # the peer said that it will not send another request
         self._reader = Reader(config.max_header_bytes, config.max_body_bytes, peer)
-        self._cors_headers = config.cors_headers
+        self._cors_headers = config.cors_headers()
         self._access_log = config.access_log
         self._peer = peer
         self._outgoing = b""

@@ -35,6 +35,40 @@ async def test_options_is_answered_on_every_path_with_cors(make_app: MakeApp) ->
     assert ("Access-Control-Allow-Credentials", "true") in response.headers
 
 
+PREFLIGHT = {
+    "origin": "https://b.example",
+    "access-control-request-method": "DELETE",
+    "access-control-request-headers": "authorization,content-type,x-stainless-os",
+}
+
+
+async def test_a_page_may_send_a_key_and_headers_of_its_own(make_app: MakeApp) -> None:
+    app, _ = await make_app(api_key="secret")
+    response = await app.handle(Request("OPTIONS", CHAT, headers=PREFLIGHT))
+    assert response.status == 200
+    assert ("Access-Control-Allow-Headers", "authorization,content-type,x-stainless-os") in response.headers
+    assert ("Access-Control-Allow-Methods", "DELETE") in response.headers
+    assert ("Access-Control-Max-Age", "600") in response.headers
+
+
+async def test_a_preflight_is_told_nothing_beyond_what_is_configured(make_app: MakeApp) -> None:
+    app, _ = await make_app(allowed_headers="X-Own", allowed_methods="GET")
+    headers = (await app.handle(Request("OPTIONS", CHAT, headers=PREFLIGHT))).headers
+    assert [v for k, v in headers if k.startswith("Access-Control-Allow-") and k[21:] != "Origin"] == ["GET", "X-Own"]
+    app, _ = await make_app()
+    asked = {**PREFLIGHT, "access-control-request-headers": "x\r\nSet-Cookie: y"}
+    headers = (await app.handle(Request("OPTIONS", CHAT, headers=asked))).headers
+    assert [v for k, v in headers if k == "Access-Control-Allow-Headers"] == ["*"]
+
+
+async def test_of_several_allowed_origins_a_page_is_told_its_own(make_app: MakeApp) -> None:
+    app, _ = await make_app(allowed_origins="https://a.example, https://b.example")
+    for origin, told in [("https://b.example", "https://b.example"), ("https://c.example", "https://a.example")]:
+        headers = (await get(app, "/v1/models", origin=origin)).headers
+        assert [v for k, v in headers if k == "Access-Control-Allow-Origin"] == [told]
+        assert ("Vary", "Origin") in headers
+
+
 async def test_head_is_routed_as_get(make_app: MakeApp) -> None:
     app, _ = await make_app()
     assert (await app.handle(Request("HEAD", "/v1/models"))).status == 200
