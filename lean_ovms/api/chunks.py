@@ -50,6 +50,7 @@ class Pending:
 
     begun: bool = False
     called: bool = False
+    stop: str | int | None = None
     tokens: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
 
@@ -57,6 +58,7 @@ class Pending:
         """Note the tokens of delta; the next chunk carries them."""
         self.tokens += delta.tokens
         self.logprobs += delta.logprobs
+        self.stop = delta.stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +102,11 @@ class Chunks:
         """One chunk with one choice. content: the `"delta":…` or `"text":…` member."""
         if self._plain and not finish and logprobs == b"null":
             return (self._heads.get(index) or self._head_of(index)) + content + self._going_on
-        ids = b""
+        more = b""
+        if finish and pending.stop is not None:
+            more = b',"stop_reason":' + orjson.dumps(pending.stop)
         if self._options.token_ids:
-            ids = b',"token_ids":' + orjson.dumps(pending.tokens)
+            more += b',"token_ids":' + orjson.dumps(pending.tokens)
         pending.tokens = []
         reason = b'"%b"' % finish.encode() if finish else b"null"
         return b'%b{"index":%d,"logprobs":%b,%b,"finish_reason":%b%b%b' % (
@@ -111,7 +115,7 @@ class Chunks:
             logprobs,
             content,
             reason,
-            ids,
+            more,
             self._tail(),
         )
 

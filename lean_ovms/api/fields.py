@@ -156,7 +156,7 @@ def _inside(row: Row, value: float) -> bool:
 
 
 def _interval(row: Row) -> str:
-    low = row.low if row.low is not None else row.above
+    low = row.low if row.low is not None else 0 if row.kind == "uint" else row.above
     high = row.high if row.high is not None else row.below
     form = float if row.kind == "number" else int
     left = " [" if row.below is not None or row.kind != "number" else "("

@@ -124,7 +124,8 @@ async def test_a_stop_string_stays_in_a_stream_unless_refused(make_app: MakeApp)
     for extra, text in (({}, "Hello END"), ({"include_stop_str_in_output": False}, "Hello ")):
         found = await events(await post(app, PATH, ask(stop="END", stream=True, **extra)))
         assert "".join(c["delta"].get("content") or "" for e in found[:-1] for c in e["choices"]) == text
-        assert found[-2]["choices"][0]["finish_reason"] == "stop"
+        assert (found[-2]["choices"][0]["finish_reason"], found[-2]["choices"][0]["stop_reason"]) == ("stop", "END")
+        assert not any("stop_reason" in e["choices"][0] for e in found[:-2])
 
 
 async def test_token_ids_are_returned_on_request(make_app: MakeApp) -> None:
@@ -169,6 +170,9 @@ async def test_max_completion_tokens_wins_over_max_tokens(make_app: MakeApp) -> 
             "messages[0].content[0]",
         ),
         ({"max_tokens": 0}, "max_tokens value should be greater than 0", "max_tokens"),
+        ({"max_completion_tokens": 0}, "max_tokens value should be greater than 0", "max_completion_tokens"),
+        ({"top_logprobs": 21}, "top_logprobs out of range [0, 20]", "top_logprobs"),
+        ({"skip_special_tokens": 1}, "skip_special_tokens is not a bool", "skip_special_tokens"),
         ({"stream_options": {}}, "stream_options provided, but stream not set to true", "stream_options"),
         ({"logprobs": 1}, "logprobs accepts values true or false", "logprobs"),
         ({"tools": {}}, "Tools are not an array", "tools"),
@@ -258,9 +262,10 @@ async def test_a_silent_stream_pings(make_app: MakeApp) -> None:
 
 async def test_fields_that_cannot_be_honoured_are_accepted_but_not_silently(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"))
-    response = await post(app, PATH, ask(logit_bias={"5": 10}))
+    response = await post(app, PATH, ask(logit_bias={"5": 10}, functions=[{"name": "f"}], audio=None, bad_words=[]))
     assert response.status == 200
-    assert any(name == "Warning" and "logit_bias" in value for name, value in response.headers)
+    told = [value for name, value in response.headers if name == "Warning"]
+    assert told == [f'299 lean_ovms "{name} is not supported and was ignored"' for name in ("logit_bias", "functions")]
 
 
 async def test_unknown_fields_are_ignored(make_app: MakeApp) -> None:

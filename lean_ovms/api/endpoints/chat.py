@@ -105,7 +105,9 @@ def read_ask(body: Json, app: App) -> Ask:
     prompt = _prompt(values, offer.tools)
     sampling = reading.sampling(logprobs=values["logprobs"])
     if sampling.max_tokens == 0:
-        raise BadRequest("max_tokens value should be greater than 0", param="max_tokens")
+        raise BadRequest(
+            "max_tokens value should be greater than 0", param="max_tokens" if most is None else "max_completion_tokens"
+        )
     return Ask(prompt, reading.order(sampling, reading.guide(), offer, parse=True), options)
 
 
