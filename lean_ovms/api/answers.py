@@ -14,7 +14,11 @@ from ..shapes import Json, Response, Usage
 
 MAX_NOTICES = 16
 MAX_NOTICE = 400
-UNSUPPORTED = ("logit_bias", "prompt_logprobs", "logits_processors", "prompt_embeds")
+UNSUPPORTED = (
+    *("logit_bias", "prompt_logprobs", "logits_processors", "prompt_embeds"),
+    *("bad_words", "allowed_token_ids", "early_stopping"),
+    *("functions", "function_call", "audio", "web_search_options"),
+)
 """Fields that the engine cannot honour and that change an answer: accepted as OVMS does, but never silently."""
 
 
