@@ -92,7 +92,7 @@ SAMPLING = Rows((
         schema=TOKENS | {"maxItems": MAX_STOP_IDS}),
     Row(name="ignore_eos", kind="bool", help="generate to max_tokens"),
     Row(name="skip_special_tokens", kind="bool", default=True,
-        help="false: special tokens stay visible, no parsing"),
+        wrong="skip_special_tokens is not a bool", help="false: special tokens stay visible, no parsing"),
     Row(name="truncate_prompt_tokens", kind="int", low=-1, high=UINT32_MAX,
         help="keep only so many last prompt tokens; -1: as many as fit", read=_truncate),
     Row(name="cache_salt", kind="string", help="vLLM's: needs --enable_prefix_caching false, else a Warning header",
@@ -200,7 +200,7 @@ def _sequences(given: Json, limits: Limits) -> tuple[int, int]:
         if value == 0:
             raise BadRequest(f"{name} value should be greater than 0", param=name)
         if value is not None and value > limits.sequences:
-            raise BadRequest(f"{name} exceeds the limit of {limits.sequences} sequences a request", param=name)
+            raise BadRequest(f"{name} exceeds limit of this server: {limits.sequences}", param=name)
     n = n or 1
     if best_of is None:
         return n, n if given["use_beam_search"] and n > 1 else 1

@@ -40,6 +40,8 @@ async def test_length_and_padding(make_app: MakeApp) -> None:
         ({"text": []}, "text array should not be empty"),
         ({"text": 5}, "text should be string, array of strings or array of integers"),
         ({"text": [1, 2]}, "Input should be string or array of strings"),
+        ({"text": ["a", 1]}, "text must be homogeneous"),
+        ({"text": ["a", None]}, "every element in text array should be either string or int"),
         ({"text": "a", "max_length": 0}, "max_length should be greater than 0"),
         ({"text": "a", "max_length": "5"}, "max_length should be unsigned integer"),
         ({"text": "a", "pad_to_max_length": 1}, "pad_to_max_length should be boolean"),

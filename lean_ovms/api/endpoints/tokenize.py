@@ -157,9 +157,15 @@ def _texts(text: Any) -> list[str]:
         raise BadRequest("text array should not be empty", param="text")
     if len(text) > MAX_TEXTS:
         raise BadRequest(f"text array should have no more than {MAX_TEXTS} elements", param="text")
-    if not all(isinstance(t, str) for t in text):
-        raise BadRequest("Input should be string or array of strings", param="text")
-    return text
+    kinds = {type(t) for t in text}
+    if kinds == {str}:
+        return text
+    if not kinds <= {str, int}:
+        raise BadRequest("every element in text array should be either string or int", param="text")
+    mixed = len(kinds) > 1
+    raise BadRequest(
+        "text must be homogeneous" if mixed else "Input should be string or array of strings", param="text"
+    )
 
 
 def _pad(tokens: list[list[int]], length: int, side: str, pad: int) -> list[list[int]]:
