@@ -161,6 +161,31 @@ def test_a_prompt_that_is_cancelled_half_way_does_not_spoil_the_prefix_cache(eng
     assert not rig.answer(request).tokens
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_step_that_fails_half_way_through_a_prompt_does_not_spoil_the_prefix_cache(
+    engine, caching, monkeypatch, steps
+):
+    """The step throws while it samples: by then it has computed what fills the block in which the last chunk ended."""
+    prompt = [random.Random(10 + steps).randrange(300, 1900) for _ in range(600)]
+    asked = {"max_tokens": 3, "ignore_eos": True, "logprobs": True}
+    alone = Rig(pipeline=engine).ask(prompt, **asked)
+    rig = Rig(pipeline=caching)
+    monkeypatch.setattr(checks, "token_ids", lambda *a: None)
+    for question in QUESTIONS[:3]:
+        rig.submit(chat(question), max_tokens=40, ignore_eos=True)
+    rig.turn(3)
+    harmed = rig.submit(prompt, **asked)
+    rig.turn(steps)
+    rig.submit([5, 6, 10**6], repetition_penalty=1.5)
+    rig.run()
+    later = rig.submit(prompt, **asked)
+    rig.run()
+    assert rig.stats().recoveries
+    for request in (harmed, later):
+        assert rig.answer(request).tokens == alone.tokens
+        assert rig.answer(request).logprobs[0] == pytest.approx(alone.logprobs[0], abs=1e-4)
+
+
 # --- a crowd
 
 
