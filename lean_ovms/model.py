@@ -146,13 +146,18 @@ class Model:
         """Whether requests are served now."""
         return self.state == "ready"
 
-    @property
-    def image_tokens(self) -> list[str] | None:
-        """What the model itself writes for an image; None if it reads text only. Raises RequestError if not ready."""
+    def require_ready(self) -> Model:
+        """The model that serves now what is asked of this one. Raises RequestError, with the reason if none does."""
         serving = self._serving()
         if not serving.ready:
             raise serving.engine.unavailable()
-        return serving.info.image_tokens if serving.info.vision else None
+        return serving
+
+    @property
+    def image_tokens(self) -> list[str] | None:
+        """What the model itself writes for an image; None if it reads text only. Raises RequestError if not ready."""
+        info = self.require_ready().info
+        return info.image_tokens if info.vision else None
 
     @property
     def info(self) -> ModelInfo:

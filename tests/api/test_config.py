@@ -149,3 +149,8 @@ async def test_one_model_may_be_asked_for_as_kserve_does(make_app: MakeApp) -> N
         assert (await get(app, path)).status == status_code
     engine.state = "restarting"
     assert (await get(app, "/v2/models/m/ready")).status == 503
+    lost = Model(Config(fake_engine=True, model_name="n"), FakeEngine([]))  # type: ignore[arg-type]
+    app.install(lost)
+    lost.failure = StartError("x", reason="Its files are missing.")
+    response = await get(app, "/v2/models/n/ready")
+    assert (response.status, (await whole(response))["error"]["code"]) == (503, "model_not_loaded")

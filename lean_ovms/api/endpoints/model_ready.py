@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ...errors import ModelNotFound, Unavailable
+from ...errors import ModelNotFound
 from ...shapes import Request, Response
 from ..app import App
 from ..routes import About, Route
@@ -21,9 +21,7 @@ async def handle(request: Request, app: App) -> Response:
     assert found is not None, "the route's pattern is no wider"
     if found["version"] not in (None, "1"):
         raise ModelNotFound("Model with requested version is not found")
-    model = app.model(found["name"])
-    if not model.ready:
-        raise Unavailable(f"The model is {model.state}")
+    app.model(found["name"]).require_ready()
     return Response(200)
 
 
