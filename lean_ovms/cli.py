@@ -22,12 +22,14 @@ from .config import Config
 from .errors import StartError
 
 PREFIX = "LEAN_OVMS_"
+STDERR = 2
 TRUTH = dict.fromkeys(("true", "1", "on", "yes"), True) | dict.fromkeys(("false", "0", "off", "no"), False)
 WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 
 
 def main() -> NoReturn:
     """The console command. Exit status: 0 stopped or done, 1 not done, 2 wrong options, 3 never served."""
+    _hold_standard_streams()
     try:
         config = parse(sys.argv[1:], os.environ)
     except StartError as error:
@@ -36,6 +38,16 @@ def main() -> NoReturn:
     from .commands import run  # --help and --version must not wait for uvloop
 
     sys.exit(run(config))
+
+
+def _hold_standard_streams() -> None:
+    """Put /dev/null where stdin, stdout or stderr is closed. The next socket would get that number, and all that
+    libraries print; and libuv aborts the process when it is to close one of them."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(STDERR, "w", closefd=False)
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 
@@ -59,3 +61,22 @@ def test_a_log_file_that_cannot_be_written_is_named() -> None:
     assert done.returncode == 3
     assert "--log_path /no/such/directory/log" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_no_connection_takes_the_number_of_a_standard_stream_that_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    command = [sys.executable, "-m", "lean_ovms", "--fake_engine", "true", "--unix_socket", str(path)]
+    server = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command])
+    try:
+        deadline = time.monotonic() + 30
+        with socket.socket(socket.AF_UNIX) as client:
+            while client.connect_ex(str(path)) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            client.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert client.recv(100).startswith(b"HTTP/1.1 200")
+            assert [os.readlink(f"/proc/{server.pid}/fd/{number}") for number in range(3)] == [os.devnull] * 3
+        server.terminate()
+        assert server.wait(30) == 0
+    finally:
+        server.kill()
+        server.wait()
