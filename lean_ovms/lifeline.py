@@ -47,6 +47,9 @@ def die_with_parent() -> None:
 
 
 def import_path() -> dict[str, str]:
-    """Environment variables for a child that imports from exactly where we do, in that order, and from nowhere else."""
+    """Environment variables for a child that imports from exactly where we do, in that order, and from nowhere else.
+
+    With docstrings: openvino reads its own while it is imported, and fails where PYTHONOPTIMIZE=2 has removed them.
+    """
     path = [entry or os.getcwd() for entry in sys.path]
-    return {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1"}
+    return {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1", "PYTHONOPTIMIZE": ""}

@@ -182,6 +182,15 @@ def test_a_log_that_nobody_reads_holds_nobody() -> None:
         process.end()
 
 
+def test_an_environment_that_takes_docstrings_away_does_not_reach_openvino() -> None:
+    process = start_process(env={"PYTHONOPTIMIZE": "2"})
+    try:
+        process.wait_for("ready: demo")
+        assert process.stop() == 0
+    finally:
+        process.end()
+
+
 def test_the_engine_child_ends_with_its_parent() -> None:
     process = start_process()
     process.wait_for("ready")
