@@ -6,6 +6,10 @@ import asyncio
 from collections.abc import Callable
 
 NEVER = float("inf")
+LATE_S = 0.5
+"""A timer that fires so much too late tells that this process stood still (SIGSTOP, a machine that was paused)."""
+GRACE_S = 0.1
+"""After that: time to read what came meanwhile, which would else be answered by a 408 or by nothing at all."""
 
 
 class Deadline:
@@ -45,11 +49,15 @@ class Deadline:
         self._timer = self._loop.call_at(self._time, self._fire)
 
     def _fire(self) -> None:
+        due = self._timer_time
         self._timer, self._timer_time = None, NEVER
         action = self._action
         if action is None:
             return
-        if self._time > self._loop.time():
+        now = self._loop.time()
+        if now - due > LATE_S:
+            self._time = max(self._time, now + GRACE_S)
+        if self._time > now:
             self._arm()
             return
         self.clear()

@@ -39,6 +39,10 @@ class JumpLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now
 
+    def stand_still(self, seconds: float) -> None:
+        """As if the process were stopped for so long."""
+        self._jumping.now += seconds
+
 
 @contextmanager
 def jump_loop() -> Iterator[JumpLoop]:

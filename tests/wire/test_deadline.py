@@ -82,3 +82,14 @@ def test_moving_it_for_every_request_makes_no_timers(loop: JumpLoop) -> None:
 def _ok() -> Response:
 
     return Response(200, [], b"ok")
+
+
+def test_a_process_that_stood_still_reads_first_what_came_meanwhile(loop: JumpLoop) -> None:
+    happened: list[str] = []
+    slow, quick = Deadline(loop), Deadline(loop)
+    slow.set(5, lambda: happened.append(f"cut at {loop.time():g}"))
+    quick.set(5, lambda: happened.append("cut, too"))
+    loop.call_later(1, loop.stand_still, 60)
+    loop.call_later(61.05, quick.clear)  # what it waited for lay in the socket
+    after(loop, 100)
+    assert happened == ["cut at 61.1"]
