@@ -42,6 +42,7 @@ class Child(asyncio.Protocol):
         self.pid = 0
         self.why = ""
         self.ended = False  # the pipe; the process may last a little longer
+        self._forced = False  # it is killed by us
         self._decoder = messages.Decoder()
         self._ready: asyncio.Future[messages.Ready] = loop.create_future()
         self._exited: asyncio.Future[int] = loop.create_future()
@@ -93,7 +94,7 @@ class Child(asyncio.Protocol):
     def kill(self, why: str) -> None:
         """End it now, together with what it started; the first reason given is the one that is told."""
         self._hang_up(why)
-        self._signal_group()
+        self._force()
 
     async def stop(self) -> None:
         """Close the pipe and wait until the process is gone; SIGTERM and SIGKILL help after GRACE_S each."""
@@ -105,7 +106,7 @@ class Child(asyncio.Protocol):
                 self._process.terminate()
                 await self._exits_within(GRACE_S)
         finally:
-            self._signal_group()
+            self._force()
         await asyncio.wait([self._exited])
 
     async def _exits_within(self, seconds: float) -> bool:
@@ -146,7 +147,7 @@ class Child(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.ended = True
         if not self._exited.done():
-            self._timer = self._loop.call_later(GRACE_S, self._signal_group)
+            self._timer = self._loop.call_later(GRACE_S, self._force)
         if self._was_ready():
             self._lost(self)
         self._settle()
@@ -188,8 +189,12 @@ class Child(asyncio.Protocol):
         if not self.ended and self._transport is not None:
             # Frames that it sent at last are still read; a pipe that somebody else holds open must not keep us waiting.
             self._timer = self._loop.call_later(GRACE_S / 4, self._transport.abort)
-        log.info("engine %d is gone: %s", self.pid, describe_exit(status))
+        log.info("engine %d is gone: %s", self.pid, self._end(status))
         self._settle()
+
+    def _force(self) -> None:
+        self._forced |= self.alive
+        self._signal_group()
 
     def _signal_group(self) -> None:
         if self.alive:
@@ -202,8 +207,13 @@ class Child(asyncio.Protocol):
     def _settle(self) -> None:
         """Both pipe and process are gone: a start that still waits has failed."""
         if self.ended and self._exited.done() and not self._ready.done():
-            why = self.why or f"the engine died while loading the model: {describe_exit(self._exited.result())}"
+            why = self.why or f"the engine died while loading the model: {self._end(self._exited.result())}"
             self._ready.set_exception(StartError(why))
+
+    def _end(self, status: int) -> str:
+        """The exit in words, with a guess at who has killed a child that we have not."""
+        guess = " (out of memory?)" if status == -signal.SIGKILL and not self._forced else ""
+        return describe_exit(status) + guess
 
 
 def describe_exit(status: int) -> str:
@@ -214,4 +224,4 @@ def describe_exit(status: int) -> str:
         name = signal.Signals(-status).name
     except ValueError:
         name = f"signal {-status}"
-    return f"killed by {name}" + (" (out of memory?)" if -status == signal.SIGKILL else "")
+    return f"killed by {name}"

@@ -118,6 +118,15 @@ async def test_a_killed_loader_is_told_by_its_signal():
         await task
 
 
+async def test_no_shortage_of_memory_is_blamed_for_what_was_ended_on_purpose(caplog):
+    life = Life()
+    await life.start("deaf")
+    with caplog.at_level("INFO", "lean_ovms.engine"):
+        life.child.kill("it was silent")
+        await life.child.stop()
+    assert f"engine {life.child.pid} is gone: killed by SIGKILL" in caplog.messages
+
+
 async def test_a_start_that_is_given_up_kills_the_child():
     life = Life()
     task = asyncio.create_task(life.start("hang"))
