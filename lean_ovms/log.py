@@ -7,38 +7,53 @@ model name cannot forge a line. The access line costs 10 us in either form.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import orjson
 
+from .log_file import LogFile
 from .notes import Note
 from .stderr import Unhurried
 
 TRACE = 5
+TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def setup(level: str, form: str = "text", path: str = "") -> None:
     """Send our loggers to stderr at this level, form text or json; other libraries' loggers are left alone.
 
-    path: a file that gets the lines too; it may be moved away at any time (logrotate). Raises OSError.
+    path: a file that gets the lines too; it may be moved away at any time (logrotate). Raises OSError when it cannot be
+    written now; whoever goes on nevertheless is served by stderr, and by the file once that is possible.
     """
     logging.addLevelName(TRACE, "TRACE")
-    handlers = [_to_stderr()]
-    if path:
-        from logging.handlers import WatchedFileHandler  # brings pickle and sockets along, 5 ms
-
-        handlers.append(WatchedFileHandler(path, encoding="utf-8"))
-    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for handler in handlers:
-        handler.setFormatter(JsonLines() if form == "json" else text)
+    stderr = _to_stderr()
     root = logging.getLogger("lean_ovms")
     for old in root.handlers:
         old.close()
-    root.handlers[:] = handlers
+    root.handlers[:] = [stderr]
     root.setLevel(level)
     root.propagate = False
+    formatter = JsonLines() if form == "json" else logging.Formatter(TEXT)
+    stderr.setFormatter(formatter)
+    if path:
+        _add_file(root, path, formatter)
+
+
+def _add_file(root: logging.Logger, path: str, formatter: logging.Formatter) -> None:
+    """Raises OSError; a file's handler is there nevertheless, and tries again."""
+    file: logging.Handler
+    if Path(path).is_fifo():  # /dev/stdout perhaps: as slow as its reader, and without one an error now
+        file = Unhurried(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+    else:
+        file = LogFile(path, root.handlers[0].handle)
+    file.setFormatter(formatter)
+    root.addHandler(file)
+    if isinstance(file, LogFile):
+        file.open()
 
 
 def _to_stderr() -> logging.Handler:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -74,3 +75,46 @@ def test_what_is_not_printable_is_escaped(text: str, shown: str) -> None:
 
 def test_what_is_long_is_cut() -> None:
     assert log.safe("x" * 300) == "x" * 200 + "…"
+
+
+def test_a_file_that_cannot_be_written_yet_gets_the_lines_once_it_can(
+    tmp_path: Path, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "none" / "server.log"
+    root = logging.getLogger("lean_ovms")
+    before = root.handlers[:], root.level, root.propagate
+    try:
+        with pytest.raises(FileNotFoundError):
+            log.setup("INFO", path=str(path))
+        logger.info("first")
+        path.parent.mkdir()
+        logger.info("second")
+        log.setup("INFO")
+    finally:
+        root.handlers[:], root.level, root.propagate = before
+    assert path.read_text().endswith("second\n")
+    assert "first" in capsys.readouterr().err
+
+
+def test_a_pipe_as_the_file_holds_nobody(tmp_path: Path, logger: logging.Logger) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    root = logging.getLogger("lean_ovms")
+    before = root.handlers[:], root.level, root.propagate
+    try:
+        with pytest.raises(OSError, match="No such device"):
+            log.setup("INFO", path=str(pipe))
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        os.set_blocking(reader, True)
+        log.setup("INFO", path=str(pipe))
+        for _ in range(1000):
+            logger.info("x" * 100)  # 128 KiB; the pipe takes 64
+        text = b""
+        while text.count(b"\n") < 1000:
+            text += os.read(reader, 1 << 16)
+        root.handlers[-1].flush()
+        os.close(reader)
+        log.setup("INFO")
+    finally:
+        root.handlers[:], root.level, root.propagate = before
+    assert len(text) > 100_000

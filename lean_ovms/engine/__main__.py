@@ -67,7 +67,8 @@ def serve(link: SocketLink) -> int:
         return CLOSED if records is None else MISUSED
     try:
         config = Config(**records[0].config)
-        logs.setup(config.log_level, config.log_format, config.log_path)
+        with contextlib.suppress(OSError):  # no reason to serve nothing; the file's handler tells, and tries again
+            logs.setup(config.log_level, config.log_format, config.log_path)
         pipeline = load(config)
     except Exception as error:  # whatever keeps a model from loading has to reach the front end in one line
         log.debug("loading failed", exc_info=True)
