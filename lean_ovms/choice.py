@@ -100,7 +100,7 @@ class Choice:
         data = self.detokenizer.piece(token)
         # A positive value is the engine's placeholder for "not known" (contract 3.6).
         known = logprob is not None and logprob <= 0
-        return TokenLogprob(data.decode("utf-8", "replace"), data, logprob if known else None)
+        return TokenLogprob(token, data.decode("utf-8", "replace"), data, logprob if known else None)
 
 
 def _append(events: list[Event], event: Event) -> None:

@@ -318,8 +318,9 @@ Event = Text | Reasoning | CallStart | CallArgs
 
 @dataclass(slots=True)
 class TokenLogprob:
-    """The log probability of one generated token (natural log), its own text and bytes. None: not known."""
+    """The log probability of one generated token (natural log), its id, its own text and bytes. None: not known."""
 
+    id: int
     token: str
     bytes: bytes
     logprob: float | None

@@ -16,7 +16,8 @@ MAX_NOTICES = 16
 MAX_NOTICE = 400
 UNSUPPORTED = (
     *("logit_bias", "prompt_logprobs", "logits_processors", "prompt_embeds"),
-    *("bad_words", "allowed_token_ids", "early_stopping"),
+    *("bad_words", "allowed_token_ids", "logprob_token_ids", "early_stopping", "thinking_token_budget"),
+    *("priority", "repetition_detection", "mm_processor_kwargs", "media_io_kwargs", "return_prompt_text"),
     *("functions", "function_call", "audio", "web_search_options"),
 )
 """Fields that the engine cannot honour and that change an answer: accepted as OVMS does, but never silently."""

@@ -26,11 +26,10 @@ from ..shapes import ByteStream, Json, Request, Response
 from .fields import json_body
 from .responses.desk import Desk
 from .routes import Route, Table, collect
+from .rows import fit_for_an_id
 
 logger = logging.getLogger("lean_ovms.access")
 errors_logger = logging.getLogger("lean_ovms.api")
-
-MAX_REQUEST_ID = 128
 
 BRIEF_BYTES = 32768
 """A body below this size is read on the event loop: a thousand messages, 3 ms at most (2026-11)."""
@@ -280,6 +279,4 @@ def _internal() -> RequestError:
 def _request_id(request: Request) -> str:
     """The client's X-Request-Id if it is harmless in a header and a log line, else one of our own."""
     given = request.headers.get("x-request-id", "")
-    if given and len(given) <= MAX_REQUEST_ID and given.isascii() and given.isprintable():
-        return given
-    return os.urandom(16).hex()
+    return given if fit_for_an_id(given) else os.urandom(16).hex()

@@ -15,7 +15,7 @@ from .. import __version__
 from ..errors import RequestError
 from ..generation import Stream
 from ..shapes import Delta, Json, TokenLogprob, Usage
-from .answers import now, usage
+from .answers import new_id, now, usage
 from .rows import STREAM_OPTIONS, stream_options
 from .sse import event
 
@@ -63,18 +63,40 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class ChunkOptions:
-    """What the client asked its chunks to carry. usage: null in all but the last, or counts in each (continuous)."""
+    """What the client asked its answer to carry.
+
+    usage: null in all chunks but the last, or counts in each (continuous). named_by_id: the tokens of logprobs are.
+    reasoning: what the model thought. request_id: the end of the answer's id, if given.
+    """
 
     usage: bool = False
     continuous: bool = False
     token_ids: bool = False
+    named_by_id: bool = False
+    reasoning: bool = True
+    request_id: str = ""
 
     @classmethod
     def read(cls, values: Json) -> ChunkOptions:
         """From the values of the rows ANSWERING. Raises BadRequest."""
         asked = stream_options(STREAM_OPTIONS, values)
         continuous = asked["continuous_usage_stats"]
-        return cls(asked["include_usage"] or continuous, continuous, values["return_token_ids"])
+        return cls(
+            usage=asked["include_usage"] or continuous,
+            continuous=continuous,
+            token_ids=values["return_token_ids"],
+            named_by_id=values["return_tokens_as_token_ids"],
+            reasoning=values.get("include_reasoning", True),
+            request_id=values["request_id"] or "",
+        )
+
+    def answer_id(self, prefix: str) -> str:
+        """The id of the answer."""
+        return f"{prefix}-{self.request_id}" if self.request_id else new_id(prefix)
+
+    def name(self, token: TokenLogprob) -> str:
+        """What logprobs call a token; a part of a character has no other name than its id."""
+        return f"token_id:{token.id}" if self.named_by_id else token.token
 
 
 class Chunks:

@@ -23,6 +23,8 @@ STREAM = Row(
     default=False,
 )
 
+MAX_REQUEST_ID = 128
+
 
 def _option(name: str, help: str) -> Row:  # noqa: A002 - the word of the row
     return Row(name=name, kind="bool", help=help, wrong=f"stream_options.{name} is not a boolean", default=False)
@@ -42,11 +44,25 @@ RESPONSE_STREAM_OPTIONS = Row(
     fields=(_option("include_obfuscation", "pad events to lengths that tell little"), INCLUDE_USAGE),
 )
 
+
+def fit_for_an_id(text: str) -> bool:
+    """Whether a client's text does no harm as an id: in a header, in a log line, in an answer."""
+    return 0 < len(text) <= MAX_REQUEST_ID and text.isascii() and text.isprintable()
+
+
+def _request_id(value: str) -> str:
+    if not fit_for_an_id(value):
+        raise BadRequest(f"request_id must have 1 to {MAX_REQUEST_ID} printable ASCII characters", param="request_id")
+    return value
+
+
 ANSWERING = (
     MODEL,
     STREAM,
     STREAM_OPTIONS,
     Row(name="return_token_ids", kind="bool", help="add prompt_token_ids and token_ids", default=False),
+    Row(name="return_tokens_as_token_ids", kind="bool", help="logprobs name tokens as token_id:NUMBER", default=False),
+    Row(name="request_id", kind="string", help="vLLM's: the answer's id ends with it", read=_request_id),
 )
 """Rows that say how chat and completions answer."""
 
@@ -77,9 +93,29 @@ TEMPLATE_KWARGS = Row(
 ADD_GENERATION_PROMPT = Row(
     name="add_generation_prompt", kind="bool", help="end the prompt with the assistant's turn (default true)"
 )
+
+
+def _documents(value: list[Any]) -> list[Any]:
+    if not all(isinstance(document, dict) for document in value):
+        raise BadRequest("documents is not an array of objects", param="documents")
+    return value
+
+
+DOCUMENTS = Row(
+    name="documents", kind="array", help="for chat templates that answer from documents: objects", read=_documents
+)
 CONTINUE_FINAL_MESSAGE = Row(
     name="continue_final_message", kind="bool", help="go on inside the last message", default=False
 )
+
+
+def template_kwargs(values: Json) -> Json:
+    """Variables for the chat template: chat_template_kwargs, and what has a field of its own."""
+    kwargs = dict(values["chat_template_kwargs"] or {})
+    for name in ("documents", "reasoning_effort"):
+        if values.get(name) is not None:
+            kwargs.setdefault(name, values[name])
+    return kwargs
 
 
 def token_limit(name: str, help: str) -> Row:  # noqa: A002 - the word of the row

@@ -48,6 +48,8 @@ def _message(message: Json, capabilities: Capabilities) -> Json:
     for name in _TEXT_FIELDS:
         if isinstance(message.get(name), str):
             kept[name] = message[name]
+    if isinstance(message.get("reasoning"), str):  # what vLLM calls it now
+        kept.setdefault("reasoning_content", message["reasoning"])
     if capabilities.thinking and "reasoning_content" in kept:
         kept["thinking"] = kept["reasoning_content"]
     calls = message.get("tool_calls")

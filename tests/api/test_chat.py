@@ -138,6 +138,53 @@ async def test_token_ids_are_returned_on_request(make_app: MakeApp) -> None:
     assert [t for e in found[:-1] for c in e["choices"] for t in c["token_ids"]] == [97, 98, EOS]
 
 
+async def test_logprobs_name_tokens_by_their_ids_on_request(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: [[(0, "a", None)], [(0, "b", "stop")]])
+    named = {"logprobs": True, "return_tokens_as_token_ids": True}
+    content = (await whole(await post(app, PATH, ask(**named))))["choices"][0]["logprobs"]["content"]
+    assert [(t["token"], t["bytes"]) for t in content[:2]] == [("token_id:97", [97]), ("token_id:98", [98])]
+    found = await events(await post(app, PATH, ask(stream=True, **named)))
+    streamed = [t for e in found[:-1] for c in e["choices"] if c["logprobs"] for t in c["logprobs"]["content"]]
+    assert streamed == content
+
+
+async def test_an_answers_id_ends_with_the_request_id_that_is_given(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("x"))
+    assert (await whole(await post(app, PATH, ask(request_id="mine 1"))))["id"] == "chatcmpl-mine 1"
+    found = await events(await post(app, PATH, ask(request_id="mine", stream=True)))
+    assert {e["id"] for e in found[:-1]} == {"chatcmpl-mine"}
+    for wrong in ("", "a\n", "é", "x" * 129):
+        response = await post(app, PATH, ask(request_id=wrong))
+        assert (response.status, (await whole(response))["error"]["param"]) == (400, "request_id")
+
+
+async def test_reasoning_is_left_out_on_request(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("<think>", "hm", "</think>", "yes"), reasoning_parser="qwen3")
+    body = await whole(await post(app, PATH, ask(include_reasoning=False)))
+    assert body["choices"][0]["message"] == {"content": "yes", "role": "assistant", "tool_calls": []}
+    assert body["usage"]["completion_tokens_details"]["reasoning_tokens"] > 0
+    assert "reasoning_content" in (await whole(await post(app, PATH, HELLO)))["choices"][0]["message"]
+    found = await events(await post(app, PATH, ask(include_reasoning=False, stream=True)))
+    deltas = [c["delta"] for e in found[:-1] for c in e["choices"]]
+    assert deltas == [{"role": "assistant", "content": None}, {"content": "yes"}, {}]
+
+
+async def test_documents_reach_the_template(make_app: MakeApp) -> None:
+    template = "{% for d in documents or [] %}[{{ d.title }}]{% endfor %}{{ messages[0].content }}"
+    app, engine = await make_app(lambda *_: say("x"), chat_template=template)
+    for fields, text in [
+        ({"documents": [{"title": "A", "text": "a"}, {"title": "B", "text": "b"}]}, "[A][B]hi"),
+        ({"documents": [{"title": "A"}], "chat_template_kwargs": {"documents": [{"title": "C"}]}}, "[C]hi"),
+        ({}, "hi"),
+    ]:
+        await whole(await post(app, PATH, ask(**fields)))
+        assert engine.submitted[-1][0] == text
+        body = await whole(await post(app, "/tokenize", ask(**fields)))
+        assert body["count"] == len(text)
+    response = await post(app, PATH, ask(documents=["a"]))
+    assert (response.status, (await whole(response))["error"]["param"]) == (400, "documents")
+
+
 async def test_special_tokens_are_shown_on_request(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda *_: say("hi"))
     body = await whole(await post(app, PATH, ask(skip_special_tokens=False)))

@@ -116,6 +116,17 @@ async def test_echo_with_logprobs_scores_the_prompt(make_app: MakeApp) -> None:
     assert engine.submitted[0][1].prompt_logprobs
 
 
+async def test_logprobs_name_tokens_by_their_ids_on_request(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("H"))
+    fields = {"logprobs": 0, "return_tokens_as_token_ids": True, "request_id": "mine"}
+    body = await whole(await post(app, PATH, ask(**fields)))
+    logprobs = body["choices"][0]["logprobs"]
+    assert logprobs["tokens"] == ["token_id:72", f"token_id:{EOS}"]
+    assert logprobs["top_logprobs"] == [{"token_id:72": -0.5}, {f"token_id:{EOS}": -0.5}]
+    assert logprobs["text_offset"] == [0, 1]
+    assert body["id"] == "cmpl-mine"
+
+
 async def test_token_ids_are_returned_per_choice(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda *_: say("H"))
     body = await whole(await post(app, PATH, ask(return_token_ids=True)))

@@ -178,7 +178,7 @@ def test_what_is_no_object_is_never_whole(arguments: str) -> None:
 
 
 def test_log_probabilities_go_out_with_their_text_and_all_of_them_with_its_end() -> None:
-    tokens = [TokenLogprob(c, c.encode(), p) for c, p in (("t", -1.0), ("a", -0.5), ("b", None), ("", -0.1))]
+    tokens = [TokenLogprob(0, c, c.encode(), p) for c, p in (("t", -1.0), ("a", -0.5), ("b", None), ("", -0.1))]
     events = Events(Body(model="m", echo=ECHO))
     frames = events.begin()
     frames += events.deltas([Delta(0, [Reasoning("t")], [1], tokens[:1])])

@@ -35,6 +35,8 @@ def test_known_fields_are_kept_and_others_dropped():
         "tool_call_id": "i",
         "reasoning_content": "r",
     }
+    assert one({"role": "assistant", "content": "x", "reasoning": "r"})["reasoning_content"] == "r"
+    assert one({**message, "reasoning": "other"})["reasoning_content"] == "r"
     wrong = {
         "role": "user",
         "content": "x",

@@ -28,7 +28,7 @@ from ...shapes import (
     Usage,
 )
 from .. import sse
-from ..answers import json, new_id, notices
+from ..answers import json, notices
 from ..app import App
 from ..chunks import ChunkOptions, Chunks, Envelope, Pending
 from ..fields import Row, Rows
@@ -40,11 +40,13 @@ from ..rows import (
     ADD_GENERATION_PROMPT,
     ANSWERING,
     CONTINUE_FINAL_MESSAGE,
+    DOCUMENTS,
     LOGPROBS,
     MESSAGES,
     TEMPLATE_KWARGS,
     TOOLS,
     TOP_LOGPROBS,
+    template_kwargs,
     token_limit,
 )
 from ..sampling import SAMPLING
@@ -60,6 +62,8 @@ FIELDS = (
     Row(name="reasoning_effort", kind="string", help="given to the chat template"),
     ADD_GENERATION_PROMPT,
     CONTINUE_FINAL_MESSAGE,
+    DOCUMENTS,
+    Row(name="include_reasoning", kind="bool", help="false: what the model thinks is left out", default=True),
     Row(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS as well", default=False),
 )
 ROWS = Rows((*ANSWERING, *FIELDS, *STRUCTURED, *SAMPLING))
@@ -113,12 +117,10 @@ def read_ask(body: Json, app: App) -> Ask:
 
 def _prompt(values: Json, tools: list[Json]) -> ChatPrompt:
     messages = read_messages(values["messages"])
-    kwargs = dict(values["chat_template_kwargs"] or {})
+    kwargs = template_kwargs(values)
     add = kwargs.pop("add_generation_prompt", values["add_generation_prompt"])
     if add is not None and not isinstance(add, bool):
         raise BadRequest("add_generation_prompt accepts values true or false", param="chat_template_kwargs")
-    if values["reasoning_effort"] is not None:
-        kwargs.setdefault("reasoning_effort", values["reasoning_effort"])
     carry_on = values["continue_final_message"]
     if carry_on and add:
         raise BadRequest(
@@ -136,7 +138,7 @@ def _prompt(values: Json, tools: list[Json]) -> ChatPrompt:
 
 def full(ask: Ask, answers: list[Answer], generation: Generation) -> Json:
     """The chat.completion object (contract section 5.1)."""
-    envelope = Envelope(id=new_id("chatcmpl"), model=ask.order.model.name, object="chat.completion")
+    envelope = Envelope(id=ask.options.answer_id("chatcmpl"), model=ask.order.model.name, object="chat.completion")
     choices = [_choice(ask, index, answer) for index, answer in enumerate(answers)]
     body = envelope.full(choices, generation.usage)
     if ask.options.token_ids:
@@ -146,7 +148,7 @@ def full(ask: Ask, answers: list[Answer], generation: Generation) -> Json:
 
 def _choice(ask: Ask, index: int, answer: Answer) -> Json:
     message: Json = {"content": answer.text, "role": "assistant"}
-    if answer.reasoning:
+    if answer.reasoning and ask.options.reasoning:
         message["reasoning_content"] = answer.reasoning
     message["tool_calls"] = [
         {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in answer.calls
@@ -154,7 +156,7 @@ def _choice(ask: Ask, index: int, answer: Answer) -> Json:
     choice: Json = {
         "finish_reason": _finish(answer.finish, bool(answer.calls)),
         "index": index,
-        "logprobs": _logprobs(answer.logprobs) if ask.order.sampling.logprobs else None,
+        "logprobs": _logprobs(answer.logprobs, ask.options) if ask.order.sampling.logprobs else None,
         "message": message,
     }
     if answer.stop is not None:
@@ -168,10 +170,11 @@ def _finish(reason: str, called: bool) -> str:
     return "tool_calls" if called and reason == "stop" else reason
 
 
-def _logprobs(tokens: list[TokenLogprob]) -> Json:
+def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions) -> Json:
+    name = options.name
     return {
         "content": [
-            {"token": t.token, "logprob": t.logprob, "bytes": list(t.bytes), "top_logprobs": []} for t in tokens
+            {"token": name(t), "logprob": t.logprob, "bytes": list(t.bytes), "top_logprobs": []} for t in tokens
         ]
     }
 
@@ -180,10 +183,12 @@ class Stream:
     """Deltas to chat.completion.chunk events (contract section 4.3)."""
 
     def __init__(self, ask: Ask, generation: Generation) -> None:
-        envelope = Envelope(id=new_id("chatcmpl"), model=ask.order.model.name, object="chat.completion.chunk")
+        answer_id = ask.options.answer_id("chatcmpl")
+        envelope = Envelope(id=answer_id, model=ask.order.model.name, object="chat.completion.chunk")
         self._chunks = Chunks(envelope, generation, ask.options)
         self._choices = [Pending() for _ in range(ask.order.sampling.n)]
         self._logprobs = ask.order.sampling.logprobs
+        self._options = ask.options
 
     def deltas(self, deltas: list[Delta]) -> bytes:
         return b"".join([self._delta(delta, self._choices[delta.index]) for delta in deltas])
@@ -195,6 +200,8 @@ class Stream:
             out = self._chunks.chunk(delta.index, b'"delta":{"role":"assistant","content":null}', pending)
         pending.take(delta)
         for said in delta.events:
+            if not self._options.reasoning and isinstance(said, Reasoning):
+                continue
             out += self._chunk(delta.index, b'"delta":' + self.said(said, pending), pending)
         if delta.finish:
             out += self._chunk(delta.index, b'"delta":{}', pending, _finish(delta.finish, pending.called))
@@ -203,7 +210,7 @@ class Stream:
     def _chunk(self, index: int, content: bytes, pending: Pending, finish: str = "") -> bytes:
         logprobs = b"null"
         if self._logprobs and pending.logprobs:
-            logprobs = orjson.dumps(_logprobs(pending.logprobs))
+            logprobs = orjson.dumps(_logprobs(pending.logprobs, self._options))
             pending.logprobs = []
         return self._chunks.chunk(index, content, pending, logprobs, finish)
 

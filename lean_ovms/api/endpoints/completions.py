@@ -28,7 +28,7 @@ from ...shapes import (
     Usage,
 )
 from .. import sse
-from ..answers import json, new_id, notices
+from ..answers import json, notices
 from ..app import App
 from ..chunks import ChunkOptions, Chunks, Envelope, Pending
 from ..fields import Row, Rows
@@ -183,7 +183,7 @@ async def _echo(ask: Ask, prompt: TextPrompt | TokenPrompt, generation: Generati
 
 def full(ask: Ask, answers: list[Answer], echoes: list[Echo], counts: Usage) -> Json:
     """The text_completion object (contract section 5.2)."""
-    envelope = Envelope(id=new_id("cmpl"), model=ask.order.model.name, object="text_completion")
+    envelope = Envelope(id=ask.options.answer_id("cmpl"), model=ask.order.model.name, object="text_completion")
     choices = [_choice(ask, i, answer, echoes[i // ask.order.sampling.n]) for i, answer in enumerate(answers)]
     return envelope.full(choices, _counts(ask, counts))
 
@@ -198,7 +198,7 @@ def _choice(ask: Ask, index: int, answer: Answer, echo: Echo) -> Json:
     choice: Json = {
         "finish_reason": answer.finish,
         "index": index,
-        "logprobs": _logprobs(echo.logprobs() + answer.logprobs) if ask.order.sampling.logprobs else None,
+        "logprobs": _logprobs(echo.logprobs() + answer.logprobs, ask.options) if ask.order.sampling.logprobs else None,
         "text": echo.text + answer.text,
     }
     if answer.stop is not None:
@@ -209,16 +209,16 @@ def _choice(ask: Ask, index: int, answer: Answer, echo: Echo) -> Json:
     return choice
 
 
-def _logprobs(tokens: list[TokenLogprob], offset: int = 0) -> Json:
+def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions, offset: int = 0) -> Json:
     """OpenAI's four parallel lists; offsets are characters, the first entry's is offset."""
     offsets = []
     for token in tokens:
         offsets.append(offset)
         offset += len(token.token)
     return {
-        "tokens": [t.token for t in tokens],
+        "tokens": [options.name(t) for t in tokens],
         "token_logprobs": [t.logprob for t in tokens],
-        "top_logprobs": [None if t.logprob is None else {t.token: t.logprob} for t in tokens],
+        "top_logprobs": [None if t.logprob is None else {options.name(t): t.logprob} for t in tokens],
         "text_offset": offsets,
     }
 
@@ -227,7 +227,7 @@ class Stream:
     """Deltas to text_completion events (contract section 4.4)."""
 
     def __init__(self, ask: Ask, batch: Batch, echoes: list[Echo]) -> None:
-        envelope = Envelope(id=new_id("cmpl"), model=ask.order.model.name, object="text_completion")
+        envelope = Envelope(id=ask.options.answer_id("cmpl"), model=ask.order.model.name, object="text_completion")
         self._chunks = Chunks(envelope, batch, ask.options)
         self._ask = ask
         self._echoes = echoes
@@ -257,7 +257,7 @@ class Stream:
     def _chunk(self, index: int, text: str, pending: Pending, finish: str = "") -> bytes:
         logprobs = b"null"
         if self._ask.order.sampling.logprobs and pending.logprobs:
-            logprobs = orjson.dumps(_logprobs(pending.logprobs, self._offsets[index]))
+            logprobs = orjson.dumps(_logprobs(pending.logprobs, self._ask.options, self._offsets[index]))
             self._offsets[index] += sum(len(t.token) for t in pending.logprobs)
             pending.logprobs = []
         return self._chunks.chunk(index, b'"text":' + orjson.dumps(text), pending, logprobs, finish)

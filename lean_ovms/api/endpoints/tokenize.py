@@ -17,7 +17,16 @@ from ..fields import UINT32_MAX, Row, Rows, read
 from ..images import refuse_images
 from ..messages import read_messages, read_tools
 from ..routes import About, Route, under_bases
-from ..rows import ADD_GENERATION_PROMPT, CONTINUE_FINAL_MESSAGE, MESSAGES, MODEL, TEMPLATE_KWARGS, TOOLS
+from ..rows import (
+    ADD_GENERATION_PROMPT,
+    CONTINUE_FINAL_MESSAGE,
+    DOCUMENTS,
+    MESSAGES,
+    MODEL,
+    TEMPLATE_KWARGS,
+    TOOLS,
+    template_kwargs,
+)
 from ..sampling import token_ids
 from ..schemas import LENGTH, TEXTS, TOKENS
 
@@ -74,6 +83,7 @@ FIELDS = Rows(
         ADD_GENERATION_PROMPT,
         CONTINUE_FINAL_MESSAGE,
         TEMPLATE_KWARGS,
+        DOCUMENTS,
         Row(name="return_token_strs", kind="bool", help="vLLM: each token's text as well", default=False),
     )
 )
@@ -191,7 +201,7 @@ def _conversation(values: Json) -> ChatPrompt:
     return ChatPrompt(
         messages=messages,
         tools=tools,
-        template_kwargs=values["chat_template_kwargs"] or {},
+        template_kwargs=template_kwargs(values),
         add_generation_prompt=not carry_on
         if values["add_generation_prompt"] is None
         else values["add_generation_prompt"],
