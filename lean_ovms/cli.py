@@ -66,7 +66,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
 def _repository(environ: Mapping[str, str]) -> dict[str, str]:
     """OVMS_MODEL_REPOSITORY_PATH: the config.json there is served when nothing else is named (as in OVMS)."""
     path = Path(environ.get("OVMS_MODEL_REPOSITORY_PATH") or os.devnull) / "config.json"
-    return {"config_path": str(path)} if path.is_file() else {}
+    return {"config_path": str(path)} if os.path.isfile(path) else {}
 
 
 def _said(row: Field[Any], given: Mapping[str, str | None], environ: Mapping[str, str]) -> str | None:

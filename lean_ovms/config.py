@@ -7,6 +7,7 @@ Values that are out of bounds stop the start with the option's name. This module
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -302,7 +303,7 @@ class Config:
         """The model's name in the API."""
         if self.model_name:
             return self.model_name
-        return self.model_dir.resolve().name if self.model_path else "demo"
+        return os.path.basename(os.path.realpath(self.model_dir)) if self.model_path else "demo"
 
     @property
     def origins(self) -> list[str]:
@@ -333,5 +334,15 @@ def _check(name: str, value: Any, row: Any) -> None:
         raise StartError(f"--{name} must be at least {low:g}, not {value:g}")
     if high is not None and value > high:
         raise StartError(f"--{name} must be at most {high:g}, not {value:g}")
+    if isinstance(value, str) and not _is_text(value):
+        raise StartError(f"--{name} must be text that UTF-8 can encode, without NUL, not {value!a}")
     if choices and value not in choices:
         raise StartError(f"--{name} must be one of {', '.join(filter(None, choices))}, not {value!r}")
+
+
+def _is_text(value: str) -> bool:
+    """Not half a surrogate pair, as JSON may hold and as undecodable bytes of a command line become."""
+    try:
+        return b"\0" not in value.encode()
+    except UnicodeEncodeError:
+        return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,9 +53,10 @@ def written(module: Module) -> str:
 
 def weights(path: Path) -> Path:
     """The file with the tensors. Raises StartError when there is none."""
-    file = path / FILE if path.is_dir() else path
-    if not file.is_file():
-        raise _wrong(f"there is no adapter at {path}" + (f" ({FILE} is missing)" if path.is_dir() else ""))
+    folder = os.path.isdir(path)
+    file = path / FILE if folder else path
+    if not os.path.isfile(file):
+        raise _wrong(f"there is no adapter at {path}" + (f" ({FILE} is missing)" if folder else ""))
     if file.suffix != ".safetensors":
         raise _wrong(f"{file} is not a .safetensors file")
     return file

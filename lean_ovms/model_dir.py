@@ -8,6 +8,7 @@ engine or jinja2.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ WEIGHTS = ("openvino_model.xml", "openvino_language_model.xml")
 """The network of a text model, or the text part of a vision model."""
 
 MISSING = "Its files are missing or incomplete."
+UNREADABLE = "Its files cannot be read."
 OTHER_TASK = "It is for a task that this server does not serve."
 """What a client may know of the reason."""
 
@@ -51,7 +53,7 @@ def read(path: Path, *, generation_config: str = "", task: str = "") -> ModelDir
     generation_config: the file to read instead of generation_config.json, which then must exist. task: what the model
     is for, if that need not be found out.
     """
-    if path.is_file() and path.suffix == ".gguf":
+    if os.path.isfile(path) and path.suffix == ".gguf":
         return ModelDir(path=path)
     check(path, task)
     tokenizer = _json(path / "tokenizer_config.json")
@@ -71,13 +73,20 @@ def read(path: Path, *, generation_config: str = "", task: str = "") -> ModelDir
 
 def _generation_config(path: Path, other: str) -> dict[str, Any]:
     file = path / (other or "generation_config.json")
-    if other and not file.is_file():
+    if other and not os.path.isfile(file):
         raise StartError(f"--generation_config_path: there is no file {file}", reason="A file of it is missing.")
     return _json(file)
 
 
 def check(path: Path, task: str = "") -> None:
     """Raise StartError unless path is a directory with an OpenVINO text model and its tokenizer."""
+    try:
+        _check(path, task)
+    except OSError as error:
+        raise StartError(f"{path} cannot be read: {error.strerror}", reason=UNREADABLE) from None
+
+
+def _check(path: Path, task: str) -> None:
     if not path.exists():
         raise StartError(f"there is no model at {path}: no such directory", reason=MISSING)
     if not path.is_dir():
@@ -116,7 +125,9 @@ def _text(file: Path) -> str:
         return file.read_text(encoding="utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
         return ""
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise StartError(f"{file} cannot be read: {error.strerror}", reason=UNREADABLE) from None
+    except UnicodeDecodeError as error:
         raise StartError(f"{file} cannot be read: {error}") from error
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ class File:
 def location(config_path: str) -> Path:
     """The file; a directory stands for the config.json in it."""
     path = Path(config_path)
-    return path / "config.json" if path.is_dir() else path
+    return path / "config.json" if os.path.isdir(path) else path
 
 
 def read(path: Path) -> File:
@@ -79,7 +80,7 @@ def read(path: Path) -> File:
 def options_of(entry: Entry, config: Config) -> Config:
     """This model's options: the entry's before the graph's before the server's. Raises StartError."""
     base = replace(config, config_path="", model_name=entry.name, model_path=str(entry.base))
-    if entry.wants_graph or entry.graph.is_file():
+    if entry.wants_graph or os.path.isfile(entry.graph):  # one that we may not see is none
         text = graph.text_of(entry.graph)
         graph.tell_queue(text, entry.graph)
         base = graph.applied(base, text, entry.graph, entry.base)

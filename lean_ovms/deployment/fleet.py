@@ -8,7 +8,6 @@ serves lies on a shelf, which is the app.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -103,8 +102,12 @@ class Fleet:
             await asyncio.sleep(period_s)
             if not self._seen or await asyncio.to_thread(self._look) == self._seen:
                 continue
-            with contextlib.suppress(StartError):  # it is in the log
+            try:
                 await self.reload()
+            except StartError:
+                continue  # it is in the log
+            except Exception:  # a fault of ours: no reason to end what is served
+                log.exception("the changed configuration cannot be served")
 
     async def stop(self) -> None:
         """Stop every engine, also of models that are on their way in or out. Idempotent."""

@@ -40,12 +40,12 @@ def text_of(path: Path) -> str:
         if len(data) > MAX_BYTES:
             raise StartError(f"{path} has more than {MAX_BYTES} bytes", reason=REASON)
         return data.decode()
-    except FileNotFoundError:
+    except UnicodeDecodeError:
+        raise StartError(f"{path} is not a text file", reason=REASON) from None
+    except (FileNotFoundError, ValueError):  # ValueError: no file can have such a name
         raise StartError(f"there is no graph at {path}", reason="Its graph is missing.") from None
     except OSError as error:
         raise StartError(f"{path} cannot be read: {error.strerror}", reason="Its graph cannot be read.") from None
-    except UnicodeDecodeError:
-        raise StartError(f"{path} is not a text file", reason=REASON) from None
 
 
 def applied(config: Config, text: str, path: Path, base: Path) -> Config:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
@@ -15,10 +16,10 @@ Stat = tuple[int, int, int] | None
 
 
 def stat(path: Path) -> Stat:
-    """Modification time, size and inode of a file."""
+    """Modification time, size and inode of a file. One that we may not see is none."""
     try:
         found = path.stat()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: no file can have such a name
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
 
@@ -75,7 +76,7 @@ def server(config: Config) -> Config:
 def _named(config: Config, base: Path) -> Wanted:
     """The model of the command line: its options before the graph's, unless --task makes the graph void (as OVMS)."""
     path = base / graph.FILE
-    if config.task or not path.is_file():
+    if config.task or not os.path.isfile(path):
         return Wanted(config=config)
     given = {row.name: getattr(config, row.name) for row in fields(Config) if row.metadata["group"] in PER_MODEL}
     given = {row.name: given[row.name] for row in fields(Config) if given.get(row.name, row.default) != row.default}

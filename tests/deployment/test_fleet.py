@@ -388,3 +388,24 @@ async def test_files_that_change_are_noticed(house: House, tmp_path: Path) -> No
     watching.cancel()
     await asyncio.wait([watching])
     assert list(house.app.models) == ["a", "b"]
+
+
+async def test_a_fault_while_files_are_read_ends_neither_the_server_nor_its_watch(
+    house: House, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "config.json"
+    house.files = {file: None}
+    house.want("a")
+    fleet = house.fleet()
+    await fleet.load()
+    right, house.wish = house.wish, lambda: {}["nobody has thought of this"]  # type: ignore[method-assign]
+    watching = asyncio.create_task(fleet.watch(0.001))
+    file.write_text("changed")
+    await until(lambda: "cannot be served" in caplog.text)
+    house.wish = right  # type: ignore[method-assign]
+    house.want("a", "b")
+    file.write_text("changed again")
+    await until(lambda: "b" in house.app.models)
+    assert not watching.done()
+    watching.cancel()
+    await asyncio.wait([watching])

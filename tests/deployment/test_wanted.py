@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deployment.graphs import graph, write_config
-from lean_ovms import ovms_flags
+from lean_ovms import model_dir, ovms_flags
 from lean_ovms.config import Config
 from lean_ovms.deployment.wanted import Wanted, server, wish
 from lean_ovms.errors import StartError
@@ -267,3 +267,30 @@ def test_every_foreign_flag_is_in_the_documentation() -> None:
     images = {name for name in ovms_flags.REFUSED if "resolution" in name or "image" in name or "inference" in name}
     for name in (ovms_flags.IGNORED.keys() | ovms_flags.REFUSED.keys()) - images - {"guidance_scale"}:
         assert f"`--{name}`" in page
+
+
+def test_a_place_that_cannot_be_looked_into_is_no_graph_and_no_end(tmp_path: Path) -> None:
+    nowhere = "/" + 5000 * "x"  # as a directory that we may not enter: stat raises
+    path = write_config(tmp_path, mediapipe_config_list=[{"name": "m", "base_path": nowhere}])
+    assert by_name(path)["m"].problem is None
+    assert only(Config(model_path=nowhere)).problem is None
+    with pytest.raises(StartError, match=r"cannot be read: File name too long"):
+        model_dir.read(Path(nowhere))
+
+
+@pytest.mark.parametrize("key", ["name", "base_path", "graph_path", "cache_dir"])
+@pytest.mark.parametrize("odd", ["a\0b", "a\ud800b"])
+def test_text_that_no_file_or_json_can_hold_is_refused(tmp_path: Path, key: str, odd: str) -> None:
+    path = write_config(tmp_path, mediapipe_config_list=[{"name": "m", key: odd}])
+    try:
+        assert by_name(path)["m"].problem is not None
+    except StartError as error:
+        assert "must be text" in str(error)  # noqa: PT017 - either is right: the file is refused, or the model
+
+
+def test_a_link_to_itself_has_a_name_and_no_model(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    one = only(Config(model_path=str(tmp_path / "loop")))
+    assert one.name == "loop"
+    with pytest.raises(StartError, match="no such directory"):
+        model_dir.read(one.config.model_dir)
