@@ -78,9 +78,11 @@ class EventStream:
         if self._opening:
             opening, self._opening = self._opening, b""
             return opening
+        # What is generated may say nothing for long: hidden thoughts, a call that is told when it is complete.
+        ping_at = asyncio.get_running_loop().time() + self._ping_s if self._ping_s else None
         try:
             while True:
-                deltas = await (self._next_or_ping() if self._ping_s else self._generation.__anext__())
+                deltas = await (self._generation.__anext__() if ping_at is None else self._next_before(ping_at))
                 if deltas is None:
                     return PING
                 if data := self._renderer.deltas(deltas):
@@ -101,11 +103,11 @@ class EventStream:
         last = self._renderer.end(self._generation.usage) if error is None else self._renderer.failed(error)
         return last + DONE
 
-    async def _next_or_ping(self) -> list[Delta] | None:
-        """The next deltas, or None when nothing came for ping_s; the wait for them goes on behind a ping."""
+    async def _next_before(self, ping_at: float) -> list[Delta] | None:
+        """The next deltas, or None when a ping is due (by the loop's clock); the wait for them goes on behind it."""
         if self._pending is None:
             self._pending = asyncio.ensure_future(self._generation.__anext__())
-        await asyncio.wait([self._pending], timeout=self._ping_s)
+        await asyncio.wait([self._pending], timeout=max(0.0, ping_at - asyncio.get_running_loop().time()))
         if not self._pending.done():
             return None
         pending, self._pending = self._pending, None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from fakes import EOS, say
 
-from lean_ovms.errors import EngineFailure, TooManyRequests
+from lean_ovms.api import sse
+from lean_ovms.errors import EngineFailure, RequestError, TooManyRequests
+from lean_ovms.shapes import Delta, Usage
 
 from .conftest import MakeApp, events, parts, post, whole
 
@@ -305,6 +308,35 @@ async def test_a_silent_stream_pings(make_app: MakeApp) -> None:
         if pings == 2:
             break
     assert pings == 2
+
+
+async def test_a_stream_pings_too_while_what_is_generated_says_nothing() -> None:
+    class Thinking:
+        usage = Usage()
+
+        def __aiter__(self) -> Thinking:
+            return self
+
+        async def __anext__(self) -> list[Delta]:
+            await asyncio.sleep(0.001)
+            return [Delta(0)]
+
+        async def aclose(self) -> None:
+            self.closed = True
+
+    class Mute:
+        def deltas(self, deltas: list[Delta]) -> bytes:
+            return b""
+
+        def end(self, usage: Usage) -> bytes:
+            raise AssertionError
+
+        def failed(self, error: RequestError) -> bytes:
+            raise AssertionError(error)
+
+    stream = sse.EventStream(Thinking(), Mute(), 0.02)
+    assert [await anext(stream) for _ in range(2)] == [sse.PING, sse.PING]
+    await stream.aclose()
 
 
 async def test_fields_that_cannot_be_honoured_are_accepted_but_not_silently(make_app: MakeApp) -> None:
