@@ -26,6 +26,8 @@ class Choice:
     parser: Parser | None
     min_tokens: int
     stop_ids: frozenset[int]
+    special: frozenset[int]
+    ended_by: str = ""
     tokens: int = 0
     reasoning_tokens: int = 0
     thinking: bool = False
@@ -70,8 +72,12 @@ class Choice:
     def _finish(self, delta: Delta, record: Tokens) -> None:
         delta.finish = record.reason
         last = record.tokens[-1] if record.tokens else None
-        if record.reason == "stop" and last in self.stop_ids:
+        if record.reason != "stop" or last is None:
+            return
+        if last in self.stop_ids:
             delta.stop = last
+        if last in self.special:
+            self.ended_by = self.detokenizer.piece(last).decode("utf-8", "replace")
 
     @staticmethod
     def _until_stop(delta: Delta, stops: StopMatcher, text: str) -> str:
@@ -87,9 +93,12 @@ class Choice:
             if text:
                 delta.events.append(Text(text))
             return
+        ended_by = ""
+        if self.ended_by and text.endswith(self.ended_by):
+            ended_by, text = self.ended_by, text.removesuffix(self.ended_by)
         events = self.parser.feed(text) if text else []
         if delta.finish:
-            events += self.parser.finish()
+            events += self.parser.finish(ended_by)
         for event in events:
             self.thinking = isinstance(event, Reasoning)
             _append(delta.events, event)

@@ -93,6 +93,7 @@ class Dialect:
             if tool or self.reasoning_parser:
                 parser = parsers.make(tool, self.reasoning_parser, tools=list(output.tools), prompt_tail=tail)
         skip, window = output.skip_special_tokens, None if vocabulary.exact else WindowDetokenizer()
+        special = vocabulary.special
         if parser is not None and parser.keep_special_tokens:
             vocabulary, skip = self._showing(parser.tags, vocabulary), False
         return Choice(
@@ -104,6 +105,7 @@ class Dialect:
             parser=parser,
             min_tokens=output.min_tokens,
             stop_ids=frozenset(sampling.stop_token_ids),
+            special=special,
         )
 
     def _showing(self, tags: tuple[str, ...], whole: Vocabulary) -> Vocabulary:

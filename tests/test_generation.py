@@ -76,6 +76,18 @@ async def test_a_call_cut_off_by_length_is_shown_once(size: int) -> None:
     assert (found.text, found.calls, found.finish) == (text + "_", [], "length")
 
 
+@pytest.mark.parametrize("size", [1, 5, 100])
+@pytest.mark.parametrize("text", ["<|channel>thought\nhm", '<|tool_call>call:f{a:<|"|>b', "all said"])
+async def test_the_end_of_a_text_is_hidden_wherever_a_model_stops(text: str, size: int) -> None:
+    engine = FakeEngine(say(*(text[i : i + size] for i in range(0, len(text), size))))
+    model = Model(Config(fake_engine=True, tool_parser="gemma4", reasoning_parser="gemma4"), engine)  # type: ignore[arg-type]
+    await model.load()
+    tools = ({"type": "function", "function": {"name": "f", "parameters": {}}},)
+    [found] = await fold(await model.start(TextPrompt("x"), Sampling(), Output(parse=True, tools=tools)), 1)
+    assert "<eos>" not in found.text + found.reasoning + "".join(call.arguments for call in found.calls)
+    assert found.tokens[-1] == EOS
+
+
 async def test_what_might_have_become_a_stop_string_comes_at_the_end() -> None:
     assert (await answer(say("abST"), stop=("STOP",))).text == "abST"
 

@@ -124,6 +124,18 @@ def test_truncated_anywhere_is_visible(case: Case) -> None:
         assert seen or not so_far or so_far.endswith(case.parser().tags), at
 
 
+@each_case
+def test_the_token_that_ends_a_text_is_never_shown(case: Case) -> None:
+    endings = {tag for syntax in getattr(case.parser(), "syntaxes", ()) for tag in syntax.noise}
+    for ending in sorted(endings):
+        for cut in random.Random(case.name).sample(range(len(case.text)), min(20, len(case.text))):
+            answer, parser = Answer(), case.parser()
+            for events in (parser.feed(case.text[:cut]), parser.finish(ending)):
+                answer.add(events)
+            whole = parse(case.parser(), [case.text[:cut]])
+            assert repr(answer).count(ending) <= repr(whole).count(ending), (ending, case.text[:cut])
+
+
 def soup(family: str, rng: random.Random) -> str:
     tags = list(family_parser(family).tags)
     tags += [tag.replace("<", "</", 1) for tag in tags] + [tag[: len(tag) // 2] for tag in tags]

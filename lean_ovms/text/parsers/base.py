@@ -38,8 +38,11 @@ class Parser:
         """What more text means; everything leaves at once that cannot still become a tag."""
         raise NotImplementedError
 
-    def finish(self) -> list[Event]:
-        """The text is over: what was held back. A call that was cut off is shown as far as it came."""
+    def finish(self, ended_by: str = "") -> list[Event]:
+        """The text is over: what was held back. A call that was cut off is shown as far as it came.
+
+        ended_by: the special token that ended it, not fed before. It may close what is open, and is never shown.
+        """
         raise NotImplementedError
 
 
@@ -143,13 +146,14 @@ class Combined(Parser):
             next(self._steps)
         return self._take()
 
-    def finish(self) -> list[Event]:
+    def finish(self, ended_by: str = "") -> list[Event]:
+        self.scanner.feed(ended_by)
         self.scanner.ended = True
         next(self._steps, None)
         if self._blanks and not self.count:
             self._push(Text, "".join(self._blanks))
         self._blanks = None
-        return self._take()
+        return _without(ended_by, self._take()) if ended_by else self._take()
 
     def _run(self, opened: Syntax | None) -> Steps[None]:
         if opened:
@@ -262,6 +266,19 @@ class Combined(Parser):
             return []  # never our own list, which the caller would see grow
         events, self._events = self._events, []
         return events
+
+
+def _without(token: str, events: list[Event]) -> list[Event]:
+    """events but for a token at their end, which may have become a string, or a part of one, as a bare argument."""
+    if events and not isinstance(events[-1], CallStart):
+        last = events[-1]
+        for shown, left in ((f'"{token}"', ""), (f'{token}"', '"'), (token, "")):
+            if last.text.endswith(shown):
+                last.text = last.text.removesuffix(shown) + left
+                break
+        if not last.text:
+            events.pop()
+    return events
 
 
 def new_call_id() -> str:

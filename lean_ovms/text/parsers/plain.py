@@ -12,5 +12,5 @@ class Plain(Parser):
     def feed(self, text: str) -> list[Event]:
         return [Text(text)] if text else []
 
-    def finish(self) -> list[Event]:
+    def finish(self, ended_by: str = "") -> list[Event]:
         return []
