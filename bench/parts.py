@@ -167,6 +167,7 @@ def chunks() -> Iterator[Part]:
         parser=None,
         min_tokens=0,
         stop_ids=frozenset(),
+        special=frozenset(),
     )
     record = messages.Tokens(1, 0, [97], None, None)
     delta = choice.take(record, ["word"])
