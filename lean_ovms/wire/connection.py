@@ -143,6 +143,8 @@ class Connection(asyncio.Protocol):
             self._session.closing = True
         elif not self._discarding and self._session.phase is Phase.IDLE:
             self._close()
+            # Clients read nothing from connections that they keep: TLS would wait 30 s for such a one to say goodbye.
+            self._deadline.set(LINGER_S, self.abort)
 
     def give_up(self) -> None:
         """Cancel what runs and close. A request that has no answer yet gets a 503."""

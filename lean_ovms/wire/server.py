@@ -29,6 +29,10 @@ max_connections clients hold 64 GiB."""
 CLOSING_S = 2.0
 """At the end of drain: time for cancelled exchanges to release what they hold and for last bytes to leave."""
 
+NOT_PEM = "they must hold a certificate and a private key without a passphrase, as PEM"
+TLS_REASONS = dict.fromkeys(("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"), "the key belongs to another certificate")
+"""What OpenSSL says in words of its own, or not at all."""
+
 log = logging.getLogger("lean_ovms.wire")
 
 
@@ -185,10 +189,15 @@ def _tls(config: Config) -> ssl.SSLContext | None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
+    for option in ("ssl_certfile", "ssl_keyfile"):  # OpenSSL does not tell which
+        try:
+            Path(getattr(config, option)).read_bytes()
+        except OSError as error:
+            raise StartError(f"--{option} {getattr(config, option)}: {error.strerror}") from None
     try:
         # An encrypted key fails here; without the password argument OpenSSL would ask on the terminal.
         context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, password=lambda: "")
     except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-        raise StartError(f"cannot use --ssl_certfile and --ssl_keyfile: {reason}") from None
+        reason = getattr(error, "reason", None) or NOT_PEM
+        raise StartError(f"cannot use --ssl_certfile and --ssl_keyfile: {TLS_REASONS.get(reason, reason)}") from None
     return context

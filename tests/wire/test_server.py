@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import socket
 import ssl
 import sys
@@ -28,6 +29,7 @@ from .fakes import Body, FakeTransport, answering
 
 TLS = Path(__file__).parent / "tls"
 CERT, KEY = str(TLS / "cert.pem"), str(TLS / "key.pem")
+OTHER_KEY = str(TLS / "other_key.pem")
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 CLOSE = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 Run = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
@@ -317,12 +319,37 @@ def test_tls_on_a_plain_port_is_answered_at_once(run: Run) -> None:
 
 
 def test_wrong_certificates_stop_the_start(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "empty").write_text("")
+    empty, none = str(tmp_path / "empty"), str(tmp_path / "none")
+    Path(empty).write_text("")
 
     async def main() -> None:
-        for cert, key in ((CERT, CERT), (str(tmp_path / "empty"), KEY), (str(tmp_path / "none"), KEY)):
-            with pytest.raises(StartError, match=r"^cannot use --ssl_certfile and --ssl_keyfile: [^\n]+$"):
+        for cert, key, says in (
+            (CERT, CERT, "cannot use --ssl_certfile and --ssl_keyfile: they must hold a certificate and a private key"),
+            (empty, KEY, "cannot use --ssl_certfile and --ssl_keyfile: they must hold a certificate and a private key"),
+            (CERT, OTHER_KEY, "cannot use --ssl_certfile and --ssl_keyfile: the key belongs to another certificate"),
+            (none, KEY, f"--ssl_certfile {none}: No such file or directory"),
+            (CERT, none, f"--ssl_keyfile {none}: No such file or directory"),
+        ):
+            with pytest.raises(StartError, match=rf"^{re.escape(says)}[^\n]*$"):
                 await Server(config(ssl_certfile=cert, ssl_keyfile=key), ok).start()
+
+    run(main)
+
+
+def test_tls_connections_that_are_kept_idle_do_not_hold_up_the_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "LINGER_S", 0.05)
+
+    async def main() -> None:
+        async with serving(ok, ssl_certfile=CERT, ssl_keyfile=KEY) as server:
+            address = ("127.0.0.1", int(server.addresses[0].rpartition(":")[2]))
+            with await asyncio.to_thread(socket.create_connection, address) as plain:
+                peer = await asyncio.to_thread(tls_client(check_hostname=False).wrap_socket, plain)
+                await asyncio.to_thread(peer.sendall, GET)
+                assert (await asyncio.to_thread(peer.recv, 1000)).endswith(b"ok")
+                began = asyncio.get_running_loop().time()
+                await server.drain(10)
+                assert asyncio.get_running_loop().time() - began < 5
+                await asyncio.to_thread(peer.close)
 
     run(main)
 
