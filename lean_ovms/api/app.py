@@ -203,7 +203,9 @@ class App:
         if methods:
             allow = ", ".join(methods)
             raise MethodNotAllowed(f"{safe(request.path)} answers {allow}, not {safe(request.method)}", allow=allow)
-        raise NotFound(f"Invalid request URL: {safe(request.path)}")
+        near = self._table.near(request.path)
+        advice = f"did you mean {near}?" if near else "/docs says what is served"
+        raise NotFound(f"Invalid request URL: {safe(request.path)}; {advice}")
 
     def _authorise(self, route: Route, request: Request) -> None:
         if not self._key or route.guard == "open" or (route.guard == "models" and not self.config.protect_models):

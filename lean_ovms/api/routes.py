@@ -70,8 +70,16 @@ def collect() -> list[Route]:
     return found
 
 
+MOST_PARTS = 4
+"""So many last parts of an unknown path are looked at; a client may send thousands."""
+
+
 class Table:
-    """Look up a handler by method and path. Of several patterns that fit, the one with most text of its own wins."""
+    """Look up a handler by method and path. Of several patterns that fit, the one with most text of its own wins.
+
+    A slash at the end makes no difference to a path without an "{id}": where FastAPI redirects (vLLM), clients exist
+    that send one.
+    """
 
     def __init__(self, routes: list[Route]) -> None:
         self._exact: dict[str, dict[str, Route]] = {}
@@ -86,10 +94,16 @@ class Table:
 
     def methods(self, path: str) -> dict[str, Route]:
         """The routes of a path by method; empty when there are none."""
-        found = self._exact.get(path)
+        found = self._exact.get(path) or self._exact.get(path.removesuffix("/"))
         if found is None:
             found = next((methods for pattern, methods in self._ordered if pattern.fullmatch(path)), {})
         return found
+
+    def near(self, path: str) -> str:
+        """A path that ends as this unknown one does, "" if there is none: what a wrong base URL was meant for."""
+        parts = [part for part in path.split("/") if part][-MOST_PARTS:]
+        tails = ["/" + "/".join(parts[start:]) for start in range(len(parts))]
+        return next((base + tail for tail in tails for base in ("", BASES[0]) if base + tail in self._exact), "")
 
 
 def ids_in(path: str, pattern: str) -> tuple[str, ...]:

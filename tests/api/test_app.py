@@ -18,13 +18,44 @@ HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
 async def test_an_unknown_path_is_a_404_and_a_known_one_names_its_methods(make_app: MakeApp) -> None:
     app, _ = await make_app()
-    for path in ("/nope", "/v1/chat/completions/", "/v1/models/"):
+    for path in ("/nope", "/", "/v1", "//"):
         response = await get(app, path)
         assert response.status == 404
-        assert (await whole(response))["error"]["code"] == "not_found"
+        error = (await whole(response))["error"]
+        assert (error["code"], error["message"]) == (
+            "not_found",
+            f"Invalid request URL: {path}; /docs says what is served",
+        )
     response = await get(app, CHAT)
     assert response.status == 405
     assert ("Allow", "POST") in response.headers
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/chat/completions", CHAT),
+        ("/v1/v1/chat/completions", CHAT),
+        ("/v1//chat/completions", CHAT),
+        ("/openai/deployments/m/chat/completions", CHAT),
+        ("/v1/health", "/health"),
+        ("/models/", "/v1/models"),
+        ("/x" * 30_000 + "/v3/models", "/v3/models"),
+    ],
+)
+async def test_a_wrong_base_url_is_told_from_a_right_one(make_app: MakeApp, path: str, meant: str) -> None:
+    app, _ = await make_app()
+    response = await get(app, path)
+    assert response.status == 404
+    assert (await whole(response))["error"]["message"].endswith(f"; did you mean {meant}?")
+
+
+async def test_a_slash_at_the_end_is_no_other_path(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    assert (await whole(await get(app, "/v1/models/")))["object"] == "list"
+    assert (await whole(await post(app, CHAT + "/", HELLO)))["object"] == "chat.completion"
+    assert (await get(app, CHAT + "/")).status == 405
+    assert (await get(app, "/v1/models//")).status == 404
 
 
 async def test_options_is_answered_on_every_path_with_cors(make_app: MakeApp) -> None:
