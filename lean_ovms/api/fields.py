@@ -7,6 +7,7 @@ documentation table. JSON null means absent, for every field. Unknown fields are
 from __future__ import annotations
 
 import math
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,7 @@ from typing import Any
 import orjson
 
 from ..errors import BadRequest, UnsupportedMediaType
+from ..log import safe
 from ..shapes import Json, Request
 
 UINT32_MAX = 4294967295
@@ -82,10 +84,13 @@ def json_body(request: Request, most_values: int = 0) -> Json:
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media and media != "application/json" and not media.endswith("+json"):
         raise UnsupportedMediaType("Send the body as JSON with the header Content-Type: application/json")
+    coding = request.headers.get("content-encoding", "identity")
+    if coding.lower() != "identity":
+        raise UnsupportedMediaType(f"Send the body as it is: Content-Encoding {safe(coding, 40)} is not read")
     if most_values and _values(request.body) > most_values:
         raise BadRequest(f"the JSON body has more than {most_values} values", code="too_many_values")
     try:
-        body = parsed(request.body)
+        body = parsed(request.body.removeprefix(BOM_UTF8))  # PowerShell writes one into files; RFC 8259 8.1 allows this
     except ValueError as error:
         raise BadRequest(f"Cannot parse JSON body: {error}") from None
     if not isinstance(body, dict):

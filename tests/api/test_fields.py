@@ -18,6 +18,18 @@ def post(body: bytes, content_type: str = "application/json") -> Request:
     return Request("POST", "/", headers=headers, body=body)
 
 
+def test_a_coded_body_is_refused_by_the_name_of_its_coding() -> None:
+    coded = Request("POST", "/", headers={"content-type": "application/json", "content-encoding": "gzip"}, body=b"\x1f")
+    with pytest.raises(UnsupportedMediaType, match="Content-Encoding gzip is not read"):
+        json_body(coded)
+    plain = Request("POST", "/", headers={"content-encoding": "Identity"}, body=b"{}")
+    assert json_body(plain) == {}
+
+
+def test_a_byte_order_mark_in_front_is_no_part_of_the_body() -> None:
+    assert json_body(post("\ufeff{}".encode())) == {}
+
+
 @pytest.mark.parametrize("row", SAMPLING, ids=lambda row: row.name)
 def test_null_and_absent_are_the_same_for_every_field(row: Row) -> None:
     assert read(Rows([row]), {row.name: None}) == read(Rows([row]), {}) == {row.name: row.default}
