@@ -17,7 +17,7 @@ from ..generation import Stream
 from ..shapes import Delta, Json, TokenLogprob, Usage
 from .answers import new_id, now, usage
 from .rows import STREAM_OPTIONS, stream_options
-from .sse import event
+from .sse import event, noise
 
 FINGERPRINT = f"lean_ovms-{__version__}"
 
@@ -66,7 +66,8 @@ class ChunkOptions:
     """What the client asked its answer to carry.
 
     usage: null in all chunks but the last, or counts in each (continuous). named_by_id: the tokens of logprobs are.
-    reasoning: what the model thought. request_id: the end of the answer's id, if given.
+    reasoning: what the model thought. request_id: the end of the answer's id, if given. noise: padding, so that the
+    length of a chunk tells little.
     """
 
     usage: bool = False
@@ -75,6 +76,7 @@ class ChunkOptions:
     named_by_id: bool = False
     reasoning: bool = True
     request_id: str = ""
+    noise: bool = False
 
     @classmethod
     def read(cls, values: Json) -> ChunkOptions:
@@ -88,6 +90,7 @@ class ChunkOptions:
             named_by_id=values["return_tokens_as_token_ids"],
             reasoning=values.get("include_reasoning", True),
             request_id=values["request_id"] or "",
+            noise=asked["include_obfuscation"],
         )
 
     def answer_id(self, prefix: str) -> str:
@@ -115,7 +118,7 @@ class Chunks:
         )
         self._plain_tail = b"}" + self._after + (b',"usage":null' if options.usage else b"") + b"}\n\n"
         # Nearly every chunk: nothing in it changes but its content.
-        self._plain = not (options.token_ids or options.continuous)
+        self._plain = not (options.token_ids or options.continuous or options.noise)
         self._going_on = b',"finish_reason":null' + self._plain_tail
         self._heads: dict[int, bytes] = {}
         self._prompt_ids: Sequence[int] | None = getattr(generation, "prompt_ids", None) if options.token_ids else None
@@ -131,6 +134,9 @@ class Chunks:
             more += b',"token_ids":' + orjson.dumps(pending.tokens)
         pending.tokens = []
         reason = b'"%b"' % finish.encode() if finish else b"null"
+        tail = self._tail()
+        if self._options.noise:
+            tail = b'%b,"obfuscation":"%b"}\n\n' % (tail.removesuffix(b"}\n\n"), noise(len(content)))
         return b'%b{"index":%d,"logprobs":%b,%b,"finish_reason":%b%b%b' % (
             self._head,
             index,
@@ -138,7 +144,7 @@ class Chunks:
             content,
             reason,
             more,
-            self._tail(),
+            tail,
         )
 
     def _head_of(self, index: int) -> bytes:

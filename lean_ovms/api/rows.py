@@ -31,17 +31,18 @@ def _option(name: str, help: str) -> Row:  # noqa: A002 - the word of the row
 
 
 INCLUDE_USAGE = _option("include_usage", "a last chunk with the token counts")
+INCLUDE_OBFUSCATION = _option("include_obfuscation", "pad events to lengths that tell little")
 STREAM_OPTIONS = Row(
     name="stream_options",
     kind="object",
-    help="include_usage, continuous_usage_stats",
-    fields=(INCLUDE_USAGE, _option("continuous_usage_stats", "token counts in every chunk")),
+    help="include_usage, continuous_usage_stats, include_obfuscation",
+    fields=(INCLUDE_USAGE, _option("continuous_usage_stats", "token counts in every chunk"), INCLUDE_OBFUSCATION),
 )
 RESPONSE_STREAM_OPTIONS = Row(
     name="stream_options",
     kind="object",
     help="include_obfuscation; usage always comes",
-    fields=(_option("include_obfuscation", "pad events to lengths that tell little"), INCLUDE_USAGE),
+    fields=(INCLUDE_OBFUSCATION, INCLUDE_USAGE),
 )
 
 

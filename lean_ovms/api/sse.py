@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ logger = logging.getLogger("lean_ovms.api")
 
 DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"
+_UNIT = 16
 HEADERS = [("Content-Type", "text/event-stream; charset=utf-8"), ("Cache-Control", "no-cache")]
 
 
@@ -33,6 +35,14 @@ class Renderer(Protocol):
     def end(self, usage: Usage) -> bytes: ...
 
     def failed(self, error: RequestError) -> bytes: ...
+
+
+def noise(size: int) -> bytes:
+    """Random characters that fill so many bytes of content up to a multiple of 16 (stream_options.include_obfuscation).
+
+    Who watches an encrypted line sees the length of every event, and lengths tell a lot about tokens.
+    """
+    return secrets.token_urlsafe(_UNIT)[: _UNIT - size % _UNIT].encode()
 
 
 def event(data: Any) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
 from fakes import EOS, say
 
@@ -81,6 +82,15 @@ async def test_continuous_usage_counts_in_every_chunk(make_app: MakeApp) -> None
     counts = [e["usage"]["completion_tokens"] for e in found[:-1]]
     assert counts == sorted(counts)
     assert counts[-1] == 3
+
+
+async def test_obfuscated_chunks_have_lengths_that_tell_little(make_app: MakeApp) -> None:
+    for asked, lengths in ((True, 1), (False, 2)):
+        app, _ = await make_app(say("a", "a longer piece"))
+        response = await post(app, PATH, ask(stream=True, stream_options={"include_obfuscation": asked}))
+        found = [e for e in (await events(response))[:-1] if e["choices"][0]["delta"].get("content")]
+        assert len({len(orjson.dumps(e)) % 16 for e in found}) == lengths
+        assert all(("obfuscation" in e) is asked for e in found)
 
 
 async def test_the_whole_answer_is_the_fold_of_the_stream(make_app: MakeApp) -> None:

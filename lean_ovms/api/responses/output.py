@@ -12,11 +12,10 @@ import secrets
 import orjson
 
 from ...shapes import Json, TokenLogprob
+from ..sse import noise
 
 UNKNOWN_LOGPROB = -9999.0
 """OpenAI's value for a token whose log probability is not known; its schema has no null there."""
-
-_OBFUSCATION = 16
 
 
 class Tape:
@@ -46,7 +45,7 @@ class Tape:
         if self._silent:
             return
         if self._obfuscate:
-            rest = b',"obfuscation":"%b"%b' % (_noise(text), rest)
+            rest = b',"obfuscation":"%b"%b' % (noise(len(text)), rest)
         self._new.append(b"%b%d%b%b%b\n\n" % (head, self.count - 1, tail, orjson.dumps(text), rest))
 
     def take(self) -> list[bytes]:
@@ -63,11 +62,6 @@ def delta_head(kind: str) -> bytes:
 def delta_tail(where: Json) -> bytes:
     """Everything between the sequence number and the text. where: the ids and indexes."""
     return b"," + orjson.dumps(where)[1:-1] + b',"delta":'
-
-
-def _noise(text: str) -> bytes:
-    """Random characters that fill a text up to a multiple of 16."""
-    return secrets.token_urlsafe(_OBFUSCATION)[: _OBFUSCATION - len(text) % _OBFUSCATION].encode()
 
 
 def item_id(prefix: str) -> str:
