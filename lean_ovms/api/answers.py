@@ -21,6 +21,8 @@ UNSUPPORTED = (
     *("functions", "function_call", "audio", "web_search_options"),
 )
 """Fields that the engine cannot honour and that change an answer: accepted as OVMS does, but never silently."""
+_SEARCH = "web_search_options"
+"""The one of them that asks for something when it is empty."""
 
 
 def json(body: Any, headers: list[tuple[str, str]] | None = None, status: int = 200) -> Response:
@@ -38,9 +40,8 @@ def model_name(values: Json) -> str:
 
 def warnings(body: Json, extra: list[str] | None = None) -> list[tuple[str, str]]:
     """A Warning header for every field that is not honoured (RFC 7234 section 5.5, code 299)."""
-    return notices(
-        [f"{name} is not supported and was ignored" for name in UNSUPPORTED if body.get(name)] + (extra or [])
-    )
+    ignored = [name for name in UNSUPPORTED if body.get(name) or (name == _SEARCH and body.get(name) == {})]
+    return notices([f"{name} is not supported and was ignored" for name in ignored] + (extra or []))
 
 
 def notices(texts: list[str]) -> list[tuple[str, str]]:

@@ -128,12 +128,13 @@ def _tool(tool: Any, param: str) -> Json:
         function = tool["function"]
         if not isinstance(function, dict):
             raise BadRequest("Function is not a valid JSON object", param=param)
+        function = {key: value for key, value in function.items() if value is not None}
     else:
         if not isinstance(tool.get("type"), str):
             raise BadRequest("Tool type is missing or invalid", param=param)
         if tool["type"] != "function":
             raise BadRequest("Only function tools are supported", param=param)
-        function = {key: value for key, value in tool.items() if key != "type"}
+        function = {key: value for key, value in tool.items() if key != "type" and value is not None}
     if not isinstance(function.get("name"), str) or not function["name"]:
         raise BadRequest("Function object does not contain a valid name field", param=f"{param}.function.name")
     if "parameters" in function and not isinstance(function["parameters"], dict):

@@ -113,10 +113,17 @@ CONTINUE_FINAL_MESSAGE = Row(
 def template_kwargs(values: Json) -> Json:
     """Variables for the chat template: chat_template_kwargs, and what has a field of its own."""
     kwargs = dict(values["chat_template_kwargs"] or {})
-    for name in ("documents", "reasoning_effort"):
+    for name in ("documents", "verbosity"):
         if values.get(name) is not None:
             kwargs.setdefault(name, values[name])
+    if values.get("reasoning_effort") is not None:
+        kwargs = effort(values["reasoning_effort"]) | kwargs
     return kwargs
+
+
+def effort(asked: str) -> Json:
+    """The effort that a client asks for as its chat template's variables: vLLM and OVMS think for any but "none"."""
+    return {"enable_thinking": asked != "none", "reasoning_effort": asked}
 
 
 def token_limit(name: str, help: str) -> Row:  # noqa: A002 - the word of the row

@@ -351,10 +351,43 @@ async def test_a_stream_pings_too_while_what_is_generated_says_nothing() -> None
 
 async def test_fields_that_cannot_be_honoured_are_accepted_but_not_silently(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"))
-    response = await post(app, PATH, ask(logit_bias={"5": 10}, functions=[{"name": "f"}], audio=None, bad_words=[]))
-    assert response.status == 200
-    told = [value for name, value in response.headers if name == "Warning"]
-    assert told == [f'299 lean_ovms "{name} is not supported and was ignored"' for name in ("logit_bias", "functions")]
+    fields = {"logit_bias": {"5": 10}, "functions": [{"name": "f"}], "web_search_options": {}}
+    nothing = {"logit_bias": {}, "bad_words": [], "audio": None, "web_search_options": None}
+    for asked, told in ((fields, list(fields)), (nothing, [])):
+        response = await post(app, PATH, ask(**asked))
+        assert response.status == 200
+        assert [value.split()[2].strip('"') for name, value in response.headers if name == "Warning"] == told
+
+
+async def test_effort_and_verbosity_reach_the_template(make_app: MakeApp) -> None:
+    template = "{{ enable_thinking }}|{{ reasoning_effort }}|{{ verbosity }}"
+    app, engine = await make_app(lambda *_: say("x"), chat_template=template)
+    for fields, prompt in (
+        ({"reasoning_effort": "high", "verbosity": "low"}, "True|high|low"),
+        ({"reasoning_effort": "none"}, "False|none|"),
+        ({"reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": False}}, "False|low|"),
+        ({}, "||"),
+    ):
+        assert (await post(app, PATH, ask(**fields))).status == 200
+        assert engine.submitted[-1][0] == prompt
+
+
+async def test_what_a_developer_says_is_never_lost(make_app: MakeApp) -> None:
+    template = "{% for m in messages if m.role in ['system', 'user'] %}{{ m.role }}:{{ m.content }};{% endfor %}"
+    app, engine = await make_app(say("x"), chat_template=template)
+    messages = [{"role": "developer", "content": "Be brief."}, *HELLO["messages"]]
+    assert (await post(app, PATH, ask(messages=messages))).status == 200
+    assert engine.submitted[-1][0] == "system:Be brief.;user:hi;"
+    counted = await whole(await post(app, "/tokenize", {"model": "m", "messages": messages}))
+    assert counted["count"] == len(engine.submitted[-1][0])
+
+
+async def test_null_in_a_tool_is_absent(make_app: MakeApp) -> None:
+    app, engine = await make_app(lambda *_: say("x"), chat_template="{{ tools | tojson }}")
+    function = {"name": "f", "description": None, "parameters": None, "strict": None}
+    for tool in ({"type": "function", "function": function}, {"type": "function", **function}):
+        assert (await post(app, PATH, ask(tools=[tool]))).status == 200
+        assert engine.submitted[-1][0] == '[{"type": "function", "function": {"name": "f"}}]'
 
 
 async def test_unknown_fields_are_ignored(make_app: MakeApp) -> None:

@@ -31,6 +31,7 @@ from .. import sse
 from ..answers import json, notices
 from ..app import App
 from ..chunks import ChunkOptions, Chunks, Envelope, Pending
+from ..developer import heard
 from ..fields import Row, Rows
 from ..formats import RESPONSE_FORMAT, STRUCTURED
 from ..messages import read_messages
@@ -59,7 +60,12 @@ FIELDS = (
     LOGPROBS,
     TOP_LOGPROBS,
     TEMPLATE_KWARGS,
-    Row(name="reasoning_effort", kind="string", help="given to the chat template"),
+    Row(
+        name="reasoning_effort",
+        kind="string",
+        help="enable_thinking (none: off) and reasoning_effort for the chat template",
+    ),
+    Row(name="verbosity", kind="string", help="given to the chat template"),
     ADD_GENERATION_PROMPT,
     CONTINUE_FINAL_MESSAGE,
     DOCUMENTS,
@@ -106,7 +112,7 @@ def read_ask(body: Json, app: App) -> Ask:
     if (most := reading.limited("max_completion_tokens")) is not None:
         values["max_tokens"] = most
     offer = reading.offer(values["tools"])
-    prompt = _prompt(values, offer.tools)
+    prompt = _prompt(reading, offer.tools)
     sampling = reading.sampling(logprobs=values["logprobs"])
     if sampling.max_tokens == 0:
         raise BadRequest(
@@ -115,8 +121,9 @@ def read_ask(body: Json, app: App) -> Ask:
     return Ask(prompt, reading.order(sampling, reading.guide(), offer, parse=True), options)
 
 
-def _prompt(values: Json, tools: list[Json]) -> ChatPrompt:
-    messages = read_messages(values["messages"])
+def _prompt(reading: Reading, tools: list[Json]) -> ChatPrompt:
+    values = reading.values
+    messages = heard(read_messages(values["messages"]), reading.model)
     kwargs = template_kwargs(values)
     add = kwargs.pop("add_generation_prompt", values["add_generation_prompt"])
     if add is not None and not isinstance(add, bool):

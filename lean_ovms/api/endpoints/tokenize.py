@@ -13,6 +13,7 @@ from ...model import Model
 from ...shapes import ChatPrompt, Json, Request, Response
 from ..answers import json, model_name
 from ..app import App
+from ..developer import heard
 from ..fields import UINT32_MAX, Row, Rows, read
 from ..images import refuse_images
 from ..messages import read_messages, read_tools
@@ -132,7 +133,7 @@ def _read(body: Json, app: App) -> tuple[Json, ChatPrompt | None]:
         for name in ("prompt", "messages"):
             if values[name] is not None:
                 raise BadRequest(f"text and {name} exclude each other", param=name)
-    return values, None if values["messages"] is None else _conversation(values)
+    return values, None if values["messages"] is None else _conversation(values, app.model(model_name(values)))
 
 
 def _tokens(body: Json, app: App) -> Json:
@@ -193,10 +194,10 @@ async def _vllm(values: Json, conversation: ChatPrompt | None, model: Model) -> 
     return {"count": len(tokens), "max_model_len": model.info.context_length, "tokens": tokens, "token_strs": strings}
 
 
-def _conversation(values: Json) -> ChatPrompt:
+def _conversation(values: Json, model: Model) -> ChatPrompt:
     tools, _ = read_tools(values["tools"], None)
     carry_on = values["continue_final_message"]
-    messages = read_messages(values["messages"])
+    messages = heard(read_messages(values["messages"]), model)
     refuse_images(messages, "images have no token ids; responses/input_tokens tells how many tokens they take")
     return ChatPrompt(
         messages=messages,

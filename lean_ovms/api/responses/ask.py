@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from weakref import WeakKeyDictionary
 
 from ...errors import BadRequest
-from ...model import Model
 from ...shapes import ChatPrompt, Guide, Json, Sampling
 from ..app import BRIEF_BYTES, App
+from ..developer import heard
 from ..formats import read_guide
 from ..messages import read_messages
 from ..order import Order, Reading
-from ..rows import RESPONSE_STREAM_OPTIONS, stream_options
+from ..rows import RESPONSE_STREAM_OPTIONS, effort, stream_options
 from .echo import echo, without_nulls
 from .items import read_input, to_messages
 from .rows import REFUSED, ROWS, TEXT_FORMAT
@@ -54,29 +53,13 @@ class Ask:
         messages = to_messages(items)
         if self.instructions:
             messages.insert(0, {"role": "system", "content": self.instructions})
-        if any(message["role"] == "developer" for message in messages) and not reads_developer(self.order.model):
-            messages = [{**m, "role": "system"} if m["role"] == "developer" else m for m in messages]
+        messages = heard(messages, self.order.model)
         try:
             read_messages(messages)
         except BadRequest as error:
             error.param = "input"
             raise
         return ChatPrompt(messages=messages, tools=self.tools, template_kwargs=self.template_kwargs)
-
-
-_reading: WeakKeyDictionary[Model, bool] = WeakKeyDictionary()
-
-
-def reads_developer(model: Model) -> bool:
-    """Whether the model's chat template shows what a developer says; many drop it without a word, or refuse it."""
-    if model not in _reading:
-        probe = "probe9needle"
-        messages = [{"role": "developer", "content": probe}, {"role": "user", "content": "Hey"}]
-        try:
-            _reading[model] = model.shows(ChatPrompt(messages=messages), probe)
-        except BadRequest:
-            _reading[model] = False
-    return _reading[model]
 
 
 def read_ask(body: Json, app: App) -> Ask:
@@ -160,10 +143,9 @@ def _in_text(said: str) -> str:
 
 def _template_kwargs(values: Json) -> Json:
     kwargs = dict(values["chat_template_kwargs"] or {})
-    effort = (values["reasoning"] or {}).get("effort")
-    if effort is not None:
-        kwargs.setdefault("enable_thinking", effort != "none")
-        kwargs.setdefault("reasoning_effort", effort)
+    asked = (values["reasoning"] or {}).get("effort")
+    if asked is not None:
+        kwargs = effort(asked) | kwargs
     verbosity = (values["text"] or {}).get("verbosity")
     if verbosity is not None:
         kwargs.setdefault("verbosity", verbosity)
