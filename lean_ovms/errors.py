@@ -50,6 +50,18 @@ class BadRequest(RequestError):
     """400: malformed, out of range, or impossible together."""
 
 
+TOO_LONG = "context_length_exceeded"
+
+
+def too_long(what: str, most: int) -> BadRequest:
+    """400: a prompt that does not fit. what: OVMS's words for it. most: tokens that would fit.
+
+    OpenAI's and vLLM's words come after OVMS's: by them, and not by the code, LiteLLM and the agents built on it know
+    that a shorter conversation would be answered, and shorten it or go to a model of a longer context.
+    """
+    return BadRequest(f"{what}. This model's maximum context length is {most} tokens.", code=TOO_LONG)
+
+
 class GrammarInvalid(BadRequest):
     """400: a schema, regular expression or grammar that is wrong, or says what this server does not understand."""
 

@@ -17,7 +17,7 @@ from .aside import Aside
 from .config import Config
 from .engine.client import Engine, Reply
 from .engine.on_demand import OnDemand
-from .errors import BadRequest, ModelNotFound, StartError, Unavailable
+from .errors import BadRequest, ModelNotFound, StartError, Unavailable, too_long
 from .generation import Generation
 from .log import safe
 from .loras import Loras
@@ -302,8 +302,5 @@ class Model:
 
     def _cut_check(self, characters: int) -> None:
         if characters > self._most_characters:
-            raise BadRequest(
-                f"Number of prompt characters: {characters} exceeds model max length: "
-                f"{self.info.context_length} tokens",
-                code="context_length_exceeded",
-            )
+            most = self.info.context_length
+            raise too_long(f"Number of prompt characters: {characters} exceeds model max length: {most} tokens", most)

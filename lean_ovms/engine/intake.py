@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..errors import BadRequest
+from ..errors import BadRequest, too_long
 from ..shapes import ModelInfo, Sampling
 from . import checks, scenes
 from .contract import ASSISTANT_TOKENS, NGRAM_SIZE, Pipeline
@@ -77,10 +77,8 @@ class Intake:
             part = text[: LONG * context] if submit.truncate is None else text[-LONG * context :]
             tokens = self._pipeline.encode(part, submit.add_special_tokens)
             if submit.truncate is None and len(tokens) > context + MARGIN:
-                raise BadRequest(
-                    f"Number of prompt tokens: more than {len(tokens) - MARGIN} exceeds model max length: {context}",
-                    code="context_length_exceeded",
-                )
+                more = f"Number of prompt tokens: more than {len(tokens) - MARGIN}"
+                raise too_long(f"{more} exceeds model max length: {context}", context)
             if type(submit.truncate) is int and len(tokens) > submit.truncate + MARGIN:
                 return tokens
         return self._pipeline.encode(text, submit.add_special_tokens)
@@ -93,11 +91,8 @@ class Intake:
             return text
         if truncate is not None:
             return text[-self._most_characters :]
-        raise BadRequest(
-            f"Number of prompt characters: {len(text)} exceeds model max length: "
-            f"{self._pipeline.info.context_length} tokens",
-            code="context_length_exceeded",
-        )
+        context = self._pipeline.info.context_length
+        raise too_long(f"Number of prompt characters: {len(text)} exceeds model max length: {context} tokens", context)
 
     def _sequences(self, request: Request, prompt: list[int]) -> list[Sequence]:
         sampling, info = request.sampling, self._pipeline.info
@@ -160,7 +155,7 @@ def _too_long(info: ModelInfo, accounts: Accounts, prompt: int) -> BadRequest:
         text = f"Number of prompt tokens: {prompt} exceeds model max length: {most}"
     else:
         text = f"Number of prompt tokens: {prompt} leaves no room to generate within model max length: {most}"
-    return BadRequest(text, code="context_length_exceeded")
+    return too_long(text, most)
 
 
 def _assisted(sampling: Sampling, info: ModelInfo) -> Sampling:

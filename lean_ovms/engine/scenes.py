@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 
-from ..errors import BadRequest
+from ..errors import TOO_LONG, BadRequest
 from ..shapes import Image
 from .contract import Scene, Sight
 from .messages import Submit
 
-TOO_LONG = "context_length_exceeded"
 TAG = re.compile(r"<ov_genai_(?:image_(\d{1,6})>)?")
 """An image tag, or the beginning of anything else that openvino_genai might take for one."""
 

@@ -23,7 +23,7 @@ import openvino as ov
 import openvino_genai as genai
 
 from ..config import Config
-from ..errors import BadRequest
+from ..errors import BadRequest, too_long
 from ..shapes import Sampling
 from . import configuration, introduction, vocabulary
 from .adapter import adapters
@@ -188,7 +188,7 @@ class Stateful:
             raise BadRequest("log probabilities are not available with this model's pipeline (LM)", param="logprobs")
         if len(work.tokens) > self._most_prompt:
             text = f"Number of prompt tokens: {len(work.tokens)} exceeds the device's limit: {self._most_prompt}"
-            raise BadRequest(f"{text} (--max_prompt_len)", code="context_length_exceeded")
+            raise too_long(f"{text} (--max_prompt_len)", self._most_prompt)
 
     def _config(self, work: Work) -> Any:
         return configuration.build(work, self._eos, "")

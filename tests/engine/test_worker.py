@@ -158,6 +158,7 @@ def test_a_prompt_that_cannot_be_computed_is_refused(prompt, message):
 def test_a_prompt_beyond_the_context_is_refused_with_the_numbers(size, words):
     answer = Rig(context=40).ask([1] * size)
     assert words in answer.refused[1]
+    assert answer.refused[1].endswith(". This model's maximum context length is 40 tokens.")  # by it agents shorten
     assert answer.refused[3] == "context_length_exceeded"
 
 
@@ -170,7 +171,7 @@ def test_a_text_that_cannot_fit_the_context_is_refused_before_it_is_tokenized(mo
     rig = Rig(context=40)
     monkeypatch.setattr(rig.pipeline, "encode", lambda *a: pytest.fail("tokenized"))
     answer = rig.ask("x" * 2000)
-    assert answer.refused[1] == "Number of prompt characters: 2000 exceeds model max length: 40 tokens"
+    assert answer.refused[1].startswith("Number of prompt characters: 2000 exceeds model max length: 40 tokens. ")
     assert answer.refused[3] == "context_length_exceeded"
 
 
@@ -179,7 +180,7 @@ def test_of_a_text_that_seems_too_long_only_a_part_is_tokenized(monkeypatch):
     seen, encode = [], rig.pipeline.encode
     monkeypatch.setattr(rig.pipeline, "encode", lambda text, special: seen.append(text) or encode(text, special))
     answer = rig.ask("x" * 900)
-    assert "more than 736 exceeds model max length: 100" in answer.refused[1]
+    assert "more than 736 exceeds model max length: 100. This model's maximum context" in answer.refused[1]
     answer = rig.ask("x" * 900 + "hello", truncate=7, want_tokens=True, max_tokens=1)
     assert bytes(answer.accepted.tokens) == b"xxhello"
     assert [len(text) for text in seen] == [800, 800]

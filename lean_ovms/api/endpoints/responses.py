@@ -6,7 +6,7 @@ tools, files, audio, stored prompts, log probabilities of tokens that were not c
 
 from __future__ import annotations
 
-from ...errors import BadRequest, RequestError
+from ...errors import TOO_LONG, BadRequest, RequestError
 from ...generation import Generation, Stream
 from ...shapes import ByteStream, Delta, Json, Request, Response, Usage
 from ..answers import json, notices
@@ -52,7 +52,7 @@ async def start(ask: Ask, items: list[Json], app: App) -> Generation:
         except BadRequest as error:
             if error.param and error.param.startswith("messages"):
                 error.param = "input"
-            less = shorter(items) if ask.shorten and error.code == "context_length_exceeded" else items
+            less = shorter(items) if ask.shorten and error.code == TOO_LONG else items
             if len(less) == len(items):
                 raise
             items = less
