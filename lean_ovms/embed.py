@@ -22,6 +22,10 @@ from .serve import build, close, load, watch
 from .shapes import Json, Request, Response
 from .wire.server import Server
 
+__all__ = [
+    *("App", "Client", "ClientError", "Config", "Request", "Response", "Running", "StartError"),
+    *("asgi", "opened", "running"),
+]
 CHAT, DONE = "/v1/chat/completions", b"[DONE]"
 
 

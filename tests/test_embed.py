@@ -16,11 +16,11 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from lean_ovms import embed
 from lean_ovms.adapters.hosted import Hosted
 from lean_ovms.adapters.ray_serve import LeanOvms
 from lean_ovms.config import Config
-from lean_ovms.embed import Client, ClientError, asgi, opened, running
-from lean_ovms.errors import StartError
+from lean_ovms.embed import Client, ClientError, StartError, asgi, opened, running
 
 FAKE = {"fake_engine": True, "access_log": False, "model_name": "m"}
 SLOW = {"plugin_config": '{"step_s": 0.01, "answer": "a long answer that takes its time, step by step"}'}
@@ -31,6 +31,15 @@ def test_the_page_about_embedding_shows_the_examples_that_tests_run() -> None:
     docs = Path(__file__).parents[1] / "docs"
     shown = re.findall(r"```python\n(.*?)```", (docs / "embedding.md").read_text("utf-8"), re.S)
     assert sorted(shown) == sorted(path.read_text("utf-8") for path in (docs / "examples").glob("*.py"))
+
+
+def test_what_the_page_about_embedding_names_comes_from_one_module() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "embedding.md").read_text("utf-8")
+    named = set(
+        re.findall(r"\b(App|Client|ClientError|Config|Request|Response|StartError|asgi|opened|running)\b", page)
+    )
+    assert named <= set(embed.__all__)
+    assert all(hasattr(embed, name) for name in embed.__all__)
 
 
 def test_importing_the_package_is_light_and_starts_nothing() -> None:
