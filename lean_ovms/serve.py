@@ -35,6 +35,9 @@ logger = logging.getLogger("lean_ovms")
 OWN_FILES = 256
 """Descriptors beside the connections that clients may hold: surplus ones that read their 503, sockets, models."""
 
+TWICE_S = 0.5
+"""Two Ctrl-C within so long are one: a terminal sends it to all, and a wrapper (uv run, npm) passes it on."""
+
 STARTED, NEVER_SERVED = 0, 3
 """Exit statuses: stopped after serving; never served (a supervisor should not try the same again)."""
 
@@ -86,29 +89,58 @@ async def close(app: App) -> None:
 async def serve(app: App, supervisor: Supervisor | None = None) -> int:
     """Listen at once (health says when models are ready), serve until a signal, drain, stop."""
     supervisor = supervisor or Supervisor()
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    signals = Signals()
     server = Server(app.config, app.handle)
+    alive = None
     try:
         await server.start()
         logger.info("lean_ovms %s listens on %s", __version__, ", ".join(server.addresses))
-        await _until(load(app), stopping)
-        if not stopping.is_set():
+        await _until(load(app), signals.stop)
+        if not signals.stop.is_set():
             logger.info("ready: %s", ", ".join(name for name, model in app.models.items() if model.ready) or "none")
             _settle()
             supervisor.tell(READY, "STATUS=serving")
-            await _until(_stay(app, supervisor), stopping)
+            alive = asyncio.create_task(supervisor.keep_alive())  # to the very end: draining takes its time, too
+            await _until(watch(app), signals.stop)
         app.draining = True
         supervisor.tell(STOPPING, "STATUS=finishing running requests")
         logger.info("stopping: waiting up to %g s for running requests", app.config.drain_timeout_s)
-        await asyncio.gather(server.drain(app.config.drain_timeout_s), app.responses.settle(app.config.drain_timeout_s))
+        await _until(_drain(app, server), signals.hurry)
     finally:
         await server.drain(0)
         await close(app)
+        if alive is not None:
+            alive.cancel()
     logger.info("stopped")
     return STARTED
+
+
+class Signals:
+    """stop: SIGTERM, Ctrl-C, or the terminal was closed. hurry: Ctrl-C again, by somebody who will not wait."""
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        self.hurry = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._since = 0.0
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._heard, number)
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # else nohup has said that it shall go on
+            self._loop.add_signal_handler(signal.SIGHUP, self._heard, signal.SIGHUP)
+
+    def _heard(self, number: int) -> None:
+        now = self._loop.time()
+        if not self.stop.is_set():
+            self.stop.set()
+            self._since = now
+        elif number == signal.SIGINT and now - self._since >= TWICE_S:
+            logger.info("waiting no longer")
+            self.hurry.set()
+
+
+async def _drain(app: App, server: Server) -> None:
+    timeout_s = app.config.drain_timeout_s
+    await asyncio.gather(server.drain(timeout_s), app.responses.settle(timeout_s))
 
 
 def _settle() -> None:
@@ -116,10 +148,6 @@ def _settle() -> None:
     10 ms (32,000 objects, measured 2026-11), and none of it is ever garbage."""
     gc.collect()
     gc.freeze()
-
-
-async def _stay(app: App, supervisor: Supervisor) -> None:
-    await asyncio.gather(watch(app), supervisor.keep_alive())
 
 
 async def watch(app: App) -> None:

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from lean_ovms.api.app import App
+from lean_ovms.config import Config
+from lean_ovms.serve import serve
 from lean_ovms.supervisor import READY, Supervisor
 
 
@@ -85,3 +88,36 @@ def test_a_server_tells_when_it_is_ready_and_when_it_stops(listener: socket.sock
         finally:
             process.kill()
     assert list(place.iterdir()) == []
+
+
+async def test_signs_of_life_go_on_while_requests_are_finished(listener: socket.socket) -> None:
+    app = App(Config(drain_timeout_s=5, fake_engine=True, rest_port=0, rest_bind_address="127.0.0.1"), [])
+    app.keeper = Nobody()  # type: ignore[assignment]
+    finished = asyncio.Event()
+
+    async def settle(timeout_s: float) -> None:
+        await finished.wait()
+
+    app.responses.settle = settle  # type: ignore[method-assign]
+    with listener:
+        serving = asyncio.create_task(serve(app, Supervisor(listener.getsockname(), 0.02)))
+        for _ in range(2):
+            said = await asyncio.to_thread(listener.recv, 100)
+        os.kill(os.getpid(), signal.SIGTERM)
+        while not said.startswith(b"STOPPING=1"):
+            said = await asyncio.to_thread(listener.recv, 100)
+        for _ in range(3):
+            assert await asyncio.to_thread(listener.recv, 100) == b"WATCHDOG=1"
+        finished.set()
+        assert await serving == 0
+
+
+class Nobody:
+    """A keeper of no models."""
+
+    async def load(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def watch(self, period_s: float) -> None:
+        await asyncio.Event().wait()

@@ -151,6 +151,32 @@ def test_a_stop_lets_streams_finish() -> None:
     process.popen.stderr.close()
 
 
+LONG = '{"step_s": 0.02, "answer": "' + 2000 * "x" + '"}'
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGHUP])
+def test_a_second_ctrl_c_waits_no_longer_one_that_came_twice_is_one(first: signal.Signals) -> None:
+    process = start_process("--fake_engine", "true", "--plugin_config", LONG)
+    try:
+        process.wait_for("ready: ")
+        with httpx.Client(base_url=process.url, timeout=10) as client:
+            asked = {"model": "demo", "prompt": "x", "max_tokens": 2000, "stream": True}
+            with client.stream("POST", "/v1/completions", json=asked) as answer:
+                lines = answer.iter_lines()
+                next(lines)
+                for _ in range(2):
+                    process.popen.send_signal(first)
+                process.wait_for("stopping: ")
+                time.sleep(0.6)
+                assert process.popen.poll() is None
+                process.popen.send_signal(signal.SIGINT)
+                with pytest.raises(httpx.RemoteProtocolError):  # cut so that the client can tell
+                    list(lines)
+        assert process.popen.wait(10) == 0
+    finally:
+        process.end()
+
+
 def test_a_wrong_key_and_the_right_one(tmp_path: Any) -> None:
     key = tmp_path / "key"
     key.write_text("s3cret\n")
