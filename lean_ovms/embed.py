@@ -18,13 +18,23 @@ import orjson
 from .adapters.asgi import Asgi
 from .api.app import App
 from .config import Config
+from .errors import StartError
 from .serve import build, close, load, watch
 from .shapes import Json, Request, Response
 from .wire.server import Server
 
 __all__ = [
-    *("App", "Client", "ClientError", "Config", "Request", "Response", "Running", "StartError"),
-    *("asgi", "opened", "running"),
+    "App",
+    "Client",
+    "ClientError",
+    "Config",
+    "Request",
+    "Response",
+    "Running",
+    "StartError",
+    "asgi",
+    "opened",
+    "running",
 ]
 CHAT, DONE = "/v1/chat/completions", b"[DONE]"
 
