@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 from ..aside import Aside
 from ..config import Config
-from ..errors import MethodNotAllowed, ModelNotFound, NotFound, RequestError, Unauthorized
+from ..errors import BadRequest, MethodNotAllowed, ModelNotFound, NotFound, RequestError, Unauthorized
 from ..log import Access, safe
 from ..media.gallery import Gallery
 from ..metrics import Metrics, Prometheus
@@ -119,6 +119,14 @@ class App:
         if note := current.get():
             note.model = model.name
         return model
+
+    def asked(self, values: Json) -> Model:
+        """The model that a request names; it need not where there is but one (vLLM). Raises RequestError."""
+        if name := values["model"]:
+            return self.model(name)
+        if len(self.models) != 1:
+            raise BadRequest("model field is missing in JSON body", param="model")
+        return self.model(next(iter(self.models)))
 
     async def hear(self, request: Request, read: Callable[[Json, App], T]) -> T:
         """What `read` makes of the request's JSON body; a large one is read beside the loop. Raises RequestError."""

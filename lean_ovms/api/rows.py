@@ -13,7 +13,10 @@ from . import schemas
 from .fields import UINT32_MAX, Row
 
 MODEL = Row(
-    name="model", kind="string", help="name of a served model", wrong="model field is not a string", required=True
+    name="model",
+    kind="string",
+    help="name of a served model; where there is one only, it may be left out",
+    wrong="model field is not a string",
 )
 STREAM = Row(
     name="stream",

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import BadRequest
 from ...model import Model
 from ...shapes import ChatPrompt, Json, Request, Response
-from ..answers import json, model_name
+from ..answers import json
 from ..app import App
 from ..developer import heard
 from ..fields import UINT32_MAX, Row, Rows, read
@@ -99,7 +99,7 @@ DETOKENIZE_FIELDS = Rows(
 
 async def handle(request: Request, app: App) -> Response:
     values, conversation = await app.hear(request, _read)
-    model = app.model(model_name(values))
+    model = app.asked(values)
     if values["text"] is not None:
         return json(await _ovms(values, model))
     if values["prompt"] is None and values["messages"] is None:
@@ -109,7 +109,7 @@ async def handle(request: Request, app: App) -> Response:
 
 async def handle_detokenize(request: Request, app: App) -> Response:
     values = await app.hear(request, _tokens)
-    model = app.model(model_name(values))
+    model = app.asked(values)
     tokens: list[int] = values["tokens"]
     text = await model.decode(tokens, values["skip_special_tokens"]) if tokens else ""
     return json({"prompt": text})
@@ -133,12 +133,12 @@ def _read(body: Json, app: App) -> tuple[Json, ChatPrompt | None]:
         for name in ("prompt", "messages"):
             if values[name] is not None:
                 raise BadRequest(f"text and {name} exclude each other", param=name)
-    return values, None if values["messages"] is None else _conversation(values, app.model(model_name(values)))
+    return values, None if values["messages"] is None else _conversation(values, app.asked(values))
 
 
 def _tokens(body: Json, app: App) -> Json:
     values = read(DETOKENIZE_FIELDS, body)
-    app.model(model_name(values))
+    app.asked(values)
     if values["tokens"] is None:
         raise BadRequest("tokens field is required", param="tokens")
     token_ids(values["tokens"], "tokens")
