@@ -51,7 +51,7 @@ def run(config: Config) -> int:
         logger.error("cannot start: --log_path %s: %s", config.log_path, error.strerror)
         return NEVER_SERVED
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    _allow_open_files(config.max_connections)
+    config = replace(config, max_connections=_connections(config.max_connections))
     try:
         return uvloop.run(serve(build(config), Supervisor.of(os.environ)))
     except StartError as error:
@@ -171,15 +171,21 @@ async def _until(working: Coroutine[Any, Any, None], stopping: asyncio.Event) ->
         await asyncio.gather(work, stop, return_exceptions=True)
 
 
-def _allow_open_files(connections: int) -> None:
-    """Raise the soft limit of open files so that all connections and our own files fit, if the hard one allows it."""
+def _connections(wanted: int) -> int:
+    """How many connections there may be beside our own files; the soft limit of open files is raised for them.
+
+    More than fit would take the files that a restarted engine needs, or a store.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + OWN_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        if most < wanted:
-            logger.warning("only %d files may be open: fewer connections than --max_connections %d", most, connections)
+    files = wanted + OWN_FILES
+    if soft == resource.RLIM_INFINITY or soft >= files:
+        return wanted
+    most = files if hard == resource.RLIM_INFINITY else min(files, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    possible = max(most - OWN_FILES, most // 4)
+    if possible < wanted:
+        logger.warning("only %d files may be open: %d connections, not --max_connections %d", most, possible, wanted)
+    return min(possible, wanted)
 
 
 def _api_key(config: Config) -> str:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
+
+from lean_ovms import serve
 
 
 def run(*flags: str) -> subprocess.CompletedProcess[str]:
@@ -80,3 +85,24 @@ def test_no_connection_takes_the_number_of_a_standard_stream_that_is_closed(tmp_
     finally:
         server.kill()
         server.wait()
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised", "connections"),
+    [
+        (1024, 524288, 1280, 1024),
+        (1024, resource.RLIM_INFINITY, 1280, 1024),
+        (4096, 4096, None, 1024),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None, 1024),
+        (256, 1024, 1024, 768),  # the rest are our own: an engine must be able to come back
+        (64, 64, 64, 16),
+    ],
+)
+def test_connections_leave_files_for_the_server_itself(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, raised: int | None, connections: int
+) -> None:
+    set_to: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: set_to.append(limits))
+    assert serve._connections(1024) == connections
+    assert set_to == ([] if raised is None else [(raised, hard)])
