@@ -175,7 +175,8 @@ def _metavar(row: Field[Any]) -> str:
 
 def _help(row: Field[Any]) -> str:
     shown = str(row.default).lower() if isinstance(row.default, bool) else row.default
-    return f"{row.metadata['help']} (default: {'none' if shown == '' else shown})".replace("%", "%%")
+    default = "" if shown == "" else f" (default: {shown})"  # "none" is a value of some options
+    return f"{row.metadata['help']}{default}".replace("%", "%%")
 
 
 def _convert(row: Field[Any], text: str) -> Any:

@@ -174,6 +174,10 @@ def test_every_option_is_in_the_help_with_its_default() -> None:
         assert (f"--{row.name} " in text) is not row.metadata["secret"]
 
 
+def test_the_help_calls_no_default_none_which_is_a_value_of_some_options() -> None:
+    assert "default: none" not in " ".join(parser().format_help().split())
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys\n"
