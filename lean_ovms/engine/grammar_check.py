@@ -63,6 +63,8 @@ class Checker:
 
     def check(self, tag: str) -> tuple[float, int]:
         """Seconds and bytes of compiling a tag. Raises GrammarInvalid, GrammarTooComplex or Unavailable."""
+        if self._process is not None and self._process.poll() is not None:
+            log.warning("the grammar helper was ended by somebody (status %s); another is started", self.stop())
         if self._process is None:
             self._start()
         try:
@@ -93,14 +95,14 @@ class Checker:
             return process.wait()
 
     def _start(self) -> None:
-        self._process, self._socket = started(
-            self._command,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # what xgrammar says when it dies is of no use to anybody
-        )
         settings = self._settings
         hello = {"model_dir": settings.model_dir, "width": settings.width, "memory_bytes": settings.memory_bytes}
         try:
+            self._process, self._socket = started(
+                self._command,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # what xgrammar says when it dies is of no use to anybody
+            )
             self._ask(hello, START_TIMEOUT_S)
         except OSError as error:
             status = self.stop(GRACE_S)

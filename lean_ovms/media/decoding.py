@@ -62,7 +62,7 @@ class Decoders:
         if importlib.util.find_spec("PIL") is None:
             raise BadRequest(NO_PILLOW)
         async with self._free:
-            process = self._resting.pop() if self._resting else _Process(self._command)
+            process = self._rested() or _Process(self._command)
             try:
                 image = await process.work(job, self._timeout_s)
             except BaseException:
@@ -73,6 +73,15 @@ class Decoders:
                 raise
             self._rest(process)
             return image
+
+    def _rested(self) -> _Process | None:
+        """One that waits for a job. Not one that somebody has ended meanwhile: the image would be blamed for it."""
+        while self._resting:
+            process = self._resting.pop()
+            if process.alive:
+                return process
+            process.kill()
+        return None
 
     def _rest(self, process: _Process) -> None:
         self._resting.append(process)
@@ -101,6 +110,11 @@ class _Process:
     @property
     def pid(self) -> int:
         return self._popen.pid if self._popen is not None else 0
+
+    @property
+    def alive(self) -> bool:
+        """It was started and has not ended."""
+        return self._popen is not None and self._popen.poll() is None
 
     async def work(self, job: Job, timeout_s: float) -> Image:
         """Raises RequestError."""

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import sys
 
 import pytest
@@ -116,3 +117,16 @@ def test_the_real_helper_tells_good_from_wrong_and_survives_what_kills_it(caplog
     finally:
         checker.stop()
     assert "ended with status" in caplog.text
+
+
+def test_one_that_was_ended_while_it_waited_is_no_grammars_fault(make):
+    checker = make()
+    checker.check("good")
+    os.kill(checker.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, checker.pid, os.WEXITED | os.WNOWAIT)
+    assert checker.check("good") == (0.5, 4)
+
+
+def test_a_process_that_cannot_be_had_is_unavailable():
+    with pytest.raises(Unavailable):
+        Checker(SETTINGS, ["/no/such/program"]).check("good")

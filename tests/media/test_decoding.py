@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 
 import pytest
@@ -47,6 +48,15 @@ async def test_a_process_is_kept_for_the_next_image_and_after_a_bad_one(decoders
         await decoders.decode(Job(data=RED, most_pixels=10))
     await decoders.decode(Job(data=RED, most_pixels=MOST))
     assert decoders.pids == pids
+
+
+async def test_a_process_that_was_ended_while_it_waited_is_no_images_fault(decoders):
+    await decoders.decode(Job(data=RED, most_pixels=MOST))
+    [pid] = decoders.pids
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert (await decoders.decode(Job(data=RED, most_pixels=MOST))).width == 8
+    assert decoders.pids != [pid]
 
 
 async def test_base64_may_have_blanks_and_line_breaks(decoders):
