@@ -162,6 +162,7 @@ ANSWERS: dict[str, Json] = {
         token_strs=either(array(STRING), NULL),
     ),
     "Text": thing({"prompt": STRING}),
+    "TokenizerInfo": thing({"chat_template": either(STRING, NULL), "model_max_length": INTEGER}),
     "Version": thing({"version": STRING}),
     "ModelStates": {
         "type": "object",

@@ -51,7 +51,7 @@ class ChatTemplate:
         neutral: Neutral | None = None,
     ) -> None:
         self.source = source
-        tokens = {"bos_token": "", "eos_token": "", **(special_tokens or {})}
+        self.special_tokens = tokens = {"bos_token": "", "eos_token": "", **(special_tokens or {})}
         env = sandbox.ChatEnvironment(directory)
         self._neutral = neutral
         self._main = _Compiled(env, source, tokens, content_format)

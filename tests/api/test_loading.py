@@ -75,6 +75,7 @@ async def test_it_is_not_listed_and_not_ready(loading: tuple[App, Slow, asyncio.
     app, engine, task = loading
     assert (await whole(await get(app, "/v3/models")))["data"] == []
     assert (await get(app, "/v3/models/m")).status == 404
+    assert (await get(app, "/tokenizer_info")).status == 503
     assert (await get(app, "/health")).status == 503
     assert (await get(app, "/v2/health/live")).status == 200
     assert "LOADING" in str(await whole(await get(app, "/v1/config")))

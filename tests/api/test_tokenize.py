@@ -7,9 +7,25 @@ from typing import Any
 import pytest
 from fakes import EOS
 
+from lean_ovms.shapes import Request
+
 from .conftest import MakeApp, post, whole
 
 PATH = "/v3/tokenize"
+
+
+async def test_a_client_can_write_prompts_itself(make_app: MakeApp) -> None:
+    app, _ = await make_app(chat_template="{{ eos_token }}{{ messages[0].content }}", api_key="secret")
+    headers = {"authorization": "Bearer secret"}
+    for query in ("", "model=m"):
+        info = await whole(await app.handle(Request("GET", "/tokenizer_info", query, headers)))
+        assert info == {
+            "eos_token": "<eos>",
+            "chat_template": "{{ eos_token }}{{ messages[0].content }}",
+            "model_max_length": 1000,
+        }
+    assert (await app.handle(Request("GET", "/tokenizer_info", "model=none", headers))).status == 404
+    assert (await app.handle(Request("GET", "/tokenizer_info"))).status == 401
 
 
 async def ask(make_app: MakeApp, path: str = PATH, **fields: Any) -> Any:
