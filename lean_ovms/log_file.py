@@ -71,7 +71,7 @@ class LogFile(logging.Handler):
 
     def _lose(self, now: float, error: OSError) -> None:
         self._lost += 1
-        if now - self._told_at >= RARELY_S:
+        if abs(now - self._told_at) >= RARELY_S:  # the clock may be set back
             self._told_at = now
             self._say(logging.ERROR, "--log_path %s: %s: lines are missing there", self._path, error.strerror)
 

@@ -11,9 +11,12 @@ import logging
 import os
 import select
 import threading
+import time
 
 MAX_WAITING = 1 << 20
 """Bytes that wait for a reader. Lines for which there is no room are lost, and counted for whoever reads again."""
+AGAIN_S = 0.05
+"""Between two attempts to write where poll promises too much."""
 FLUSH_S = 0.5
 """Time for a reader to take what waits, when the process ends."""
 
@@ -22,14 +25,16 @@ class Unhurried(logging.Handler):
     """Lines to a file descriptor, in order, without waiting for its reader.
 
     poll(2) promises room for PIPE_BUF bytes, so no more than that is written at once. The descriptor itself is left
-    blocking: O_NONBLOCK would hold for every process that shares it, our parent's shell among them.
+    blocking: O_NONBLOCK would hold for every process that shares it, our parent's shell among them. Of a terminal poll
+    promises room for one character; there a descriptor of our own is opened, which does not block.
     """
 
     def __init__(self, fd: int) -> None:
         super().__init__()
-        self._fd = fd
+        self._own = _opened_anew(fd) if os.isatty(fd) else -1
+        self._fd = fd if self._own < 0 else self._own
         self._poll = select.poll()
-        self._poll.register(fd, select.POLLOUT)
+        self._poll.register(self._fd, select.POLLOUT)
         self._waiting = bytearray()
         self._lost = 0
         self._writer: threading.Thread | None = None
@@ -56,6 +61,13 @@ class Unhurried(logging.Handler):
         if writer is not None:
             writer.join(FLUSH_S)
 
+    def close(self) -> None:
+        """Let go of what is ours; a writer that still waits for its reader keeps it."""
+        if self._own >= 0 and self._writer is None:
+            os.close(self._own)
+            self._own = self._fd = -1
+        super().close()
+
     def _line(self, record: logging.LogRecord) -> bytes:
         return f"{self.format(record)}\n".encode("utf-8", "backslashreplace")
 
@@ -64,8 +76,10 @@ class Unhurried(logging.Handler):
         try:
             while data and self._poll.poll(patience_ms):
                 data = data[os.write(self._fd, data[: select.PIPE_BUF]) :]
-        except BlockingIOError:
-            return data  # somebody else took the room, and has made the descriptor non-blocking
+        except BlockingIOError:  # somebody else took the room, or a terminal has some, but not for a line's end
+            if patience_ms is None:
+                time.sleep(AGAIN_S)
+            return data
         except OSError:
             return b""  # the reader is gone for good, or the disk is full: nobody is left to be told
         return data
@@ -90,6 +104,15 @@ class Unhurried(logging.Handler):
             if not data and not lost:
                 self._writer = None
         return data + self._line(_told(lost)) if lost else data
+
+
+def _opened_anew(fd: int) -> int:
+    """Another descriptor of the same terminal, not shared with anybody, which does not block; -1 where that is not
+    possible."""
+    try:
+        return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    except OSError:
+        return -1
 
 
 def _told(lost: int) -> logging.LogRecord:

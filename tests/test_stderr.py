@@ -152,3 +152,23 @@ def test_a_message_that_does_not_fit_its_arguments_is_told_as_everywhere(
     assert "no number" in capsys.readouterr().err
     logger.info("after")
     assert os.read(reader.fd, 100) == b"after\n"
+
+
+def test_a_terminal_that_nobody_reads_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stderr, "AGAIN_S", 0.001)
+    master, terminal = os.openpty()
+    handler = stderr.Unhurried(terminal)
+    logger = logging.Logger("x")
+    logger.addHandler(handler)
+    for number in range(1000):
+        logger.info("%d %s", number, "x" * 100)
+    text = b""
+    while not text.endswith(b"\r\n") or text.count(b"\n") < 1000:
+        text += os.read(master, 1 << 16)
+    assert [int(line.split()[0]) for line in text.splitlines()] == list(range(1000))
+    assert os.get_blocking(terminal)
+    for thread in writers():
+        thread.join(5)
+    handler.close()
+    os.close(master)
+    os.close(terminal)
