@@ -122,7 +122,8 @@ def read_format(form: Json, param: str = "response_format") -> Json | None:
     if kind == "text":
         return None
     if kind == "json_object":
-        return {"type": "json_schema", "json_schema": ANY_OBJECT}
+        schema = form.get("schema")  # where llama.cpp, Together and Fireworks take one
+        return {"type": "json_schema", "json_schema": schema if isinstance(schema, dict) else ANY_OBJECT}
     if kind == "json_schema":
         return {"type": "json_schema", "json_schema": _schema(form, param)}
     if kind == "structural_tag":

@@ -60,6 +60,7 @@ JSON_FORMS = [
     {"response_format": schema_format(**POINT)},
     {"structured_outputs": {"json": POINT}},
     {"structured_outputs": {"json": json.dumps(POINT)}},
+    {"response_format": {"type": "json_object", "schema": POINT}},
     {"guided_json": POINT},
     {"guided_json": json.dumps(POINT)},
 ]
