@@ -56,6 +56,7 @@ def _wanted(messages: list[Json]) -> Iterator[Wanted]:
         for p, part in enumerate(content if isinstance(content, list) else ()):
             if part["type"] == "image_url":
                 image = part["image_url"]
+                image = {"url": image} if isinstance(image, str) else image
                 param = f"messages[{m}].content[{p}].image_url.url"
                 yield Wanted(url=image["url"], detail=image.get("detail") or "auto", param=param)
 

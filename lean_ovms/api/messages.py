@@ -65,6 +65,8 @@ def _check_part(part: Any, param: str) -> None:
 
 def _check_image(image: Any, param: str) -> None:
     start = "Invalid message structure - "
+    if isinstance(image, str):  # vLLM and Mistral take the address alone, too
+        return
     if not isinstance(image, dict):
         raise BadRequest(start + "content image_url missing", param=param)
     if not isinstance(image.get("url"), str):

@@ -45,6 +45,14 @@ async def test_an_image_becomes_a_tag_and_its_pixels(seeing: tuple[App, FakeEngi
     assert len(image.pixels) == 40 * 60 * 3
 
 
+async def test_an_image_may_be_its_address_alone(seeing: tuple[App, FakeEngine]) -> None:
+    app, engine = seeing
+    assert (await chat(app, user({"type": "image_url", "image_url": RED}))).status == 200
+    assert len(engine.images[0]) == 1
+    _, param = await refusal(app, user({"type": "image_url", "image_url": "nowhere"}))
+    assert param == "messages[0].content[0].image_url.url"
+
+
 async def test_tags_are_numbered_in_the_order_of_the_conversation(seeing: tuple[App, FakeEngine]) -> None:
     app, engine = seeing
     talk = [
@@ -117,7 +125,7 @@ async def test_a_text_only_model_may_hear_of_tags(make_app: MakeApp) -> None:
 
 WRONG = [
     ({"type": "image_url"}, "content image_url missing", "image_url"),
-    ({"type": "image_url", "image_url": RED}, "content image_url missing", "image_url"),
+    ({"type": "image_url", "image_url": [RED]}, "content image_url missing", "image_url"),
     ({"type": "image_url", "image_url": {}}, "image_url does not have url field", "image_url.url"),
     (part(3), "image_url does not have url field", "image_url.url"),  # type: ignore[arg-type]
     (part(RED, detail="huge"), "image_url.detail must be one of", "image_url.detail"),
