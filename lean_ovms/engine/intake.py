@@ -39,7 +39,7 @@ class Intake:
         if sampling.prompt_logprobs and info.prefix_caching:
             raise BadRequest(
                 "log probabilities of the prompt need a server that was started with --enable_prefix_caching false",
-                param="prompt_logprobs",
+                param="echo",
             )
         if submit.constraint:
             sampling = _constrained(sampling)

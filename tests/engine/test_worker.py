@@ -199,6 +199,7 @@ def test_beams_that_do_not_fit_the_cache_are_refused():
 def test_prompt_logprobs_need_prefix_caching_off():
     refused = Rig(prefix_caching=True).ask("hello", prompt_logprobs=True).refused
     assert "--enable_prefix_caching false" in refused[1]
+    assert refused[2] == "echo"  # the client's word
 
 
 def test_prompt_logprobs_come_before_the_first_token_and_the_prompt_is_stripped():
