@@ -55,9 +55,13 @@ def run(config: Config) -> int:
         with _stoppable():
             if asked:
                 COMMANDS[asked[0]](config)
-                return DONE
+                return _told()
             if config.source_model:
                 config = _pulled_before_serving(config)
+    except BrokenPipeError:  # whoever reads the list has enough
+        if config.source_model:
+            raise  # it may as well be the hub's
+        return _told()
     except Stopped as stop:
         return _say("stopped; the same command goes on from here", stop.status)
     except WrongOptions as error:
@@ -105,6 +109,16 @@ def _stoppable() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _told() -> int:
+    """Whether stdout took the result. A reader that has enough (head) is no error; a full disk is."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python tries again, and says so, at its end
+        return DONE if isinstance(error, BrokenPipeError) else _say(f"stdout: {error.strerror}", FAILED)
+    return DONE
 
 
 def _say(what: object, status: int) -> int:

@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from lean_ovms import serve
+from lean_ovms.config import DEMO_MODEL
+
+BUFFERED = {**os.environ, "PYTHONUNBUFFERED": ""}
 
 
 def run(*flags: str) -> subprocess.CompletedProcess[str]:
@@ -106,3 +109,23 @@ def test_connections_leave_files_for_the_server_itself(
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: set_to.append(limits))
     assert serve._connections(1024) == connections
     assert set_to == ([] if raised is None else [(raised, hard)])
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_of_a_list_may_have_enough(unbuffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "lean_ovms", "--list_models", "--model_repository_path", str(DEMO_MODEL.parent)]
+    environ = {**BUFFERED, "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=environ, check=False, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_list_that_a_full_disk_does_not_take_is_an_error() -> None:
+    command = [sys.executable, "-m", "lean_ovms", "--list_models", "--model_repository_path", str(DEMO_MODEL.parent)]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, env=BUFFERED, check=False, timeout=60
+        )
+    assert (done.returncode, done.stderr) == (1, "lean_ovms: stdout: No space left on device\n")
