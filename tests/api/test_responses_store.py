@@ -441,7 +441,7 @@ async def test_work_that_fails_takes_nothing_else_with_it() -> None:
         await database.run(lambda c: None)
 
 
-async def test_a_transaction_that_fails_is_told_to_all_and_the_next_one_works() -> None:
+async def test_a_transaction_that_fails_is_told_to_all_and_the_next_one_works(caplog: pytest.LogCaptureFixture) -> None:
     broken = [True]
 
     def before(connection: sqlite3.Connection) -> None:
@@ -451,6 +451,8 @@ async def test_a_transaction_that_fails_is_told_to_all_and_the_next_one_works() 
     database = Database("", lambda c: None, before)
     results = await asyncio.gather(*(database.run(lambda c: 1) for _ in range(3)), return_exceptions=True)
     assert all(isinstance(result, StoreFailure) and "disk is full" in result.message for result in results)
+    assert "disk is full" in caplog.text
+    assert "Traceback" not in caplog.text  # at each response, while it is full
     broken[0] = False
     assert await database.run(lambda c: 1) == 1
     await database.close()

@@ -29,6 +29,10 @@ BUSY_TIMEOUT_S = 2.0
 """Wait so long for another process to let go of the file: a server that is restarted may overlap with the old one."""
 
 
+FULL = "database or disk is full"
+"""SQLite's words; every response says so until there is room again, and a traceback adds nothing."""
+
+
 class _Job:
     """Work, and who waits for it."""
 
@@ -149,7 +153,7 @@ class Database:
                 self._one(connection, job)
             connection.execute("COMMIT")
         except Exception as error:  # a full disk, or a bug: whoever waits learns it, and the thread goes on
-            logger.exception("the response store failed")
+            logger.error("the response store failed: %s", error, exc_info=str(error) != FULL)
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             for job in jobs:
