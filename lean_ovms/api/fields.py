@@ -141,8 +141,6 @@ def read_one(row: Row, value: Any) -> Any:
     if value is None:
         return row.default
     types, text = _KINDS[row.kind]
-    if type(value) is float and row.kind in ("int", "uint") and value.is_integer():
-        value = int(value)  # JSON Schema: 8.0 is an integer; sliders and spreadsheets write them so
     if not isinstance(value, types) or (isinstance(value, bool) and row.kind in ("number", "int", "uint")):
         raise BadRequest(row.wrong or f"{row.name} {text}", param=row.name)
     if row.kind == "uint" and value < 0:

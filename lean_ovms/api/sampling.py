@@ -20,7 +20,6 @@ MAX_STOPS = 16
 MAX_STOP_LENGTH = 4096
 MAX_STOP_IDS = 256
 INT32_MAX = 2147483647
-INT64_MAX = 9223372036854775807
 
 
 def _stop(value: Any) -> tuple[str, ...] | None:
@@ -65,11 +64,6 @@ def _salt(value: str) -> str:
     return value
 
 
-def _seed(value: int) -> int:
-    """OpenAI and vLLM take 64 bits and a sign; the engine's generator is seeded with 32."""
-    return value & UINT32_MAX
-
-
 _STOP: Json = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
 
 SAMPLING = Rows((
@@ -85,8 +79,7 @@ SAMPLING = Rows((
     Row(name="repetition_penalty", kind="number", above=0, high=100, builtin=1.0, help="1 is none"),
     Row(name="presence_penalty", kind="number", low=-2, high=2, builtin=0.0, help="for tokens seen in the answer"),
     Row(name="frequency_penalty", kind="number", low=-2, high=2, builtin=0.0, help="per occurrence in the answer"),
-    Row(name="seed", kind="int", low=-INT64_MAX - 1, high=INT64_MAX, read=_seed,
-        help="repeats a sampled answer; random if not given; its lowest 32 bits count"),
+    Row(name="seed", kind="int", low=0, high=UINT32_MAX, help="repeats a sampled answer; random if not given"),
     Row(name="n", kind="uint", help="answers to return (default 1)"),
     Row(name="best_of", kind="uint", help="> 1: beam search of that width, the n best are returned"),
     Row(name="use_beam_search", kind="bool", default=False,

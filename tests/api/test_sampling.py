@@ -58,12 +58,6 @@ def test_top_k_can_be_switched_off(unlimited: int) -> None:
     assert sampling({"top_k": unlimited}).top_k == 0
 
 
-@pytest.mark.parametrize("seed", [-1, 1 << 40 | 5, (1 << 63) - 1, -(1 << 63)])
-def test_seeds_of_64_bits_are_taken_and_repeat(seed: int) -> None:
-    [first] = sampling({"seed": seed}).seeds
-    assert first == seed % (1 << 32)
-
-
 def test_seeds_differ_per_sequence_and_begin_with_the_one_given() -> None:
     assert sampling({"seed": 5, "n": 3}).seeds == (5, 6, 7)
     assert sampling({"seed": 4294967295, "n": 2}).seeds == (4294967295, 0)
