@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from ..errors import BadRequest
 from ..log import safe
 from ..shapes import Json, Response, Usage
 
@@ -27,6 +28,14 @@ _SEARCH = "web_search_options"
 def json(body: Any, headers: list[tuple[str, str]] | None = None, status: int = 200) -> Response:
     """A JSON response."""
     return Response(status, [("Content-Type", "application/json"), *(headers or [])], orjson.dumps(body))
+
+
+def model_name(values: Json) -> str:
+    """The required field. Raises BadRequest."""
+    name = values["model"]
+    if not name:
+        raise BadRequest("model field is missing in JSON body", param="model")
+    return str(name)
 
 
 def warnings(body: Json, extra: list[str] | None = None) -> list[tuple[str, str]]:

@@ -16,13 +16,14 @@ from typing import Protocol, TypeVar
 
 from ..aside import Aside
 from ..config import Config
-from ..errors import BadRequest, MethodNotAllowed, ModelNotFound, NotFound, RequestError, Unauthorized
+from ..errors import MethodNotAllowed, ModelNotFound, NotFound, RequestError, Unauthorized
 from ..log import Access, safe
 from ..media.gallery import Gallery
 from ..metrics import Metrics, Prometheus
 from ..model import Model
 from ..notes import CLIENT_LEFT, Note, current
 from ..shapes import ByteStream, Json, Request, Response
+from .answers import model_name
 from .fields import json_body
 from .responses.desk import Desk
 from .routes import Route, Table, collect
@@ -120,13 +121,13 @@ class App:
             note.model = model.name
         return model
 
-    def asked(self, values: Json) -> Model:
-        """The model that a request names; it need not where there is but one (vLLM). Raises RequestError."""
-        if name := values["model"]:
-            return self.model(name)
-        if len(self.models) != 1:
-            raise BadRequest("model field is missing in JSON body", param="model")
-        return self.model(next(iter(self.models)))
+    def meant(self, values: Json) -> Model:
+        """The model that is named, or else the only one. Raises RequestError.
+
+        For what vLLM alone has and its clients ask for without a name; OVMS and OpenAI want one where text is generated.
+        """
+        alone = len(self.models) == 1 and not values["model"]
+        return self.model(next(iter(self.models)) if alone else model_name(values))
 
     async def hear(self, request: Request, read: Callable[[Json, App], T]) -> T:
         """What `read` makes of the request's JSON body; a large one is read beside the loop. Raises RequestError."""

@@ -14,7 +14,7 @@ from ..media.gallery import Gallery
 from ..model import Model
 from ..notes import current
 from ..shapes import ChatPrompt, Guide, Json, Output, Prompt, Sampling
-from .answers import warnings
+from .answers import model_name, warnings
 from .app import App
 from .fields import Rows, read
 from .first_call import FirstCall
@@ -73,7 +73,7 @@ class Reading:
 
     def __init__(self, rows: Rows, body: Json, app: App) -> None:
         self.values = read(rows, body)
-        self.model = app.asked(self.values)
+        self.model = app.model(model_name(self.values))
         self.config = self.model.config
         self._body = body
         if note := current.get():

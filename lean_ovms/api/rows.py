@@ -5,6 +5,7 @@ A field is spelled once: its row says name, kind, range, default and meaning, wh
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..errors import BadRequest
@@ -13,11 +14,9 @@ from . import schemas
 from .fields import UINT32_MAX, Row
 
 MODEL = Row(
-    name="model",
-    kind="string",
-    help="name of a served model; where there is one only, it may be left out",
-    wrong="model field is not a string",
+    name="model", kind="string", help="name of a served model", wrong="model field is not a string", required=True
 )
+SOME_MODEL = replace(MODEL, required=False, help=f"{MODEL.help}; vLLM: the only one may be left out")
 STREAM = Row(
     name="stream",
     kind="bool",

@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 
 import pytest
-from fakes import FakeEngine, say
+from fakes import say
 
 from lean_ovms.api.routes import collect
-from lean_ovms.config import Config
-from lean_ovms.model import Model
 from lean_ovms.shapes import Request
 
 from .conftest import MakeApp, get, post, whole
@@ -31,22 +29,6 @@ async def test_an_unknown_path_is_a_404_and_a_known_one_names_its_methods(make_a
     response = await get(app, CHAT)
     assert response.status == 405
     assert ("Allow", "POST") in response.headers
-
-
-async def test_a_request_need_not_name_the_only_model(make_app: MakeApp) -> None:
-    app, _ = await make_app(lambda *_: say("x"))
-    nameless = {"messages": HELLO["messages"]}
-    bodies = {CHAT: nameless, "/v1/completions": {"prompt": "a"}, "/v1/responses": {"input": "a"}}
-    bodies |= {"/tokenize": {"prompt": "a"}, "/detokenize": {"tokens": [65]}}
-    for path, body in bodies.items():
-        for name in ({}, {"model": None}, {"model": ""}):
-            answer = await whole(await post(app, path, body | name))
-            assert answer.get("model", "m") == "m"
-    other = Model(Config(fake_engine=True, model_name="other"), FakeEngine([]))  # type: ignore[arg-type]
-    app.install(other)
-    for path, body in bodies.items():
-        error = (await whole(await post(app, path, body)))["error"]
-        assert (error["message"], error["param"]) == ("model field is missing in JSON body", "model")
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fakes import EOS
+from fakes import EOS, FakeEngine
 
+from lean_ovms.config import Config
+from lean_ovms.model import Model
 from lean_ovms.shapes import Request
 
 from .conftest import MakeApp, post, whole
@@ -31,6 +33,20 @@ async def test_a_client_can_write_prompts_itself(make_app: MakeApp) -> None:
 async def ask(make_app: MakeApp, path: str = PATH, **fields: Any) -> Any:
     app, _ = await make_app()
     return await whole(await post(app, path, {"model": "m", **fields}))
+
+
+async def test_vllms_forms_need_not_name_the_only_model(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    bodies = [{"prompt": "a"}, {"messages": [{"role": "user", "content": "a"}]}]
+    for path, some in (("/tokenize", bodies), ("/detokenize", [{"tokens": [65]}])):
+        for body in some:
+            for name in ({}, {"model": None}, {"model": ""}):
+                assert (await post(app, path, {**body, **name})).status == 200
+    error = (await whole(await post(app, "/tokenize", {"text": "a"})))["error"]
+    assert (error["message"], error["param"]) == ("model field is missing in JSON body", "model")
+    app.install(Model(Config(fake_engine=True, model_name="other"), FakeEngine([])))  # type: ignore[arg-type]
+    for body in bodies:
+        assert (await whole(await post(app, "/tokenize", body)))["error"]["param"] == "model"
 
 
 async def test_one_text_is_a_flat_list_also_in_an_array(make_app: MakeApp) -> None:

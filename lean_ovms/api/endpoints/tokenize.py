@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import BadRequest
 from ...model import Model
 from ...shapes import ChatPrompt, Json, Request, Response
-from ..answers import json
+from ..answers import json, model_name
 from ..app import App
 from ..developer import heard
 from ..fields import UINT32_MAX, Row, Rows, read
@@ -23,7 +23,7 @@ from ..rows import (
     CONTINUE_FINAL_MESSAGE,
     DOCUMENTS,
     MESSAGES,
-    MODEL,
+    SOME_MODEL,
     TEMPLATE_KWARGS,
     TOOLS,
     template_kwargs,
@@ -54,7 +54,7 @@ def _side(value: Any) -> str:
 
 FIELDS = Rows(
     (
-        MODEL,
+        SOME_MODEL,
         Row(name="text", kind="any", help="OVMS: a string or strings", schema=TEXTS),
         Row(name="max_length", kind="any", help="OVMS: cut after so many tokens", read=_max_length, schema=LENGTH),
         Row(
@@ -90,16 +90,21 @@ FIELDS = Rows(
 )
 DETOKENIZE_FIELDS = Rows(
     (
-        MODEL,
+        SOME_MODEL,
         Row(name="tokens", kind="array", help="token ids", required=True, schema=TOKENS),
         Row(name="skip_special_tokens", kind="bool", help="hide special tokens", default=False),
     )
 )
 
 
+def _model(values: Json, app: App) -> Model:
+    """Only OVMS's form, the one with a text, must name it."""
+    return app.meant(values) if values.get("text") is None else app.model(model_name(values))
+
+
 async def handle(request: Request, app: App) -> Response:
     values, conversation = await app.hear(request, _read)
-    model = app.asked(values)
+    model = _model(values, app)
     if values["text"] is not None:
         return json(await _ovms(values, model))
     if values["prompt"] is None and values["messages"] is None:
@@ -109,7 +114,7 @@ async def handle(request: Request, app: App) -> Response:
 
 async def handle_detokenize(request: Request, app: App) -> Response:
     values = await app.hear(request, _tokens)
-    model = app.asked(values)
+    model = _model(values, app)
     tokens: list[int] = values["tokens"]
     text = await model.decode(tokens, values["skip_special_tokens"]) if tokens else ""
     return json({"prompt": text})
@@ -133,12 +138,12 @@ def _read(body: Json, app: App) -> tuple[Json, ChatPrompt | None]:
         for name in ("prompt", "messages"):
             if values[name] is not None:
                 raise BadRequest(f"text and {name} exclude each other", param=name)
-    return values, None if values["messages"] is None else _conversation(values, app.asked(values))
+    return values, None if values["messages"] is None else _conversation(values, _model(values, app))
 
 
 def _tokens(body: Json, app: App) -> Json:
     values = read(DETOKENIZE_FIELDS, body)
-    app.asked(values)
+    _model(values, app)
     if values["tokens"] is None:
         raise BadRequest("tokens field is required", param="tokens")
     token_ids(values["tokens"], "tokens")

@@ -12,16 +12,18 @@ from ...shapes import Request, Response
 from ..answers import json
 from ..app import App
 from ..routes import About, Route
-from ..rows import MODEL
+from ..rows import SOME_MODEL
 
 
 async def handle(request: Request, app: App) -> Response:
     given = parse_qs(request.query).get("model", [None])
-    model = app.asked({"model": given[-1]})
+    model = app.meant({"model": given[-1]})
     template = model.known_dialect.template
     tokens = {name: text for name, text in template.special_tokens.items() if text}
     return json({**tokens, "chat_template": template.source or None, "model_max_length": model.info.context_length})
 
 
-ABOUT = About(summary="Chat template and special tokens", query=(MODEL,), answer="TokenizerInfo", errors=(404, 503))
+ABOUT = About(
+    summary="Chat template and special tokens", query=(SOME_MODEL,), answer="TokenizerInfo", errors=(404, 503)
+)
 ROUTES = [Route("GET", "/tokenizer_info", handle, about=ABOUT)]
