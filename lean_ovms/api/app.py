@@ -124,7 +124,7 @@ class App:
     def meant(self, values: Json) -> Model:
         """The model that is named, or else the only one. Raises RequestError.
 
-        For what vLLM alone has and its clients ask for without a name; OVMS and OpenAI want one where text is generated.
+        For what vLLM alone has, whose clients leave it out; OVMS and OpenAI want a name where text is generated.
         """
         alone = len(self.models) == 1 and not values["model"]
         return self.model(next(iter(self.models)) if alone else model_name(values))
