@@ -114,9 +114,15 @@ class Batch:
             self._take_out(sequence)
 
     def _half_computed(self, sequence: Sequence) -> bool:
-        """Some of its prompt may be in the prefix cache, and not all."""
+        """Some of its prompt may be in the prefix cache, and not all.
+
+        Prompts are computed in the order in which they were added, each with what the one before it has left of a step:
+        behind one that is not done, none is begun.
+        """
         begun = sequence.handle is not None and self.steps > sequence.heard
-        return self._prefixes is not None and begun and not sequence.proven
+        if self._prefixes is None or not begun or sequence.proven:
+            return False
+        return sequence is next(s for s in self.running if not s.proven)
 
     def _take_out(self, sequence: Sequence) -> None:
         if sequence.handle is not None:

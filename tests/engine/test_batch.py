@@ -334,6 +334,18 @@ def test_other_prompts_are_out_at_once_when_they_are_cancelled(caching, turns):
     assert (rig.stats().running, rig.stats().queued, rig.stats().kv_blocks_used) == (0, 0, 0)
 
 
+def test_of_many_prompts_that_nobody_wants_only_the_one_in_work_is_computed():
+    rig = Rig(prefix_caching=True, step_tokens=16)
+    requests = [rig.submit(f"{i}{PREFIX}") for i in range(5)]
+    rig.turn(2)
+    for request in reversed(requests):
+        rig.cancel(request)
+    rig.turn()
+    assert [s.request.id for s in rig.batch.running] == requests[:1]
+    rig.run()
+    assert (rig.stats().running, rig.stats().kv_blocks_used) == (0, 0)
+
+
 def test_a_step_that_fails_ends_those_whom_nobody_wants():
     rig = Rig(prefix_caching=True, step_tokens=16)
     request, other = rig.submit(PREFIX), rig.submit("other", max_tokens=40, ignore_eos=True)

@@ -161,6 +161,27 @@ def test_a_prompt_that_is_cancelled_half_way_does_not_spoil_the_prefix_cache(eng
     assert not rig.answer(request).tokens
 
 
+@pytest.mark.parametrize("steps", [1, 2, 4])
+def test_many_prompts_that_are_cancelled_at_once_do_not_spoil_the_prefix_cache(engine, caching, steps):
+    """Only the first that is not done has begun; if another had, its prompt would be wrong from now on."""
+    dice = random.Random(f"many {steps}")
+    prompts = [[dice.randrange(300, 1900) for _ in range(dice.choice([90, 150, 400]))] for _ in range(6)]
+    asked = {"max_tokens": 3, "ignore_eos": True, "logprobs": True}
+    rig = Rig(pipeline=caching)
+    for question in QUESTIONS[:2]:
+        rig.submit(chat(question), max_tokens=40, ignore_eos=True)
+    rig.turn(3)
+    requests = [rig.submit(prompt, **asked) for prompt in prompts]
+    rig.turn(steps)
+    for request in dice.sample(requests, len(requests)):
+        rig.cancel(request)
+    rig.run()
+    for prompt in prompts:
+        alone, again = (Rig(pipeline=pipeline).ask(prompt, **asked) for pipeline in (engine, caching))
+        assert again.tokens == alone.tokens
+        assert again.logprobs[0] == pytest.approx(alone.logprobs[0], abs=1e-3)
+
+
 @pytest.mark.parametrize("steps", [1, 2])
 def test_a_step_that_fails_half_way_through_a_prompt_does_not_spoil_the_prefix_cache(
     engine, caching, monkeypatch, steps
