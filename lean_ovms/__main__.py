@@ -1,6 +1,11 @@
 """python -m lean_ovms"""
 
-from .cli import main
+import sys
 
-if __name__ == "__main__":
-    main()
+try:
+    from .cli import main
+
+    if __name__ == "__main__":
+        main()
+except KeyboardInterrupt:  # while all is imported; later it drains
+    sys.exit(130)

@@ -15,6 +15,7 @@ from lean_ovms.shapes import Handle
 from .connection import Connection
 from .head import response_head
 from .sockets import bind, bind_unix, close_all, remove_unix, url
+from .tls import Certificate
 
 BACKLOG = 1024
 """Connections that the kernel holds for us; it caps this at net.core.somaxconn (4096 on current Linux)."""
@@ -28,10 +29,6 @@ max_connections clients hold 64 GiB."""
 
 CLOSING_S = 2.0
 """At the end of drain: time for cancelled exchanges to release what they hold and for last bytes to leave."""
-
-NOT_PEM = "they must hold a certificate and a private key without a passphrase, as PEM"
-TLS_REASONS = dict.fromkeys(("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"), "the key belongs to another certificate")
-"""What OpenSSL says in words of its own, or not at all."""
 
 log = logging.getLogger("lean_ovms.wire")
 
@@ -49,6 +46,7 @@ class Server:
         self.draining = False
         self.open_exchanges = 0
         self._listeners: list[asyncio.AbstractServer] = []
+        self._renewal: asyncio.Task[None] | None = None
         self._unix_inode: int | None = None
         self._connections: set[Connection] = set()
         self._held_bytes = 0
@@ -62,7 +60,8 @@ class Server:
     async def start(self) -> None:
         """Listen. Raises StartError when an address, a certificate or the Unix socket cannot be used."""
         _check_cors(self.config)
-        context = _tls(self.config)
+        certificate = Certificate(self.config) if self.config.ssl_certfile else None
+        context = certificate.context if certificate else None
         sockets = await self._bind()
         try:
             for sock in sockets:
@@ -72,6 +71,8 @@ class Server:
             close_all(sockets)
             self._stop_listening()
             raise StartError(f"cannot listen: {error.strerror or error}") from None
+        if certificate:
+            self._renewal = asyncio.get_running_loop().create_task(certificate.follow())
 
     async def drain(self, timeout_s: float) -> None:
         """Stop listening, let running exchanges finish for timeout_s, then cancel them. Returns when all is closed."""
@@ -162,6 +163,8 @@ class Server:
         )
 
     def _stop_listening(self) -> None:
+        if self._renewal is not None:
+            self._renewal.cancel()
         while self._listeners:
             self._listeners.pop().close()
         if self._unix_inode is not None:
@@ -181,23 +184,3 @@ def _check_cors(config: Config) -> None:
             response_head(200, config.cors_headers(origin), "")
     except ValueError:
         raise StartError("--allowed_origins, --allowed_methods or --allowed_headers is not a header value") from None
-
-
-def _tls(config: Config) -> ssl.SSLContext | None:
-    if not config.ssl_certfile:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    for option in ("ssl_certfile", "ssl_keyfile"):  # OpenSSL does not tell which
-        try:
-            Path(getattr(config, option)).read_bytes()
-        except OSError as error:
-            raise StartError(f"--{option} {getattr(config, option)}: {error.strerror}") from None
-    try:
-        # An encrypted key fails here; without the password argument OpenSSL would ask on the terminal.
-        context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, password=lambda: "")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", None) or NOT_PEM
-        raise StartError(f"cannot use --ssl_certfile and --ssl_keyfile: {TLS_REASONS.get(reason, reason)}") from None
-    return context

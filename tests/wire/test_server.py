@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import socket
 import ssl
 import sys
@@ -22,6 +23,7 @@ from lean_ovms.config import Config
 from lean_ovms.errors import StartError
 from lean_ovms.shapes import Handle, Request, Response
 from lean_ovms.wire import connection as connection_module
+from lean_ovms.wire import tls
 from lean_ovms.wire.connection import Connection
 from lean_ovms.wire.server import MAX_SURPLUS, Server
 
@@ -29,7 +31,7 @@ from .fakes import Body, FakeTransport, answering
 
 TLS = Path(__file__).parent / "tls"
 CERT, KEY = str(TLS / "cert.pem"), str(TLS / "key.pem")
-OTHER_KEY = str(TLS / "other_key.pem")
+OTHER_CERT, OTHER_KEY = str(TLS / "other_cert.pem"), str(TLS / "other_key.pem")
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 CLOSE = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 Run = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
@@ -273,6 +275,33 @@ def test_tls_unary_stream_and_refusal(run: Run) -> None:
             async with client(server, ssl=tls_client()) as (reader, writer):
                 writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\n\r\n")
                 assert (await reader.readline()).startswith(b"HTTP/1.1 413")
+
+    run(main)
+
+
+def test_a_tls_certificate_that_is_replaced_is_used_once_it_is_whole(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(tls.Certificate.follow, "__defaults__", (0.01,))
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+
+    def said(text: str) -> bool:
+        return any(text in record.getMessage() for record in caplog.records)
+
+    async def main() -> None:
+        shutil.copy(CERT, cert)
+        shutil.copy(KEY, key)
+        async with serving(ok, ssl_certfile=str(cert), ssl_keyfile=str(key)) as server:
+            assert (await ask(server, ssl=tls_client())).endswith(b"ok")
+            shutil.copy(OTHER_CERT, cert)
+            await until(lambda: said("the certificate in use stays: cannot use"))
+            assert (await ask(server, ssl=tls_client())).endswith(b"ok")
+            shutil.copy(OTHER_KEY, key)
+            await until(lambda: said(f"new connections get the certificate that is in {cert} now"))
+            assert (await ask(server, ssl=ssl.create_default_context(cafile=OTHER_CERT))).endswith(b"ok")
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await ask(server, ssl=tls_client())
 
     run(main)
 
