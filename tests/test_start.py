@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -56,6 +57,17 @@ def test_a_port_in_use_is_named() -> None:
     assert done.returncode == 3
     assert str(port) in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("after_s", [0.03, 0.1, 0.2])
+def test_ctrl_c_is_no_traceback_however_early(after_s: float) -> None:
+    command = [sys.executable, "-m", "lean_ovms", "--rest_port", "0", "--fake_engine", "true"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(after_s)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode in (0, 130, -signal.SIGINT)  # stopped; while it is imported; before Python is there
+    assert "lean_ovms" not in said or "Traceback" not in said
 
 
 def test_an_unreadable_key_file_is_named(tmp_path: Path) -> None:
