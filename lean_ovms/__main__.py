@@ -7,5 +7,5 @@ try:
 
     if __name__ == "__main__":
         main()
-except KeyboardInterrupt:  # while all is imported; later it drains
+except KeyboardInterrupt:  # before main
     sys.exit(130)

@@ -11,6 +11,7 @@ import difflib
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, fields
@@ -29,6 +30,7 @@ WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true 
 
 def main() -> NoReturn:
     """The console command. Exit status: 0 stopped or done, 1 not done, 2 wrong options, 3 never served."""
+    _leave_on_ctrl_c()
     _hold_standard_streams()
     try:
         config = parse(sys.argv[1:], os.environ)
@@ -38,6 +40,13 @@ def main() -> NoReturn:
     from .commands import run  # --help and --version must not wait for uvloop
 
     sys.exit(run(config))
+
+
+def _leave_on_ctrl_c() -> None:
+    """Until what is asked for has handlers of its own. An exception would come out of whatever is being imported, which
+    not every library bears: orjson crashes. Nothing has begun yet that would have to be ended."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else somebody wants it to be ignored
+        signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
 
 
 def _hold_standard_streams() -> None:
