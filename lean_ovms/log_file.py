@@ -11,11 +11,13 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from .log_lines import LineHandler, own_record
+
 RARELY_S = 60.0
 """A file that still cannot be written is told of again after so long."""
 
 
-class LogFile(logging.Handler):
+class LogFile(LineHandler):
     """Lines to the file of a path, which is opened anew when something else is there (logrotate), or nothing.
 
     tell: gets a record when lines are lost, and when they are no longer.
@@ -43,21 +45,18 @@ class LogFile(logging.Handler):
             opened = os.fstat(self._fd)
             self._place = opened.st_dev, opened.st_ino
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write the line; if that fails, say so, but not for each line."""
-        try:
-            line = f"{self.format(record)}\n".encode("utf-8", "backslashreplace")
-        except Exception:  # a message that does not fit its arguments: as all handlers do
-            self.handleError(record)
-            return
+    def write(self, line: bytes, at: float) -> None:
+        """Write it; if that fails, say so, but not for each line."""
         try:
             self.open()
             self._write(line)
         except OSError as error:
-            self._lose(record.created, error)
+            self._lose(at, error)
         else:
             if self._lost:
-                self._say(logging.INFO, "%s is written again: %d lines are not in it", self._path, self._lost)
+                self._tell(
+                    own_record(logging.INFO, "%s is written again: %d lines are not in it", self._path, self._lost)
+                )
                 self._lost, self._told_at = 0, float("-inf")
 
     def close(self) -> None:
@@ -73,11 +72,9 @@ class LogFile(logging.Handler):
         self._lost += 1
         if abs(now - self._told_at) >= RARELY_S:  # the clock may be set back
             self._told_at = now
-            self._say(logging.ERROR, "--log_path %s: %s: lines are missing there", self._path, error.strerror)
-
-    def _say(self, level: int, message: str, *args: object) -> None:
-        said = {"name": "lean_ovms.log", "levelno": level, "levelname": logging.getLevelName(level)}
-        self._tell(logging.makeLogRecord(said | {"msg": message, "args": args}))
+            self._tell(
+                own_record(logging.ERROR, "--log_path %s: %s: lines are missing there", self._path, error.strerror)
+            )
 
     def _shut(self) -> None:
         if self._fd >= 0:

@@ -13,6 +13,8 @@ import select
 import threading
 import time
 
+from .log_lines import LineHandler, own_record
+
 MAX_WAITING = 1 << 20
 """Bytes that wait for a reader. Lines for which there is no room are lost, and counted for whoever reads again."""
 AGAIN_S = 0.05
@@ -21,7 +23,7 @@ FLUSH_S = 0.5
 """Time for a reader to take what waits, when the process ends."""
 
 
-class Unhurried(logging.Handler):
+class Unhurried(LineHandler):
     """Lines to a file descriptor, in order, without waiting for its reader.
 
     poll(2) promises room for PIPE_BUF bytes, so no more than that is written at once. The descriptor itself is left
@@ -40,13 +42,8 @@ class Unhurried(logging.Handler):
         self._writer: threading.Thread | None = None
         self._mutex = threading.Lock()  # of the three above; the handler's own is held while it is flushed at the end
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write the line, or put it down to be written."""
-        try:
-            line = self._line(record)
-        except Exception:  # a message that does not fit its arguments: as all handlers do
-            self.handleError(record)
-            return
+    def write(self, line: bytes, at: float) -> None:
+        """Write it, or put it down to be written."""
         with self._mutex:
             rest = line if self._writer is not None else self._written(line)
             if rest and len(self._waiting) + len(rest) > MAX_WAITING:
@@ -67,9 +64,6 @@ class Unhurried(logging.Handler):
             os.close(self._own)
             self._own = self._fd = -1
         super().close()
-
-    def _line(self, record: logging.LogRecord) -> bytes:
-        return f"{self.format(record)}\n".encode("utf-8", "backslashreplace")
 
     def _written(self, data: bytes, patience_ms: int | None = 0) -> bytes:
         """Write what goes without waiting any longer; the rest. None waits for ever."""
@@ -103,7 +97,9 @@ class Unhurried(logging.Handler):
             self._lost = 0
             if not data and not lost:
                 self._writer = None
-        return data + self._line(_told(lost)) if lost else data
+        if not lost:
+            return data
+        return data + self.line(own_record(logging.WARNING, "%d lines are lost: nobody read them", lost))
 
 
 def _opened_anew(fd: int) -> int:
@@ -113,8 +109,3 @@ def _opened_anew(fd: int) -> int:
         return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError:
         return -1
-
-
-def _told(lost: int) -> logging.LogRecord:
-    said = {"name": "lean_ovms.log", "levelno": logging.WARNING, "levelname": "WARNING"}
-    return logging.makeLogRecord(said | {"msg": "%d lines are lost: nobody read them", "args": (lost,)})
