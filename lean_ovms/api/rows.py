@@ -119,13 +119,9 @@ def template_kwargs(values: Json) -> Json:
         if values.get(name) is not None:
             kwargs.setdefault(name, values[name])
     if values.get("reasoning_effort") is not None:
-        kwargs = effort(values["reasoning_effort"]) | kwargs
+        effort = values["reasoning_effort"]  # vLLM and OVMS think for any but "none"
+        kwargs = {"enable_thinking": effort != "none", "reasoning_effort": effort} | kwargs
     return kwargs
-
-
-def effort(asked: str) -> Json:
-    """The effort that a client asks for as its chat template's variables: vLLM and OVMS think for any but "none"."""
-    return {"enable_thinking": asked != "none", "reasoning_effort": asked}
 
 
 def token_limit(name: str, help: str) -> Row:  # noqa: A002 - the word of the row

@@ -15,7 +15,7 @@ from ..developer import heard
 from ..formats import read_guide
 from ..messages import read_messages
 from ..order import Order, Reading
-from ..rows import RESPONSE_STREAM_OPTIONS, effort, stream_options
+from ..rows import RESPONSE_STREAM_OPTIONS, stream_options, template_kwargs
 from .echo import echo, without_nulls
 from .items import read_input, to_messages
 from .rows import REFUSED, ROWS, TEXT_FORMAT
@@ -142,11 +142,8 @@ def _in_text(said: str) -> str:
 
 
 def _template_kwargs(values: Json) -> Json:
-    kwargs = dict(values["chat_template_kwargs"] or {})
-    asked = (values["reasoning"] or {}).get("effort")
-    if asked is not None:
-        kwargs = effort(asked) | kwargs
-    verbosity = (values["text"] or {}).get("verbosity")
-    if verbosity is not None:
-        kwargs.setdefault("verbosity", verbosity)
-    return kwargs
+    asked = {
+        "reasoning_effort": (values["reasoning"] or {}).get("effort"),
+        "verbosity": (values["text"] or {}).get("verbosity"),
+    }
+    return template_kwargs(values | asked)
