@@ -43,7 +43,9 @@ def logger(reader: Reader) -> Iterator[logging.Logger]:
     logger.addHandler(handler)
     yield logger
     writer = handler._writer
-    assert writer is None or writer.join(5) is None
+    if writer is not None:
+        writer.join(5)
+        assert not writer.is_alive()
     handler.close()
 
 
