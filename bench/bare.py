@@ -16,11 +16,10 @@ import numpy as np
 import openvino as ov
 import openvino_genai as genai
 
-from lean_ovms.cli import parse
-from lean_ovms.engine.pipeline import GenAi
-
-from .processes import answering
-from .work import Outcome, Work
+from bench.processes import answering
+from bench.work import Outcome, Work
+from lean_ovms.cli.arguments import parse
+from lean_ovms.engine.genai.continuous import GenAi
 
 
 class Running:

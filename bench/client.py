@@ -15,8 +15,8 @@ import socket
 import time
 from dataclasses import asdict
 
-from .processes import answering
-from .work import Outcome, Work
+from bench.processes import answering
+from bench.work import Outcome, Work
 
 CONTENT = re.compile(rb'"(?:content|reasoning_content|text)": ?"[^"]')
 COMPLETION = re.compile(rb'"completion_tokens": ?(\d+)')

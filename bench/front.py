@@ -13,10 +13,10 @@ import json
 import sys
 from collections.abc import Sequence
 
-from . import figures
-from .processes import Accounts, Server, Worker, closing, free_port, lean_ovms
-from .report import Report, options, tick
-from .work import Outcome, Work, prompts
+from bench import figures
+from bench.processes import Accounts, Server, Worker, closing, free_port, lean_ovms
+from bench.report import Report, options, tick
+from bench.work import Outcome, Work, prompts
 
 PATH = "/v3/chat/completions"
 ANSWER = "All happy families are alike; each unhappy family is unhappy in its own way. " * 20

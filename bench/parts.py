@@ -14,22 +14,22 @@ from types import SimpleNamespace
 
 import orjson
 
+from bench import client, path
+from bench.report import Report, options
+from bench.work import prompts
 from lean_ovms.api.app import App
-from lean_ovms.api.endpoints import chat
-from lean_ovms.choice import Choice
+from lean_ovms.api.openai import chat
 from lean_ovms.config import Config
-from lean_ovms.engine import byte_text, messages
-from lean_ovms.model import Model
-from lean_ovms.model_dir import read as read_model_dir
-from lean_ovms.shapes import ChatPrompt, Request, Response, Text, Usage
+from lean_ovms.engine import protocol
+from lean_ovms.engine.generation import fake_tokenizer
+from lean_ovms.models.output_decoder import Choice
+from lean_ovms.models.text_model import Model
+from lean_ovms.repository.model_dir import read as read_model_dir
 from lean_ovms.text import parsers
-from lean_ovms.text.detokenizer import Detokenizer
-from lean_ovms.text.template import ChatTemplate
-from lean_ovms.wire.session import Session
-
-from . import client, path
-from .report import Report, options
-from .work import prompts
+from lean_ovms.text.decode.detokenizer import Detokenizer
+from lean_ovms.text.template.chat_template import ChatTemplate
+from lean_ovms.transports.http11.protocol import Session
+from lean_ovms.types import ChatPrompt, Request, Response, Text, Usage
 
 LOOPS = 9
 Part = tuple[str, Callable[[], object], int]
@@ -131,15 +131,15 @@ def tokenizer(body: dict) -> Iterator[Part]:
 def pipe() -> Iterator[Part]:
     """Frames between child and front end."""
     for count in (1, 64):
-        records: list[messages.Record] = [messages.Tokens(n, 0, [n], None, None) for n in range(count)]
-        frame, decoder = messages.encode(records), messages.Decoder()
-        yield f"frame of {count} records written", lambda records=records: messages.encode(records), count
+        records: list[protocol.Record] = [protocol.Tokens(n, 0, [n], None, None) for n in range(count)]
+        frame, decoder = protocol.encode(records), protocol.Decoder()
+        yield f"frame of {count} records written", lambda records=records: protocol.encode(records), count
         yield f"frame of {count} records read", lambda d=decoder, frame=frame: d.feed(frame), count
 
 
 def text() -> Iterator[Part]:
     """Ids to text; text to events."""
-    vocabulary = byte_text.vocabulary()
+    vocabulary = fake_tokenizer.vocabulary()
     for count in (1, 8):
         detokenizer, ids = Detokenizer(vocabulary, True), [97 + n for n in range(count)]
         yield f"detokenized, {count} at a time", lambda d=detokenizer, ids=ids: d.feed(ids), count
@@ -160,7 +160,7 @@ def chunks() -> Iterator[Part]:
     stream = chat.Stream(ask, SimpleNamespace(usage=Usage(), prompt_ids=[]))
     choice = Choice(
         index=0,
-        detokenizer=Detokenizer(byte_text.vocabulary(), True),
+        detokenizer=Detokenizer(fake_tokenizer.vocabulary(), True),
         window=None,
         skip_special=True,
         stops=None,
@@ -169,7 +169,7 @@ def chunks() -> Iterator[Part]:
         stop_ids=frozenset(),
         special=frozenset(),
     )
-    record = messages.Tokens(1, 0, [97], None, None)
+    record = protocol.Tokens(1, 0, [97], None, None)
     delta = choice.take(record, ["word"])
     assert delta.events == [Text("word")]
     yield "a record to a delta", lambda: choice.take(record, ["word"]), 1

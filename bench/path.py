@@ -12,18 +12,17 @@ from collections.abc import Sequence
 
 import uvloop
 
+from bench import client
+from bench.work import prompts
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
-from lean_ovms.engine import messages
-from lean_ovms.engine.client import Engine
-from lean_ovms.engine.scripted import Scripted
-from lean_ovms.model import Model
-from lean_ovms.shapes import ModelInfo
-from lean_ovms.wire.connection import Connection
-from lean_ovms.wire.server import Server
-
-from . import client
-from .work import prompts
+from lean_ovms.engine import protocol
+from lean_ovms.engine.client.engine import Engine
+from lean_ovms.engine.generation.fake_pipeline import Scripted
+from lean_ovms.models.text_model import Model
+from lean_ovms.transports.http11.connection import Connection
+from lean_ovms.transports.http11.server import Server
+from lean_ovms.types import ModelInfo
 
 WORD = [ord(letter) for letter in "w"]
 
@@ -96,9 +95,9 @@ class Path:
             await self._ask(connection, text)
             peers.append(peer)
             ids.append(self._sent)
-        self._deliver([messages.Accepted(number, 10) for number in ids])
-        decoder = messages.Decoder()
-        frame = messages.encode([messages.Tokens(number, 0, WORD, None, None) for number in ids])
+        self._deliver([protocol.Accepted(number, 10) for number in ids])
+        decoder = protocol.Decoder()
+        frame = protocol.encode([protocol.Tokens(number, 0, WORD, None, None) for number in ids])
         best = float("inf")
         for _ in range(rounds):
             before, began = sum(peer.writes for peer in peers), time.thread_time()
@@ -110,7 +109,7 @@ class Path:
             done = sum(peer.writes for peer in peers) - before
             assert done == steps * streams, (done, steps, streams)
             best = min(best, took / done * 1e6)
-        self._deliver([messages.Tokens(number, 0, WORD, None, "length") for number in ids])
+        self._deliver([protocol.Tokens(number, 0, WORD, None, "length") for number in ids])
         await asyncio.sleep(0.01)
         return best
 
@@ -126,8 +125,8 @@ class Path:
             for text in texts:
                 await self._ask(connection, text)
                 peer.data = b""
-                self._deliver([messages.Accepted(self._sent, 10)])
-                self._deliver([messages.Tokens(self._sent, 0, WORD, None, "length")])
+                self._deliver([protocol.Accepted(self._sent, 10)])
+                self._deliver([protocol.Tokens(self._sent, 0, WORD, None, "length")])
                 await asyncio.sleep(0)
                 while not peer.data.endswith(b"0\r\n\r\n"):  # noqa: ASYNC110 - what is timed is turns of the loop
                     await asyncio.sleep(0)
@@ -147,8 +146,8 @@ class Path:
             await asyncio.sleep(0)
         self._sent += 1
 
-    def _deliver(self, records: Sequence[messages.Record]) -> None:
-        self._engine._deliver(messages.Decoder().feed(messages.encode(records)))
+    def _deliver(self, records: Sequence[protocol.Record]) -> None:
+        self._engine._deliver(protocol.Decoder().feed(protocol.encode(records)))
 
 
 def chunk_us(streams: int, reasoning_parser: str = "none", steps: int = 100, rounds: int = 15) -> float:

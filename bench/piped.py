@@ -15,11 +15,10 @@ from dataclasses import asdict
 
 import uvloop
 
-from lean_ovms.cli import parse
-from lean_ovms.model import Model
-from lean_ovms.shapes import ChatPrompt, Sampling
-
-from .work import Outcome, Work
+from bench.work import Outcome, Work
+from lean_ovms.cli.arguments import parse
+from lean_ovms.models.text_model import Model
+from lean_ovms.types import ChatPrompt, Sampling
 
 
 class Parent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 
-from .work import case_name
+from bench.work import case_name
 
 
 def _axes(rows: int, columns: int, width: float = 5.0, height: float = 3.6):

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from .work import Outcome, Work
+from bench.work import Outcome, Work
 
 ROOT = pathlib.Path(__file__).parents[1]
 READY = b"GET %b HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n"

@@ -10,10 +10,10 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from . import figures
-from .processes import Accounts, rss_mb
-from .report import Report, tick
-from .work import Outcome, Work, case_name, poisson, prompts, turns
+from bench import figures
+from bench.processes import Accounts, rss_mb
+from bench.report import Report, tick
+from bench.work import Outcome, Work, case_name, poisson, prompts, turns
 
 
 @dataclass(kw_only=True)

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from .processes import ROOT
+from bench.processes import ROOT
 
 PACKAGES = ("uvloop", "h11", "orjson", "openvino", "openvino-genai", "uvicorn", "starlette", "fastapi")
 

@@ -10,14 +10,13 @@ import shlex
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
+from bench import plots, race
+from bench.processes import Server, Worker, closing, free_port, lean_ovms
+from bench.race import Contestant
+from bench.recipes import RECIPES
+from bench.report import Report, options
+from bench.serve import over_http, runner
 from lean_ovms.config import Config
-
-from . import plots, race
-from .processes import Server, Worker, closing, free_port, lean_ovms
-from .race import Contestant
-from .recipes import RECIPES
-from .report import Report, options
-from .serve import over_http, runner
 
 
 def main(argv: Sequence[str]) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import plots, race
-from .processes import Server, Worker, children, closing, lean_ovms
-from .race import Contestant
-from .report import Report, options
+from bench import plots, race
+from bench.processes import Server, Worker, children, closing, lean_ovms
+from bench.race import Contestant
+from bench.report import Report, options
 
 PATH = "/v3/chat/completions"
 

@@ -14,11 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from . import figures, plots, race
-from .client import payload
-from .processes import Worker, closing, free_port
-from .report import Report, options, tick
-from .work import Work, prompts
+from bench import figures, plots, race
+from bench.client import payload
+from bench.processes import Worker, closing, free_port
+from bench.report import Report, options, tick
+from bench.work import Work, prompts
 
 HEALTH = payload("/health", None)
 PATH = "/v3/chat/completions"

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
-from .front import ANSWER
+from bench.front import ANSWER
 
 
 class Ticker:

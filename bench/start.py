@@ -13,10 +13,10 @@ import sys
 import time
 from collections.abc import Sequence
 
-from . import figures, race
-from .client import chat, payload
-from .processes import ROOT, Accounts, children, family, free_port, get, rss_mb
-from .report import Report, options, tick
+from bench import figures, race
+from bench.client import chat, payload
+from bench.processes import ROOT, Accounts, children, family, free_port, get, rss_mb
+from bench.report import Report, options, tick
 
 
 def main(argv: Sequence[str]) -> None:

@@ -14,8 +14,9 @@ import time
 
 import uvloop
 
-from lean_ovms import log, serve
-from lean_ovms.cli import parse
+from lean_ovms.cli.arguments import parse
+from lean_ovms.observability import logging
+from lean_ovms.server import run
 
 TICK_S = 0.001
 
@@ -59,8 +60,8 @@ async def main(argv: list[str]) -> None:
         ticker.start()
         await answer(ticker, out)
         return
-    app = serve.build(parse(argv, {}))
-    serving = asyncio.create_task(serve.serve(app))
+    app = run.build(parse(argv, {}))
+    serving = asyncio.create_task(run.serve(app))
     while not any(model.ready for model in app.models.values()):
         await asyncio.sleep(0.02)
         if serving.done():
@@ -72,5 +73,5 @@ async def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    log.setup("WARNING")
+    logging.setup("WARNING")
     uvloop.run(main(sys.argv[1:]))

@@ -13,11 +13,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import figures, plots, race
-from .client import chat, payload
-from .processes import Worker, closing, lean_ovms
-from .report import Report, options
-from .work import Work, prompts
+from bench import figures, plots, race
+from bench.client import chat, payload
+from bench.processes import Worker, closing, lean_ovms
+from bench.report import Report, options
+from bench.work import Work, prompts
 
 ORDER = (
     ("front", "request is here", "client to front end"),

@@ -45,18 +45,19 @@ def front(file: str, argv: list[str]) -> int:
     """Serve until a signal."""
     import uvloop
 
-    from lean_ovms import log, serve
     from lean_ovms.api.app import App
-    from lean_ovms.cli import parse
-    from lean_ovms.engine.client import Engine
-    from lean_ovms.engine.mailroom import Reply
-    from lean_ovms.engine.process import Child
-    from lean_ovms.model import Model
-    from lean_ovms.wire.connection import Connection
-    from lean_ovms.wire.outflow import Outflow
+    from lean_ovms.cli.arguments import parse
+    from lean_ovms.engine.client.child import Child
+    from lean_ovms.engine.client.engine import Engine
+    from lean_ovms.engine.client.replies import Reply
+    from lean_ovms.models.text_model import Model
+    from lean_ovms.observability import logging
+    from lean_ovms.server import run
+    from lean_ovms.transports.http11.connection import Connection
+    from lean_ovms.transports.http11.writer import Outflow
 
     config = parse(argv, {})
-    log.setup(config.log_level)
+    logging.setup(config.log_level)
     before(Connection, "data_received", "request is here")
     before(App, "handle", "HTTP read")
     before(Model, "start", "fields read")
@@ -67,17 +68,17 @@ def front(file: str, argv: list[str]) -> int:
     after(Outflow, "write", "event written")
     command = [sys.executable, "-m", "bench.traced", file, "--child"]
     try:
-        return uvloop.run(serve.serve(serve.build(config, lambda one: Model(one, Engine(one, command)))))
+        return uvloop.run(run.serve(run.build(config, lambda one: Model(one, Engine(one, command)))))
     finally:
         dump(f"{file}.front")
 
 
 def child(file: str, fd: str) -> int:
     """The engine child."""
-    from lean_ovms.engine import __main__ as entry
-    from lean_ovms.engine.batch import Batch
-    from lean_ovms.engine.intake import Intake
-    from lean_ovms.engine.link import SocketLink
+    from lean_ovms.engine.generation.admission import Intake
+    from lean_ovms.engine.generation.scheduler import Batch
+    from lean_ovms.engine.worker import __main__ as entry
+    from lean_ovms.engine.worker.transport import SocketLink
 
     after(SocketLink, "take", "frame read")
     after(Intake, "request", "encoded, checked")

@@ -3,7 +3,7 @@
 import sys
 
 try:
-    from .cli import main
+    from .cli.arguments import main
 
     if __name__ == "__main__":
         main()

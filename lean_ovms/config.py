@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from . import lora
+from . import lora_modules as lora
 from .errors import StartError
 
 DEMO_MODEL = Path(__file__).parent / "demo_model"

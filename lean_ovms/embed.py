@@ -15,13 +15,13 @@ from typing import Any
 
 import orjson
 
-from .adapters.asgi import Asgi
 from .api.app import App
 from .config import Config
 from .errors import StartError
-from .serve import build, close, load, watch
-from .shapes import Json, Request, Response
-from .wire.server import Server
+from .server.run import build, close, load, watch
+from .transports.asgi import Asgi
+from .transports.http11.server import Server
+from .types import Json, Request, Response
 
 __all__ = [
     "App",

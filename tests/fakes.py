@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from lean_ovms.engine import checks, messages
-from lean_ovms.engine.mailroom import Mailroom, Reply
+from lean_ovms.engine import protocol
+from lean_ovms.engine.client.replies import Mailroom, Reply
+from lean_ovms.engine.generation import validation
 from lean_ovms.errors import RequestError, Unavailable
-from lean_ovms.shapes import EngineStats, Image, ModelInfo, Sampling, Vocabulary
+from lean_ovms.types import EngineStats, Image, ModelInfo, Sampling, Vocabulary
 
 EOS = 256
 
@@ -64,7 +65,7 @@ class FakeEngine:
         self.constraints: list[str] = []
         self.images: list[tuple[Image, ...]] = []
         self.submitted: list[tuple[Any, Sampling]] = []
-        self.cancelled: list[messages.Cancel] = []
+        self.cancelled: list[protocol.Cancel] = []
         self.mail = Mailroom(self._sent)
 
     async def start(self) -> ModelInfo:
@@ -77,8 +78,8 @@ class FakeEngine:
     def unavailable(self) -> Unavailable:
         return Unavailable(f"the model is {self.state}")
 
-    def _sent(self, record: messages.Record) -> None:
-        assert isinstance(record, messages.Cancel)
+    def _sent(self, record: protocol.Record) -> None:
+        assert isinstance(record, protocol.Cancel)
         self.cancelled.append(record)
 
     async def submit(self, prompt: Any, *, add_special_tokens: bool, truncate: int | None, want_tokens: bool,
@@ -90,17 +91,19 @@ class FakeEngine:
             raise self.refusal
         if constraint and self.bad_grammar is not None:
             raise self.bad_grammar
-        checks.sampling({name: getattr(sampling, name) for name in Sampling.__dataclass_fields__}, INFO.vocab_size, 20)
+        validation.sampling(
+            {name: getattr(sampling, name) for name in Sampling.__dataclass_fields__}, INFO.vocab_size, 20
+        )
         if not isinstance(prompt, str):
-            checks.token_ids(prompt, INFO.vocab_size, "prompt")
+            validation.token_ids(prompt, INFO.vocab_size, "prompt")
         self.submitted.append((prompt, sampling))
         self.images.append(tuple(images))
         self.constraints.append(constraint)
         tokens = list(prompt.encode()) if isinstance(prompt, str) else prompt
         reply = self.mail.open(sampling.n)
-        self.mail.deliver([messages.Accepted(reply.id, len(tokens), tokens if want_tokens else None)])
+        self.mail.deliver([protocol.Accepted(reply.id, len(tokens), tokens if want_tokens else None)])
         if sampling.prompt_logprobs:
-            self.mail.deliver([messages.PromptLogprobs(reply.id, [None] + [-1.0] * (len(tokens) - 1))])
+            self.mail.deliver([protocol.PromptLogprobs(reply.id, [None] + [-1.0] * (len(tokens) - 1))])
         self._play(reply.id, list(self.script(prompt, sampling)), sampling)
         return reply
 
@@ -109,13 +112,13 @@ class FakeEngine:
             return
         step = script.pop(0)
         if isinstance(step, RequestError):
-            self.mail.deliver([messages.Failed(number, step.to_wire())])
+            self.mail.deliver([protocol.Failed(number, step.to_wire())])
             return
-        records: list[messages.Record] = []
+        records: list[protocol.Record] = []
         for sequence, text, reason in step:
             tokens = encode(text) + ([EOS] if reason == "stop" else [])
             logprobs = [-0.5] * len(tokens) if sampling.logprobs else None
-            records.append(messages.Tokens(number, sequence, tokens, logprobs, reason))
+            records.append(protocol.Tokens(number, sequence, tokens, logprobs, reason))
         self.mail.deliver(records)
         asyncio.get_running_loop().call_soon(self._play, number, script, sampling)
 
@@ -123,7 +126,7 @@ class FakeEngine:
         return [([EOS] if add_special_tokens else []) + list(t.encode()) for t in texts]
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        checks.token_ids(tokens, INFO.vocab_size, "tokens")
+        validation.token_ids(tokens, INFO.vocab_size, "tokens")
         hidden = self.vocabulary.special if skip_special_tokens else frozenset()
         return b"".join(self.vocabulary.pieces[t] for t in tokens if t not in hidden).decode("utf-8", "replace")
 

@@ -17,10 +17,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from lean_ovms import embed
-from lean_ovms.adapters.hosted import Hosted
-from lean_ovms.adapters.ray_serve import LeanOvms
+from lean_ovms.asgi import Hosted
 from lean_ovms.config import Config
 from lean_ovms.embed import Client, ClientError, StartError, asgi, opened, running
+from lean_ovms.ray_serve import LeanOvms
 
 FAKE = {"fake_engine": True, "access_log": False, "model_name": "m"}
 SLOW = {"plugin_config": '{"step_s": 0.01, "answer": "a long answer that takes its time, step by step"}'}

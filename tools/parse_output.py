@@ -17,11 +17,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lean_ovms.api.chunks import Pending
-from lean_ovms.api.endpoints.chat import Stream
-from lean_ovms.api.messages import read_tools
-from lean_ovms.shapes import CallArgs, CallStart, Event, Reasoning, Text
+from lean_ovms.api.generation.messages import read_tools
+from lean_ovms.api.openai.chat import Stream
+from lean_ovms.api.openai.chunks import Pending
 from lean_ovms.text import parsers
+from lean_ovms.types import CallArgs, CallStart, Event, Reasoning, Text
 
 
 def parse(case: dict[str, Any], tool: str | None, reasoning: str | None) -> dict[str, Any]:

@@ -21,11 +21,11 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from .soaking.cases import CASES, Case, streamed, whole
-from .soaking.client import Connection, Manner
-from .soaking.ledger import AFTERMATH_S, Ledger
-from .soaking.server import READY_S, Server
-from .soaking.watch import Sample, Watch, engines, plot
+from tools.soaking.cases import CASES, Case, streamed, whole
+from tools.soaking.client import Connection, Manner
+from tools.soaking.ledger import AFTERMATH_S, Ledger
+from tools.soaking.server import READY_S, Server
+from tools.soaking.watch import Sample, Watch, engines, plot
 
 PATIENCE_S = 200.0
 """Longer than --request_timeout_s: a request without an end by then was forgotten."""

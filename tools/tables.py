@@ -8,12 +8,13 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from lean_ovms.api import endpoints, formats, sampling
-from lean_ovms.api import rows as shared
+from lean_ovms.api import endpoints
 from lean_ovms.api.fields import Row
-from lean_ovms.api.routes import BASES, collect
+from lean_ovms.api.generation import common_fields as shared
+from lean_ovms.api.generation import sampling, structured_output
+from lean_ovms.api.router import BASES, collect
 from lean_ovms.config import Config
-from lean_ovms.metrics import FAMILIES
+from lean_ovms.observability.metrics import FAMILIES
 
 ROOT = Path(__file__).parent.parent
 FILES = (ROOT / "README.md", ROOT / "docs" / "fields.md", ROOT / "docs" / "operations.md")
@@ -47,7 +48,7 @@ def request_fields() -> str:
     groups: dict[str, tuple[Row, ...]] = {
         "Every generating endpoint: how to answer": shared.ANSWERING,
         "Every generating endpoint: sampling": sampling.SAMPLING,
-        "Every generating endpoint: the form of the answer": formats.STRUCTURED,
+        "Every generating endpoint: the form of the answer": structured_output.STRUCTURED,
     }
     for module in sorted(pkgutil.iter_modules(endpoints.__path__), key=lambda m: m.name):
         rows = getattr(importlib.import_module(f"{endpoints.__name__}.{module.name}"), "FIELDS", None)

@@ -14,20 +14,20 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from ..aside import Aside
 from ..config import Config
 from ..errors import MethodNotAllowed, ModelNotFound, NotFound, RequestError, Unauthorized
-from ..log import Access, safe
-from ..media.gallery import Gallery
-from ..metrics import Metrics, Prometheus
-from ..model import Model
-from ..notes import CLIENT_LEFT, Note, current
-from ..shapes import ByteStream, Json, Request, Response
-from .answers import model_name
+from ..media.images.loader import Gallery
+from ..models.text_model import Model
+from ..observability.logging import Access, safe
+from ..observability.metrics import Metrics, Prometheus
+from ..observability.records import CLIENT_LEFT, Note, current
+from ..types import ByteStream, Json, Request, Response
+from ..util.concurrency import Aside
 from .fields import json_body
-from .responses.desk import Desk
-from .routes import Route, Table, collect
-from .rows import fit_for_an_id
+from .generation.common_fields import fit_for_an_id
+from .openai.responses.service import Desk
+from .response import model_name
+from .router import Route, Table, collect
 
 logger = logging.getLogger("lean_ovms.access")
 errors_logger = logging.getLogger("lean_ovms.api")

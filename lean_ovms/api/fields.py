@@ -16,8 +16,8 @@ from typing import Any
 import orjson
 
 from ..errors import BadRequest, UnsupportedMediaType
-from ..log import safe
-from ..shapes import Json, Request
+from ..observability.logging import safe
+from ..types import Json, Request
 
 UINT32_MAX = 4294967295
 MOST_LEVELS, ORJSON_LEVELS = 120, 254

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable
 
 from .. import __version__
-from ..shapes import Json
+from ..types import Json
 from .fields import Row
-from .routes import BASES, About, Route
+from .router import BASES, About, Route
 from .schemas import ANSWERS, named
 
 _TYPES = {

@@ -6,7 +6,7 @@ reference). tests/api/test_openapi.py holds real answers to them.
 
 from __future__ import annotations
 
-from ..shapes import Json
+from ..types import Json
 
 STRING: Json = {"type": "string"}
 INTEGER: Json = {"type": "integer"}

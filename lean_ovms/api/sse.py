@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import orjson
 
 from ..errors import EngineFailure, RequestError
-from ..generation import Stream
-from ..shapes import Delta, Response, Usage
+from ..models.generation import Stream
+from ..types import Delta, Response, Usage
 
 logger = logging.getLogger("lean_ovms.api")
 

@@ -1,1 +1,1 @@
-"""The engine room: tokens in, tokens out. Knows nothing of HTTP or of the API."""
+"""The engine child and its client in the front end. Only `client` and `protocol` belong to the front end."""

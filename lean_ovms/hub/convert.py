@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ..model_dir import TOKENIZERS
+from ..repository.model_dir import TOKENIZERS
 from .failure import PullError
 
 log = logging.getLogger("lean_ovms.hub")

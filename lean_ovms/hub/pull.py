@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import model_dir
 from ..errors import StartError
-from ..log import safe
-from . import choice, convert
+from ..observability.logging import safe
+from ..repository import model_dir
+from . import convert, select
+from .client import Hub, Listing, RemoteFile
 from .failure import PullError
-from .library import Hub, Listing, RemoteFile
 from .staging import Staging, check_room, held, size
 
 log = logging.getLogger("lean_ovms.hub")
@@ -67,7 +67,7 @@ def pull(order: Order, open_hub: Callable[[], Hub]) -> bool:
 
 def _is_there(order: Order) -> bool:
     if order.gguf:
-        return all((order.target / name).is_file() for name in choice.shards(order.gguf))
+        return all((order.target / name).is_file() for name in select.shards(order.gguf))
     if not order.target.exists():
         return False
     try:
@@ -84,13 +84,13 @@ def _say_wait(order: Order) -> None:
 def _obtain(order: Order, hub: Hub, staging: Staging) -> None:
     listing = hub.listing(order.source)
     if order.gguf:
-        files = choice.gguf_files(listing, order.gguf)
+        files = select.gguf_files(listing, order.gguf)
         _bring(hub, listing, files, staging)
         staging.publish_files(order.target, [file.path for file in files])
         return
     try:
-        files = choice.model_files(listing)
-    except choice.NotOpenVino as missing:
+        files = select.model_files(listing)
+    except select.NotOpenVino as missing:
         if not missing.checkpoint or not convert.available():
             raise
         _convert(order, staging)

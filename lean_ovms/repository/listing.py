@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..deployment.graph import FILE as GRAPH
 from ..errors import StartError
-from ..model_dir import WEIGHTS
+from .graph import FILE as GRAPH
+from .model_dir import WEIGHTS
 
 DEEPEST = 8
 """Directories below the repository that are looked into; also what ends a circle of symbolic links."""

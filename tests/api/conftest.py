@@ -7,12 +7,12 @@ from typing import Any
 
 import orjson
 import pytest
-from fakes import FakeEngine, Script
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
-from lean_ovms.model import Model
-from lean_ovms.shapes import Request, Response
+from lean_ovms.models.text_model import Model
+from lean_ovms.types import Request, Response
+from tests.fakes import FakeEngine, Script
 
 MakeApp = Callable[..., Awaitable[tuple[App, FakeEngine]]]
 

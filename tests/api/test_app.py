@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 
 import pytest
-from fakes import say
 
-from lean_ovms.api.routes import collect
-from lean_ovms.shapes import Request
-
-from .conftest import MakeApp, get, post, whole
+from lean_ovms.api.router import collect
+from lean_ovms.types import Request
+from tests.api.conftest import MakeApp, get, post, whole
+from tests.fakes import say
 
 CHAT = "/v1/chat/completions"
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}

@@ -6,9 +6,9 @@ import orjson
 import pytest
 
 from lean_ovms.api.fields import Row, Rows, json_body, parsed, read, read_one
-from lean_ovms.api.sampling import SAMPLING
+from lean_ovms.api.generation.sampling import SAMPLING
 from lean_ovms.errors import BadRequest, UnsupportedMediaType
-from lean_ovms.shapes import Request
+from lean_ovms.types import Request
 
 ROWS = {row.name: row for row in SAMPLING}
 

@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from fakes import FakeEngine, say
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
-from lean_ovms.model import Model
-from lean_ovms.shapes import ModelInfo
-
-from .conftest import get, post, whole
+from lean_ovms.models.text_model import Model
+from lean_ovms.types import ModelInfo
+from tests.api.conftest import get, post, whole
+from tests.fakes import FakeEngine, say
 
 BODIES: dict[str, Any] = {
     "/v3/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},

@@ -7,18 +7,18 @@ from typing import Any
 
 import orjson
 import pytest
-from fakes import say
 from jsonschema import Draft202012Validator
 
 from lean_ovms.api.app import App
-from lean_ovms.api.endpoints import chat, completions, tokenize
 from lean_ovms.api.fields import Row, read_one
+from lean_ovms.api.openai import chat, completions
+from lean_ovms.api.openai.responses import fields as responses
 from lean_ovms.api.openapi import schema
-from lean_ovms.api.responses import rows as responses
-from lean_ovms.api.routes import collect
+from lean_ovms.api.router import collect
+from lean_ovms.api.vllm import tokenize
 from lean_ovms.errors import BadRequest
-
-from .conftest import MakeApp, events, get, parts, post, whole
+from tests.api.conftest import MakeApp, events, get, parts, post, whole
+from tests.fakes import say
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 ROWS = {f"{r.name} of {n}": r for n, m in (("chat", chat), ("completions", completions), ("responses", responses),

@@ -12,19 +12,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fakes import FakeEngine, say
 
-from lean_ovms import commands, model_dir
+from lean_ovms.cli import commands
 from lean_ovms.config import DEMO_MODEL, Config
-from lean_ovms.engine import introduction, plan
-from lean_ovms.engine.__main__ import gate
-from lean_ovms.engine.client import Engine
+from lean_ovms.engine.client.engine import Engine
+from lean_ovms.engine.genai import model_info, settings
+from lean_ovms.engine.worker.__main__ import gate
 from lean_ovms.errors import StartError
-from lean_ovms.model import Model
-from lean_ovms.shapes import ChatPrompt, Output, Request, Sampling
-from lean_ovms.text.bounds import NotBrief
-
-from .conftest import MakeApp, post
+from lean_ovms.models.text_model import Model
+from lean_ovms.repository import model_dir
+from lean_ovms.text.template.limits import NotBrief
+from lean_ovms.types import ChatPrompt, Output, Request, Sampling
+from tests.api.conftest import MakeApp, post
+from tests.fakes import FakeEngine, say
 
 MESSAGE = {"role": "user", "content": "hi"}
 
@@ -118,20 +118,20 @@ async def test_a_model_takes_its_generation_config_path() -> None:
 
 def test_the_cache_has_its_percent_of_the_memory() -> None:
     config = {"model_path": str(DEMO_MODEL), "max_num_seqs": 4096}
-    blocks = [plan.make(Config(**config, cache_memory_percent=n), 1 << 27).blocks for n in (10, 40)]
+    blocks = [settings.make(Config(**config, cache_memory_percent=n), 1 << 27).blocks for n in (10, 40)]
     assert blocks[1] == pytest.approx(4 * blocks[0], rel=0.01)
 
 
 def test_the_distribution_over_devices_is_a_property() -> None:
     config = Config(model_path=str(DEMO_MODEL), model_distribution_policy="TENSOR_PARALLEL")
-    assert plan.make(config, 1 << 30).properties["MODEL_DISTRIBUTION_POLICY"] == "TENSOR_PARALLEL"
+    assert settings.make(config, 1 << 30).properties["MODEL_DISTRIBUTION_POLICY"] == "TENSOR_PARALLEL"
 
 
 def test_limits_of_grammars_reach_the_gate_and_the_helper(monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config(grammar_cache_mb=3, grammar_max_nesting=5, grammar_max_bytes=100, grammar_memory_mb=77)
-    monkeypatch.setattr(introduction, "logits_width", lambda _: 8)
-    monkeypatch.setattr(introduction, "GrammarCompiler", lambda *_: None)
-    grammars = introduction.grammars(config, tokenizer=None)
+    monkeypatch.setattr(model_info, "logits_width", lambda _: 8)
+    monkeypatch.setattr(model_info, "GrammarCompiler", lambda *_: None)
+    grammars = model_info.grammars(config, tokenizer=None)
     assert grammars is not None
     assert grammars[1]._settings.memory_bytes == 77 << 20  # type: ignore[attr-defined]
     link: Any = SimpleNamespace(wake=lambda: None)

@@ -18,9 +18,9 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
-from lean_ovms.model import Model
-from lean_ovms.serve import build, load
-from lean_ovms.wire.server import Server
+from lean_ovms.models.text_model import Model
+from lean_ovms.server.run import build, load
+from lean_ovms.transports.http11.server import Server
 
 EXACT = '{"EXECUTION_MODE_HINT": "ACCURACY", "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}'
 """Engine properties under which results do not depend on the batch."""

@@ -10,8 +10,7 @@ import openai
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-
-from .conftest import EXACT, open_house
+from tests.e2e.conftest import EXACT, open_house
 
 pytestmark = pytest.mark.model
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Process
+from tests.e2e.conftest import Process
 
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "docs" / "deploy" / "lean_ovms.service"
@@ -35,8 +35,8 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
 
 
 def test_the_unit_names_options_and_statuses_that_exist() -> None:
-    from lean_ovms import commands
-    from lean_ovms.cli import parse
+    from lean_ovms.cli import commands
+    from lean_ovms.cli.arguments import parse
 
     text = UNIT.read_text()
     environ = dict(line.split("=", 1) for line in re.findall(r"^Environment=(.*)$", text, re.M))

@@ -13,11 +13,10 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from deployment.graphs import graph
 
 from lean_ovms.config import DEMO_MODEL
-
-from .conftest import Process, start_process, until
+from tests.deployment.graphs import graph
+from tests.e2e.conftest import Process, start_process, until
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 

@@ -9,8 +9,7 @@ import openai
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-
-from .conftest import EXACT
+from tests.e2e.conftest import EXACT
 
 pytestmark = pytest.mark.model
 

@@ -40,7 +40,7 @@ def test_a_model_without_sockets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("app", "base"), [("starlette_mount:site", "/llm"), ("lean_ovms.adapters.hosted:app", "")], ids=["mount", "hosted"]
+    ("app", "base"), [("starlette_mount:site", "/llm"), ("lean_ovms.asgi:app", "")], ids=["mount", "hosted"]
 )
 def test_under_uvicorn(app: str, base: str, tmp_path: Path) -> None:
     """The host's own log says where it listens; it stops with SIGTERM and leaves nothing."""

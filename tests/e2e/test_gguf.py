@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.errors import StartError
-
-from .conftest import open_house
+from tests.e2e.conftest import open_house
 
 pytestmark = pytest.mark.model
 

@@ -13,7 +13,7 @@ import httpx
 import openai
 import pytest
 
-from .conftest import EXACT, open_house, start_process, until
+from tests.e2e.conftest import EXACT, open_house, start_process, until
 
 pytestmark = pytest.mark.model
 

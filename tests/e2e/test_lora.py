@@ -11,9 +11,8 @@ import pytest
 
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.errors import StartError
+from tests.e2e.conftest import EXACT, open_house, until
 from tools.make_lora import LORA_ALPHA, RANK, make
-
-from .conftest import EXACT, open_house, until
 
 pytestmark = pytest.mark.model
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import openai
 import pytest
 
-from .conftest import Process
+from tests.e2e.conftest import Process
 
 pytestmark = pytest.mark.model
 

@@ -12,8 +12,7 @@ import openai
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-
-from .conftest import EXACT, House, open_house
+from tests.e2e.conftest import EXACT, House, open_house
 
 pytestmark = pytest.mark.model
 

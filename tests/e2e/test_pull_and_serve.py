@@ -9,11 +9,10 @@ from pathlib import Path
 
 import openai
 import pytest
-from hub.hub_server import HubServer, Repo
 
 from lean_ovms.config import DEMO_MODEL
-
-from .conftest import Process, start_process
+from tests.e2e.conftest import Process, start_process
+from tests.hub.hub_server import HubServer, Repo
 
 pytestmark = pytest.mark.model
 

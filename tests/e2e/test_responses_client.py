@@ -13,7 +13,7 @@ import openai
 import pydantic
 import pytest
 
-from .conftest import Process, start_process
+from tests.e2e.conftest import Process, start_process
 
 pytestmark = pytest.mark.model
 

@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from .conftest import House, open_house, until
+from tests.e2e.conftest import House, open_house, until
 
 pytestmark = pytest.mark.model
 

@@ -15,7 +15,7 @@ import pydantic
 import pytest
 import pytest_asyncio
 
-from .conftest import House, open_house
+from tests.e2e.conftest import House, open_house
 
 pytestmark = pytest.mark.model
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import openai
 import pytest
-from pictures import data_url, file, part, picture, user
 
-from tests.media.webserver import ok, serving
-
-from .conftest import EXACT, Process, start_process
+from tests.e2e.conftest import EXACT, Process, start_process
+from tests.media.images.webserver import ok, serving
+from tests.pictures import data_url, file, part, picture, user
 
 pytestmark = [pytest.mark.model]
 

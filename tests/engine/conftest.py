@@ -1,9 +1,9 @@
 """Pipelines on the real engine, loaded once for all tests that ask for one."""
 
 import pytest
-from real import EXACT, load
 
 from lean_ovms.config import Config
+from tests.engine.real import EXACT, load
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +30,6 @@ def tight():
 @pytest.fixture(scope="session")
 def stateful():
     """One text at a time."""
-    from lean_ovms.engine.stateful import Stateful
+    from lean_ovms.engine.genai.stateful import Stateful
 
     return Stateful(Config(**EXACT, pipeline_type="LM"))

@@ -3,10 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from rig import Rig
-
 from lean_ovms.config import Config
-from lean_ovms.engine import plan
+from lean_ovms.engine.genai import settings
+from tests.engine.rig import Rig
 
 EXACT = {"kv_cache_precision": "f32", "plugin_config": '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}'}
 QUESTIONS = [
@@ -32,10 +31,10 @@ def chat(text):
 
 
 def load(blocks=2000, **options):
-    from lean_ovms.engine.pipeline import GenAi
+    from lean_ovms.engine.genai.continuous import GenAi
 
     config = Config(**{**EXACT, "enable_prefix_caching": False, **options})
-    return GenAi(config, replace(plan.make(config, 1 << 30), blocks=blocks))
+    return GenAi(config, replace(settings.make(config, 1 << 30), blocks=blocks))
 
 
 def outcome(rig, request):

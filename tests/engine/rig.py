@@ -3,7 +3,8 @@
 from collections import deque
 from dataclasses import asdict
 
-from lean_ovms.engine.messages import (
+from lean_ovms.engine.generation.fake_pipeline import Script, Scripted
+from lean_ovms.engine.protocol import (
     Accepted,
     Cached,
     Cancel,
@@ -16,9 +17,8 @@ from lean_ovms.engine.messages import (
     Submit,
     Tokens,
 )
-from lean_ovms.engine.scripted import Script, Scripted
-from lean_ovms.engine.worker import Limits, Worker
-from lean_ovms.shapes import EngineStats, Sampling
+from lean_ovms.engine.worker.loop import Limits, Worker
+from lean_ovms.types import EngineStats, Sampling
 
 LIMITS = Limits(queued=64, running=64, sequences=20)
 

@@ -6,12 +6,12 @@ Those that hold for a stateful pipeline too, which computes one request at a tim
 from dataclasses import replace
 
 import pytest
-from real import chat, draft_model, load
 
-from lean_ovms.engine.contract import Work
-from lean_ovms.engine.scripted import Script, Scripted
+from lean_ovms.engine.generation.fake_pipeline import Script, Scripted
+from lean_ovms.engine.generation.pipeline import Work
 from lean_ovms.errors import BadRequest
-from lean_ovms.shapes import Sampling
+from lean_ovms.types import Sampling
+from tests.engine.real import chat, draft_model, load
 
 BLOCKS = 12
 GREEDY = Sampling(temperature=0.0)

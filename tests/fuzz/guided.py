@@ -25,14 +25,14 @@ def fuzz(target: str, folder: Path, *flags: str) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["lean_ovms", "h11"]):
-        from . import targets
+        from tests.fuzz import targets
     atheris.Setup([sys.argv[0], str(folder), f"-max_len={MAX_BYTES}", *flags], targets.TARGETS[target])
     atheris.Fuzz()
 
 
 def run(target: str, seconds: int) -> int:
     """Fuzz in a process of its own, on a copy of the corpus; its exit status."""
-    from . import targets
+    from tests.fuzz import targets
 
     with tempfile.TemporaryDirectory() as name:
         for file in (targets.CORPUS / target).iterdir():
@@ -47,7 +47,7 @@ def in_process(target: str, folder: Path, *flags: str) -> int:
 
 def gather(target: str, seconds: int, most: int = 40) -> None:
     """Fuzz from the seeds and the corpus, and leave `most` of what reached new code, of all sizes, as the corpus."""
-    from . import targets
+    from tests.fuzz import targets
 
     folder = targets.CORPUS / target
     with tempfile.TemporaryDirectory() as name:
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
         return 0
     if argv[:1] == ["fuzz"]:
         fuzz(argv[1], Path(argv[2]), *argv[3:])
-    from . import targets
+    from tests.fuzz import targets
 
     if argv[:1] == ["gather"]:
         for target in targets.TARGETS:

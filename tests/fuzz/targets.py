@@ -11,10 +11,10 @@ from pathlib import Path
 import orjson
 
 from lean_ovms.config import Config
-from lean_ovms.engine import messages
-from lean_ovms.shapes import CallArgs, CallStart, Event, Reasoning, Request, Response, Text
+from lean_ovms.engine import protocol
 from lean_ovms.text.parsers import make, names
-from lean_ovms.wire.session import CONTINUE, Phase, Session
+from lean_ovms.transports.http11.protocol import CONTINUE, Phase, Session
+from lean_ovms.types import CallArgs, CallStart, Event, Reasoning, Request, Response, Text
 
 CORPUS = Path(__file__).parent / "corpus"
 CONFIG = Config(max_header_bytes=1024, max_body_bytes=1024)
@@ -70,16 +70,16 @@ def frames(data: bytes) -> None:
     whole = _decoded([data])
     assert _decoded([data[:at], data[at:]]) == whole
     if isinstance(whole, list) and whole:
-        _decoded([messages.encode(whole)])
+        _decoded([protocol.encode(whole)])
 
 
-def _decoded(pieces: list[bytes]) -> list[messages.Record] | str:
-    decoder = messages.Decoder()
-    records: list[messages.Record] = []
+def _decoded(pieces: list[bytes]) -> list[protocol.Record] | str:
+    decoder = protocol.Decoder()
+    records: list[protocol.Record] = []
     try:
         for piece in pieces:
             records += decoder.feed(piece)
-    except messages.FrameError:
+    except protocol.FrameError:
         return "broken"
     return records
 
@@ -125,8 +125,8 @@ def seeds(target: str) -> list[bytes]:
         )
         return [b"\x40" + head + body for body in bodies]
     if target == "frames":
-        told = messages.encode([messages.Tokens(1, 0, [65], [-0.5], None), messages.Pong(2, {"running": 0})])
-        refused = messages.encode([messages.Refused(3, ["BadRequest", "no", "n", None])])
+        told = protocol.encode([protocol.Tokens(1, 0, [65], [-0.5], None), protocol.Pong(2, {"running": 0})])
+        refused = protocol.encode([protocol.Refused(3, ["BadRequest", "no", "n", None])])
         return [b"\x10" + told + refused]
     cases = []
     for place, family in enumerate(FAMILIES):

@@ -9,17 +9,18 @@ from typing import Any
 
 import orjson
 import pytest
-from fakes import FakeEngine, say
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.api.app import App
-from lean_ovms.api.endpoints import chat, completions, tokenize
 from lean_ovms.api.fields import Row
-from lean_ovms.api.sampling import SAMPLING
+from lean_ovms.api.generation.sampling import SAMPLING
+from lean_ovms.api.openai import chat, completions
+from lean_ovms.api.vllm import tokenize
 from lean_ovms.config import Config
-from lean_ovms.model import Model
-from lean_ovms.shapes import Request
+from lean_ovms.models.text_model import Model
+from lean_ovms.types import Request
+from tests.fakes import FakeEngine, say
 
 SCALARS = st.one_of(
     st.none(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .targets import CORPUS, TARGETS, seeds
+from tests.fuzz.targets import CORPUS, TARGETS, seeds
 
 
 @pytest.mark.parametrize("target", TARGETS)

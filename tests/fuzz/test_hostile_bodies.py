@@ -12,18 +12,19 @@ from typing import Any
 
 import orjson
 import pytest
-from fakes import FakeEngine, say
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.api.app import App
-from lean_ovms.api.endpoints import chat, completions, conversations, tokenize
-from lean_ovms.api.responses.rows import ROWS as RESPONSES
+from lean_ovms.api.openai import chat, completions
+from lean_ovms.api.openai.responses import conversations
+from lean_ovms.api.openai.responses.fields import ROWS as RESPONSES
+from lean_ovms.api.vllm import tokenize
 from lean_ovms.config import Config
-from lean_ovms.model import Model
-from lean_ovms.shapes import Request
-
-from .stalls import longest_turn
+from lean_ovms.models.text_model import Model
+from lean_ovms.types import Request
+from tests.fakes import FakeEngine, say
+from tests.fuzz.stalls import longest_turn
 
 MOST_S = 0.05
 MESSAGES = '[{"role":"user","content":"hi"}]'

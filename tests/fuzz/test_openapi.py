@@ -15,16 +15,16 @@ from collections.abc import Iterator
 
 import pytest
 import schemathesis
-from fakes import FakeEngine, say
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 
-from lean_ovms.adapters.asgi import Asgi
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
-from lean_ovms.model import Model
+from lean_ovms.models.text_model import Model
+from lean_ovms.transports.asgi import Asgi
+from tests.fakes import FakeEngine, say
 
 EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "6"))
 LEFT_OUT = ("positive_data_acceptance",)

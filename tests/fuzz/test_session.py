@@ -9,10 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.config import Config
-from lean_ovms.shapes import Request
-from lean_ovms.wire.session import Phase
-
-from .targets import served
+from lean_ovms.transports.http11.protocol import Phase
+from lean_ovms.types import Request
+from tests.fuzz.targets import served
 
 CONFIG = Config(max_header_bytes=1024, max_body_bytes=1024)
 

@@ -10,10 +10,10 @@ from typing import Any
 import h11
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wire.fakes import Body, Wire, jump_loop
 
 from lean_ovms.config import Config
-from lean_ovms.shapes import Request, Response
+from lean_ovms.types import Request, Response
+from tests.transports.http11.fakes import Body, Wire, jump_loop
 
 CONFIG = Config(
     header_timeout_s=10,

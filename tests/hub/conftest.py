@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.hub.library import Hub, Patience
+from lean_ovms.hub.client import Hub, Patience
 from lean_ovms.hub.pull import Order
-
-from .hub_server import HubServer, Repo
+from tests.hub.hub_server import HubServer, Repo
 
 WEIGHTS = bytes(range(256)) * 2000
 """Half a megabyte that is not the same when cut anywhere."""

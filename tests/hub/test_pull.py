@@ -16,12 +16,11 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.hub import staging
+from lean_ovms.hub.client import Hub, Patience
 from lean_ovms.hub.failure import PullError
-from lean_ovms.hub.library import Hub, Patience
 from lean_ovms.hub.pull import Order, pull
-
-from .conftest import WEIGHTS, model_files, tree
-from .hub_server import Fault, HubServer, Repo
+from tests.hub.conftest import WEIGHTS, model_files, tree
+from tests.hub.hub_server import Fault, HubServer, Repo
 
 MakeOrder = Callable[..., Order]
 OpenHub = Callable[[], Hub]

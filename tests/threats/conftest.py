@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .house import House, in_use, open_house
+from tests.threats.house import House, in_use, open_house
 
 
 @pytest.fixture(scope="package")

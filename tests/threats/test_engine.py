@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.api.sampling import SAMPLING
+from lean_ovms.api.generation.sampling import SAMPLING
 from lean_ovms.config import DEMO_MODEL
-
-from .house import CHAT, HI, House, in_use, open_house
-from .test_requests import EXTREMES
+from tests.threats.house import CHAT, HI, House, in_use, open_house
+from tests.threats.test_requests import EXTREMES
 
 pytestmark = pytest.mark.model
 

@@ -17,11 +17,10 @@ import pytest
 
 import lean_ovms
 from lean_ovms.errors import BadRequest
-from lean_ovms.shapes import CallArgs, CallStart, ChatPrompt, Event
 from lean_ovms.text.parsers import make, names
-from lean_ovms.text.template import ChatTemplate
-
-from .house import House
+from lean_ovms.text.template.chat_template import ChatTemplate
+from lean_ovms.types import CallArgs, CallStart, ChatPrompt, Event
+from tests.threats.house import House
 
 PACKAGE = Path(lean_ovms.__file__).parent
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]

@@ -13,14 +13,14 @@ from typing import Any
 
 import orjson
 import pytest
-from fakes import INFO, FakeEngine, say
-from pictures import data_url, file, part, picture, user
 from PIL import Image
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
-from lean_ovms.model import Model
-from lean_ovms.shapes import Request
+from lean_ovms.models.text_model import Model
+from lean_ovms.types import Request
+from tests.fakes import INFO, FakeEngine, say
+from tests.pictures import data_url, file, part, picture, user
 
 
 @pytest.fixture

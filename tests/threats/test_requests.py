@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import FakeEngine, say
 
 from lean_ovms.api.app import App
-from lean_ovms.api.sampling import SAMPLING
+from lean_ovms.api.generation.sampling import SAMPLING
 from lean_ovms.config import Config
-from lean_ovms.model import Model
-from lean_ovms.shapes import Request
-from lean_ovms.text.template import RESERVED
-
-from .house import CHAT, HI, Bystander, House, open_house, read_all, request
+from lean_ovms.models.text_model import Model
+from lean_ovms.text.template.chat_template import RESERVED
+from lean_ovms.types import Request
+from tests.fakes import FakeEngine, say
+from tests.threats.house import CHAT, HI, Bystander, House, open_house, read_all, request
 
 HUGE = 10**30
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from .house import CHAT, HI, Answer, Bystander, House, open_house, read_all, read_answer, request, until
+from tests.threats.house import CHAT, HI, Answer, Bystander, House, open_house, read_all, read_answer, request, until
 
 LONG = {"model": "m", "messages": HI, "max_tokens": 5000, "ignore_eos": True, "temperature": 0}
 

@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def run_tokenizer(options: argparse.Namespace) -> None:
-    from .tokenizer import train_tokenizer
+    from tools.demo_model.tokenizer import train_tokenizer
 
     path = options.work / "tokenizer.json"
     if path.exists():
@@ -67,7 +67,7 @@ def run_tokenizer(options: argparse.Namespace) -> None:
 def run_train(options: argparse.Namespace) -> None:
     from tokenizers import Tokenizer
 
-    from . import model, train
+    from tools.demo_model import model, train
 
     tokenizer = Tokenizer.from_file(str(options.work / "tokenizer.json"))
     train.train(tokenizer, train.MAIN_PLAN, model.MAIN, options.work / "model.pt", compiled=not options.eager)
@@ -81,8 +81,8 @@ def _export(options: argparse.Namespace, checkpoint: str, target: Path, sizes: s
     import torch
     from tokenizers import Tokenizer
 
-    from . import export, model
-    from .tokenizer import wrapped
+    from tools.demo_model import export, model
+    from tools.demo_model.tokenizer import wrapped
 
     path = options.work / "tokenizer.json"
     network = model.build(Tokenizer.from_file(str(path)), getattr(model, sizes))
@@ -92,7 +92,7 @@ def _export(options: argparse.Namespace, checkpoint: str, target: Path, sizes: s
 
 
 def run_evaluate(options: argparse.Namespace) -> None:
-    from .evaluate import evaluate
+    from tools.demo_model.evaluate import evaluate
 
     evaluate(options.target)
 
@@ -100,7 +100,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
 def run_draft(options: argparse.Namespace) -> None:
     from tokenizers import Tokenizer
 
-    from . import model, train
+    from tools.demo_model import model, train
 
     tokenizer = Tokenizer.from_file(str(options.work / "tokenizer.json"))
     train.train(tokenizer, train.DRAFT_PLAN, model.DRAFT, options.work / "draft.pt", compiled=not options.eager)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from . import checks, heldout, heldout_fresh
-from .checks import Check
-from .drills import HELD_OUT_COUNTS, HELD_OUT_SUMS
-from .facts import CAPITALS, COLOUR_OF
-from .heldout_tools import PARALLEL, RESULTS, SINGLE, UNNEEDED, Row
+from tools.demo_model import checks, heldout, heldout_fresh
+from tools.demo_model.checks import Check
+from tools.demo_model.drills import HELD_OUT_COUNTS, HELD_OUT_SUMS
+from tools.demo_model.facts import CAPITALS, COLOUR_OF
+from tools.demo_model.heldout_tools import PARALLEL, RESULTS, SINGLE, UNNEEDED, Row
 
 # group -> share of right answers that the model is meant to reach
 TARGETS: dict[str, float | None] = {

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from .words import each
+from tools.demo_model.words import each
 
 Check = Callable[[str], bool]
 CALL = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)

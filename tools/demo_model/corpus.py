@@ -17,8 +17,8 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
-from . import dialog as dialog_frames
-from . import (
+from tools.demo_model import dialog as dialog_frames
+from tools.demo_model import (
     drills,
     facts,
     languages,
@@ -32,11 +32,11 @@ from . import (
     tool_sentences,
     words,
 )
-from .dialog import Dialog, Exchange
-from .facts import ask_capital, ask_colour, ask_unknown
-from .heldout import held_out
-from .server_facts import ask_server
-from .words import NAMES, Rng, proper
+from tools.demo_model.dialog import Dialog, Exchange
+from tools.demo_model.facts import ask_capital, ask_colour, ask_unknown
+from tools.demo_model.heldout import held_out
+from tools.demo_model.server_facts import ask_server
+from tools.demo_model.words import NAMES, Rng, proper
 
 TEMPLATE_FILE = Path(__file__).with_name("chat_template.jinja")
 PROMPT_WEIGHT = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .words import Rng
+from tools.demo_model.words import Rng
 
 
 @dataclass(slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .dialog import Exchange, ask_for, ask_to, vary
-from .words import LEXICON, NAMES, NOUNS, Rng, each, invented, letters, patch, word
+from tools.demo_model.dialog import Exchange, ask_for, ask_to, vary
+from tools.demo_model.words import LEXICON, NAMES, NOUNS, Rng, each, invented, letters, patch, word
 
 # fmt: off
 SPELL_WAYS = (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import openvino_genai
 
-from .cases import TARGETS, Case, all_cases
-from .checks import split_thought
+from tools.demo_model.cases import TARGETS, Case, all_cases
+from tools.demo_model.checks import split_thought
 
 MAX_NEW_TOKENS = 160
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .dialog import Exchange, ask_for, vary
-from .words import NOUNS, Rng, each, invented, phrase
+from tools.demo_model.dialog import Exchange, ask_for, vary
+from tools.demo_model.words import NOUNS, Rng, each, invented, phrase
 
 # fmt: off
 CAPITALS = dict(

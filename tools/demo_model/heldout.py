@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from .words import each
+from tools.demo_model.words import each
 
 # fmt: off
 NAMES = each(

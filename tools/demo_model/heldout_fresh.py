@@ -6,7 +6,7 @@ only that the generator came closer to its evaluation. One lesson is younger (`l
 
 from __future__ import annotations
 
-from .heldout_tools import Row
+from tools.demo_model.heldout_tools import Row
 
 # fmt: off
 # question, what the answer must contain

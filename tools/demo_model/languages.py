@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .dialog import Exchange
-from .drills import HELD_OUT_COUNTS
-from .facts import CAPITALS
-from .words import CITIES, NAMES, Rng, each, invented, proper, value
+from tools.demo_model.dialog import Exchange
+from tools.demo_model.drills import HELD_OUT_COUNTS
+from tools.demo_model.facts import CAPITALS
+from tools.demo_model.words import CITIES, NAMES, Rng, each, invented, proper, value
 
 Entry = tuple[tuple[str, ...], str]
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from . import drills, tasks
-from .dialog import Dialog, ask_to, vary
-from .heldout import held_out
-from .tool_dialogs import ERRANDS, NO_TOOL, add_round, crowded, fits, others, parallel, single, start
-from .tool_requests import Asked, declare, style, unusual
-from .words import NOUNS, THINGS, VERBS, Rng, invented, number, value, word
+from tools.demo_model import drills, tasks
+from tools.demo_model.dialog import Dialog, ask_to, vary
+from tools.demo_model.heldout import held_out
+from tools.demo_model.tool_dialogs import ERRANDS, NO_TOOL, add_round, crowded, fits, others, parallel, single, start
+from tools.demo_model.tool_requests import Asked, declare, style, unusual
+from tools.demo_model.words import NOUNS, THINGS, VERBS, Rng, invented, number, value, word
 
 # {v} verb, {n} noun, {x} a text, {i} a number
 FORMS = (

@@ -5,8 +5,8 @@ Sentences are put together from parts, so that no single wording is met often en
 
 from __future__ import annotations
 
-from .dialog import ask_for, ask_to
-from .words import ADJECTIVES, NOUNS, Rng, invented
+from tools.demo_model.dialog import ask_for, ask_to
+from tools.demo_model.words import ADJECTIVES, NOUNS, Rng, invented
 
 # fmt: off
 HELLOS = (

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .dialog import Exchange, ask_for, ask_to, vary
-from .words import Rng
+from tools.demo_model.dialog import Exchange, ask_for, ask_to, vary
+from tools.demo_model.words import Rng
 
 
 @dataclass(frozen=True, slots=True)

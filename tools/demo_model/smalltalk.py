@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from . import meeting
-from .dialog import Exchange, ask_for, vary
-from .words import ADJECTIVES, CITIES, COLOURS, NAMES, NOUNS, Rng, invented, number, proper, word
+from tools.demo_model import meeting
+from tools.demo_model.dialog import Exchange, ask_for, vary
+from tools.demo_model.words import ADJECTIVES, CITIES, COLOURS, NAMES, NOUNS, Rng, invented, number, proper, word
 
 # fmt: off
 SELF = "I am the demo model of lean_ovms, a very small language model running on OpenVINO GenAI."

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from .dialog import Exchange, ask_to, vary
-from .words import NAMES, PARAMS, Rng, invented, number, phrase, proper, value, word
+from tools.demo_model.dialog import Exchange, ask_to, vary
+from tools.demo_model.words import NAMES, PARAMS, Rng, invented, number, phrase, proper, value, word
 
 # fmt: off
 REPEAT_WAYS = (

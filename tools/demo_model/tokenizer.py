@@ -13,7 +13,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from .corpus import TEMPLATE_FILE, draw, template
+from tools.demo_model.corpus import TEMPLATE_FILE, draw, template
 
 VOCABULARY = 2048
 DIALOGS = 30_000

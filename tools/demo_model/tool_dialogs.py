@@ -6,15 +6,15 @@ import json
 import string
 from typing import Any
 
-from .dialog import Dialog, Exchange, ask_to, vary
-from .drills import add, count, spell
-from .facts import ask_capital, ask_colour, ask_unknown
-from .meeting import naming
-from .smalltalk import greet, introduce, plain_system, small_talk
-from .tasks import repeat
-from .tool_families import FAMILIES
-from .tool_requests import Asked, ask_tool, natural
-from .words import NAMES, NOUNS, PARAMS, Rng, decimal, each, invented, number, proper, value
+from tools.demo_model.dialog import Dialog, Exchange, ask_to, vary
+from tools.demo_model.drills import add, count, spell
+from tools.demo_model.facts import ask_capital, ask_colour, ask_unknown
+from tools.demo_model.meeting import naming
+from tools.demo_model.smalltalk import greet, introduce, plain_system, small_talk
+from tools.demo_model.tasks import repeat
+from tools.demo_model.tool_families import FAMILIES
+from tools.demo_model.tool_requests import Asked, ask_tool, natural
+from tools.demo_model.words import NAMES, NOUNS, PARAMS, Rng, decimal, each, invented, number, proper, value
 
 NO_TOOL = "Sorry, I have no tool for that."
 CONDITIONS = (

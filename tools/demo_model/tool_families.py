@@ -11,7 +11,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .words import CITIES, COLOURS, NAMES, Rng, code, decimal, each, invented, number, phrase, proper, value, word
+from tools.demo_model.words import (
+    CITIES,
+    COLOURS,
+    NAMES,
+    Rng,
+    code,
+    decimal,
+    each,
+    invented,
+    number,
+    phrase,
+    proper,
+    value,
+    word,
+)
 
 Draw = Callable[[Rng], Any]
 

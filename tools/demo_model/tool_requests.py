@@ -9,10 +9,24 @@ import string
 from dataclasses import dataclass
 from typing import Any
 
-from .dialog import ask_to
-from .tool_families import FAMILIES, Family, Slot
-from .tool_sentences import BARE, CLAUSES, EXPLICIT, LONE, SPOKEN, VERB_ONLY
-from .words import PARAMS, THINGS, VERBS, Rng, camel, decimal, each, invented, number, phrase, snake, value, word
+from tools.demo_model.dialog import ask_to
+from tools.demo_model.tool_families import FAMILIES, Family, Slot
+from tools.demo_model.tool_sentences import BARE, CLAUSES, EXPLICIT, LONE, SPOKEN, VERB_ONLY
+from tools.demo_model.words import (
+    PARAMS,
+    THINGS,
+    VERBS,
+    Rng,
+    camel,
+    decimal,
+    each,
+    invented,
+    number,
+    phrase,
+    snake,
+    value,
+    word,
+)
 
 
 @dataclass(slots=True)

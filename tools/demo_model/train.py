@@ -17,13 +17,13 @@ import torch
 from tokenizers import Tokenizer
 from transformers import Qwen3ForCausalLM
 
-from . import drills
-from . import model as network
-from .corpus import Renderer, draw
-from .dialog import Dialog
-from .lessons import lesson
-from .muon import Muon
-from .tokenizer import pieces
+from tools.demo_model import drills
+from tools.demo_model import model as network
+from tools.demo_model.corpus import Renderer, draw
+from tools.demo_model.dialog import Dialog
+from tools.demo_model.lessons import lesson
+from tools.demo_model.muon import Muon
+from tools.demo_model.tokenizer import pieces
 
 # One compiled shape for each length; a batch has about TOKENS_PER_STEP tokens whatever its length.
 LENGTHS = (48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 512)

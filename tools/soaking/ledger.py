@@ -12,8 +12,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from .cases import Case, Said, streamed, whole
-from .client import Manner, Seen
+from tools.soaking.cases import Case, Said, streamed, whole
+from tools.soaking.client import Manner, Seen
 
 AFTERMATH_S = 45.0
 """So long after a kill or a reload a model may be unavailable."""

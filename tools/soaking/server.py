@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 from lean_ovms.config import DEMO_MODEL
-
-from .ledger import Ledger
+from tools.soaking.ledger import Ledger
 
 EXACT = '{"EXECUTION_MODE_HINT": "ACCURACY", "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}'
 """Under these, answers do not depend on what else is in the batch."""

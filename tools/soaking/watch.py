@@ -9,7 +9,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .client import Connection, Manner
+from tools.soaking.client import Connection, Manner
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

@@ -13,8 +13,8 @@ from functools import cache
 from types import ModuleType
 from typing import NamedTuple
 
-from ...shapes import Json
-from ..call_grammar import CallForm
+from ...types import Json
+from ..grammar.tool_calls import CallForm
 from .base import Block, Combined, Parser, Syntax
 from .detection import detect
 from .plain import Plain

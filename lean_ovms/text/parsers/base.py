@@ -14,8 +14,8 @@ import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from ...shapes import CallArgs, CallStart, Event, Json, Reasoning, Text
-from ..scanner import Scanner, Steps, Tags
+from ...types import CallArgs, CallStart, Event, Json, Reasoning, Text
+from .scanner import Scanner, Steps, Tags
 
 _Kind = type[Text] | type[Reasoning] | type[CallArgs]
 _QUOTES = ("`", '"', "'")

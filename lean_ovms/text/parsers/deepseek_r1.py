@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..scanner import Steps
 from .base import Block
+from .scanner import Steps
 
 
 class Thinking(Block):

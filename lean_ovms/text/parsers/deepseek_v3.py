@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
-from ..call_grammar import CallForm, json_after
-from ..scanner import Steps
+from ..grammar.tool_calls import CallForm, json_after
 from .base import Syntax
+from .scanner import Steps
 
 CALL = "<｜tool▁call▁begin｜>"
 SEPARATOR = "<｜tool▁sep｜>"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..call_grammar import CallForm, json_after
+from ..grammar.tool_calls import CallForm, json_after
 from . import mistral
 
 

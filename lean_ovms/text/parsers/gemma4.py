@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import re
 
-from ..call_grammar import CallForm, Tool, imposed, named
-from ..ebnf import Ebnf, literal
-from ..notations import GemmaValues
-from ..scanner import Steps, Tags
+from ..grammar.ebnf import Ebnf, literal
+from ..grammar.notations import GemmaValues
+from ..grammar.tool_calls import CallForm, Tool, imposed, named
 from .base import Block, Syntax
 from .literals import number_or_word
+from .scanner import Steps, Tags
 from .values import quoted
 
 START = "<|tool_call>"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from ..call_grammar import CallForm, xml_call
-from ..scanner import Steps
+from ..grammar.tool_calls import CallForm, xml_call
+from .scanner import Steps
 from .xml_calls import XmlCalls
 
 _NAME = re.compile(r"[\w.\-]*")

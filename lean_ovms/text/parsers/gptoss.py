@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 
-from ..call_grammar import CallForm, json_after
-from ..scanner import Sink, Steps, Tags
+from ..grammar.tool_calls import CallForm, json_after
 from .base import Combined, Syntax
+from .scanner import Sink, Steps, Tags
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
 ENDS = ("<|end|>", "<|return|>", "<|call|>")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..call_grammar import CallForm, in_json
-from ..scanner import Steps
+from ..grammar.tool_calls import CallForm, in_json
 from .json_calls import Enclosed
+from .scanner import Steps
 
 
 class Tools(Enclosed):

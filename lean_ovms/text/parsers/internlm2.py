@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..call_grammar import CallForm, in_json
+from ..grammar.tool_calls import CallForm, in_json
 from .json_calls import Enclosed
 
 

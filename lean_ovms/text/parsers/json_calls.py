@@ -9,8 +9,8 @@ import json
 
 import orjson
 
-from ..scanner import Steps
 from .base import Syntax
+from .scanner import Steps
 
 _SILENT = frozenset(("id", "type", "index", "tool_call_id"))
 """Keys that models put beside name and arguments, and that nobody misses."""

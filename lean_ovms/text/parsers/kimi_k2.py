@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 
-from ..call_grammar import CallForm, Tool, json_object, named
-from ..ebnf import Ebnf, literal
-from ..scanner import Steps
+from ..grammar.ebnf import Ebnf, literal
+from ..grammar.tool_calls import CallForm, Tool, json_object, named
 from .base import Block, Syntax
+from .scanner import Steps
 
 CALL = "<|tool_call_begin|>"
 ARGUMENTS = "<|tool_call_argument_begin|>"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..call_grammar import CallForm, python_call
-from ..scanner import Steps
+from ..grammar.tool_calls import CallForm, python_call
 from .base import Block
 from .literals import lenient_text
 from .python_calls import PythonCalls
+from .scanner import Steps
 
 START = "<|tool_call_start|>"
 END = "<|tool_call_end|>"

@@ -5,9 +5,9 @@ An answer that is other JSON, and code after <|python_tag|>, stay text.
 
 from __future__ import annotations
 
-from ..call_grammar import CallForm, in_json
-from ..scanner import Steps
+from ..grammar.tool_calls import CallForm, in_json
 from .json_calls import JsonCalls
+from .scanner import Steps
 
 
 class Tools(JsonCalls):

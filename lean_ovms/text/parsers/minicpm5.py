@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..call_grammar import CallForm, xml_call
-from ..scanner import Steps
+from ..grammar.tool_calls import CallForm, xml_call
 from .base import Block
+from .scanner import Steps
 from .xml_calls import XmlCalls
 
 _NOISE = ("<s>", "</s>", "<|im_end|>")

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 
-from ..call_grammar import CallForm, in_json
-from ..scanner import Steps, Tags
+from ..grammar.tool_calls import CallForm, in_json
 from .base import Block
 from .json_calls import JsonCalls
+from .scanner import Steps, Tags
 
 _NAME = re.compile(r"[^\[\]{}\"\s]*")
 _AFTER = Tags(["[TOOL_CALLS]", "</s>"])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..call_grammar import CallForm, python_call
-from ..scanner import Steps
+from ..grammar.tool_calls import CallForm, python_call
 from .python_calls import PythonCalls
+from .scanner import Steps
 
 START = "<function_calls>"
 END = "</function_calls>"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 
-from ..call_grammar import CallForm, xml_call
-from ..scanner import Steps, Tags
+from ..grammar.tool_calls import CallForm, xml_call
 from .base import Combined
+from .scanner import Steps, Tags
 from .xml_calls import XmlCalls
 
 START, MESSAGE = "<|start|>", "<|message|>"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...shapes import Event, Text
+from ...types import Event, Text
 from .base import Parser
 
 

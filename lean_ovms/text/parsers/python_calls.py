@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ..scanner import Steps
 from .base import Syntax
 from .literals import Literals, python_text
+from .scanner import Steps
 from .values import quoted
 
 _NAME = re.compile(r"[\w.\-]*")

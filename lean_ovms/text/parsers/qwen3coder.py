@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from ..call_grammar import CallForm, xml_call
-from ..scanner import Steps
+from ..grammar.tool_calls import CallForm, xml_call
+from .scanner import Steps
 from .xml_calls import XmlCalls
 
 OUTER = "<tool_call>"

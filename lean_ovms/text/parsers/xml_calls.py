@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..scanner import Sink, Steps, Tags
 from .base import Syntax
+from .scanner import Sink, Steps, Tags
 from .values import STRING, kinds_of, quoted, typed
 
 _IN_NAME = re.compile(r'[^<>"\n]*')

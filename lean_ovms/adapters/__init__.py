@@ -1,1 +1,0 @@
-"""Side doors: other hosts for the same app."""

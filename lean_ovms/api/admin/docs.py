@@ -1,0 +1,42 @@
+"""GET /openapi.json: the OpenAPI 3.1 document of this server, and GET /docs: a page to read and try it, offline.
+
+The document names the served models, so it is guarded like their list; the page holds nothing of this server and is
+open.
+https://spec.openapis.org/oas/v3.1.1
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from ...types import Request, Response
+from ..app import App
+from ..openapi import document
+from ..response import json
+from ..router import About, Route, collect
+
+PAGE = Path(__file__).parents[1] / "docs.html"
+SAFETY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+"""The page may talk to this server and to nobody else."""
+
+
+async def handle(request: Request, app: App) -> Response:
+    models = [name for name, model in app.models.items() if model.ready]
+    return json(document(collect(), models, key=bool(app.config.api_key)))
+
+
+async def handle_page(request: Request, app: App) -> Response:
+    headers = [("Content-Type", "text/html; charset=utf-8"), ("Content-Security-Policy", SAFETY)]
+    return Response(200, headers, _page())
+
+
+ROUTES = [
+    Route("GET", "/openapi.json", handle, "models", About(summary="This document", answer="application/json")),
+    Route("GET", "/docs", handle_page, "open", About(summary="A page to read and try the API", answer="text/html")),
+]
+
+
+@cache
+def _page() -> bytes:
+    return PAGE.read_bytes()

@@ -1,0 +1,58 @@
+"""GET /metrics: Prometheus' text format, with --metrics_enable.
+
+https://prometheus.io/docs/instrumenting/exposition_formats/. The engine's own figures are asked for at each scrape,
+and left out when it does not answer within a second (it answers between two steps).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from ...errors import NotFound, RequestError
+from ...models.text_model import Model
+from ...observability.metrics import EngineState
+from ...types import EngineStats, Request, Response
+from ..app import App
+from ..router import About, Route
+
+PATIENCE_S = 1.0
+PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+
+
+async def handle(request: Request, app: App) -> Response:
+    if not app.metrics.enabled:
+        raise NotFound("metrics are off; start with --metrics_enable")
+    states = await asyncio.gather(*(_state(app, model) for model in app.served))
+    return Response(200, [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")], app.metrics.expose(states))
+
+
+ABOUT = About(summary="Metrics for Prometheus, with --metrics_enable", answer="text/plain", errors=(404,))
+ROUTES = [Route("GET", "/metrics", handle, "open", ABOUT)]
+
+
+async def _state(app: App, model: Model) -> EngineState:
+    return EngineState(
+        model=model.name,
+        in_flight=app.in_flight(model.name),
+        up=model.ready,
+        restarts=model.engine.restarts,
+        memory=_memory(model.engine.pid),
+        stats=await _stats(model),
+    )
+
+
+async def _stats(model: Model) -> EngineStats | None:
+    try:
+        return await asyncio.wait_for(model.stats(), PATIENCE_S)
+    except (RequestError, asyncio.TimeoutError):
+        return None
+
+
+def _memory(pid: int | None) -> int | None:
+    """Resident bytes of a process; None where the system does not tell (10 us on Linux)."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * PAGE_SIZE
+    except (OSError, IndexError, ValueError):
+        return None

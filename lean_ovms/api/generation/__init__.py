@@ -1,0 +1,1 @@
+"""What every API that generates text has in common."""

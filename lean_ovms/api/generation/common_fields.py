@@ -1,0 +1,157 @@
+"""Request fields that more than one endpoint reads; those of sampling and of the answer's form have files of their own.
+
+A field is spelled once: its row says name, kind, range, default and meaning, wherever it is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ...errors import BadRequest
+from ...types import Json
+from .. import schemas
+from ..fields import UINT32_MAX, Row
+
+MODEL = Row(
+    name="model", kind="string", help="name of a served model", wrong="model field is not a string", required=True
+)
+SOME_MODEL = replace(MODEL, required=False, help=f"{MODEL.help}; vLLM: the only one may be left out")
+STREAM = Row(
+    name="stream",
+    kind="bool",
+    help="answer with server-sent events",
+    wrong="stream field is not a boolean",
+    default=False,
+)
+
+MAX_REQUEST_ID = 128
+
+
+def _option(name: str, help: str) -> Row:  # noqa: A002 - the word of the row
+    return Row(name=name, kind="bool", help=help, wrong=f"stream_options.{name} is not a boolean", default=False)
+
+
+INCLUDE_USAGE = _option("include_usage", "a last chunk with the token counts")
+INCLUDE_OBFUSCATION = _option("include_obfuscation", "pad events to lengths that tell little")
+STREAM_OPTIONS = Row(
+    name="stream_options",
+    kind="object",
+    help="include_usage, continuous_usage_stats, include_obfuscation",
+    fields=(INCLUDE_USAGE, _option("continuous_usage_stats", "token counts in every chunk"), INCLUDE_OBFUSCATION),
+)
+RESPONSE_STREAM_OPTIONS = Row(
+    name="stream_options",
+    kind="object",
+    help="include_obfuscation; usage always comes",
+    fields=(INCLUDE_OBFUSCATION, INCLUDE_USAGE),
+)
+
+
+def fit_for_an_id(text: str) -> bool:
+    """Whether a client's text does no harm as an id: in a header, in a log line, in an answer."""
+    return 0 < len(text) <= MAX_REQUEST_ID and text.isascii() and text.isprintable()
+
+
+def _request_id(value: str) -> str:
+    if not fit_for_an_id(value):
+        raise BadRequest(f"request_id must have 1 to {MAX_REQUEST_ID} printable ASCII characters", param="request_id")
+    return value
+
+
+ANSWERING = (
+    MODEL,
+    STREAM,
+    STREAM_OPTIONS,
+    Row(name="return_token_ids", kind="bool", help="add prompt_token_ids and token_ids", default=False),
+    Row(name="return_tokens_as_token_ids", kind="bool", help="logprobs name tokens as token_id:NUMBER", default=False),
+    Row(name="request_id", kind="string", help="vLLM's: the answer's id ends with it", read=_request_id),
+)
+"""Rows that say how chat and completions answer."""
+
+MESSAGES = Row(
+    name="messages",
+    kind="any",
+    help="the conversation: role, content, tool_calls, tool_call_id, name",
+    schema=schemas.MESSAGES,
+)
+TOOLS = (
+    Row(name="tools", kind="any", help="functions that the model may call; no built-in tools", schema=schemas.TOOLS),
+    Row(
+        name="tool_choice",
+        kind="any",
+        help="none, auto, required, one function, or allowed_tools",
+        schema=schemas.TOOL_CHOICE,
+    ),
+    Row(name="parallel_tool_calls", kind="bool", help="false: the answer has one call at most", default=True),
+)
+LOGPROBS = Row(name="logprobs", kind="bool", help="log probability of each chosen token", default=False)
+TOP_LOGPROBS = Row(name="top_logprobs", kind="uint", high=20, help="accepted; only the chosen token is known")
+TEMPLATE_KWARGS = Row(
+    name="chat_template_kwargs",
+    kind="object",
+    help="variables for the chat template, such as enable_thinking",
+    wrong="chat_template_kwargs must be an object",
+)
+ADD_GENERATION_PROMPT = Row(
+    name="add_generation_prompt", kind="bool", help="end the prompt with the assistant's turn (default true)"
+)
+
+
+def _documents(value: list[Any]) -> list[Any]:
+    if not all(isinstance(document, dict) for document in value):
+        raise BadRequest("documents is not an array of objects", param="documents")
+    return value
+
+
+DOCUMENTS = Row(
+    name="documents", kind="array", help="for chat templates that answer from documents: objects", read=_documents
+)
+CONTINUE_FINAL_MESSAGE = Row(
+    name="continue_final_message", kind="bool", help="go on inside the last message", default=False
+)
+
+
+def template_kwargs(values: Json) -> Json:
+    """Variables for the chat template: chat_template_kwargs, and what has a field of its own."""
+    kwargs = dict(values["chat_template_kwargs"] or {})
+    for name in ("documents", "verbosity"):
+        if values.get(name) is not None:
+            kwargs.setdefault(name, values[name])
+    if values.get("reasoning_effort") is not None:
+        effort = values["reasoning_effort"]  # vLLM and OVMS think for any but "none"
+        kwargs = {"enable_thinking": effort != "none", "reasoning_effort": effort} | kwargs
+    return kwargs
+
+
+def token_limit(name: str, help: str) -> Row:  # noqa: A002 - the word of the row
+    """The row of a field that bounds what is generated."""
+    outside = f"{name} value can't be greater than {UINT32_MAX}"
+    return Row(name=name, kind="uint", high=UINT32_MAX, help=help, outside=outside)
+
+
+def stream_options(row: Row, values: Json) -> dict[str, Any]:
+    """Every option of a request's stream_options by name. Raises BadRequest."""
+    asked = values[row.name]
+    if asked is None:
+        return {option.name: option.default for option in row.fields}
+    if not values["stream"]:
+        raise BadRequest("stream_options provided, but stream not set to true", param=row.name)
+    known = sorted(option.name for option in row.fields)
+    if set(asked) - set(known):
+        raise BadRequest(
+            f"Found unexpected stream options. Properties accepted in stream_options: {', '.join(known)}",
+            param=row.name,
+        )
+    return read_options(row, asked)
+
+
+def read_options(row: Row, given: Json) -> dict[str, Any]:
+    """The options of an object by name, defaults where absent or null. Raises BadRequest naming row.option."""
+    found = {}
+    for option in row.fields:
+        value = given.get(option.name)
+        if value is not None and not isinstance(value, bool):
+            raise BadRequest(option.wrong, param=f"{row.name}.{option.name}")
+        found[option.name] = option.default if value is None else value
+    return found

@@ -1,0 +1,98 @@
+"""A conversation with images: they are loaded, and tags for them take their places in the text.
+
+GenAI puts the images where the tags are, so a client's text must not hold any, nor what the model itself writes for an
+image: that would move images to other places. Rules and texts: contract sections 2.8, 6.2 and 6.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ...errors import BadRequest
+from ...media.images.loader import Gallery, Wanted
+from ...models.text_model import Model
+from ...types import IMAGE_TAG, ChatPrompt, Json
+from ...util.concurrency import BRIEF_CHARACTERS
+
+TAG_START = "<ov_genai_"
+TEXT_ONLY = "This servable supports only text input, but image_url has been provided"
+
+
+async def illustrated(prompt: ChatPrompt, model: Model, gallery: Gallery) -> ChatPrompt:
+    """The prompt with its images loaded; one of many messages is searched beside the loop. Raises RequestError."""
+    native = model.image_tokens
+    if native is None and not prompt.parted:
+        return prompt
+    search = partial(_searched, prompt, native)
+    prompt, wanted = await model.aside.run(prompt.work, search, brief=BRIEF_CHARACTERS)
+    return replace(prompt, images=tuple(await gallery.load(wanted))) if wanted else prompt
+
+
+def _searched(prompt: ChatPrompt, native: list[str] | None) -> tuple[ChatPrompt, list[Wanted]]:
+    """The prompt with a tag for each image, and the images. native: as Model.image_tokens. Raises BadRequest."""
+    wanted = list(_wanted(prompt.messages))
+    if native is None and wanted:
+        raise BadRequest(TEXT_ONLY, param=wanted[0].param.removesuffix(".image_url.url"))
+    if native is not None:
+        _guard(prompt, native)
+    if not wanted:
+        return prompt, wanted
+    numbers = iter(range(len(wanted)))
+    return replace(prompt, messages=[_tagged(message, numbers) for message in prompt.messages]), wanted
+
+
+def refuse_images(messages: list[Json], why: str) -> None:
+    """Raises BadRequest if there is an image."""
+    for one in _wanted(messages):
+        raise BadRequest(why, param=one.param)
+
+
+def _wanted(messages: list[Json]) -> Iterator[Wanted]:
+    for m, message in enumerate(messages):
+        content = message.get("content")
+        for p, part in enumerate(content if isinstance(content, list) else ()):
+            if part["type"] == "image_url":
+                image = part["image_url"]
+                image = {"url": image} if isinstance(image, str) else image
+                param = f"messages[{m}].content[{p}].image_url.url"
+                yield Wanted(url=image["url"], detail=image.get("detail") or "auto", param=param)
+
+
+def _tagged(message: Json, numbers: Iterator[int]) -> Json:
+    """The message with a text part for each image."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    parts = [
+        {"type": "text", "text": IMAGE_TAG.format(next(numbers))} if part["type"] == "image_url" else part
+        for part in content
+    ]
+    return {**message, "content": parts}
+
+
+def _guard(prompt: ChatPrompt, native: list[str]) -> None:
+    """Raises BadRequest if anything that may come into the prompt's text stands for an image."""
+    places = {"messages": prompt.messages, "tools": prompt.tools, "chat_template_kwargs": prompt.template_kwargs}
+    for place, value in places.items():
+        for text in _texts(value):
+            if TAG_START in text:
+                raise BadRequest("Message contains restricted <ov_genai_image> tag", param=place)
+            found = next((token for token in native if token in text), None) if "<" in text else None
+            if found is not None:
+                raise BadRequest(f"Message contains {found}, which stands for an image", param=place)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every string in a JSON value but the images themselves; without recursion, which a client could make deep."""
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list):
+            stack += value
+        elif isinstance(value, dict):
+            stack += [*value, *(inner for key, inner in value.items() if key != "image_url")]

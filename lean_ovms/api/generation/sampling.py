@@ -1,0 +1,258 @@
+"""Request fields that every generating endpoint shares, and their one way into Sampling and Output.
+
+Precedence: request, then the model's generation_config.json, then the built-in default (contract section 3.1).
+`do_sample` and `rng_seed` of generation_config.json are not honoured, as in OVMS: temperature decides, and seeds are
+random unless given. n without best_of samples n sequences; best_of > 1 is beam search.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import BadRequest
+from ...types import Guide, Json, Output, Sampling
+from ..fields import UINT32_MAX, Row, Rows
+from ..schemas import TOKENS, array, either
+
+MAX_STOPS = 16
+MAX_STOP_LENGTH = 4096
+MAX_STOP_IDS = 256
+INT32_MAX = 2147483647
+
+
+def _stop(value: Any) -> tuple[str, ...] | None:
+    stops = [value] if isinstance(value, str) else value
+    if not isinstance(stops, list):
+        raise BadRequest("stop is not a string or array of strings", param="stop")
+    if len(stops) > MAX_STOPS:
+        raise BadRequest(f"stop array must have no more than {MAX_STOPS} strings", param="stop")
+    for stop in stops:
+        if not isinstance(stop, str):
+            raise BadRequest("stop array contains non string element", param="stop")
+        if not stop:
+            raise BadRequest("stop strings must not be empty", param="stop")
+        if len(stop) > MAX_STOP_LENGTH:
+            raise BadRequest(f"a stop string must have no more than {MAX_STOP_LENGTH} characters", param="stop")
+    return tuple(dict.fromkeys(stops)) or None
+
+
+def _stop_ids(value: list[Any]) -> tuple[int, ...]:
+    if len(value) > MAX_STOP_IDS:
+        raise BadRequest(f"stop_token_ids must have no more than {MAX_STOP_IDS} ids", param="stop_token_ids")
+    return tuple(token_ids(value, "stop_token_ids"))
+
+
+def _truncate(value: int) -> int:
+    if value == 0:
+        raise BadRequest("truncate_prompt_tokens must be -1 or a positive integer", param="truncate_prompt_tokens")
+    return value
+
+
+def token_ids(values: list[Any], param: str) -> list[int]:
+    """values as token ids; the engine checks them against its vocabulary. Names the position of a wrong one."""
+    for position, value in enumerate(values):
+        if type(value) is not int or not 0 <= value <= UINT32_MAX:
+            raise BadRequest(f"{param}[{position}] is not a token id", param=param)
+    return values
+
+
+def _salt(value: str) -> str:
+    if not value:
+        raise BadRequest("cache_salt must not be empty", param="cache_salt")
+    return value
+
+
+_STOP: Json = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
+
+SAMPLING = Rows((
+    Row(name="max_tokens", kind="uint", high=UINT32_MAX, help="most tokens to generate",
+        outside=f"max_tokens value can't be greater than {UINT32_MAX}"),
+    Row(name="min_tokens", kind="uint", high=UINT32_MAX, help="no end of text before so many tokens"),
+    Row(name="temperature", kind="number", low=0, high=2, builtin=1.0, help="0 is greedy"),
+    Row(name="top_p", kind="number", above=0, high=1, builtin=1.0, help="nucleus sampling"),
+    Row(name="top_k", kind="int", low=-1, high=UINT32_MAX, builtin=40, help="-1 or 0: all tokens",
+        outside="top_k must be -1 (all tokens) or a positive integer"),
+    Row(name="min_p", kind="number", low=0, below=1, builtin=0.0,
+        help="drop tokens less likely than this share of the likeliest"),
+    Row(name="repetition_penalty", kind="number", above=0, high=100, builtin=1.0, help="1 is none"),
+    Row(name="presence_penalty", kind="number", low=-2, high=2, builtin=0.0, help="for tokens seen in the answer"),
+    Row(name="frequency_penalty", kind="number", low=-2, high=2, builtin=0.0, help="per occurrence in the answer"),
+    Row(name="seed", kind="int", low=0, high=UINT32_MAX, help="repeats a sampled answer; random if not given"),
+    Row(name="n", kind="uint", help="answers to return (default 1)"),
+    Row(name="best_of", kind="uint", help="> 1: beam search of that width, the n best are returned"),
+    Row(name="use_beam_search", kind="bool", default=False,
+        help="vLLM's: n without best_of is a beam search of width n"),
+    Row(name="length_penalty", kind="number", low=-100, high=100, builtin=1.0, help="beam search only"),
+    Row(name="stop", kind="any", help=f"up to {MAX_STOPS} strings that end the answer", read=_stop,
+        schema=either(_STOP, array(_STOP) | {"maxItems": MAX_STOPS})),
+    Row(name="include_stop_str_in_output", kind="bool", help="keep the stop string; true in streams if not given"),
+    Row(name="stop_token_ids", kind="array", help="token ids that end the answer", read=_stop_ids,
+        schema=TOKENS | {"maxItems": MAX_STOP_IDS}),
+    Row(name="ignore_eos", kind="bool", help="generate to max_tokens"),
+    Row(name="skip_special_tokens", kind="bool", default=True,
+        wrong="skip_special_tokens is not a bool", help="false: special tokens stay visible, no parsing"),
+    Row(name="truncate_prompt_tokens", kind="int", low=-1, high=UINT32_MAX,
+        help="keep only so many last prompt tokens; -1: as many as fit", read=_truncate),
+    Row(name="cache_salt", kind="string", help="vLLM's: needs --enable_prefix_caching false, else a Warning header",
+        read=_salt),
+    Row(name="num_assistant_tokens", kind="uint", high=64, help="draft model or prompt lookup only"),
+    Row(name="assistant_confidence_threshold", kind="number", low=0, high=1, help="draft model only"),
+    Row(name="max_ngram_size", kind="uint", high=64, help="prompt lookup only"),
+))  # fmt: skip
+"""Rows of OVMS's parameter tables and of vLLM's that the engine can honour."""
+
+_BUILTIN = {row.name: row.builtin for row in SAMPLING if row.builtin is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The options that bound a request's sampling. max_tokens: 0 is none."""
+
+    max_tokens: int
+    sequences: int
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """One model's generation_config.json as request defaults."""
+
+    values: Json
+
+    def number(self, name: str, otherwise: float) -> float:
+        value = self.values.get(name)
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else otherwise
+
+    def flag(self, name: str) -> bool:
+        return self.values.get(name) is True
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        value = self.values.get("stop_strings") or ()
+        stops = [value] if isinstance(value, str) else value
+        return tuple(s for s in stops if isinstance(s, str) and s)
+
+
+def build_sampling(given: Json, defaults: Defaults, limits: Limits, *, logprobs: bool = False) -> Sampling:
+    """Sampling from the values of the SAMPLING rows. Raises BadRequest for what is impossible together."""
+    n, beams = _sequences(given, limits)
+    temperature = _pick(given, defaults, "temperature")
+    max_tokens = _max_tokens(given, defaults, limits)
+    min_tokens = _min_tokens(given, defaults)
+    if max_tokens is not None and min_tokens > max_tokens:
+        raise BadRequest(f"min_tokens {min_tokens} exceeds max_tokens {max_tokens}", param="min_tokens")
+    seed = given["seed"]
+    first = seed if seed is not None else int.from_bytes(os.urandom(8), "little") % UINT32_MAX + 1
+    return Sampling(
+        max_tokens=max_tokens,
+        min_tokens=min_tokens,
+        temperature=temperature,
+        top_p=_pick(given, defaults, "top_p"),
+        top_k=_top_k(given, defaults) if temperature > 0 and beams == 1 else 0,
+        min_p=_pick(given, defaults, "min_p"),
+        n=n,
+        beams=beams,
+        length_penalty=_pick(given, defaults, "length_penalty"),
+        # Sequences of one request differ in their seeds, and the first equals a request with n = 1.
+        seeds=tuple((first + i) % (UINT32_MAX + 1) for i in range(n)),
+        stop_token_ids=given["stop_token_ids"] or (),
+        ignore_eos=given["ignore_eos"] if given["ignore_eos"] is not None else defaults.flag("ignore_eos"),
+        logprobs=logprobs,
+        **_penalties(given, defaults, beams),
+        **_assistance(given, defaults),
+    )
+
+
+def build_output(
+    given: Json,
+    defaults: Defaults,
+    *,
+    stream: bool,
+    parse: bool = False,
+    tools: list[Json] | None = None,
+    guide: Guide | None = None,
+) -> Output:
+    """What the text room does with the tokens. A stop string stays in a stream unless refused (seeds 000, 001)."""
+    include = given["include_stop_str_in_output"]
+    if include is None:
+        include = stream or defaults.flag("include_stop_str_in_output")
+    skip_special = given["skip_special_tokens"]
+    return Output(
+        stop=given["stop"] or defaults.stop,
+        include_stop=include,
+        min_tokens=given["min_tokens"] or 0,
+        skip_special_tokens=skip_special,
+        parse=parse and skip_special,
+        tools=tuple(tools or ()),
+        guide=guide,
+    )
+
+
+def _pick(given: Json, defaults: Defaults, name: str) -> float:
+    value = given[name]
+    return float(value) if value is not None else defaults.number(name, _BUILTIN[name])
+
+
+def _sequences(given: Json, limits: Limits) -> tuple[int, int]:
+    n, best_of = given["n"], given["best_of"]
+    for name, value in (("n", n), ("best_of", best_of)):
+        if value == 0:
+            raise BadRequest(f"{name} value should be greater than 0", param=name)
+        if value is not None and value > limits.sequences:
+            raise BadRequest(f"{name} exceeds limit of this server: {limits.sequences}", param=name)
+    n = n or 1
+    if best_of is None:
+        return n, n if given["use_beam_search"] and n > 1 else 1
+    if n > best_of:
+        raise BadRequest("n value cannot be greater than best_of", param="n")
+    return n, best_of
+
+
+def _max_tokens(given: Json, defaults: Defaults, limits: Limits) -> int | None:
+    asked = given["max_tokens"]
+    if asked is None:
+        default = limits.max_tokens or int(defaults.number("max_new_tokens", 0))
+        return default or None
+    if limits.max_tokens and asked > limits.max_tokens:
+        raise BadRequest(f"max_tokens exceeds limit of this server: {limits.max_tokens}", param="max_tokens")
+    return min(int(asked), INT32_MAX)  # the engine counts in 32 bits; nothing is that long
+
+
+def _min_tokens(given: Json, defaults: Defaults) -> int:
+    """vLLM's name for it wins in generation_config.json over transformers'."""
+    asked = given["min_tokens"]
+    return int(asked if asked is not None else defaults.number("min_tokens", defaults.number("min_new_tokens", 0)))
+
+
+def _top_k(given: Json, defaults: Defaults) -> int:
+    asked = given["top_k"]
+    if asked is not None:
+        return min(max(int(asked), 0), INT32_MAX)
+    return min(max(int(defaults.number("top_k", _BUILTIN["top_k"])), 0), INT32_MAX)
+
+
+def _penalties(given: Json, defaults: Defaults, beams: int) -> dict[str, Any]:
+    """The engine refuses penalties with beams: a client's are an error, those of generation_config.json are dropped."""
+    neutral = {name: _BUILTIN[name] for name in ("repetition_penalty", "presence_penalty", "frequency_penalty")}
+    if beams == 1:
+        return {name: _pick(given, defaults, name) for name in neutral}
+    for name, value in neutral.items():
+        if given[name] not in (None, value):
+            raise BadRequest(f"{name} cannot be combined with beam search (best_of > 1)", param=name)
+    return neutral
+
+
+def _assistance(given: Json, defaults: Defaults) -> dict[str, Any]:
+    if given["num_assistant_tokens"] and given["assistant_confidence_threshold"]:
+        raise BadRequest(
+            "num_assistant_tokens and assistant_confidence_threshold are mutually exclusive",
+            param="assistant_confidence_threshold",
+        )
+    tokens = given["num_assistant_tokens"] or 0
+    threshold = given["assistant_confidence_threshold"] or 0.0
+    if not tokens and not threshold:
+        tokens = int(defaults.number("num_assistant_tokens", 0))
+        threshold = 0.0 if tokens else defaults.number("assistant_confidence_threshold", 0.0)
+    ngram = given["max_ngram_size"] or int(defaults.number("max_ngram_size", 0))
+    return {"num_assistant_tokens": tokens, "assistant_confidence_threshold": threshold, "max_ngram_size": ngram}

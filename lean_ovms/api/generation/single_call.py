@@ -1,0 +1,41 @@
+"""parallel_tool_calls false: a generation that ends where its second call would begin."""
+
+from __future__ import annotations
+
+from ...models.generation import Generation
+from ...types import CallStart, Delta, Usage
+
+
+class FirstCall:
+    """A Stream with one call a choice at most; it stops the generation when every choice is over."""
+
+    def __init__(self, generation: Generation, choices: int) -> None:
+        self._generation = generation
+        self._running = set(range(choices))
+
+    @property
+    def usage(self) -> Usage:
+        return self._generation.usage
+
+    def __aiter__(self) -> FirstCall:
+        return self
+
+    async def __anext__(self) -> list[Delta]:
+        while self._running:
+            told = [self._cut(d) for d in await self._generation.__anext__() if d.index in self._running]
+            self._running -= {delta.index for delta in told if delta.finish is not None}
+            if told:
+                return told
+        self._generation.conclude()
+        await self._generation.aclose()
+        raise StopAsyncIteration
+
+    @staticmethod
+    def _cut(delta: Delta) -> Delta:
+        for place, said in enumerate(delta.events):
+            if isinstance(said, CallStart) and said.index > 0:
+                return Delta(delta.index, events=delta.events[:place], tokens=delta.tokens, finish="stop")
+        return delta
+
+    async def aclose(self) -> None:
+        await self._generation.aclose()

@@ -1,0 +1,240 @@
+"""Reading what a client says about the form of its answer, in OpenAI's, XGrammar's and vLLM's words.
+
+response_format (chat; OVMS takes any XGrammar format there), structured_outputs and the guided_* fields (vLLM, chat and
+completions). The result is a shapes.Guide with an XGrammar format; whether it can be imposed, the model finds out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from ...config import Config
+from ...errors import BadRequest, GrammarInvalid, GrammarTooComplex
+from ...types import Guide, Json, Sampling
+from ..fields import Row, parsed
+from ..schemas import BOOLEAN, OBJECT, STRING, either
+
+RESPONSE_FORMAT = Row(
+    name="response_format",
+    kind="object",
+    help="text, json_object, json_schema, or an XGrammar format (regex, sequence, structural_tag, ...)",
+    wrong="response_format is not an object",
+)
+STRUCTURED = (
+    Row(
+        name="structured_outputs",
+        kind="object",
+        help="vLLM's: one of json, json_object, regex, choice, grammar (EBNF), structural_tag",
+    ),
+    Row(
+        name="guided_json",
+        kind="any",
+        help="vLLM's older form: a JSON schema",
+        schema=either(OBJECT, BOOLEAN, STRING),
+    ),
+    Row(name="guided_regex", kind="string", help="vLLM's older form: a regular expression"),
+    Row(
+        name="guided_choice",
+        kind="array",
+        help="vLLM's older form: one of these strings",
+        schema={"items": {"type": "string", "minLength": 1}, "minItems": 1},
+    ),
+    Row(name="guided_grammar", kind="string", help="vLLM's older form: an EBNF grammar"),
+)
+"""Rows for every generating endpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRule:
+    """tool_choice, read. offered: there are tools. required: one must be called. parallel: several may.
+
+    strict: a tool is, so calls keep to the schemas (OpenAI's promise) though the model decides whether it calls.
+    """
+
+    offered: bool
+    required: bool
+    parallel: bool
+    strict: bool
+
+    @classmethod
+    def read(cls, tools: list[Json], choice: str | Json, parallel: bool | None) -> ToolRule:
+        """choice: as read_tools returns it; a named function is called once, as OpenAI does."""
+        strict = any(tool["function"].get("strict") is True for tool in tools)
+        return cls(bool(tools), choice != "auto", parallel is not False and not isinstance(choice, dict), strict)
+
+
+ANY_OBJECT = {"type": "object", "additionalProperties": True}
+XGRAMMAR_FORMATS = (
+    "const_string",
+    "regex",
+    "grammar",
+    "any_text",
+    "sequence",
+    "or",
+    "tag",
+    "triggered_tags",
+    "tags_with_separator",
+    "qwen_xml_parameter",
+)
+
+
+def read_guide(values: Json, config: Config) -> tuple[Guide | None, list[str]]:
+    """What the fields of these rows ask for, and what of it will not be imposed. Raises BadRequest."""
+    asked = {name: values[name] for name in _READERS if values.get(name) is not None}
+    if len(asked) > 1:
+        first, second = list(asked)[:2]
+        raise BadRequest(f"{first} and {second} exclude each other", param=second)
+    for name, value in asked.items():
+        must = name != "response_format"
+        try:
+            form = _READERS[name](value, name)
+        except GrammarInvalid as error:
+            if must or config.strict_response_format:
+                raise
+            return None, [f"{name} was not imposed: {error.message}"]
+        if form is not None and len(orjson.dumps(form)) > config.grammar_max_bytes:
+            raise GrammarTooComplex(f"{name} has more than {config.grammar_max_bytes} bytes", param=name)
+        return (None if form is None else Guide(format=form, param=name, must=must)), []
+    return None, []
+
+
+def with_tools(guide: Guide | None, tools: ToolRule, config: Config, sampling: Sampling) -> Guide | None:
+    """The Guide with what tool_choice, parallel_tool_calls and strict demand."""
+    calls = ""
+    if tools.offered and tools.required:
+        calls = "required"
+    elif tools.offered and (tools.strict or config.enable_tool_guided_generation):
+        # Beams ignore grammars and a least length breaks them: then calls are as good as the model makes them.
+        calls = "shaped" if sampling.beams == 1 and not sampling.min_tokens else ""
+    if guide is None and not calls:
+        return None
+    base = guide or Guide(param="tool_choice" if calls == "required" else "tools")
+    return replace(base, calls=calls, parallel=tools.parallel)
+
+
+def read_format(form: Json, param: str = "response_format") -> Json | None:
+    """OpenAI's or XGrammar's format object as XGrammar's; None for text. Raises GrammarInvalid."""
+    kind = form.get("type")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        schema = form.get("schema")  # where llama.cpp, Together and Fireworks take one
+        return {"type": "json_schema", "json_schema": schema if isinstance(schema, dict) else ANY_OBJECT}
+    if kind == "json_schema":
+        return {"type": "json_schema", "json_schema": _schema(form, param)}
+    if kind == "structural_tag":
+        return _structural_tag(form, param)
+    if kind in XGRAMMAR_FORMATS:
+        return form
+    raise GrammarInvalid(f"{param}.type is not known: {str(kind)[:40]!r}", param=f"{param}.type")
+
+
+def _schema(form: Json, param: str) -> Any:
+    """The schema of {"json_schema": {"name", "schema"}}, {"json_schema": schema} or (Responses) {"name", "schema"}."""
+    inner = form.get("json_schema", form)
+    if isinstance(inner, dict) and isinstance(inner.get("schema"), (dict, bool)):
+        return inner["schema"]
+    if inner is form or not isinstance(inner, (dict, bool)):
+        raise GrammarInvalid(f"{param}.json_schema.schema is missing or is not an object", param=param)
+    if isinstance(inner, dict) and set(inner) <= {"name", "description", "strict", "schema"} and inner:
+        raise GrammarInvalid(f"{param}.json_schema.schema is missing or is not an object", param=param)
+    return inner
+
+
+def _structural_tag(form: Json, param: str) -> Json:
+    """XGrammar's {"format": ...}, or the older {"structures": [{"begin", "schema", "end"}], "triggers": [...]}."""
+    inner = form.get("format")
+    if isinstance(inner, dict):
+        return inner
+    structures, triggers = form.get("structures"), form.get("triggers")
+    if not isinstance(structures, list) or not isinstance(triggers, list):
+        raise GrammarInvalid(f"{param} has neither format nor structures and triggers", param=param)
+    tags = []
+    for one in structures:
+        if not isinstance(one, dict) or not all(isinstance(one.get(key), str) for key in ("begin", "end")):
+            raise GrammarInvalid(f"{param}.structures need begin, schema and end", param=param)
+        content = {"type": "json_schema", "json_schema": one.get("schema", {})}
+        tags.append({"type": "tag", "begin": one["begin"], "content": content, "end": one["end"]})
+    return {"type": "triggered_tags", "triggers": triggers, "tags": tags}
+
+
+# --- vLLM's
+
+
+def _structured(value: Json, param: str) -> Json | None:
+    asked = {key: part for key, part in value.items() if key in _PARTS and part not in (None, False)}
+    if len(asked) != 1:
+        known = ", ".join(_PARTS)
+        raise BadRequest(f"{param} needs exactly one of {known}", param=param)
+    for key, part in asked.items():
+        return _PARTS[key](part, f"{param}.{key}")
+    return None
+
+
+def _json(value: Any, param: str) -> Json:
+    schema = _parsed(value, param) if isinstance(value, str) else value
+    if not isinstance(schema, (dict, bool)):
+        raise BadRequest(f"{param} is not a JSON schema", param=param)
+    return {"type": "json_schema", "json_schema": schema}
+
+
+def _json_object(value: Any, param: str) -> Json:
+    if value is not True:
+        raise BadRequest(f"{param} accepts true", param=param)
+    return {"type": "json_schema", "json_schema": ANY_OBJECT}
+
+
+def _regex(value: Any, param: str) -> Json:
+    return {"type": "regex", "pattern": _text(value, param)}
+
+
+def _grammar(value: Any, param: str) -> Json:
+    return {"type": "grammar", "grammar": _text(value, param)}
+
+
+def _choice(value: Any, param: str) -> Json:
+    if not isinstance(value, list) or not value or not all(isinstance(c, str) and c for c in value):
+        raise BadRequest(f"{param} is not a list of strings", param=param)
+    return {"type": "or", "elements": [{"type": "const_string", "value": c} for c in dict.fromkeys(value)]}
+
+
+def _tag(value: Any, param: str) -> Json:
+    form = _parsed(value, param) if isinstance(value, str) else value
+    if not isinstance(form, dict):
+        raise BadRequest(f"{param} is not an object", param=param)
+    return _structural_tag(form, param)
+
+
+def _text(value: Any, param: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise BadRequest(f"{param} is not a string with something in it", param=param)
+    return value
+
+
+def _parsed(text: str, param: str) -> Any:
+    try:
+        return parsed(text)
+    except ValueError:
+        raise BadRequest(f"{param} is not valid JSON", param=param) from None
+
+
+_PARTS: dict[str, Callable[[Any, str], Json]] = {
+    "json": _json,
+    "json_object": _json_object,
+    "regex": _regex,
+    "choice": _choice,
+    "grammar": _grammar,
+    "structural_tag": _tag,
+}
+_READERS: dict[str, Callable[[Any, str], Json | None]] = {
+    "response_format": read_format,
+    "structured_outputs": _structured,
+    "guided_json": _json,
+    "guided_regex": _regex,
+    "guided_choice": _choice,
+    "guided_grammar": _grammar,
+}

@@ -1,0 +1,259 @@
+"""POST …/completions: OpenAI's older API, text in, text out, with OVMS's and vLLM's parameters.
+
+https://platform.openai.com/docs/api-reference/completions, contract sections 2.5, 4.4, 5.2. A prompt may be a string,
+a list of strings, a list of token ids or a list of such lists. Not supported: suffix (refused).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from ...config import Config
+from ...errors import BadRequest, RequestError
+from ...models.collect import Answer, fold
+from ...models.generation import Batch, Generation
+from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
+from .. import sse
+from ..app import App
+from ..fields import Row, Rows
+from ..generation.common_fields import ANSWERING
+from ..generation.request import Order, Reading
+from ..generation.sampling import SAMPLING, token_ids
+from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
+from ..response import json, notices
+from ..router import About, under_bases
+from ..schemas import PROMPT
+from .chunks import ChunkOptions, Chunks, Envelope, Pending
+
+NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
+FIELDS = (
+    Row(
+        name="prompt",
+        kind="any",
+        required=True,
+        help="a string, strings, token ids, or lists of token ids",
+        schema=PROMPT,
+    ),
+    Row(name="echo", kind="bool", help="the prompt comes first in the answer", default=False),
+    Row(name="suffix", kind="string", help="refused unless empty"),
+    Row(
+        name="logprobs",
+        kind="int",
+        low=0,
+        high=5,
+        help="0 to 5: log probability of each chosen token",
+        wrong="logprobs accepts integer values",
+    ),
+    Row(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS and the like", default=True),
+)
+ROWS = Rows((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *SAMPLING))
+
+TokenPrompts = list[TextPrompt | TokenPrompt]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A completions request, read. score_only: max_tokens 0 with echo."""
+
+    prompts: TokenPrompts
+    order: Order
+    echo: bool
+    score_only: bool
+    options: ChunkOptions
+
+
+async def handle(request: Request, app: App) -> Response:
+    ask = await app.hear(request, read_ask)
+    if ask.order.model.image_tokens is not None:
+        raise BadRequest(NOT_WITH_VISION, param="model")
+    generations = await _start_all(ask)
+    batch = Batch(generations, ask.order.sampling.n)
+    try:
+        echoes = [await _echo(ask, prompt, g) for prompt, g in zip(ask.prompts, generations, strict=True)]
+        headers = ask.order.headers + notices(generations[0].notices)
+        if ask.order.stream:
+            return sse.response(batch, Stream(ask, batch, echoes), app.config.sse_ping_s, headers)
+        answers = await fold(batch, len(generations) * ask.order.sampling.n)
+        body = json(full(ask, answers, echoes, batch.usage), headers)
+    except BaseException:
+        await batch.aclose()
+        raise
+    await batch.aclose()
+    return body
+
+
+ABOUT = About(summary="How a text goes on", body=ROWS, answer="Completion", chunks="Completion")
+ROUTES = under_bases("POST", "/completions", handle, about=ABOUT)
+
+
+def read_ask(body: Json, app: App) -> Ask:
+    """Body to Ask. Raises RequestError."""
+    reading = Reading(ROWS, body, app)
+    values = reading.values
+    options = ChunkOptions.read(values)
+    if values["suffix"]:
+        raise BadRequest("suffix is not supported", param="suffix")
+    echo, logprobs = values["echo"], values["logprobs"] is not None
+    score_only = values["max_tokens"] == 0
+    if score_only:
+        if not echo:
+            raise BadRequest("max_tokens value should be greater than 0 unless echo is set", param="max_tokens")
+        values["max_tokens"] = 1  # the engine always generates; this token is not shown
+    sampling = replace(reading.sampling(logprobs=logprobs), prompt_logprobs=echo and logprobs)
+    order = reading.order(sampling, reading.guide())
+    prompts = _prompts(values, app.config)
+    return Ask(prompts=prompts, order=order, echo=echo, score_only=score_only, options=options)
+
+
+def _prompts(values: Json, config: Config) -> TokenPrompts:
+    prompt = values["prompt"]
+    special = values["add_special_tokens"]
+    if prompt is None or prompt in ("", []):
+        raise BadRequest("prompt is missing", param="prompt")
+    if isinstance(prompt, str):
+        return [TextPrompt(prompt, special)]
+    if not isinstance(prompt, list):
+        raise BadRequest("prompt is not a string, an array of strings or an array of token ids", param="prompt")
+    if type(prompt[0]) is int:
+        return [TokenPrompt(token_ids(prompt, "prompt"))]
+    if len(prompt) > config.max_prompts:
+        raise BadRequest(f"prompt has {len(prompt)} entries; the limit is {config.max_prompts}", param="prompt")
+    return [_one_prompt(item, i, special) for i, item in enumerate(prompt)]
+
+
+def _one_prompt(item: Any, index: int, special: bool) -> TextPrompt | TokenPrompt:
+    param = f"prompt[{index}]"
+    if not item:
+        raise BadRequest(f"{param} is empty", param=param)
+    if isinstance(item, str):
+        return TextPrompt(item, special)
+    if isinstance(item, list):
+        return TokenPrompt(token_ids(item, param))
+    raise BadRequest(f"{param} is not a string or an array of token ids", param=param)
+
+
+async def _start_all(ask: Ask) -> list[Generation]:
+    """A generation for each prompt, or none: when one is refused the others are closed."""
+    want = ask.echo or ask.options.token_ids
+    starts = [asyncio.ensure_future(ask.order.start(prompt, echo=want)) for prompt in ask.prompts]
+    try:
+        return list(await asyncio.gather(*starts))
+    except BaseException:
+        for start in starts:
+            start.cancel()
+        for result in await asyncio.gather(*starts, return_exceptions=True):
+            if isinstance(result, Generation):
+                await result.aclose()
+        raise
+
+
+@dataclass(slots=True)
+class Echo:
+    """The prompt as the answer shows it; empty without echo."""
+
+    text: str
+    generation: Generation
+
+    def logprobs(self) -> list[TokenLogprob]:
+        """The prompt's tokens; known with the generation's first delta."""
+        return self.generation.prompt_entries() if self.text else []
+
+
+async def _echo(ask: Ask, prompt: TextPrompt | TokenPrompt, generation: Generation) -> Echo:
+    if not ask.echo:
+        return Echo("", generation)
+    if isinstance(prompt, TextPrompt) and ask.order.truncate is None:
+        return Echo(prompt.text, generation)
+    return Echo(await ask.order.model.decode(generation.prompt_ids, ask.order.output.skip_special_tokens), generation)
+
+
+def full(ask: Ask, answers: list[Answer], echoes: list[Echo], counts: Usage) -> Json:
+    """The text_completion object (contract section 5.2)."""
+    envelope = Envelope(id=ask.options.answer_id("cmpl"), model=ask.order.model.name, object="text_completion")
+    choices = [_choice(ask, i, answer, echoes[i // ask.order.sampling.n]) for i, answer in enumerate(answers)]
+    return envelope.full(choices, _counts(ask, counts))
+
+
+def _counts(ask: Ask, counts: Usage) -> Usage:
+    return Usage(counts.prompt_tokens, cached_tokens=counts.cached_tokens) if ask.score_only else counts
+
+
+def _choice(ask: Ask, index: int, answer: Answer, echo: Echo) -> Json:
+    if ask.score_only:
+        answer = Answer(finish="length")
+    choice: Json = {
+        "finish_reason": answer.finish,
+        "index": index,
+        "logprobs": _logprobs(echo.logprobs() + answer.logprobs, ask.options) if ask.order.sampling.logprobs else None,
+        "text": echo.text + answer.text,
+    }
+    if answer.stop is not None:
+        choice["stop_reason"] = answer.stop
+    if ask.options.token_ids:
+        choice["token_ids"] = answer.tokens
+        choice["prompt_token_ids"] = echo.generation.prompt_ids
+    return choice
+
+
+def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions, offset: int = 0) -> Json:
+    """OpenAI's four parallel lists; offsets are characters, the first entry's is offset."""
+    offsets = []
+    for token in tokens:
+        offsets.append(offset)
+        offset += len(token.token)
+    return {
+        "tokens": [options.name(t) for t in tokens],
+        "token_logprobs": [t.logprob for t in tokens],
+        "top_logprobs": [None if t.logprob is None else {options.name(t): t.logprob} for t in tokens],
+        "text_offset": offsets,
+    }
+
+
+class Stream:
+    """Deltas to text_completion events (contract section 4.4)."""
+
+    def __init__(self, ask: Ask, batch: Batch, echoes: list[Echo]) -> None:
+        envelope = Envelope(id=ask.options.answer_id("cmpl"), model=ask.order.model.name, object="text_completion")
+        self._chunks = Chunks(envelope, batch, ask.options)
+        self._ask = ask
+        self._echoes = echoes
+        self._choices = [Pending() for _ in range(len(echoes) * ask.order.sampling.n)]
+        self._offsets = [0] * len(self._choices)
+
+    def deltas(self, deltas: list[Delta]) -> bytes:
+        return b"".join([self._delta(delta, self._choices[delta.index]) for delta in deltas])
+
+    def _delta(self, delta: Delta, pending: Pending) -> bytes:
+        out = b""
+        if not pending.begun:
+            pending.begun = True
+            echo = self._echoes[delta.index // self._ask.order.sampling.n]
+            pending.logprobs += echo.logprobs()
+            out = self._chunk(delta.index, echo.text, pending)
+        if self._ask.score_only:
+            return out + (self._chunk(delta.index, "", pending, "length") if delta.finish else b"")
+        pending.take(delta)
+        for said in delta.events:
+            if isinstance(said, Text):
+                out += self._chunk(delta.index, said.text, pending)
+        if delta.finish:
+            out += self._chunk(delta.index, "", pending, delta.finish)
+        return out
+
+    def _chunk(self, index: int, text: str, pending: Pending, finish: str = "") -> bytes:
+        logprobs = b"null"
+        if self._ask.order.sampling.logprobs and pending.logprobs:
+            logprobs = orjson.dumps(_logprobs(pending.logprobs, self._ask.options, self._offsets[index]))
+            self._offsets[index] += sum(len(t.token) for t in pending.logprobs)
+            pending.logprobs = []
+        return self._chunks.chunk(index, b'"text":' + orjson.dumps(text), pending, logprobs, finish)
+
+    def end(self, usage: Usage) -> bytes:
+        return self._chunks.end(_counts(self._ask, usage))
+
+    def failed(self, error: RequestError) -> bytes:
+        return self._chunks.failed(error)

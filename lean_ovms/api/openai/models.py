@@ -1,0 +1,48 @@
+"""GET …/models and …/models/{id}: which models are served. Ids may contain "/".
+
+https://platform.openai.com/docs/api-reference/models, contract section 1.4. `created` is when the model was
+configured, not the time of the request; only models that are ready are listed, as in OVMS.
+"""
+
+from __future__ import annotations
+
+from ...errors import ModelNotFound
+from ...models.text_model import Model
+from ...types import Json, Request, Response
+from ..app import App
+from ..response import json
+from ..router import BASES, About, under_bases
+
+
+async def handle_list(request: Request, app: App) -> Response:
+    return json({"data": [describe(m) for m in app.served if m.ready], "object": "list"})
+
+
+async def handle_one(request: Request, app: App) -> Response:
+    base = max((b for b in BASES if request.path.startswith(b + "/models/")), key=len)
+    model = app.model(request.path[len(base) + len("/models/") :])
+    if not model.ready:
+        raise ModelNotFound("the model is not ready", code="model_not_ready")
+    return json(describe(model))
+
+
+def describe(model: Model) -> Json:
+    """OpenAI's model object; max_model_len is vLLM's addition, modalities are OpenRouter's, parent (the model that an
+    adapter is for) is vLLM's.
+    """
+    family = {"parent": model.parent} if model.parent else {}
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "lean_ovms",
+        "max_model_len": model.info.context_length,
+        "input_modalities": ["text", "image"] if model.info.vision else ["text"],
+        **family,
+    }
+
+
+ROUTES = [
+    *under_bases("GET", "/models", handle_list, "models", about=About(summary="The models served", answer="Models")),
+    *under_bases("GET", "/models/{id}", handle_one, "models", about=About(summary="One model", answer="Model")),
+]

@@ -1,0 +1,118 @@
+"""…/conversations: conversations that responses go on in, and their items.
+
+https://platform.openai.com/docs/api-reference/conversations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ....errors import BadRequest
+from ....types import Json, Request, Response
+from ...app import App
+from ...fields import Row, Rows, read
+from ...response import json, now
+from ...router import About, id_in, ids_in, under_bases
+from .fields import METADATA
+from .items import read_items
+from .output_items import item_id
+from .pages import PAGE, page
+
+FIELDS = Rows(
+    (
+        METADATA,
+        Row(
+            name="items",
+            kind="array",
+            help="what the conversation begins with, in the form of a response's input",
+            schema={"items": {"type": "object"}},
+        ),
+    )
+)
+METADATA_ALONE = Rows((METADATA,))
+
+ONE = "/conversations/{id}"
+ITEMS = "/conversations/{id}/items"
+ITEM = "/conversations/{id}/items/{id}"
+
+
+def _conversation(body: Json, app: App) -> tuple[Json, list[Json]]:
+    values = read(FIELDS, body)
+    return values, read_items(values["items"] or [], "items")
+
+
+async def handle_create(request: Request, app: App) -> Response:
+    values, items = await app.hear(request, _conversation) if request.body else ({"metadata": None}, [])
+    body: Json = {
+        "id": item_id("conv"),
+        "object": "conversation",
+        "created_at": now(),
+        "metadata": values["metadata"] or {},
+    }
+    await app.responses.store.create_conversation(body, items)
+    return json(body)
+
+
+async def handle_get(request: Request, app: App) -> Response:
+    return json(await app.responses.store.conversation(id_in(request.path, ONE)))
+
+
+async def handle_update(request: Request, app: App) -> Response:
+    metadata = await app.hear(request, lambda body, _: read(METADATA_ALONE, body)["metadata"])
+    return json(await app.responses.store.conversation(id_in(request.path, ONE), metadata or {}))
+
+
+async def handle_delete(request: Request, app: App) -> Response:
+    conversation_id = id_in(request.path, ONE)
+    await app.responses.store.delete_conversation(conversation_id)
+    return json({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
+
+
+async def handle_items(request: Request, app: App) -> Response:
+    return json(page(await app.responses.store.conversation_items(id_in(request.path, ITEMS)), request.query))
+
+
+async def handle_add_items(request: Request, app: App) -> Response:
+    _, items = await app.hear(request, _conversation)
+    if not items:
+        raise BadRequest("items missing in request", param="items")
+    kept = await app.responses.store.add_conversation_items(id_in(request.path, ITEMS), items)
+    return json(
+        {
+            "object": "list",
+            "data": kept,
+            "first_id": kept[0]["id"],
+            "last_id": kept[-1]["id"],
+            "has_more": False,
+        }
+    )
+
+
+def _item_of(request: Request) -> tuple[str, str]:
+    conversation_id, item = ids_in(request.path, ITEM)
+    return conversation_id, item
+
+
+async def handle_item(request: Request, app: App) -> Response:
+    return json(await app.responses.store.conversation_item(*_item_of(request)))
+
+
+async def handle_delete_item(request: Request, app: App) -> Response:
+    return json(await app.responses.store.delete_conversation_item(*_item_of(request)))
+
+
+CREATE = About(summary="Begin a conversation", body=FIELDS, body_optional=True, answer="Conversation")
+UPDATE = About(summary="Replace a conversation's metadata", body=METADATA_ALONE, answer="Conversation")
+LIST = About(summary="A conversation's items", query=PAGE, answer="Items")
+ADD = About(summary="Add items to a conversation", body=(replace(FIELDS[1], required=True),), answer="Items")
+
+ROUTES = [
+    *under_bases("POST", "/conversations", handle_create, about=CREATE),
+    *under_bases("GET", ONE, handle_get, about=About(summary="A conversation", answer="Conversation")),
+    *under_bases("POST", ONE, handle_update, about=UPDATE),
+    *under_bases("DELETE", ONE, handle_delete, about=About(summary="Delete a conversation", answer="Deleted")),
+    *under_bases("GET", ITEMS, handle_items, about=LIST),
+    *under_bases("POST", ITEMS, handle_add_items, about=ADD),
+    *under_bases("GET", ITEM, handle_item, about=About(summary="An item", answer="Item")),
+    *under_bases("DELETE", ITEM, handle_delete_item, about=About(summary="Delete an item", answer="Conversation")),
+]

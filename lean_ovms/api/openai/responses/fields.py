@@ -1,0 +1,158 @@
+"""The request fields that only POST …/responses has, and those that it refuses.
+
+Rules and texts: contract section 2.7, https://platform.openai.com/docs/api-reference/responses/create.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....errors import BadRequest
+from ....types import Json
+from ... import schemas
+from ...fields import Row, Rows
+from ...generation.common_fields import (
+    LOGPROBS,
+    MODEL,
+    RESPONSE_STREAM_OPTIONS,
+    STREAM,
+    TEMPLATE_KWARGS,
+    TOOLS,
+    TOP_LOGPROBS,
+    token_limit,
+)
+from ...generation.sampling import SAMPLING
+from ...generation.structured_output import RESPONSE_FORMAT, STRUCTURED
+
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+INCLUDABLE = (
+    "message.output_text.logprobs",
+    "reasoning.encrypted_content",
+    "message.input_image.image_url",
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+)
+"""OpenAI's closed list. All but the first are about items that never occur here, or that are whole without it."""
+
+TRUNCATIONS = ("auto", "disabled")
+
+TEXT_FORMAT = {"type": "text"}
+
+MAX_METADATA, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512
+
+
+def _metadata(value: Json) -> Json:
+    if len(value) > MAX_METADATA:
+        raise BadRequest(f"metadata must have no more than {MAX_METADATA} entries", param="metadata")
+    for key, text in value.items():
+        if len(key) > MAX_METADATA_KEY:
+            raise BadRequest(f"a metadata key must have no more than {MAX_METADATA_KEY} characters", param="metadata")
+        if not isinstance(text, str) or len(text) > MAX_METADATA_VALUE:
+            raise BadRequest(
+                f"a metadata value must be a string of no more than {MAX_METADATA_VALUE} characters", param="metadata"
+            )
+    return value
+
+
+METADATA = Row(
+    name="metadata",
+    kind="object",
+    help="up to 16 strings by name, kept and echoed",
+    read=_metadata,
+    schema={
+        "maxProperties": MAX_METADATA,
+        "propertyNames": {"maxLength": MAX_METADATA_KEY},
+        "additionalProperties": {"type": "string", "maxLength": MAX_METADATA_VALUE},
+    },
+)
+
+
+def _include(value: list[Any]) -> list[str]:
+    for word in value:
+        if word not in INCLUDABLE:
+            raise BadRequest(f"include: {str(word)[:60]!r} is not one of {', '.join(INCLUDABLE)}", param="include")
+    return value
+
+
+def _conversation(value: Any) -> str:
+    name = value.get("id") if isinstance(value, dict) else value
+    if not isinstance(name, str) or not name:
+        raise BadRequest("conversation must be an id, or an object with one", param="conversation")
+    return name
+
+
+def _reasoning(value: Json) -> Json:
+    effort = value.get("effort")
+    if effort is not None and not isinstance(effort, str):
+        raise BadRequest("reasoning.effort is not a string", param="reasoning.effort")
+    if effort is not None and effort not in EFFORTS:
+        raise BadRequest(f"reasoning.effort must be one of: {', '.join(EFFORTS)}", param="reasoning.effort")
+    summary = value.get("summary", value.get("generate_summary"))
+    if summary not in (None, "auto", "concise", "detailed"):
+        raise BadRequest("reasoning.summary must be one of: auto, concise, detailed", param="reasoning.summary")
+    return {"effort": effort, "summary": summary}
+
+
+def _truncation(value: str) -> str:
+    if value not in TRUNCATIONS:
+        raise BadRequest("truncation should be either 'auto' or 'disabled'", param="truncation")
+    return value
+
+
+def _text(value: Json) -> Json:
+    form = value.get("format") or TEXT_FORMAT
+    if not isinstance(form, dict):
+        raise BadRequest("text.format is not an object", param="text.format")
+    verbosity = value.get("verbosity")
+    if verbosity not in (None, "low", "medium", "high"):
+        raise BadRequest("text.verbosity must be one of: low, medium, high", param="text.verbosity")
+    return {"format": form} if verbosity is None else {"format": form, "verbosity": verbosity}
+
+
+FIELDS = (
+    Row(name="input", kind="any", schema=schemas.INPUT,
+        help="a text, or items: messages, reasoning, calls and their outputs, references"),
+    Row(name="instructions", kind="string", help="a system message in front of everything; not kept for later turns"),
+    Row(name="previous_response_id", kind="string", help="go on from a stored response"),
+    Row(name="conversation", kind="any", help="go on in a stored conversation, and add to it", read=_conversation,
+        schema=schemas.CONVERSATION),
+    Row(name="store", kind="bool", help="keep the response", default=True),
+    Row(name="background", kind="bool", help="answer at once, generate on; needs store", default=False),
+    STREAM,
+    RESPONSE_STREAM_OPTIONS,
+    token_limit("max_output_tokens", "most tokens to generate, reasoning included"),
+    *TOOLS,
+    Row(name="max_tool_calls", kind="uint", help="echoed; it counts built-in tools, of which there are none"),
+    Row(name="reasoning", kind="object", help="effort: enable_thinking and reasoning_effort for the chat template",
+        read=_reasoning),
+    Row(name="text", kind="object", read=_text,
+        help="format: text, json_object or json_schema; verbosity: given to the chat template"),
+    RESPONSE_FORMAT,
+    Row(name="truncation", kind="string", help="auto: drop the oldest items of an input that is too long",
+        schema={"enum": list(TRUNCATIONS)},
+        read=_truncation),
+    Row(name="include", kind="array", help="message.output_text.logprobs", read=_include,
+        schema={"items": {"enum": list(INCLUDABLE)}}),
+    LOGPROBS,
+    TOP_LOGPROBS,
+    METADATA,
+    Row(name="user", kind="string", help="echoed"),
+    Row(name="safety_identifier", kind="string", help="echoed"),
+    Row(name="prompt_cache_key", kind="string", help="echoed"),
+    Row(name="prompt_cache_retention", kind="string", help="echoed"),
+    Row(name="service_tier", kind="string", help="accepted; there is one"),
+    TEMPLATE_KWARGS,
+)  # fmt: skip
+
+REFUSED = {
+    "prompt": "stored prompt templates are not supported: send instructions and input",
+    "context_management": "context management is not supported: send truncation, or a shorter input",
+    "moderation": "moderation is not supported",
+}
+"""Fields that would change the answer and cannot be honoured."""
+
+ROWS = Rows((MODEL, *FIELDS, *STRUCTURED, *(row for row in SAMPLING if row.name != "max_tokens")))
+"""All that is read. max_tokens and max_completion_tokens are not fields of this API, as in OVMS."""

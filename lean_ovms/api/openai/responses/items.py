@@ -1,0 +1,260 @@
+"""Input items: their shape, as they are kept and listed, and what they mean as messages for a chat template.
+
+Rules and texts: contract sections 2.7 and 6.7. An item that would have to be ignored is refused instead. Knows no model
+and no store; references to stored items are resolved before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ....errors import BadRequest
+from ....types import Json
+from .output_items import item_id
+
+MAX_ITEMS = 10_000
+
+REFERENCE = "item_reference"
+
+
+def read_input(value: Any) -> list[Json]:
+    """The items of `input`, each whole: with a type, an id, and its content as a list. Raises BadRequest."""
+    if isinstance(value, str):
+        if not value:
+            raise BadRequest("input cannot be empty", param="input")
+        return [_message({"role": "user", "content": value}, "input")]
+    if not isinstance(value, list):
+        raise BadRequest("input is not a string or array", param="input")
+    if not value:
+        raise BadRequest("input array must not be empty", param="input")
+    return read_items(value, "input")
+
+
+def read_items(values: list[Any], param: str) -> list[Json]:
+    """As read_input, of an array. Raises BadRequest."""
+    if len(values) > MAX_ITEMS:
+        raise BadRequest(f"{param} must have no more than {MAX_ITEMS} items", param=param)
+    return [_item(value, f"{param}[{i}]") for i, value in enumerate(values)]
+
+
+def _item(value: Any, param: str) -> Json:
+    if not isinstance(value, dict):
+        raise BadRequest("input array items must be objects", param=param)
+    given = {key: kept for key, kept in value.items() if kept is not None}
+    kind = given.get("type")
+    if kind is None and "role" not in given and isinstance(given.get("id"), str):
+        kind = REFERENCE
+    if kind is None or kind == "message":
+        return _message(given, param)
+    read = _READERS.get(kind) if isinstance(kind, str) else None
+    if read is None:
+        known = ", ".join(sorted(["message", *_READERS]))
+        raise BadRequest(f"input item type {str(kind)[:60]!r} is not supported; supported: {known}", param=param)
+    return read(given, param)
+
+
+def _message(given: Json, param: str) -> Json:
+    role = given.get("role")
+    if not isinstance(role, str) or not role:
+        raise BadRequest("input item role is missing or invalid", param=f"{param}.role")
+    if "content" not in given:
+        raise BadRequest("input item is missing required content field", param=f"{param}.content")
+    content = given["content"]
+    if isinstance(content, str):
+        content = [{"type": "output_text" if role == "assistant" else "input_text", "text": content}]
+    if not isinstance(content, list):
+        raise BadRequest("input item content must be a string or array", param=f"{param}.content")
+    if not content:
+        raise BadRequest("input item content array must not be empty", param=f"{param}.content")
+    parts = [_part(part, role, f"{param}.content[{i}]") for i, part in enumerate(content)]
+    return {**_known(given, "msg"), "type": "message", "role": role, "status": "completed", "content": parts}
+
+
+def _known(given: Json, prefix: str) -> Json:
+    """The item's id, or a new one."""
+    known = given.get("id")
+    return {"id": known if isinstance(known, str) and known else item_id(prefix)}
+
+
+def _part(part: Any, role: str, param: str) -> Json:
+    if not isinstance(part, dict):
+        raise BadRequest("input content items must be objects", param=param)
+    kind = part.get("type")
+    if not isinstance(kind, str):
+        raise BadRequest("input content item type is missing or invalid", param=f"{param}.type")
+    if kind in ("input_text", "output_text", "text"):
+        return _text(part, kind, role, param)
+    if kind == "refusal":
+        if not isinstance(part.get("refusal"), str):
+            raise BadRequest("refusal requires a valid refusal field", param=param)
+        return {"type": "refusal", "refusal": part["refusal"]}
+    if kind == "input_image":
+        return _image(part, param)
+    if kind in ("input_file", "input_audio"):
+        raise BadRequest(f"{kind} is not supported: this model reads text and images at most", param=param)
+    raise BadRequest(f"unsupported input content item type: {kind[:60]}", param=f"{param}.type")
+
+
+def _text(part: Json, kind: str, role: str, param: str) -> Json:
+    if not isinstance(part.get("text"), str):
+        raise BadRequest(f"{kind} requires a valid text field", param=f"{param}.text")
+    if role == "assistant":
+        logprobs = part.get("logprobs")
+        kept = logprobs if isinstance(logprobs, list) else []
+        return {"type": "output_text", "text": part["text"], "annotations": [], "logprobs": kept}
+    return {"type": "input_text", "text": part["text"]}
+
+
+def _image(part: Json, param: str) -> Json:
+    if part.get("file_id") is not None:
+        raise BadRequest("input_image.file_id is not supported: send the image in image_url", param=f"{param}.file_id")
+    url = part.get("image_url")
+    if url is None:
+        raise BadRequest("input_image requires image_url field", param=f"{param}.image_url")
+    if isinstance(url, dict):
+        url = url.get("url")
+        if not isinstance(url, str):
+            raise BadRequest("input_image.image_url.url is missing or invalid", param=f"{param}.image_url.url")
+    if not isinstance(url, str):
+        raise BadRequest("input_image.image_url must be a string or object", param=f"{param}.image_url")
+    detail = part.get("detail")
+    return {"type": "input_image", "image_url": url, "detail": detail if isinstance(detail, str) else "auto"}
+
+
+def _call(given: Json, param: str) -> Json:
+    call_id = given.get("call_id", given.get("id"))
+    if not isinstance(call_id, str):
+        raise BadRequest("function_call item is missing required call_id (or id) field", param=param)
+    for name in ("name", "arguments"):
+        if not isinstance(given.get(name), str):
+            raise BadRequest(f"function_call item is missing required {name} field", param=f"{param}.{name}")
+    return {
+        **_known(given, "fc"),
+        "type": "function_call",
+        "status": "completed",
+        "call_id": call_id,
+        "name": given["name"],
+        "arguments": given["arguments"],
+    }
+
+
+def _call_output(given: Json, param: str) -> Json:
+    output, call_id = given.get("output"), given.get("call_id", "")
+    if not isinstance(call_id, str):
+        raise BadRequest("function_call_output.call_id is not a string", param=f"{param}.call_id")
+    if isinstance(output, list):
+        output = [_part(part, "tool", f"{param}.output[{i}]") for i, part in enumerate(output)]
+    elif not isinstance(output, str):
+        raise BadRequest("function_call_output.output must be a string or an array", param=f"{param}.output")
+    kept = {**_known(given, "fco"), "type": "function_call_output", "status": "completed", "call_id": call_id}
+    return {**kept, "output": output}
+
+
+def _reasoning(given: Json, param: str) -> Json:
+    kept: Json = {**_known(given, "rs"), "type": "reasoning", "status": "completed"}
+    for name, kind in (("summary", "summary_text"), ("content", "reasoning_text")):
+        parts = given.get(name, [])
+        if not isinstance(parts, list) or not all(
+            isinstance(p, dict) and isinstance(p.get("text"), str) for p in parts
+        ):
+            raise BadRequest(f"reasoning.{name} must be an array of objects with a text field", param=f"{param}.{name}")
+        if parts or name == "summary":
+            kept[name] = [{"type": kind, "text": part["text"]} for part in parts]
+    return kept
+
+
+def _reference(given: Json, param: str) -> Json:
+    if not isinstance(given.get("id"), str) or not given["id"]:
+        raise BadRequest("item_reference requires a valid id field", param=f"{param}.id")
+    return {"type": REFERENCE, "id": given["id"]}
+
+
+_READERS: dict[str, Callable[[Json, str], Json]] = {
+    "function_call": _call,
+    "function_call_output": _call_output,
+    "reasoning": _reasoning,
+    REFERENCE: _reference,
+}
+
+
+# --- what items mean ---
+
+
+def to_messages(items: list[Json]) -> list[Json]:
+    """Whole items as chat messages. What the assistant thought, said and called in a row is one message."""
+    turns = _Turns()
+    for item in items:
+        turns.take(item)
+    return turns.finished()
+
+
+class _Turns:
+    """Gathers messages; `turn` is the assistant's while it may still grow."""
+
+    def __init__(self) -> None:
+        self._messages: list[Json] = []
+        self._turn: Json | None = None
+
+    def take(self, item: Json) -> None:
+        kind = item["type"]
+        if kind == "reasoning":
+            if text := _thoughts(item):  # some servers send none, only ciphertext
+                self._think(text)
+        elif kind == "function_call":
+            function = {"name": item["name"], "arguments": item["arguments"]}
+            calls = self._assistant().setdefault("tool_calls", [])
+            calls.append({"id": item["call_id"], "type": "function", "function": function})
+        elif kind == "function_call_output":
+            of = {"tool_call_id": item["call_id"]} if item["call_id"] else {}
+            self._add({"role": "tool", **of, "content": _content(item["output"])})
+        elif item["role"] == "assistant":
+            if self._turn is not None and self._turn["content"]:
+                self._flush()
+            self._assistant()["content"] = _content(item["content"])
+        else:
+            self._add({"role": item["role"], "content": _content(item["content"])})
+
+    def finished(self) -> list[Json]:
+        self._flush()
+        return self._messages
+
+    def _assistant(self) -> Json:
+        if self._turn is None:
+            self._turn = {"role": "assistant", "content": ""}
+        return self._turn
+
+    def _think(self, text: str) -> None:
+        if self._turn is not None and (self._turn["content"] or "tool_calls" in self._turn):
+            self._flush()  # thinking begins a new turn
+        turn = self._assistant()
+        before = turn.get("reasoning_content")
+        turn["reasoning_content"] = f"{before}\n{text}" if before else text
+
+    def _add(self, message: Json) -> None:
+        self._flush()
+        self._messages.append(message)
+
+    def _flush(self) -> None:
+        if self._turn is not None:
+            self._messages.append(self._turn)
+            self._turn = None
+
+
+def _thoughts(item: Json) -> str:
+    """All text of a reasoning item; the thinking itself rather than its summary, where there is both."""
+    return "\n".join(part["text"] for part in item.get("content") or item["summary"])
+
+
+def _content(content: str | list[Json]) -> str | list[Json]:
+    """Content for a chat message: a string where there is one text, else parts."""
+    if isinstance(content, str):
+        return content
+    parts = [_chat_part(part) for part in content]
+    return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
+
+
+def _chat_part(part: Json) -> Json:
+    if part["type"] == "input_image":
+        return {"type": "image_url", "image_url": {"url": part["image_url"], "detail": part["detail"]}}
+    return {"type": "text", "text": part.get("text", part.get("refusal", ""))}

@@ -1,0 +1,255 @@
+"""The output items of a response while they grow: message, reasoning, function call. Each writes its own events.
+
+Order and fields of the events: contract section 4.5 and OpenAI's published schema. An item knows nothing of the other
+items, of choices or of the response; it appends numbered frames to a tape.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+import orjson
+
+from ....types import Json, TokenLogprob
+from ...sse import noise
+
+UNKNOWN_LOGPROB = -9999.0
+"""OpenAI's value for a token whose log probability is not known; its schema has no null there."""
+
+
+class Tape:
+    """The events of one stream as SSE frames, numbered from 0: frame i has sequence_number i.
+
+    obfuscate: pad deltas so that their length tells less about the tokens in them (stream_options). silent: nobody
+    will read the frames, they are only counted.
+    """
+
+    def __init__(self, *, obfuscate: bool = False, silent: bool = False) -> None:
+        self.count = 0
+        self._obfuscate = obfuscate
+        self._silent = silent
+        self._new: list[bytes] = []
+
+    def add(self, kind: str, payload: Json) -> None:
+        """One event."""
+        self.count += 1
+        if self._silent:
+            return
+        data = orjson.dumps({"type": kind, "sequence_number": self.count - 1, **payload})
+        self._new.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), data))
+
+    def delta(self, head: bytes, tail: bytes, text: str, rest: bytes = b"}") -> None:
+        """The hot path: one piece of text between what `delta_head` and `delta_tail` have prepared."""
+        self.count += 1
+        if self._silent:
+            return
+        if self._obfuscate:
+            rest = b',"obfuscation":"%b"%b' % (noise(len(text)), rest)
+        self._new.append(b"%b%d%b%b%b\n\n" % (head, self.count - 1, tail, orjson.dumps(text), rest))
+
+    def take(self) -> list[bytes]:
+        """The frames since the last call."""
+        new, self._new = self._new, []
+        return new
+
+
+def delta_head(kind: str) -> bytes:
+    """Everything of a delta event in front of its sequence number."""
+    return b'event: %b\ndata: {"type":"%b","sequence_number":' % (kind.encode(), kind.encode())
+
+
+def delta_tail(where: Json) -> bytes:
+    """Everything between the sequence number and the text. where: the ids and indexes."""
+    return b"," + orjson.dumps(where)[1:-1] + b',"delta":'
+
+
+def item_id(prefix: str) -> str:
+    """A random id, as unique as 192 bits are."""
+    return f"{prefix}_{secrets.token_hex(24)}"
+
+
+def entry(token: TokenLogprob) -> Json:
+    """One token's log probability in OpenAI's form; the engine tells no alternatives."""
+    logprob = UNKNOWN_LOGPROB if token.logprob is None else token.logprob
+    return {"token": token.token, "bytes": list(token.bytes), "logprob": logprob, "top_logprobs": []}
+
+
+class Message:
+    """An assistant message with one text part."""
+
+    _HEAD = delta_head("response.output_text.delta")
+
+    def __init__(self, tape: Tape, index: int) -> None:
+        self.id = item_id("msg")
+        self._tape = tape
+        self._index = index
+        self._texts: list[str] = []
+        self._logprobs: list[Json] = []
+        self._where: Json = {"item_id": self.id, "output_index": index, "content_index": 0}
+        self._tail = delta_tail(self._where)
+        tape.add("response.output_item.added", {"output_index": index, "item": self._item("in_progress", [])})
+        tape.add("response.content_part.added", {**self._where, "part": _text_part("", [])})
+
+    def add(self, text: str, logprobs: list[TokenLogprob]) -> None:
+        """More text, and the log probabilities of its tokens if they were asked for."""
+        self._texts.append(text)
+        if not logprobs:
+            self._tape.delta(self._HEAD, self._tail, text, b',"logprobs":[]}')
+            return
+        entries = [entry(token) for token in logprobs]
+        self._logprobs += entries
+        self._tape.delta(self._HEAD, self._tail, text, b',"logprobs":%b}' % orjson.dumps(entries))
+
+    def also(self, logprobs: list[TokenLogprob]) -> None:
+        """Log probabilities of tokens that have no text, such as the end of the answer: they come with the end."""
+        self._logprobs += [entry(token) for token in logprobs]
+
+    def close(self, status: str) -> Json:
+        """The end: the events that say so, and the item as it stays."""
+        item, part = self.item(status), _text_part("".join(self._texts), self._logprobs)
+        self._tape.add("response.output_text.done", {**self._where, "text": part["text"], "logprobs": part["logprobs"]})
+        self._tape.add("response.content_part.done", {**self._where, "part": part})
+        self._tape.add("response.output_item.done", {"output_index": self._index, "item": item})
+        return item
+
+    def item(self, status: str) -> Json:
+        """The item as far as it has come."""
+        return self._item(status, [_text_part("".join(self._texts), self._logprobs)])
+
+    def _item(self, status: str, content: list[Json]) -> Json:
+        return {"id": self.id, "type": "message", "role": "assistant", "status": status, "content": content}
+
+
+def _text_part(text: str, logprobs: list[Json]) -> Json:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
+
+
+class Thought:
+    """A reasoning item; what the model thinks is its one summary part, as in OVMS."""
+
+    _HEAD = delta_head("response.reasoning_summary_text.delta")
+
+    def __init__(self, tape: Tape, index: int) -> None:
+        self.id = item_id("rs")
+        self._tape = tape
+        self._index = index
+        self._texts: list[str] = []
+        self._where: Json = {"item_id": self.id, "output_index": index, "summary_index": 0}
+        self._tail = delta_tail(self._where)
+        tape.add("response.output_item.added", {"output_index": index, "item": self._item("in_progress", [])})
+        tape.add("response.reasoning_summary_part.added", {**self._where, "part": _summary("")})
+
+    def add(self, text: str) -> None:
+        """More thinking."""
+        self._texts.append(text)
+        self._tape.delta(self._HEAD, self._tail, text)
+
+    def close(self, status: str) -> Json:
+        """The end: the events that say so, and the item as it stays."""
+        item, part = self.item(status), _summary("".join(self._texts))
+        self._tape.add("response.reasoning_summary_text.done", {**self._where, "text": part["text"]})
+        self._tape.add("response.reasoning_summary_part.done", {**self._where, "part": part})
+        self._tape.add("response.output_item.done", {"output_index": self._index, "item": item})
+        return item
+
+    def item(self, status: str) -> Json:
+        """The item as far as it has come."""
+        return self._item(status, [_summary("".join(self._texts))])
+
+    def _item(self, status: str, summary: list[Json]) -> Json:
+        return {"id": self.id, "type": "reasoning", "status": status, "summary": summary}
+
+
+def _summary(text: str) -> Json:
+    return {"type": "summary_text", "text": text}
+
+
+class FunctionCall:
+    """A call of one of the client's tools. complete: its arguments are a whole JSON object."""
+
+    _HEAD = delta_head("response.function_call_arguments.delta")
+
+    def __init__(self, tape: Tape, index: int, call_id: str, name: str) -> None:
+        self.id = item_id("fc")
+        self.complete = False
+        self._tape = tape
+        self._index = index
+        self._call_id = call_id
+        self._name = name
+        self._texts: list[str] = []
+        self._balance = Balance()
+        self._where: Json = {"item_id": self.id, "output_index": index, "call_id": call_id}
+        self._tail = delta_tail(self._where)
+        tape.add("response.output_item.added", {"output_index": index, "item": self.item("in_progress")})
+
+    def add(self, text: str) -> None:
+        """More of the arguments."""
+        self._texts.append(text)
+        self._tape.delta(self._HEAD, self._tail, text)
+        self.complete = self._balance.feed(text)
+
+    def close(self, status: str) -> Json:
+        """The end: the events that say so, and the item as it stays."""
+        item = self.item(status)
+        done = {**self._where, "name": self._name, "arguments": item["arguments"]}
+        self._tape.add("response.function_call_arguments.done", done)
+        self._tape.add("response.output_item.done", {"output_index": self._index, "item": item})
+        return item
+
+    def item(self, status: str) -> Json:
+        """The item as far as it has come."""
+        return {
+            "id": self.id,
+            "type": "function_call",
+            "status": status,
+            "call_id": self._call_id,
+            "name": self._name,
+            "arguments": "".join(self._texts),
+        }
+
+
+Item = Message | Thought | FunctionCall
+
+
+class Balance:
+    """Whether a JSON object that comes in pieces is whole. A value that is no object never is."""
+
+    _MARKS = re.compile(r'["\\{}\[\]]')
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._begun = False
+        self._object = True
+        self._quoted = False
+        self._escaped = False
+
+    def feed(self, text: str) -> bool:
+        """One more piece; whether the object is whole with it."""
+        if not self._begun:
+            text = text.lstrip()
+            if not text:
+                return False
+            self._begun, self._object = True, text[0] == "{"
+        if self._object:
+            self._scan(text)
+        return self._object and self._depth == 0
+
+    def _scan(self, text: str) -> None:
+        at = 1 if self._escaped and text else 0
+        self._escaped = self._escaped and not text
+        while found := self._MARKS.search(text, at):
+            at = found.end()
+            self._mark(found[0])
+            if self._escaped and at < len(text):
+                at += 1
+                self._escaped = False
+
+    def _mark(self, mark: str) -> None:
+        if self._quoted:
+            self._escaped = mark == "\\"
+            self._quoted = mark != '"'
+        elif mark == '"':
+            self._quoted = True
+        else:
+            self._depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(mark, 0)

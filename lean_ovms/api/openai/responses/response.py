@@ -1,0 +1,70 @@
+"""The response object (contract section 5.3, OpenAI's Response): what the client asked for, and what came of it.
+
+Key order is the contract's, then OpenAI's other fields. Knows no stream and no store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ....errors import BadRequest, RequestError, TooManyRequests
+from ....types import Json, Usage
+from ...response import now
+from .output_items import item_id
+
+
+@dataclass(slots=True, kw_only=True)
+class Body:
+    """One response's constant part. echo: the fields that repeat the request."""
+
+    model: str
+    echo: Json
+    id: str = field(default_factory=lambda: item_id("resp"))
+    created_at: int = field(default_factory=now)
+
+    def running(self, status: str, output: list[Json]) -> Json:
+        """The object of a response that is not over."""
+        return self._object(status, output, {"incomplete_details": None, "error": None}, None)
+
+    def final(self, status: str, output: list[Json], usage: Usage, error: RequestError | None) -> Json:
+        """The object of a response that is over. status: completed, incomplete, failed or cancelled."""
+        ending: Json = {"completed_at": now()} if status == "completed" else {}
+        ending["incomplete_details"] = {"reason": "max_output_tokens"} if status == "incomplete" else None
+        ending["error"] = None if error is None else failure(error)
+        return self._object(status, output, ending, None if error else counts(usage))
+
+    def _object(self, status: str, output: list[Json], ending: Json, usage: Json | None) -> Json:
+        return {
+            "id": self.id,
+            "object": "response",
+            "created_at": self.created_at,
+            **ending,
+            "model": self.model,
+            "status": status,
+            **self.echo,
+            "output": output,
+            "usage": usage,
+        }
+
+
+_CODES: list[tuple[type[RequestError], str]] = [
+    (BadRequest, "invalid_prompt"),
+    (TooManyRequests, "rate_limit_exceeded"),
+]
+
+
+def failure(error: RequestError) -> Json:
+    """An error as `response.error`; its codes are a closed list of OpenAI's."""
+    code = next((code for kind, code in _CODES if isinstance(error, kind)), "server_error")
+    return {"code": code, "message": error.message}
+
+
+def counts(usage: Usage) -> Json:
+    """The usage object. Cached prompt tokens are 0 where they are not known: the schema wants a number."""
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens or 0, "cache_write_tokens": 0},
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+    }

@@ -1,0 +1,283 @@
+"""What is kept of responses and conversations, and for how long. Everything here waits for the disk, nothing blocks.
+
+What a method has returned for is durable if the store is a file (`--response_store`); in memory it lasts as long as
+the process. Knows no HTTP and no generation.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ....config import Config
+from ....errors import BadRequest, NotFound
+from ....types import Json
+from . import tables
+from .database import Database
+from .items import REFERENCE
+from .tables import Entry
+
+logger = logging.getLogger("lean_ovms.responses")
+
+INTERRUPTED = {"code": "server_error", "message": "The server stopped before this response was finished."}
+
+
+@dataclass(slots=True, kw_only=True)
+class Context:
+    """What a response is about to answer. before: earlier turns. own: this request's items, references resolved.
+
+    conversation: where the turn is added when it is over.
+    """
+
+    before: list[Entry] = field(default_factory=list)
+    own: list[Entry] = field(default_factory=list)
+    conversation: str | None = None
+
+    @property
+    def items(self) -> list[Json]:
+        """All items, in order."""
+        return [entry.item for entry in (*self.before, *self.own)]
+
+
+class Store:
+    """Responses and conversations."""
+
+    def __init__(self, config: Config, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._age_s = config.response_store_max_age_s
+        self._most = config.response_store_max_count
+        self._most_bytes = config.response_store_max_mb << 20
+        self._db = Database(config.response_store, self._opened, lambda c: tables.drop_old(c, self._bounds()))
+
+    async def open(self) -> None:
+        """Open the file now, not at the first use. Raises StartError."""
+        await self._db.open()
+
+    async def close(self) -> None:
+        """Let go of the file; idempotent."""
+        await self._db.close()
+
+    def _bounds(self) -> tables.Bounds:
+        since = self._clock() - self._age_s if self._age_s else float("-inf")
+        return tables.Bounds(since=since, most=self._most, most_bytes=self._most_bytes)
+
+    def _opened(self, connection: sqlite3.Connection) -> None:
+        """A new connection. Responses that another process did not finish will never be: say so."""
+        tables.prepare(connection)
+        for body in tables.live_responses(connection):
+            tables.put_response(connection, interrupted(body), live=False)
+
+    # --- before a generation ---
+
+    async def context(self, previous: str | None, conversation: str | None, items: list[Json]) -> Context:
+        """What to answer. Raises BadRequest and NotFound for what is not kept."""
+        if previous is None and conversation is None and not any(item["type"] == REFERENCE for item in items):
+            return Context(own=[Entry(item) for item in items])
+        return await self._db.run(lambda c: self._context(c, previous, conversation, items))
+
+    def _context(
+        self, connection: sqlite3.Connection, previous: str | None, conversation: str | None, items: list[Json]
+    ) -> Context:
+        context = Context(conversation=conversation)
+        if previous is not None:
+            context.before = _turns_until(connection, previous)
+        if conversation is not None:
+            _require(tables.touch_conversation(connection, conversation, self._clock()), "Conversation", conversation)
+            context.before = tables.items_of(connection, conversation)
+        context.own = [_resolved(connection, item) for item in items]
+        return context
+
+    # --- responses ---
+
+    async def begin(self, body: Json, context: Context) -> None:
+        """Keep a response that is only beginning, so that it is not lost with the process."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            self._write(connection, body, context, live=True)
+            tables.drop_excess(connection, self._bounds(), spare=body["id"])
+
+        await self._db.run(work)
+
+    async def finish(self, body: Json, context: Context, *, begun: bool = False, frames: bytes = b"") -> None:
+        """Keep a response that is over. begun: `begin` has kept its input. frames: its stream, if that is kept.
+
+        One that was deleted meanwhile stays deleted.
+        """
+
+        def work(connection: sqlite3.Connection) -> None:
+            if begun:
+                events = zlib.compress(frames, 1) if frames else None
+                if tables.get_response(connection, body["id"]) is None:
+                    return
+                tables.put_response(connection, body, live=False, events=events)
+            else:
+                self._write(connection, body, context, live=False)
+            self._conclude(connection, body, context)
+            tables.drop_excess(connection, self._bounds(), spare=body["id"])
+
+        await self._db.run(work)
+
+    @staticmethod
+    def _write(connection: sqlite3.Connection, body: Json, context: Context, live: bool) -> None:
+        tables.add_items(connection, body["id"], [*context.before, *context.own])
+        tables.put_response(connection, body, live)
+
+    def _conclude(self, connection: sqlite3.Connection, body: Json, context: Context) -> None:
+        said = [Entry(item) for item in body["output"]]
+        tables.add_items(connection, body["id"], said, output=True)
+        told = context.conversation
+        if told is None or body["status"] not in ("completed", "incomplete"):
+            return
+        if tables.touch_conversation(connection, told, self._clock()):  # else it was deleted meanwhile
+            tables.add_items(connection, told, [*context.own, *_usable(said)])
+
+    async def get(self, response_id: str) -> tuple[Json, bool]:
+        """(the response object, whether it was still being made when it was written). Raises NotFound."""
+        found = await self._db.run(lambda c: tables.get_response(c, response_id))
+        if found is None:
+            raise not_found("Response", response_id)
+        return found
+
+    async def frames(self, response_id: str) -> bytes | None:
+        """The whole stream of a response, if it was kept."""
+
+        def work(connection: sqlite3.Connection) -> bytes | None:
+            events = tables.get_events(connection, response_id)
+            return None if events is None else zlib.decompress(events)
+
+        return await self._db.run(work)
+
+    async def input_items(self, response_id: str) -> list[Json]:
+        """All that a response answers, oldest first. Raises NotFound."""
+
+        def work(connection: sqlite3.Connection) -> list[Json]:
+            _require(tables.get_response(connection, response_id), "Response", response_id)
+            return [entry.item for entry in tables.input_of(connection, response_id)]
+
+        return await self._db.run(work)
+
+    async def delete(self, response_id: str) -> None:
+        """Forget a response. Raises NotFound."""
+        _require(await self._db.run(lambda c: tables.drop_response(c, response_id)), "Response", response_id)
+
+    # --- conversations ---
+
+    async def create_conversation(self, body: Json, items: list[Json]) -> None:
+        """Keep a new conversation."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            tables.put_conversation(connection, body, self._clock())
+            tables.add_items(connection, body["id"], [_resolved(connection, item) for item in items])
+            tables.drop_excess(connection, self._bounds(), spare=body["id"])
+
+        await self._db.run(work)
+
+    async def conversation(self, conversation_id: str, metadata: Json | None = None) -> Json:
+        """The conversation object, with this metadata from now on if any is given. Raises NotFound."""
+
+        def work(connection: sqlite3.Connection) -> Json:
+            body = tables.get_conversation(connection, conversation_id)
+            if body is None:
+                raise not_found("Conversation", conversation_id)
+            if metadata is not None:
+                body["metadata"] = metadata
+                tables.put_conversation(connection, body, self._clock())
+            return body
+
+        return await self._db.run(work)
+
+    async def delete_conversation(self, conversation_id: str) -> None:
+        """Forget a conversation; its responses stay. Raises NotFound."""
+        found = await self._db.run(lambda c: tables.drop_conversation(c, conversation_id))
+        _require(found, "Conversation", conversation_id)
+
+    async def conversation_items(self, conversation_id: str) -> list[Json]:
+        """The items of a conversation, oldest first. Raises NotFound."""
+
+        def work(connection: sqlite3.Connection) -> list[Json]:
+            _require(tables.get_conversation(connection, conversation_id), "Conversation", conversation_id)
+            return [entry.item for entry in tables.items_of(connection, conversation_id)]
+
+        return await self._db.run(work)
+
+    async def add_conversation_items(self, conversation_id: str, items: list[Json]) -> list[Json]:
+        """Put items behind those of a conversation; as they are kept. Raises NotFound."""
+
+        def work(connection: sqlite3.Connection) -> list[Json]:
+            found = tables.touch_conversation(connection, conversation_id, self._clock())
+            _require(found, "Conversation", conversation_id)
+            entries = [_resolved(connection, item) for item in items]
+            tables.add_items(connection, conversation_id, entries)
+            tables.drop_excess(connection, self._bounds(), spare=conversation_id)
+            return [entry.item for entry in entries]
+
+        return await self._db.run(work)
+
+    async def conversation_item(self, conversation_id: str, item_id: str) -> Json:
+        """One item of a conversation. Raises NotFound."""
+        for item in await self.conversation_items(conversation_id):
+            if item["id"] == item_id:
+                return item
+        raise not_found("Item", item_id)
+
+    async def delete_conversation_item(self, conversation_id: str, item_id: str) -> Json:
+        """Take one item out of a conversation, which is returned. Raises NotFound."""
+
+        def work(connection: sqlite3.Connection) -> Json:
+            body = tables.get_conversation(connection, conversation_id)
+            if body is None:
+                raise not_found("Conversation", conversation_id)
+            _require(tables.drop_item(connection, conversation_id, item_id), "Item", item_id)
+            return body
+
+        return await self._db.run(work)
+
+
+def interrupted(body: Json) -> Json:
+    """A response object that was being made by somebody who is gone."""
+    return {**body, "status": "failed", "error": INTERRUPTED, "incomplete_details": None, "usage": None}
+
+
+def not_found(what: str, name: str) -> NotFound:
+    """The error for an id that is not kept."""
+    return NotFound(f"{what} with id {name[:100]!r} not found.")
+
+
+def _require(found: object, what: str, name: str) -> None:
+    if not found:
+        raise not_found(what, name)
+
+
+def _turns_until(connection: sqlite3.Connection, previous: str) -> list[Entry]:
+    """Everything up to the end of a response. Raises BadRequest."""
+    found = tables.get_response(connection, previous)
+    if found is None:
+        raise BadRequest(
+            f"Previous response with id {previous[:100]!r} not found.",
+            param="previous_response_id",
+            code="previous_response_not_found",
+        )
+    if found[1]:
+        raise BadRequest(f"Response {previous!r} is not finished yet.", param="previous_response_id")
+    if found[0]["status"] == "failed":
+        raise BadRequest(f"Response {previous!r} failed: nothing follows from it.", param="previous_response_id")
+    return _usable(tables.items_of(connection, previous))
+
+
+def _usable(said: list[Entry]) -> list[Entry]:
+    """What a next turn can stand on: not a call that was cut, whose arguments mean nothing."""
+    return [e for e in said if e.item["type"] != "function_call" or e.item["status"] == "completed"]
+
+
+def _resolved(connection: sqlite3.Connection, item: Json) -> Entry:
+    """An item, or the one that a reference means. Raises NotFound."""
+    if item["type"] != REFERENCE:
+        return Entry(item)
+    entry = tables.find_item(connection, item["id"])
+    if entry is None:
+        raise NotFound(f"Item with id {item['id'][:100]!r} not found: it was not stored, or not for so long.")
+    return entry

@@ -1,0 +1,58 @@
+"""GET and DELETE …/responses/{id}, …/responses/{id}/input_items, …/responses/{id}/cancel: responses by their ids.
+
+https://platform.openai.com/docs/api-reference/responses. input_items are all that a response answers, earlier turns
+included. A background response streams from any event on: `?stream=true&starting_after=N`.
+"""
+
+from __future__ import annotations
+
+from ....types import Request, Response
+from ...app import App
+from ...fields import Row
+from ...response import json
+from ...router import About, id_in, under_bases
+from ...sse import HEADERS
+from .pages import PAGE, flag, page, parameters, whole_number
+
+ONE = "/responses/{id}"
+ITEMS = "/responses/{id}/input_items"
+CANCEL = "/responses/{id}/cancel"
+
+
+async def handle_get(request: Request, app: App) -> Response:
+    response_id, given = id_in(request.path, ONE), parameters(request.query)
+    if not flag(given, "stream"):
+        return json(await app.responses.get(response_id))
+    after = whole_number(given, "starting_after")
+    stream = await app.responses.stream(response_id, 0 if after is None else after + 1)
+    return Response(200, list(HEADERS), stream)
+
+
+async def handle_delete(request: Request, app: App) -> Response:
+    response_id = id_in(request.path, ONE)
+    await app.responses.delete(response_id)
+    return json({"id": response_id, "object": "response", "deleted": True})
+
+
+async def handle_cancel(request: Request, app: App) -> Response:
+    return json(await app.responses.cancel(id_in(request.path, CANCEL)))
+
+
+async def handle_input_items(request: Request, app: App) -> Response:
+    return json(page(await app.responses.store.input_items(id_in(request.path, ITEMS)), request.query))
+
+
+STREAMING = (
+    Row(name="stream", kind="bool", help="its events, as they come"),
+    Row(name="starting_after", kind="uint", help="only events with a higher number"),
+)
+GET = About(summary="A stored response", query=STREAMING, answer="Response", chunks="ResponseEvent")
+CANCELLING = About(summary="End a background response", answer="Response", errors=(400,))
+INPUT_ITEMS = About(summary="All that a response answers", query=PAGE, answer="Items")
+
+ROUTES = [
+    *under_bases("GET", ONE, handle_get, about=GET),
+    *under_bases("DELETE", ONE, handle_delete, about=About(summary="Delete a response", answer="Deleted")),
+    *under_bases("POST", CANCEL, handle_cancel, about=CANCELLING),
+    *under_bases("GET", ITEMS, handle_input_items, about=INPUT_ITEMS),
+]

@@ -1,0 +1,65 @@
+"""GET /v1/config and POST /v1/config/reload: the state of every model, and reading the configuration again.
+
+Contract section 1.5; the states and codes are TensorFlow Serving's, as in OVMS, whose graphs are always version 1.
+https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_tfs.md
+"""
+
+from __future__ import annotations
+
+from ...errors import RequestError, StartError
+from ...models.text_model import Model
+from ...types import Json, Request, Response
+from ..app import App
+from ..response import json
+from ..router import About, under_bases
+
+
+class ReloadFailed(RequestError):
+    """500: the configuration could not be read, or a model of it does not load."""
+
+    status = 500
+    kind = "server_error"
+    code = "reload_failed"
+
+
+async def handle(request: Request, app: App) -> Response:
+    return json(describe(app))
+
+
+async def handle_reload(request: Request, app: App) -> Response:
+    try:
+        await app.keeper.reload()
+    except StartError as error:
+        raise ReloadFailed(
+            f"Reloading config file failed. Check server logs for more info. ({error.reason})"
+        ) from error
+    return json(describe(app))
+
+
+STATES = About(summary="The state of every model", answer="ModelStates")
+RELOAD = About(summary="Read the configuration again", answer="ModelStates")
+ROUTES = [
+    *under_bases("GET", "/config", handle, "models", about=STATES),
+    *under_bases("POST", "/config/reload", handle_reload, about=RELOAD),  # whoever may reload may load: with the key
+]
+
+
+def describe(app: App) -> Json:
+    """Each model's state by name, also of those that were served once."""
+    states = {name: _status(state, "OK", "OK") for name, state in app.withdrawn.items()}
+    return {model.name: _state(model) for model in app.served} | states
+
+
+def _state(model: Model) -> Json:
+    state = "AVAILABLE" if model.ready else "LOADING"
+    if model.failure is not None:
+        why = "The model could not be loaded." if not model.ready else "What should replace it could not be loaded."
+        return _status(state, "FAILED_PRECONDITION", f"{why} {model.failure.reason}")
+    if model.engine.state == "failed":
+        return _status(state, "UNKNOWN", "The engine stopped and could not be started again; the server keeps trying.")
+    return _status(state, "OK", "OK")
+
+
+def _status(state: str, code: str, message: str) -> Json:
+    status = {"error_code": code, "error_message": message}
+    return {"model_version_status": [{"version": "1", "state": state, "status": status}]}

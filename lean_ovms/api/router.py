@@ -1,0 +1,123 @@
+"""The table of routes, collected from the modules of endpoints/: a new endpoint is one new file."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ..types import Request, Response
+from .fields import Row
+
+if TYPE_CHECKING:
+    from .app import App
+
+Handler = Callable[[Request, "App"], Awaitable[Response]]
+
+BASES = ("/v1", "/v3", "/v3/v1")
+"""Where the generative API lives: OpenAI's and vLLM's, OVMS's, and OVMS's older spelling."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What the OpenAPI document says of a route.
+
+    body, query: the rows that its handler reads. answer: a name in schemas.ANSWERS, or a media type; chunks: of the
+    events of a stream. errors: statuses beside those that follow from the rest.
+    """
+
+    summary: str
+    body: tuple[Row, ...] = ()
+    body_optional: bool = False
+    query: tuple[Row, ...] = ()
+    answer: str = ""
+    chunks: str = ""
+    errors: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """method and path of a handler. path may hold "{id}", which takes any text, slashes included.
+
+    guard: "key" needs the API key, "models" only with --protect_models, "open" never.
+    """
+
+    method: str
+    path: str
+    handle: Handler
+    guard: str = "key"
+    about: About | None = None
+
+
+def under_bases(
+    method: str, path: str, handle: Handler, guard: str = "key", *, about: About | None = None
+) -> list[Route]:
+    """One handler under every base."""
+    return [Route(method, base + path, handle, guard, about) for base in BASES]
+
+
+def collect() -> list[Route]:
+    """Every route of every endpoint module."""
+    from . import endpoints  # the modules import this file
+
+    found: list[Route] = []
+    for module in sorted(pkgutil.iter_modules(endpoints.__path__), key=lambda m: m.name):
+        found += importlib.import_module(f"{endpoints.__name__}.{module.name}").ROUTES
+    return found
+
+
+MOST_PARTS = 4
+"""So many last parts of an unknown path are looked at; a client may send thousands."""
+
+
+class Table:
+    """Look up a handler by method and path. Of several patterns that fit, the one with most text of its own wins.
+
+    A slash at the end makes no difference to a path without an "{id}": where FastAPI redirects (vLLM), clients exist
+    that send one.
+    """
+
+    def __init__(self, routes: list[Route]) -> None:
+        self._exact: dict[str, dict[str, Route]] = {}
+        self._patterns: dict[str, dict[str, Route]] = {}
+        for route in routes:
+            methods = (self._patterns if "{id}" in route.path else self._exact).setdefault(route.path, {})
+            if route.method in methods:
+                raise AssertionError(f"two handlers for {route.method} {route.path}")
+            methods[route.method] = route
+        longest = sorted(self._patterns, key=lambda pattern: len(pattern.replace("{id}", "")), reverse=True)
+        self._ordered = [(_compiled(pattern), self._patterns[pattern]) for pattern in longest]
+
+    def methods(self, path: str) -> dict[str, Route]:
+        """The routes of a path by method; empty when there are none."""
+        found = self._exact.get(path) or self._exact.get(path.removesuffix("/"))
+        if found is None:
+            found = next((methods for pattern, methods in self._ordered if pattern.fullmatch(path)), {})
+        return found
+
+    def near(self, path: str) -> str:
+        """A path that ends as this unknown one does, "" if there is none: what a wrong base URL was meant for."""
+        parts = [part for part in path.split("/") if part][-MOST_PARTS:]
+        tails = ["/" + "/".join(parts[start:]) for start in range(len(parts))]
+        return next((base + tail for tail in tails for base in ("", BASES[0]) if base + tail in self._exact), "")
+
+
+def ids_in(path: str, pattern: str) -> tuple[str, ...]:
+    """What stands in a path for each "{id}" of a pattern that is served under the bases."""
+    bases = sorted(BASES, key=len, reverse=True)
+    return next(found.groups() for base in bases if (found := _compiled(base + pattern).fullmatch(path)))
+
+
+def id_in(path: str, pattern: str) -> str:
+    """As ids_in, of a pattern with one "{id}"."""
+    [found] = ids_in(path, pattern)
+    return found
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile("(.+)".join(map(re.escape, pattern.split("{id}"))), re.DOTALL)

@@ -1,0 +1,98 @@
+"""POST …/load_lora_adapter and …/unload_lora_adapter, with --allow_runtime_lora.
+
+https://docs.vllm.ai/en/stable/features/lora.html#dynamically-serving-lora-adapters: bodies and answers are vLLM's.
+`model` names the model that the adapter is for where several are served; `alpha` is as in --lora_modules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from ...errors import BadRequest, ModelNotFound, NotFound, StartError
+from ...lora_modules import Module
+from ...models.text_model import Model
+from ...observability.logging import safe
+from ...types import Json, Request, Response
+from ..app import App
+from ..fields import Row, Rows, read
+from ..generation.common_fields import MODEL
+from ..router import About, under_bases
+
+NOT_ALLOWED = "Adapters cannot be loaded by clients; start with --allow_runtime_lora"
+BOTH = "Both 'lora_name' and 'lora_path' must be provided."
+NAME = Row(
+    name="lora_name", kind="string", required=True, help="name of the adapter", wrong=BOTH, schema={"minLength": 1}
+)
+FIELDS = Rows(
+    (
+        replace(MODEL, required=False, help="the model that it is for, where several are served"),
+        NAME,
+        Row(
+            name="lora_path",
+            kind="string",
+            required=True,
+            help="its file on the server",
+            wrong=BOTH,
+            schema={"minLength": 1},
+        ),
+        Row(name="alpha", kind="number", help="as in --lora_modules", wrong="alpha is not a number"),
+        Row(name="load_inplace", kind="bool", help="true: in place of a loaded one of that name"),
+    )
+)
+NAME_ALONE = Rows((NAME,))
+
+
+async def handle_load(request: Request, app: App) -> Response:
+    asked = await app.hear(request, partial(_read, FIELDS))
+    module = Module(_given(asked, "lora_name"), _given(asked, "lora_path"), asked["alpha"])
+    model = _base(app, asked["model"])
+    again = module.name in model.loras.models and asked["load_inplace"]
+    if not again and any(module.name == one.name for one in app.served):
+        raise BadRequest(f"The lora adapter {safe(module.name)!r} has already been loaded.", param="lora_name")
+    try:
+        await model.loras.add(module)
+    except StartError as error:
+        raise BadRequest(f"The adapter cannot be loaded. {error}", param="lora_path") from error
+    return _said(f"Success: LoRA adapter {module.name!r} added successfully.")
+
+
+async def handle_unload(request: Request, app: App) -> Response:
+    name = _given(await app.hear(request, partial(_read, NAME_ALONE)), "lora_name")
+    model = next((m for m in app.models.values() if name in m.loras.models), None)
+    if model is None:
+        raise ModelNotFound(f"The lora adapter {safe(name)!r} cannot be found.", param="lora_name")
+    model.loras.remove(name)
+    return _said(f"Success: LoRA adapter {name!r} removed successfully.")
+
+
+def _base(app: App, named: str | None) -> Model:
+    """The model that an adapter is for: the one named, else the first. Raises NotFound where clients may not load."""
+    model = app.model(named) if named is not None else next(iter(app.models.values()), None)
+    if model is None or not model.config.allow_runtime_lora:
+        raise NotFound(NOT_ALLOWED)
+    return model
+
+
+def _read(rows: Rows, body: Json, app: App) -> Json:
+    if not any(model.config.allow_runtime_lora for model in app.models.values()):
+        raise NotFound(NOT_ALLOWED)
+    return read(rows, body)
+
+
+def _given(asked: Json, name: str) -> str:
+    if not asked[name]:
+        raise BadRequest(BOTH, param=name)
+    return str(asked[name])
+
+
+def _said(text: str) -> Response:
+    return Response(200, [("Content-Type", "text/plain; charset=utf-8")], text.encode())
+
+
+LOAD = About(summary="Load a LoRA adapter, with --allow_runtime_lora", body=FIELDS, answer="text/plain")
+UNLOAD = About(summary="Unload a LoRA adapter", body=NAME_ALONE, answer="text/plain")
+ROUTES = [
+    *under_bases("POST", "/load_lora_adapter", handle_load, about=LOAD),
+    *under_bases("POST", "/unload_lora_adapter", handle_unload, about=UNLOAD),
+]

@@ -1,0 +1,215 @@
+"""POST …/tokenize and …/detokenize: text to ids and back.
+
+Two bodies in one endpoint: OVMS's (`text`, contract section 11.1: {"tokens": [...]}) and vLLM's (`prompt` or
+`messages`: {"tokens", "count", "max_model_len", "token_strs"}). Also without a base, as vLLM serves them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import BadRequest
+from ...models.text_model import Model
+from ...types import ChatPrompt, Json, Request, Response
+from ..app import App
+from ..fields import UINT32_MAX, Row, Rows, read
+from ..generation.common_fields import (
+    ADD_GENERATION_PROMPT,
+    CONTINUE_FINAL_MESSAGE,
+    DOCUMENTS,
+    MESSAGES,
+    SOME_MODEL,
+    TEMPLATE_KWARGS,
+    TOOLS,
+    template_kwargs,
+)
+from ..generation.developer import heard
+from ..generation.images import refuse_images
+from ..generation.messages import read_messages, read_tools
+from ..generation.sampling import token_ids
+from ..response import json, model_name
+from ..router import About, Route, under_bases
+from ..schemas import LENGTH, TEXTS, TOKENS
+
+MAX_TEXTS = 2048
+MAX_PADDED = 1 << 20
+"""Tokens of all texts together when they are filled up."""
+
+
+def _max_length(value: Any) -> int:
+    if type(value) is not int or value < 0 or value > UINT32_MAX:
+        raise BadRequest("max_length should be unsigned integer", param="max_length")
+    if value == 0:
+        raise BadRequest("max_length should be greater than 0", param="max_length")
+    return value
+
+
+def _side(value: Any) -> str:
+    if not isinstance(value, str):
+        raise BadRequest("padding_side should be string, either left or right", param="padding_side")
+    if value not in ("left", "right"):
+        raise BadRequest("padding_side should be either left or right", param="padding_side")
+    return value
+
+
+FIELDS = Rows(
+    (
+        SOME_MODEL,
+        Row(name="text", kind="any", help="OVMS: a string or strings", schema=TEXTS),
+        Row(name="max_length", kind="any", help="OVMS: cut after so many tokens", read=_max_length, schema=LENGTH),
+        Row(
+            name="pad_to_max_length",
+            kind="bool",
+            help="OVMS: fill up",
+            wrong="pad_to_max_length should be boolean",
+            default=False,
+        ),
+        Row(
+            name="padding_side",
+            kind="any",
+            help="OVMS: left or right",
+            default="right",
+            read=_side,
+            schema={"type": "string", "enum": ["left", "right"]},
+        ),
+        Row(
+            name="add_special_tokens",
+            kind="bool",
+            help="add BOS and the like (default true; false for messages)",
+            wrong="add_special_tokens should be boolean",
+        ),
+        Row(name="prompt", kind="string", help="vLLM: one text"),
+        MESSAGES,
+        TOOLS[0],
+        ADD_GENERATION_PROMPT,
+        CONTINUE_FINAL_MESSAGE,
+        TEMPLATE_KWARGS,
+        DOCUMENTS,
+        Row(name="return_token_strs", kind="bool", help="vLLM: each token's text as well", default=False),
+    )
+)
+DETOKENIZE_FIELDS = Rows(
+    (
+        SOME_MODEL,
+        Row(name="tokens", kind="array", help="token ids", required=True, schema=TOKENS),
+        Row(name="skip_special_tokens", kind="bool", help="hide special tokens", default=False),
+    )
+)
+
+
+def _model(values: Json, app: App) -> Model:
+    """Only OVMS's form, the one with a text, must name it."""
+    return app.meant(values) if values.get("text") is None else app.model(model_name(values))
+
+
+async def handle(request: Request, app: App) -> Response:
+    values, conversation = await app.hear(request, _read)
+    model = _model(values, app)
+    if values["text"] is not None:
+        return json(await _ovms(values, model))
+    if values["prompt"] is None and values["messages"] is None:
+        raise BadRequest("text field is required", param="text")
+    return json(await _vllm(values, conversation, model))
+
+
+async def handle_detokenize(request: Request, app: App) -> Response:
+    values = await app.hear(request, _tokens)
+    model = _model(values, app)
+    tokens: list[int] = values["tokens"]
+    text = await model.decode(tokens, values["skip_special_tokens"]) if tokens else ""
+    return json({"prompt": text})
+
+
+TO_TOKENS = About(summary="Text to token ids", body=FIELDS, answer="Tokens")
+TO_TEXT = About(summary="Token ids to text", body=DETOKENIZE_FIELDS, answer="Text")
+
+ROUTES = [
+    *under_bases("POST", "/tokenize", handle, about=TO_TOKENS),
+    *under_bases("POST", "/detokenize", handle_detokenize, about=TO_TEXT),
+    Route("POST", "/tokenize", handle, about=TO_TOKENS),
+    Route("POST", "/detokenize", handle_detokenize, about=TO_TEXT),
+]
+
+
+def _read(body: Json, app: App) -> tuple[Json, ChatPrompt | None]:
+    """The fields' values, and the conversation if there is one."""
+    values = read(FIELDS, body)
+    if values["text"] is not None:
+        for name in ("prompt", "messages"):
+            if values[name] is not None:
+                raise BadRequest(f"text and {name} exclude each other", param=name)
+    return values, None if values["messages"] is None else _conversation(values, _model(values, app))
+
+
+def _tokens(body: Json, app: App) -> Json:
+    values = read(DETOKENIZE_FIELDS, body)
+    _model(values, app)
+    if values["tokens"] is None:
+        raise BadRequest("tokens field is required", param="tokens")
+    token_ids(values["tokens"], "tokens")
+    return values
+
+
+async def _ovms(values: Json, model: Model) -> Json:
+    texts = _texts(values["text"])
+    length, side = values["max_length"], values["padding_side"]
+    tokens = await model.encode(texts, values["add_special_tokens"] is not False)
+    if length is not None:
+        tokens = [ids[:length] for ids in tokens]
+    if values["pad_to_max_length"]:
+        length = length or model.info.context_length
+        if length * len(tokens) > MAX_PADDED:
+            raise BadRequest(f"max_length fills up to more than {MAX_PADDED} tokens", param="max_length")
+        tokens = _pad(tokens, length, side, model.info.pad_token_id)
+    return {"tokens": tokens[0] if len(tokens) == 1 else tokens}
+
+
+def _texts(text: Any) -> list[str]:
+    if isinstance(text, str):
+        return [text]
+    if not isinstance(text, list):
+        raise BadRequest("text should be string, array of strings or array of integers", param="text")
+    if not text:
+        raise BadRequest("text array should not be empty", param="text")
+    if len(text) > MAX_TEXTS:
+        raise BadRequest(f"text array should have no more than {MAX_TEXTS} elements", param="text")
+    kinds = {type(t) for t in text}
+    if kinds == {str}:
+        return text
+    if not kinds <= {str, int}:
+        raise BadRequest("every element in text array should be either string or int", param="text")
+    mixed = len(kinds) > 1
+    raise BadRequest(
+        "text must be homogeneous" if mixed else "Input should be string or array of strings", param="text"
+    )
+
+
+def _pad(tokens: list[list[int]], length: int, side: str, pad: int) -> list[list[int]]:
+    fills = [[pad] * (length - len(ids)) for ids in tokens]
+    return [fill + ids if side == "left" else ids + fill for ids, fill in zip(tokens, fills, strict=True)]
+
+
+async def _vllm(values: Json, conversation: ChatPrompt | None, model: Model) -> Json:
+    if conversation is not None:
+        text, special = await model.render(conversation), bool(values["add_special_tokens"])
+    else:
+        text, special = values["prompt"], values["add_special_tokens"] is not False
+    [tokens] = await model.encode([text], special)
+    strings = model.token_strings(tokens) if values["return_token_strs"] else None
+    return {"count": len(tokens), "max_model_len": model.info.context_length, "tokens": tokens, "token_strs": strings}
+
+
+def _conversation(values: Json, model: Model) -> ChatPrompt:
+    tools, _ = read_tools(values["tools"], None)
+    carry_on = values["continue_final_message"]
+    messages = heard(read_messages(values["messages"]), model)
+    refuse_images(messages, "images have no token ids; responses/input_tokens tells how many tokens they take")
+    return ChatPrompt(
+        messages=messages,
+        tools=tools,
+        template_kwargs=template_kwargs(values),
+        add_generation_prompt=not carry_on
+        if values["add_generation_prompt"] is None
+        else values["add_generation_prompt"],
+        continue_final_message=carry_on,
+    )

@@ -1,0 +1,29 @@
+"""GET /tokenizer_info: the chat template and the special tokens, for clients that write prompts themselves.
+
+vLLM's, with which lm-evaluation-harness does without a tokenizer of its own (tokenizer_backend=remote). As there, no
+base stands before the path.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs
+
+from ...types import Request, Response
+from ..app import App
+from ..generation.common_fields import SOME_MODEL
+from ..response import json
+from ..router import About, Route
+
+
+async def handle(request: Request, app: App) -> Response:
+    given = parse_qs(request.query).get("model", [None])
+    model = app.meant({"model": given[-1]})
+    template = model.known_dialect.template
+    tokens = {name: text for name, text in template.special_tokens.items() if text}
+    return json({**tokens, "chat_template": template.source or None, "model_max_length": model.info.context_length})
+
+
+ABOUT = About(
+    summary="Chat template and special tokens", query=(SOME_MODEL,), answer="TokenizerInfo", errors=(404, 503)
+)
+ROUTES = [Route("GET", "/tokenizer_info", handle, about=ABOUT)]

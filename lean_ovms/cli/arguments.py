@@ -1,0 +1,201 @@
+"""argv, environment and options file to a Config. Flags, defaults and help all come from the rows in config.py.
+
+Precedence: flag, then environment (LEAN_OVMS_NAME), then --options_file, then default. `--flag-name` and `--flag_name`
+are the same. Imports nothing heavy, so --help answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .. import __version__
+from ..config import Config
+from ..errors import StartError
+from . import ovms_flags
+
+PREFIX = "LEAN_OVMS_"
+STDERR = 2
+TRUTH = dict.fromkeys(("true", "1", "on", "yes"), True) | dict.fromkeys(("false", "0", "off", "no"), False)
+WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def main() -> NoReturn:
+    """The console command. Exit status: 0 stopped or done, 1 not done, 2 wrong options, 3 never served."""
+    _leave_on_ctrl_c()
+    _hold_standard_streams()
+    try:
+        config = parse(sys.argv[1:], os.environ)
+    except StartError as error:
+        print(f"lean_ovms: {error}", file=sys.stderr)
+        sys.exit(2)
+    from .commands import run  # --help and --version must not wait for uvloop
+
+    sys.exit(run(config))
+
+
+def _leave_on_ctrl_c() -> None:
+    """Until what is asked for has handlers of its own. An exception would come out of whatever is being imported, which
+    not every library bears: orjson crashes. Nothing has begun yet that would have to be ended."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else somebody wants it to be ignored
+        signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
+
+
+def _hold_standard_streams() -> None:
+    """Put /dev/null where stdin, stdout or stderr is closed. The next socket would get that number, and all that
+    libraries print; and libuv aborts the process when it is to close one of them."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(STDERR, "w", closefd=False)
+
+
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
+    """The Config of a command line. Raises StartError naming the option at fault; --help and --version exit."""
+    given = vars(parser().parse_args([_underscored(a) for a in argv]))
+    _check_foreign(given)
+    rows = {row.name: row for row in fields(Config)}
+    said = {name: text for name, row in rows.items() if (text := _said(row, given, environ)) is not None}
+    values = _from_file(said["options_file"], rows) if said.get("options_file") else {}
+    values |= {name: _convert(rows[name], text) for name, text in said.items()}
+    if not {"config_path", "model_path", "model_name", "source_model"} & values.keys():
+        values |= _repository(environ)
+    return Config(**values)
+
+
+def _repository(environ: Mapping[str, str]) -> dict[str, str]:
+    """OVMS_MODEL_REPOSITORY_PATH: the config.json there is served when nothing else is named (as in OVMS)."""
+    path = Path(environ.get("OVMS_MODEL_REPOSITORY_PATH") or os.devnull) / "config.json"
+    return {"config_path": str(path)} if os.path.isfile(path) else {}
+
+
+def _said(row: Field[Any], given: Mapping[str, str | None], environ: Mapping[str, str]) -> str | None:
+    """What the command line or else the environment says. A variable that is empty says nothing."""
+    text = given.get(row.name)
+    if text is None:
+        text = environ.get(PREFIX + row.name.upper()) or environ.get(row.metadata["env"] or "") or None
+    return text
+
+
+def _check_foreign(given: Mapping[str, str | None]) -> None:
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name in ovms_flags.REFUSED:
+            raise StartError(f"--{name} is not possible: {ovms_flags.REFUSED[name]}")
+        if name in ovms_flags.IGNORED:
+            print(f"lean_ovms: --{name} has no effect: {ovms_flags.IGNORED[name]}", file=sys.stderr)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The argument parser, one group per group of rows."""
+    result = _Parser(
+        prog="lean_ovms",
+        description="OpenVINO Model Server's and vLLM's generative REST APIs, on openvino-genai.",
+        epilog=f"Each option may also be set by the environment variable {PREFIX}NAME, or in --options_file.",
+        allow_abbrev=False,
+    )
+    result.add_argument("--version", action="version", version=f"lean_ovms {__version__}")
+    groups: dict[str, Any] = {}
+    for row in fields(Config):
+        if row.metadata["secret"]:
+            continue
+        name = row.metadata["group"]
+        group = groups.get(name) or groups.setdefault(name, result.add_argument_group(name))
+        # A flag may stand alone and mean true, as OVMS has it; an explicit value may follow.
+        bare = row.metadata["bare"]
+        extra: dict[str, Any] = {} if bare is None else {"nargs": "?", "const": bare}
+        if row.metadata["several"]:
+            extra = {"nargs": "+", "action": _Joined}
+        group.add_argument(f"--{row.name}", metavar=_metavar(row), help=_help(row), default=None, **extra)
+    for name in (*ovms_flags.IGNORED, *ovms_flags.REFUSED):
+        result.add_argument(f"--{name}", nargs="?", const="", default=None, help=argparse.SUPPRESS)
+    return result
+
+
+class _Joined(argparse.Action):
+    """All values of a flag, also when it is given again, with blanks between."""
+
+    def __call__(self, _: Any, found: argparse.Namespace, values: Any, flag: str | None = None) -> None:
+        before = getattr(found, self.dest)
+        setattr(found, self.dest, " ".join([*([before] if before else []), *values]))
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        unknown = re.match(r"unrecognized arguments: --(\w+)", message)
+        names = [row.name for row in fields(Config) if not row.metadata["secret"]]
+        near = difflib.get_close_matches(unknown[1], names, 1) if unknown else []
+        hint = f"did you mean --{near[0]}?" if near else "--help lists the options"
+        raise StartError(f"{message} ({hint})")
+
+
+def _underscored(argument: str) -> str:
+    if not re.match(r"--[\w-]+(=|$)", argument):
+        return argument
+    name, equals, value = argument.partition("=")
+    return "--" + name[2:].replace("-", "_") + equals + value
+
+
+def _from_file(path: str, rows: Mapping[str, Field[Any]]) -> dict[str, Any]:
+    """The options of a JSON file, one key each. Raises StartError."""
+    try:
+        found = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise StartError(f"--options_file {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise StartError(f"--options_file {path} is not valid JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise StartError(f"--options_file {path} must hold a JSON object")
+    values = {}
+    for key, value in found.items():
+        name = key.replace("-", "_")
+        if name not in rows or name == "options_file" or rows[name].metadata["secret"]:
+            near = difflib.get_close_matches(name, rows, 1)
+            raise StartError(f"--options_file {path}: there is no option {key!r}" + (f" ({near[0]}?)" if near else ""))
+        values[name] = _typed(f"--options_file {path}: {key}", value, type(rows[name].default))
+    return values
+
+
+def _typed(where: str, value: Any, kind: Any) -> Any:
+    if kind is str and isinstance(value, dict):
+        return json.dumps(value)  # an option that is a JSON text, such as plugin_config
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise StartError(f"{where} takes {WORDS[kind]}, not {json.dumps(value)[:80]}")
+    return value
+
+
+def _metavar(row: Field[Any]) -> str:
+    if row.metadata["choices"]:
+        return "{" + ",".join(row.metadata["choices"]) + "}"
+    return {bool: "BOOL", int: "N", float: "SECONDS" if row.name.endswith("_s") else "X"}.get(type(row.default), "TEXT")
+
+
+def _help(row: Field[Any]) -> str:
+    shown = str(row.default).lower() if isinstance(row.default, bool) else row.default
+    default = "" if shown == "" else f" (default: {shown})"  # "none" is a value of some options
+    return f"{row.metadata['help']}{default}".replace("%", "%%")
+
+
+def _convert(row: Field[Any], text: str) -> Any:
+    kind: Any = type(row.default)
+    if kind is bool:
+        if text.lower() not in TRUTH:
+            raise StartError(f"--{row.name} takes true or false, not {text!r}")
+        return TRUTH[text.lower()]
+    try:
+        return kind(text)
+    except ValueError:
+        raise StartError(f"--{row.name} takes {WORDS[kind]}, not {text!r}") from None

@@ -1,0 +1,244 @@
+"""Who waits for what: hands every record of the engine to the request that its id belongs to.
+
+Knows records and futures; no process, no socket, no clock. One rule: whatever was opened here ends exactly once, by
+its last final, by an error, or because its owner gave it up; after that nothing can reach it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import RequestError, from_wire
+from .. import protocol
+
+
+class Reply:
+    """One accepted request: its mailbox and its controls. One reader at a time.
+
+    A mailbox is plain fields and at most one waiting future. A record merges into what lies there, so a slow reader
+    gets bigger pieces, memory is bounded by max_tokens and the engine never waits. Measured 2026-11, decoding
+    included: 1.0 us a record at 64 streams, 2.7 us at one; waking a waiting reader 2.5 us more (uvloop).
+
+    prompt_tokens: their number, an estimate for images of new sizes until the engine has counted. tokens: the prompt's
+    ids if they were asked for.
+    """
+
+    __slots__ = (
+        "_error",
+        "_new",
+        "_room",
+        "_running",
+        "_waiter",
+        "cached_tokens",
+        "id",
+        "prompt_logprobs",
+        "prompt_tokens",
+        "tokens",
+    )
+
+    def __init__(self, room: Mailroom, number: int, sequences: int) -> None:
+        self.id = number
+        self.prompt_tokens = -1  # until accepted
+        self.tokens: list[int] | None = None
+        self.prompt_logprobs: list[float | None] | None = None
+        self.cached_tokens: int | None = None
+        self._room = room
+        self._running = set(range(sequences))
+        self._new: dict[int, protocol.Tokens] = {}
+        self._error: RequestError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Nothing more will come from the engine; what has come may still lie here unread."""
+        return not self._running
+
+    async def next(self) -> list[protocol.Tokens]:
+        """All that is new, one Tokens per sequence that has something; waits until there is. [] after the last final.
+
+        Raises RequestError when the engine failed the request or died, after what had arrived before.
+        """
+        while (found := self.poll()) is None:
+            await self.arrival()
+        return found
+
+    def poll(self) -> list[protocol.Tokens] | None:
+        """As `next` without waiting: None when nothing is new. Spares a fast reader the task switch."""
+        if self._new:
+            found = list(self._new.values())
+            self._new = {}
+            return found
+        if self._running:
+            return None
+        if self._error is not None:
+            raise self._error
+        return []
+
+    def arrival(self) -> asyncio.Future[None]:
+        """Done as soon as there may be something new; the reader awaits it and polls again."""
+        assert self._waiter is None or self._waiter.done(), "a mailbox has one reader"
+        self._waiter = asyncio.get_running_loop().create_future()
+        return self._waiter
+
+    def cancel(self, index: int | None = None) -> None:
+        """Stop one sequence, or all. Nothing of it is delivered any more, not even what lies here. Idempotent."""
+        gone = set(self._running) if index is None else self._running & {index}
+        if not gone:
+            return
+        self._running -= gone
+        for number in gone:
+            self._new.pop(number, None)
+        self._room.send(protocol.Cancel(self.id, index))
+        self._end()
+
+    def abort(self, error: RequestError) -> None:
+        """Stop all, and let the reader have this error after what has come. Nothing if it is finished."""
+        if self._running:
+            self._room.send(protocol.Cancel(self.id))
+            self.fail(error)
+
+    def close(self) -> None:
+        """Cancel what is not finished and empty the mailbox. Idempotent."""
+        self.cancel()
+        self._new = {}
+
+    async def admitted(self) -> None:
+        """Wait for the engine's yes. Raises its no. For Engine.submit."""
+        while self.prompt_tokens < 0:
+            if self._error is not None:
+                raise self._error
+            await self.arrival()
+
+    # --- the mailroom's side ---
+
+    def put(self, record: protocol.Tokens) -> None:
+        """The hot path: once per token. A sequence that has ended or was cancelled takes nothing more."""
+        index = record.index
+        if index not in self._running:
+            return
+        waiting = self._new.get(index)
+        if waiting is None:
+            self._new[index] = record
+        else:
+            waiting.tokens += record.tokens
+            if record.logprobs is not None:
+                waiting.logprobs = (waiting.logprobs or []) + record.logprobs
+            waiting.reason = record.reason
+        if record.reason is not None:
+            self._running.discard(index)
+            self._end()
+        elif self._waiter is not None:
+            self._wake()
+
+    def fail(self, error: RequestError) -> None:
+        """End here, with all sequences."""
+        self._running.clear()
+        self._error = error
+        self._end()
+
+    def accept(self, record: protocol.Accepted) -> None:
+        """The engine said yes."""
+        self.prompt_tokens = record.prompt_tokens
+        self.tokens = record.tokens
+        self._wake()
+
+    def _end(self) -> None:
+        if not self._running:
+            self._room.forget(self.id)
+        self._wake()
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+
+class Mailroom:
+    """All mailboxes and open calls of one engine. Ids are never reused, however many children come and go."""
+
+    def __init__(self, send: Callable[[protocol.Record], None]) -> None:
+        self.send = send
+        self._ids = itertools.count(1)
+        self._replies: dict[int, Reply] = {}
+        self._calls: dict[int, asyncio.Future[Any]] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Somebody waits for the engine."""
+        return bool(self._replies or self._calls)
+
+    def open(self, sequences: int) -> Reply:
+        """A mailbox for a new request with so many sequences."""
+        reply = Reply(self, next(self._ids), sequences)
+        self._replies[reply.id] = reply
+        return reply
+
+    def forget(self, number: int) -> None:
+        """The request is over; what still comes for it is dropped."""
+        self._replies.pop(number, None)
+
+    async def call(self, ask: Callable[[int], protocol.Record]) -> Any:
+        """Send the record that `ask` makes with a new id and wait for its one answer. Raises RequestError."""
+        number = next(self._ids)
+        answer = self._calls[number] = asyncio.get_running_loop().create_future()
+        try:
+            self.send(ask(number))
+            return await answer
+        finally:
+            self._calls.pop(number, None)
+
+    def deliver(self, records: list[protocol.Record]) -> None:
+        """Hand out what the engine sent. Ids that nobody waits for are dropped: they were cancelled.
+
+        Raises FrameError for a record that an engine never sends.
+        """
+        replies = self._replies
+        for record in records:
+            if type(record) is protocol.Tokens:
+                reply = replies.get(record.id)
+                if reply is not None:
+                    reply.put(record)
+            else:
+                self._deliver_rare(record)
+
+    def _deliver_rare(self, record: protocol.Record) -> None:
+        match record:
+            case protocol.Encoded(id=number, tokens=answer) | protocol.Decoded(id=number, text=answer):
+                self._answer(number, answer)
+            case protocol.Pong(id=number, stats=answer):
+                self._answer(number, answer)
+            case protocol.Accepted(id=number) if number in self._replies:
+                self._replies[number].accept(record)
+            case protocol.Counted(id=number) if number in self._replies:
+                self._replies[number].prompt_tokens = record.prompt_tokens
+            case protocol.Cached(id=number) if number in self._replies:
+                self._replies[number].cached_tokens = record.tokens
+            case protocol.PromptLogprobs(id=number) if number in self._replies:
+                self._replies[number].prompt_logprobs = record.logprobs
+            case protocol.Refused(id=number) | protocol.Failed(id=number):
+                self._fail(number, from_wire(record.error))
+            case protocol.Accepted() | protocol.PromptLogprobs() | protocol.Counted() | protocol.Cached():
+                pass
+            case _:
+                raise protocol.FrameError(f"an engine does not send {record.kind}")
+
+    def _answer(self, number: int, answer: Any) -> None:
+        call = self._calls.get(number)
+        if call is not None and not call.done():
+            call.set_result(answer)
+
+    def _fail(self, number: int, error: RequestError) -> None:
+        call = self._calls.get(number)
+        if call is not None and not call.done():
+            call.set_exception(error)
+        reply = self._replies.get(number)
+        if reply is not None:
+            reply.fail(error)
+
+    def fail_all(self, error: Callable[[], RequestError]) -> None:
+        """The engine is gone: everybody who waits gets an error of his own, now."""
+        for number in [*self._replies, *self._calls]:
+            self._fail(number, error())

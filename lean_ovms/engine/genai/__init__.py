@@ -1,0 +1,1 @@
+"""Pipelines on openvino-genai. The only package that imports openvino."""

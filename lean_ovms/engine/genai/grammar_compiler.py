@@ -1,0 +1,159 @@
+"""Grammars compiled by openvino_genai for one tokenizer, without the model: in the engine child to warm up what its
+steps will need, and in the helper process to find out whether a grammar is good.
+
+GenAI compiles a grammar inside the first step of its request, with everybody waiting (100 ms for an ordinary schema at
+131k tokens, 25 s for a hostile one). The compiled ones live in the Tokenizer object, so a second pipeline on the same
+tokenizer fills the cache of the first; its model need not be the real one, only its logits as wide. generate() of it
+releases the GIL. Asking with another width drops the cache, which has no bound of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import openvino_genai as genai
+from openvino import opset13 as ops
+from openvino.op.util import Variable, VariableInfo
+
+from ...errors import GrammarInvalid
+from ...repository import gguf
+from ..generation.recovery import last_line
+
+log = logging.getLogger(__name__)
+
+HEAD = 16
+"""Size of the stand-in's only attention head; the CPU plugin's smallest."""
+BLOCKS = 4
+
+
+class GrammarCompiler:
+    """Fills and empties the grammar cache of a tokenizer. Not thread-safe; see grammar.py for who may call when."""
+
+    def __init__(self, tokenizer: Any, width: int) -> None:
+        """width: of the logits of the pipeline that the grammars are for. Raises RuntimeError."""
+        self._right = _pipeline(tokenizer, width)
+        self._other = _pipeline(tokenizer, width + 1)
+        self.forget()
+
+    def compile(self, tag: str) -> None:
+        """Compile a structural tag (JSON text). Raises GrammarInvalid. Releases the GIL."""
+        try:
+            self._run(self._right, tag)
+        except (RuntimeError, ValueError) as error:
+            raise GrammarInvalid(reason(error)) from error
+
+    def forget(self) -> None:
+        """Drop all compiled grammars. Only while no step runs. 2 ms, and 1 ms for each MB that is given back."""
+        self._run(self._other, None)
+        self._run(self._right, None)  # or the next step would have to set the width again
+        _trim()
+
+    @staticmethod
+    def _run(pipeline: Any, tag: str | None) -> None:
+        config = genai.GenerationConfig()
+        config.max_new_tokens = 1
+        config.ignore_eos = True
+        if tag is not None:
+            config.structured_output_config = structured(tag)
+        pipeline.generate([ov.Tensor(np.zeros((1, 1), dtype=np.int64))], [config])
+
+
+def structured(tag: str) -> Any:
+    """A structural tag (JSON text) as GenerationConfig.structured_output_config."""
+    return genai.StructuredOutputConfig(structural_tags_config=tag)
+
+
+def logits_width(model_dir: Path) -> int:
+    """How many logits the model's network has for a token, padding included. Raises RuntimeError if it does not tell.
+
+    The cache is dropped whenever a request comes with another width, so config.json's vocab_size will not do.
+    """
+    if model_dir.suffix == ".gguf":
+        return gguf.read(model_dir).logits_width
+    networks = (model_dir / f"openvino_{name}.xml" for name in ("model", "language_model"))
+    network = next((path for path in networks if path.is_file()), model_dir / "openvino_model.xml")
+    output = ov.Core().read_model(network).output("logits")
+    return int(output.get_partial_shape()[2].get_length())
+
+
+def in_token_text(model_dir: Path) -> bool:
+    """Whether the detokenizer turns "<0x0A>" into bytes, as SentencePiece's do: the vocabulary has them as text."""
+    try:
+        return "ByteFallback" in (model_dir / "openvino_detokenizer.xml").read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def reason(error: Exception) -> str:
+    """What xgrammar says, without the path of its source that it says it with."""
+    text = last_line(error)
+    if text.startswith("[") and ".cc:" in text:
+        text = text.partition(".cc:")[2].partition(": ")[2]
+    for start in ("Failed to create grammar from structural tag: ", "Check failed: "):
+        text = text.removeprefix(start)
+    return text[:500] or "the grammar cannot be compiled"
+
+
+def _trim() -> None:
+    """Give freed memory back; glibc keeps it otherwise."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):
+        log.debug("no malloc_trim here")
+
+
+def _pipeline(tokenizer: Any, width: int) -> Any:
+    scheduler = genai.SchedulerConfig()
+    scheduler.num_kv_blocks = BLOCKS
+    with tempfile.TemporaryDirectory(prefix="lean_ovms_") as folder:
+        ov.save_model(stand_in(width), Path(folder) / "openvino_model.xml")
+        return genai.ContinuousBatchingPipeline(folder, tokenizer, scheduler, "CPU", INFERENCE_NUM_THREADS=1)
+
+
+def stand_in(width: int) -> ov.Model:
+    """A language model that knows nothing: one attention head with a KV cache, and logits of zero. Takes 1 ms."""
+    ids = _parameter("input_ids", [-1, -1], np.int64)
+    mask = _parameter("attention_mask", [-1, -1], np.int64)
+    positions = _parameter("position_ids", [-1, -1], np.int64)
+    beams = _parameter("beam_idx", [-1], np.int32)
+    number = ops.unsqueeze(ops.convert(ops.add(ids, positions), np.float32), _ints([1, 3]))
+    state = ops.multiply(number, ops.constant(np.full((1, 1, 1, HEAD), 1e-3, np.float32)))
+    batch = ops.gather(ops.shape_of(ids), _ints([0]), _ints(0))
+    empty = ops.broadcast(ops.constant(np.float32(0)), ops.concat([batch, _ints([1]), _ints([0]), _ints([HEAD])], 0))
+    keys, keep_keys = _cached("key", state, empty, beams)
+    values, keep_values = _cached("value", state, empty, beams)
+    visible = ops.convert(ops.unsqueeze(mask, _ints([1, 2])), np.float32)
+    attended = ops.scaled_dot_product_attention(state, keys, values, visible, causal=False)
+    nothing = ops.multiply(ops.reduce_sum(attended, _ints([1, 3]), False), ops.constant(np.float32(0)))
+    logits = ops.add(ops.unsqueeze(nothing, _ints(2)), ops.constant(np.zeros((1, 1, width), np.float32)))
+    result = ops.result(logits)
+    result.output(0).set_names({"logits"})
+    return ov.Model([result], [keep_keys, keep_values], [ids, mask, positions, beams], "stand_in")
+
+
+def _parameter(name: str, shape: list[int], kind: Any) -> Any:
+    parameter = ops.parameter(shape, kind, name=name)
+    parameter.output(0).set_names({name})
+    return parameter
+
+
+def _ints(value: Any) -> Any:
+    return ops.constant(np.array(value, dtype=np.int64))
+
+
+def _cached(name: str, state: Any, empty: Any, beams: Any) -> tuple[Any, Any]:
+    """state appended to what the model has cached under a name, and the node that keeps it."""
+    info = VariableInfo()
+    info.data_shape = ov.PartialShape([-1, 1, -1, HEAD])
+    info.data_type = ov.Type.f32
+    info.variable_id = f"past_key_values.0.{name}present.0.{name}"
+    variable = Variable(info)
+    past = ops.gather(ops.read_value(empty, variable), beams, _ints(0))
+    whole = ops.concat([past, state], 2)
+    return whole, ops.assign(whole, variable)

@@ -1,0 +1,21 @@
+"""The LoRA adapter that a pipeline is built with, once and for all its requests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import openvino_genai as genai
+
+from ... import lora_modules
+from ...config import Config
+
+
+def adapters(config: Config) -> Any:
+    """The AdapterConfig of all adapters in lora_modules together. Raises StartError.
+
+    MODE_STATIC: in the others an adapter is asleep until the first generate(), which continuous batching never calls.
+    """
+    modules = lora_modules.parse(config.lora_modules)
+    found = [(genai.Adapter(str(lora_modules.weights(Path(m.path)))), lora_modules.scale(m)) for m in modules]
+    return genai.AdapterConfig(found, genai.AdapterConfig.Mode.MODE_STATIC)

@@ -1,0 +1,198 @@
+"""From options and config.json to the numbers that a pipeline is built with. Pure: no openvino.
+
+GenAI's own default for the KV cache grows by copying the whole cache and ends only with the machine's memory, so the
+number of blocks is always fixed here. Memory for them is committed as they are used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...config import Config
+from ...errors import StartError
+from ...repository import model_config
+from ...types import Json
+from . import devices
+
+UNKNOWN_CONTEXT = 4096
+"""For a model that does not tell its context length; --max_model_len sets another."""
+SPARE_BLOCKS = 16
+NPU_PROMPT, NPU_ANSWER = 1024, 128
+"""What GenAI compiles a model for on an NPU when MAX_PROMPT_LEN and MIN_RESPONSE_LEN say nothing."""
+NO_LIMIT = 1 << 31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to build. blocks: 0 means cache_gb counts. step_tokens: GenAI's max_num_batched_tokens.
+
+    draft_blocks: of the draft model's own cache, 0 if it is as the main one's. most_prompt: tokens of the longest
+    prompt that the device takes.
+    """
+
+    device: str
+    properties: dict[str, Any]
+    assisted: str
+    context: int
+    vocab_size: int
+    block_size: int
+    blocks: int
+    cache_gb: int
+    step_tokens: int
+    split_prompts: bool
+    prefix_caching: bool
+    draft_blocks: int = 0
+    most_prompt: int = NO_LIMIT
+
+
+def make(config: Config, free_bytes: int, available: Sequence[str] = ("CPU",)) -> Plan:
+    """A plan for continuous batching. available: OpenVINO's devices. Raises StartError with the option at fault."""
+    properties = _properties(config)
+    lookup = bool(properties.pop("prompt_lookup", False)) or config.prompt_lookup
+    if lookup and config.draft_model_path:
+        raise StartError("--draft_model_path and prompt lookup exclude each other")
+    assisted = "draft" if config.draft_model_path else "prompt_lookup" if lookup else ""
+    model = model_config.read(config.model_dir)
+    context = model_config.context_length(model) or UNKNOWN_CONTEXT
+    if config.max_model_len:
+        context = min(context, config.max_model_len) if model_config.context_length(model) else config.max_model_len
+    block_size = devices.block_size(devices.members(config.target_device, available))
+    blocks = 0
+    if not config.cache_size:
+        per_block = block_size * _bytes_per_token(config, model, properties)
+        blocks = _blocks(config, per_block, free_bytes, context // block_size + 1)
+    cache_gb = config.cache_size or max(1, _share(config, free_bytes) >> 30)
+    # With a draft model, a prompt that is not computed whole in one step (split, or partly cached) makes GenAI say
+    # other things as soon as it is not alone: doubled first tokens, or an end at once.
+    split = config.dynamic_split_fuse and assisted != "draft"
+    return Plan(
+        device=config.target_device,
+        properties=properties,
+        assisted=assisted,
+        context=context,
+        vocab_size=model_config.vocab_size(model),
+        block_size=block_size,
+        blocks=blocks,
+        cache_gb=cache_gb,
+        step_tokens=config.max_num_batched_tokens if split else max(config.max_num_batched_tokens, context),
+        split_prompts=split,
+        prefix_caching=config.enable_prefix_caching and assisted != "draft",
+        draft_blocks=_draft_blocks(config, properties, block_size),
+    )
+
+
+def free_memory_bytes(root: Path = Path("/")) -> int:
+    """What this process may still take: the machine's available memory, or what its control group leaves."""
+    free = _meminfo(root / "proc/meminfo")
+    group = root / "sys/fs/cgroup"
+    limit, used = _number(group / "memory.max"), _number(group / "memory.current")
+    return free if limit is None or used is None else max(0, min(free, limit - used))
+
+
+def make_stateful(config: Config, available: Sequence[str] = ("CPU",)) -> Plan:
+    """A plan for one text at a time. Options of the scheduler have no effect. Raises StartError."""
+    plan = make(replace(config, cache_size=0), 0, available)
+    if plan.assisted:
+        raise StartError("a draft model and prompt lookup need continuous batching: --pipeline_type LM_CB")
+    context, most_prompt, properties = plan.context, NO_LIMIT, plan.properties
+    if devices.is_npu(devices.members(config.target_device, available)):
+        if config.max_prompt_len:
+            properties = {"MAX_PROMPT_LEN": config.max_prompt_len, **properties}
+        most_prompt = _npu_length(properties, "MAX_PROMPT_LEN", NPU_PROMPT)
+        context = min(context, most_prompt + _npu_length(properties, "MIN_RESPONSE_LEN", NPU_ANSWER))
+    return replace(
+        plan,
+        properties=properties,
+        context=context,
+        blocks=context // plan.block_size + 2,  # the accounts' headroom included: only the context limits
+        step_tokens=1,
+        prefix_caching=False,
+        most_prompt=most_prompt,
+    )
+
+
+def _npu_length(properties: dict[str, Any], name: str, default: int) -> int:
+    """A length that a model is compiled for, given by itself or among the properties of the device."""
+    per_device = properties.get("DEVICE_PROPERTIES")
+    own = per_device.get("NPU", {}) if isinstance(per_device, dict) else {}
+    try:
+        return int(own.get(name, properties.get(name, default)))
+    except (TypeError, ValueError, AttributeError):
+        raise StartError(f"--plugin_config: {name} is not a whole number") from None
+
+
+def _share(config: Config, free_bytes: int) -> int:
+    return free_bytes * config.cache_memory_percent // 100
+
+
+def _blocks(config: Config, per_block: int, free_bytes: int, per_context: int) -> int:
+    """As many as the memory share holds, but no more than max_num_seqs whole contexts could ever fill."""
+    if not per_block:
+        return 0
+    affordable = _share(config, free_bytes) // per_block
+    return max(SPARE_BLOCKS, min(affordable, per_context * config.max_num_seqs + SPARE_BLOCKS))
+
+
+def _bytes_per_token(config: Config, model: Json, properties: dict[str, Any]) -> int:
+    """In the KV cache, the draft model's included; 0 if the models do not say enough."""
+    size = model_config.kv_bytes_per_token(model, _precision(config, properties))
+    if config.draft_model_path and not config.draft_cache_size:
+        size += _draft_bytes_per_token(config, properties)
+    return size
+
+
+def _draft_bytes_per_token(config: Config, properties: dict[str, Any]) -> int:
+    return model_config.kv_bytes_per_token(
+        model_config.read(Path(config.draft_model_path)), _precision(config, properties)
+    )
+
+
+def _draft_blocks(config: Config, properties: dict[str, Any], block_size: int) -> int:
+    """A draft model that runs out of blocks would end everybody as the main one does."""
+    per_block = block_size * _draft_bytes_per_token(config, properties) if config.draft_cache_size else 0
+    return max(1, (config.draft_cache_size << 30) // per_block) if per_block else 0
+
+
+def _precision(config: Config, properties: dict[str, Any]) -> str:
+    return str(properties.get("KV_CACHE_PRECISION", "u8" if config.target_device == "CPU" else "f16")).lower()
+
+
+def _properties(config: Config) -> dict[str, Any]:
+    try:
+        asked = json.loads(config.plugin_config) if config.plugin_config else {}
+    except ValueError:
+        raise StartError("--plugin_config is not valid JSON") from None
+    if not isinstance(asked, dict):
+        raise StartError("--plugin_config is not a JSON object")
+    # Pinned threads lose when a second busy process shares the cores, and the front end is one.
+    result: dict[str, Any] = {"ENABLE_CPU_PINNING": False} if config.target_device == "CPU" else {}
+    if config.kv_cache_precision:
+        result["KV_CACHE_PRECISION"] = config.kv_cache_precision
+    if config.model_distribution_policy:
+        result["MODEL_DISTRIBUTION_POLICY"] = config.model_distribution_policy
+    if config.cache_dir:
+        result["CACHE_DIR"] = config.cache_dir
+    if config.kv_cache_precision == "f32" and config.target_device == "CPU":
+        # A CPU with bf16 computes in bf16 by default, and then does not take an f32 cache.
+        result["INFERENCE_PRECISION_HINT"] = "f32"
+    return {**result, **asked}
+
+
+def _meminfo(path: Path) -> int:
+    try:
+        lines = path.read_text("ascii").splitlines()
+    except OSError:
+        return 4 << 30
+    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(found[0]) << 10 if found else 4 << 30
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text("ascii"))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,259 @@
+"""openvino_genai's LLMPipeline behind the contract: one text at a time, for devices without paged attention (NPU).
+
+generate() blocks and releases the GIL, so it runs in a thread of its own; its streamer leaves the tokens where `step`
+collects them. Whoever is added while another runs waits here, first come, first served. Cancelling works from the
+streamer, so it takes effect with the next token: a prompt that is being computed is computed to its end.
+"""
+
+from __future__ import annotations
+
+from . import quiet_imports  # noqa: F401 - first, for its effect
+
+# isort: split
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import openvino_genai as genai
+
+from ...config import Config
+from ...errors import BadRequest, too_long
+from ...types import Sampling
+from ..generation.pipeline import Handle, Sight, Status, Work
+from ..generation.recovery import last_line
+from . import generation_config, model_info, vocabulary
+from .load_errors import TEXT_MODEL, explained, is_gguf, look_for_files
+from .lora import adapters
+from .settings import Plan, make_stateful
+
+log = logging.getLogger(__name__)
+
+STEP_S = 0.02
+"""A step without news returns after this, so that commands are heard while a long prompt is computed."""
+WARM_LENGTHS = (8, 40, 250)
+
+
+@dataclass(slots=True)
+class StatefulOutput:
+    generated_ids: list[int]
+    generated_log_probs: list[float] = field(default_factory=list)
+    score: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class StatefulHandle:
+    """One request. The generating thread writes `fresh`, `over` and `error`, under the pipeline's lock."""
+
+    work: Work
+    config: Any
+    outputs: deque[dict[int, StatefulOutput]] = field(default_factory=deque)
+    fresh: list[int] = field(default_factory=list)
+    seen: int = 0
+    cancelled: bool = False
+    over: bool = False
+    error: Exception | None = None
+    prompt_tokens: int = 0
+
+    def can_read(self) -> bool:
+        return bool(self.outputs) and not self.cancelled
+
+    def read(self) -> Mapping[int, StatefulOutput]:
+        if not self.can_read():
+            raise RuntimeError("read of an empty handle")
+        return self.outputs.popleft()
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Streamer(genai.StreamerBase):  # type: ignore[misc]  # the binding has no types
+    """Takes the tokens of one generate(). Must not raise: that leaves the pipeline dead for ever."""
+
+    def __init__(self, pipeline: Stateful, handle: StatefulHandle) -> None:
+        super().__init__()
+        self._pipeline = pipeline
+        self._handle = handle
+
+    def write(self, tokens: list[int]) -> Any:
+        return self._pipeline.take(self._handle, tokens)
+
+    def end(self) -> None:
+        pass
+
+
+class Stateful:
+    """A contract.Pipeline on openvino_genai.LLMPipeline with its state in the device."""
+
+    NETWORK = TEXT_MODEL
+
+    def __init__(self, config: Config, plan: Plan | None = None) -> None:
+        """Load and warm up. Raises errors.StartError with one line that tells what is wrong."""
+        plan = plan or make_stateful(config)
+        look_for_files(config, self.NETWORK)
+        with explained(config):
+            self._pipe = self._open(config, plan)
+            self._tokenizer = self._pipe.get_tokenizer()
+            self._encode = model_info.encode_cut if is_gguf(config.model_dir) else model_info.encode
+            defaults = self._pipe.get_generation_config()
+            self._eos = int(defaults.eos_token_id)
+            for length in (n for n in WARM_LENGTHS if n + 8 < plan.context):
+                self._probe(length)
+        self.info = model_info.describe(config, plan, plan.blocks, self._tokenizer, defaults)
+        self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
+        self.grammars = model_info.grammars(config, self._tokenizer)
+        self.sight: Sight | None = None
+        self.recoverable = True
+        self.step_tokens = plan.step_tokens
+        self._most_prompt = plan.most_prompt
+        self._patience_s = config.engine_watchdog_s
+        self._live: list[StatefulHandle] = []  # added, and not yet cleared away by a step
+        self._queue: deque[StatefulHandle] = deque()
+        self._changed = threading.Condition()
+        self._heard = 0.0  # when the thread began with a request, or had a token of it
+        threading.Thread(target=self._serve, name="generate", daemon=True).start()
+
+    def _open(self, config: Config, plan: Plan) -> Any:
+        properties = {"ATTENTION_BACKEND": "SDPA", **plan.properties}
+        if config.lora_modules:
+            properties["adapters"] = adapters(config)
+        return genai.LLMPipeline(str(config.model_dir), plan.device, **properties)
+
+    # --- contract
+
+    def check(self, work: Work) -> None:
+        self._possible(work)
+        try:
+            self._config(work).validate()
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise BadRequest(last_line(error)) from error
+
+    def add(self, work: Work) -> Handle:
+        if not work.tokens:
+            raise BadRequest("prompt is empty", param="prompt")
+        self.check(work)
+        handle = StatefulHandle(work, self._config(work))
+        self._live.append(handle)
+        with self._changed:
+            self._queue.append(handle)
+            self._changed.notify_all()
+        return handle
+
+    def step(self) -> None:
+        with self._changed:
+            self._changed.wait_for(self._news, STEP_S)
+            for handle in self._live:
+                if handle.cancelled and handle in self._queue:
+                    self._queue.remove(handle)
+                    handle.over = True
+                elif handle.fresh:
+                    handle.outputs.append({0: StatefulOutput(handle.fresh)})
+                    handle.fresh = []
+            done = [h for h in self._live if h.over]
+            self._live = [h for h in self._live if not h.over]
+        for handle in done:
+            if handle.error is not None and not handle.cancelled:
+                raise handle.error
+        if self._live and time.monotonic() - self._heard > self._patience_s:
+            self.recoverable = False
+            raise TimeoutError(f"no token for {self._patience_s:g} s")
+
+    def busy(self) -> bool:
+        return bool(self._live)
+
+    def scheduled(self) -> int:
+        return min(1, len(self._live))
+
+    def status(self, handle: Handle) -> Status:
+        return "finished" if handle.over else "running"  # type: ignore[attr-defined]  # every handle is ours
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return self._encode(self._tokenizer, text, add_special_tokens)
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        return model_info.decode(self._tokenizer, tokens, skip_special_tokens)
+
+    # --- one request
+
+    def _possible(self, work: Work) -> None:
+        asked = work.sampling
+        if asked.beams > 1:
+            raise BadRequest("beam search is not possible with this model's pipeline (LM)", param="best_of")
+        if asked.logprobs or work.echo:
+            raise BadRequest("log probabilities are not available with this model's pipeline (LM)", param="logprobs")
+        if len(work.tokens) > self._most_prompt:
+            text = f"Number of prompt tokens: {len(work.tokens)} exceeds the device's limit: {self._most_prompt}"
+            raise too_long(f"{text} (--max_prompt_len)", self._most_prompt)
+
+    def _config(self, work: Work) -> Any:
+        return generation_config.build(work, self._eos, "")
+
+    def _news(self) -> bool:
+        return any(h.over or (h.fresh and not h.cancelled) or (h.cancelled and h in self._queue) for h in self._live)
+
+    # --- the thread that generates
+
+    def take(self, handle: StatefulHandle, tokens: list[int]) -> Any:
+        """From the streamer: tokens of a handle, and whether to go on."""
+        with self._changed:
+            handle.fresh += tokens
+            handle.seen += len(tokens)
+            self._heard = time.monotonic()
+            self._changed.notify_all()
+        return genai.StreamingStatus.CANCEL if handle.cancelled else genai.StreamingStatus.RUNNING
+
+    def _serve(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue)
+                handle = self._queue.popleft()
+                self._heard = time.monotonic()
+            error = None if handle.cancelled else self._generate(handle)
+            with self._changed:
+                handle.error, handle.over = error, True
+                self._changed.notify_all()
+
+    def _generate(self, handle: StatefulHandle) -> Exception | None:
+        try:
+            ids = self._compute(handle)
+        except Exception as error:  # the border to the pipeline; step() raises it where the worker can answer
+            self._look_after(error)
+            return error
+        if not handle.cancelled:
+            self.take(handle, ids[handle.seen :])
+        return None
+
+    def _compute(self, handle: StatefulHandle) -> list[int]:
+        """All ids of the answer; most have gone through the streamer before."""
+        result = self._pipe.generate(_tensor(handle.work.tokens), handle.config, Streamer(self, handle))
+        return list(result.tokens[0])
+
+    def _look_after(self, error: Exception) -> None:
+        """Is the pipeline whole? An exception may leave a request's sampler behind, which the next one would use.
+
+        One that generates a token ends with an orderly clean-up of it.
+        """
+        log.warning("a request failed: %s", last_line(error))
+        try:
+            self._probe(1)
+        except Exception as second:  # the same border
+            log.error("the pipeline does not recover: %s", last_line(second))
+            self.recoverable = False
+
+    def _probe(self, length: int) -> None:
+        """Generate one token after a prompt of so many."""
+        tokens = [(i + 1) % 32 for i in range(length)]
+        self._pipe.generate(_tensor(tokens), self._short())
+
+    def _short(self) -> Any:
+        asked = Sampling(temperature=0.0)
+        return self._config(Work(tokens=[], sampling=asked, max_tokens=1, min_tokens=0, seed=0, stops=frozenset()))
+
+
+def _tensor(tokens: list[int]) -> Any:
+    return ov.Tensor(np.array([tokens], dtype=np.int64))

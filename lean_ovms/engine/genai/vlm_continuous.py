@@ -1,0 +1,157 @@
+"""openvino_genai's continuous batching of models with vision, behind the contract.
+
+Such a pipeline takes text and images, never token ids: those throw inside a step, wedge the pipeline and then kill the
+process. It encodes the images while a request is added, with Python's lock held, so everybody waits for that.
+"""
+
+from __future__ import annotations
+
+from . import quiet_imports  # noqa: F401 - first, for its effect
+
+# isort: split
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import openvino_genai as genai
+
+from ...config import Config
+from ...errors import BadRequest, StartError
+from ...types import IMAGE_TAG, Image, Sampling
+from ..generation.pipeline import Handle, Scene, Work
+from ..generation.recovery import last_line
+from . import generation_config
+from .continuous import GenAi
+from .image_tokens import Eyes
+from .settings import Plan
+
+log = logging.getLogger(__name__)
+
+LANGUAGE_MODEL = "openvino_language_model.xml"
+AS_IT_IS = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+"""A chat template that changes nothing. GenAI adds BOS and the like to a prompt, unless it comes from a template; ours
+was rendered before, so that is how to say that nothing is to be added."""
+IMAGE_TOKENS = (
+    "<image>",
+    "</image>",
+    "<img>",
+    "</img>",
+    "<|image|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+    "<|vision_pad|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<image_soft_token>",
+    "<start_of_image>",
+    "<end_of_image>",
+    "<IMG_CONTEXT>",
+    "<slice>",
+    "</slice>",
+    "<image_id>",
+    "</image_id>",
+    "<video>",
+    "<|endoftext10|>",
+)
+"""How the model families that openvino_genai sees with write an image, where it is one token."""
+GREEDY = Sampling(temperature=0.0)
+WARM_WORDS = (4, 30, 200)
+
+
+class Seeing(GenAi):
+    """A contract.Pipeline with a contract.Sight."""
+
+    NETWORK = LANGUAGE_MODEL
+
+    def __init__(self, config: Config, plan: Plan | None = None) -> None:
+        if config.draft_model_path or config.prompt_lookup:
+            raise StartError("a model with vision cannot be combined with a draft model or prompt lookup")
+        super().__init__(config, plan)
+        seen = image_tokens(self.encode)
+        self.info = replace(self.info, vision=True, image_tokens=seen, chat_template=self._template)
+        self.sight = Eyes(config.model_dir, self.encode, self._counts, counted)
+
+    def add(self, work: Work) -> Handle:
+        assert work.scene is not None, "this pipeline takes no tokens"
+        return self._add(work.scene, generation_config.build(work, self._eos, ""))
+
+    def _add(self, scene: Scene, config: Any) -> Handle:
+        self._next_id += 1
+        config.apply_chat_template = not scene.add_special_tokens
+        images = [tensor(image) for image in scene.images]
+        try:
+            handle: Handle = self._pipe.add_request(self._next_id, scene.text, images, config)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise BadRequest(_reason(error), param="messages") from error
+        return handle
+
+    # --- loading
+
+    def _measure(self, plan: Plan) -> int:
+        """As GenAi's, with a text of more than one block."""
+        self._template = self._tokenizer.get_original_chat_template()
+        self._tokenizer.set_chat_template(AS_IT_IS)
+        text, words = "", 0
+        while words <= plan.block_size:
+            text += " and so"
+            words = len(self.encode(text, False))
+        self._talk([text], 1)
+        share = self._pipe.get_metrics().cache_usage / 100
+        measured = round(-(-words // plan.block_size) / share) if share > 0 else 0
+        return min(plan.blocks, measured) if plan.blocks and measured else plan.blocks or measured
+
+    def _warm_up(self, plan: Plan) -> None:
+        for words in (n for n in WARM_WORDS if 4 * n < min(plan.context, plan.step_tokens)):
+            self._talk([f"{words}" + " and" * words], 4)
+        self._talk([f"{n} and so" for n in range(4)], 4)
+
+    def _talk(self, texts: list[str], max_tokens: int) -> None:
+        for text in texts:
+            self._add(Scene(text, False), self._short(max_tokens))
+        while self._pipe.has_non_finished_requests():
+            self._pipe.step()
+
+    def _short(self, max_tokens: int) -> Any:
+        work = Work(tokens=[], sampling=GREEDY, max_tokens=max_tokens, min_tokens=0, seed=0, stops=frozenset())
+        return generation_config.build(work, self._eos, "")
+
+    def _counts(self, sizes: list[tuple[int, int]]) -> list[int]:
+        """Prompt tokens of "a", a black image of each height and width, and "b". Only while loading.
+
+        A request that is cancelled at once is never computed, and tells its length with the next step.
+        """
+        handles: list[Any] = []
+        for height, width in sizes:
+            scene = Scene(f"a{IMAGE_TAG.format(0)}b", False, (Image(height, width, bytes(3 * height * width)),))
+            handles.append(self._add(scene, self._short(1)))
+            handles[-1].cancel()
+        while self._pipe.has_non_finished_requests():
+            self._pipe.step()
+        return [int(handle.get_perf_metrics().get_num_input_tokens()) for handle in handles]
+
+
+def image_tokens(encode: Callable[[str, bool], list[int]]) -> list[str]:
+    """What this model writes for an image."""
+    return [text for text in IMAGE_TOKENS if len(encode(text, False)) == 1]
+
+
+def tensor(image: Image) -> Any:
+    """height x width x RGB, 8 bits: the only form that GenAI reads right, and it does not check."""
+    return ov.Tensor(np.frombuffer(image.pixels, np.uint8).reshape(image.height, image.width, 3))
+
+
+def counted(handle: Any) -> int:
+    """Prompt tokens of a request that is over, 0 if it is not."""
+    if handle.get_status() == genai.GenerationStatus.RUNNING:
+        return 0
+    try:
+        return int(handle.get_perf_metrics().get_num_input_tokens())
+    except RuntimeError:
+        return 0
+
+
+def _reason(error: Exception) -> str:
+    return f"the model cannot read this prompt with its images: {last_line(error)}"

@@ -1,0 +1,1 @@
+"""Text generation in the engine child, on any Pipeline. Knows no openvino."""

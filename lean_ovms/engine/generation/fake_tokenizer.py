@@ -1,0 +1,46 @@
+"""The scripted pipeline's language: a token is a byte of UTF-8 or one of a few special words. Knows no pipeline."""
+
+from __future__ import annotations
+
+import re
+
+from ...errors import BadRequest
+from ...types import Vocabulary
+
+SPECIAL = ("<eos>", "<bos>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|end|>")
+TRICKS = ("<|raise|>", "<|hang|>", "<|die|>", "<|lose|>", "<|stall|>")
+"""Make mischief when their prompt is computed: throw, never return, kill the process, lose the request as for want of
+KV blocks, or leave it unscheduled for ever."""
+NAMES = SPECIAL + TRICKS
+IDS = {name: 256 + place for place, name in enumerate(NAMES)}
+EOS, BOS, USER = IDS["<eos>"], IDS["<bos>"], IDS["<|user|>"]
+RAISE, HANG, DIE, LOSE, STALL = (IDS[name] for name in TRICKS)
+VOCAB_SIZE = 256 + len(NAMES)
+TEMPLATE = (
+    "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+PIECES = [bytes([i]) for i in range(256)] + [name.encode() for name in NAMES]
+_SPLIT = re.compile("(" + "|".join(map(re.escape, NAMES)) + ")")
+
+
+def vocabulary() -> Vocabulary:
+    """The table of all ids."""
+    return Vocabulary(pieces=list(PIECES), special=frozenset(IDS.values()))
+
+
+def encode(text: str, add_special_tokens: bool) -> list[int]:
+    """Raises BadRequest for lone surrogates."""
+    tokens = [BOS] if add_special_tokens else []
+    try:
+        for part in _SPLIT.split(text):
+            tokens += [IDS[part]] if part in IDS else part.encode()
+    except UnicodeEncodeError:
+        raise BadRequest("the text is not valid Unicode (lone surrogates)") from None
+    return tokens
+
+
+def decode(tokens: list[int], skip_special_tokens: bool) -> str:
+    """Bytes that are no UTF-8 become U+FFFD."""
+    shown = [PIECES[t] for t in tokens if t < 256 or not skip_special_tokens]
+    return b"".join(shown).decode("utf-8", "replace")

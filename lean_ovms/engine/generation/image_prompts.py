@@ -1,0 +1,62 @@
+"""A Submit with images to a Scene that a pipeline can take, or a BadRequest that says why not. Knows no openvino.
+
+GenAI reads what it is given: it does not check channels, raises for a tag without an image, and puts images without a
+tag in front of everything. So everything is checked here once more, whatever the front end has checked before.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ...errors import TOO_LONG, BadRequest
+from ...types import Image
+from ..protocol import Submit
+from .pipeline import Scene, Sight
+
+TAG = re.compile(r"<ov_genai_(?:image_(\d{1,6})>)?")
+"""An image tag, or the beginning of anything else that openvino_genai might take for one."""
+
+
+def refuse(submit: Submit) -> None:
+    """Raises BadRequest if there are images, for a model that reads text only."""
+    if submit.images or submit.pixels:
+        raise BadRequest("This servable supports only text input, but image_url has been provided", param="messages")
+
+
+def read(submit: Submit, most_characters: int) -> Scene:
+    """Raises BadRequest."""
+    text = submit.prompt
+    if not isinstance(text, str):
+        raise BadRequest("a model with vision takes text and images, not token ids", param="prompt")
+    if not text:
+        raise BadRequest("prompt is empty", param="prompt")
+    if len(text) > most_characters:
+        raise BadRequest(f"Number of prompt characters: {len(text)} exceeds model max length", code=TOO_LONG)
+    images = _images(submit)
+    numbers = [int(match[1] or -1) for match in TAG.finditer(text)]
+    if sorted(numbers) != list(range(len(images))):
+        raise BadRequest("the image tags of the prompt are not those of its images", param="messages")
+    return Scene(text, submit.add_special_tokens, images)
+
+
+def _images(submit: Submit) -> tuple[Image, ...]:
+    if len(submit.images) != len(submit.pixels):
+        raise BadRequest(f"{len(submit.images)} images with the pixels of {len(submit.pixels)}", param="messages")
+    return tuple(_image(size, pixels) for size, pixels in zip(submit.images, submit.pixels, strict=True))
+
+
+def _image(size: list[int], pixels: bytes) -> Image:
+    good = len(size) == 2 and all(type(side) is int and side > 0 for side in size)
+    if not good or len(pixels) != 3 * size[0] * size[1]:
+        raise BadRequest("an image is not height x width x 3 bytes", param="messages")
+    return Image(size[0], size[1], pixels)
+
+
+def lay_out(sight: Sight, scene: Scene, truncate: int | None) -> list[int]:
+    """The prompt as ids, negative ones for images. Raises BadRequest."""
+    ids = sight.lay_out(scene)
+    if truncate is not None and truncate < len(ids):
+        raise BadRequest(
+            "truncate_prompt_tokens is not possible with a model with vision", param="truncate_prompt_tokens"
+        )
+    return ids

@@ -1,0 +1,110 @@
+"""After an exception out of a step: everybody out, find the culprit, take the others up again.
+
+GenAI's pipeline throws on every later step once one step has thrown, and cancelling the culprit does not help.
+Cancelling everybody and stepping until idle does (measured: one step, 0.7 ms, no block lost); those who were harmed
+are added again with what they have generated, and go on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence as Seq
+from typing import TYPE_CHECKING
+
+from ...errors import EngineFailure
+from .sequence import Sequence
+
+if TYPE_CHECKING:
+    from .scheduler import Batch
+
+log = logging.getLogger(__name__)
+
+DRAIN_STEPS = 8
+MOST_TRIALS = 3
+"""Recoveries that one sequence may live through; whoever is present every time is the likely culprit."""
+
+
+class EngineLost(Exception):
+    """The pipeline cannot be made whole again; the process has to be replaced."""
+
+
+def recover(batch: Batch, error: Exception) -> None:
+    """Make the pipeline usable again and let the innocent go on. Raises EngineLost with everybody told."""
+    batch.recoveries += 1
+    log.error("a step failed: %s", last_line(error))
+    harmed = [s for s in _take_out(batch) if s.request.id in batch.requests and not s.forsaken]
+    if not batch.pipeline.recoverable or not _drained(batch):
+        batch.fail_all(EngineFailure("The engine failed and is being restarted; please try again."))
+        raise EngineLost(last_line(error))
+    _judge(batch, harmed)
+
+
+def last_line(error: Exception) -> str:
+    """GenAI's messages have several lines, the first ones with source paths of its build machine."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def _take_out(batch: Batch) -> list[Sequence]:
+    """Read what can be read, cancel everybody; returns those who are not finished by that, oldest first."""
+    harmed = []
+    for sequence in batch.running:
+        if not _read_rest(batch, sequence):
+            harmed.append(sequence)
+        if sequence.handle is not None:
+            sequence.handle.cancel()
+        batch.release(sequence)
+    batch.running.clear()
+    batch.clearing = False
+    batch.settle()
+    return harmed
+
+
+def _read_rest(batch: Batch, sequence: Sequence) -> bool:
+    try:
+        while sequence.handle is not None and sequence.handle.can_read():
+            if batch.take(sequence):
+                return True
+    except Exception as error:  # a poisoned pipeline may refuse this as well: then the tokens are computed again
+        log.warning("unread tokens are lost: %s", last_line(error))
+    return False
+
+
+def _drained(batch: Batch) -> bool:
+    try:
+        for _ in range(DRAIN_STEPS):
+            if not batch.pipeline.busy():
+                return True
+            batch.pipeline.step()
+    except Exception as error:  # the border to the pipeline; the caller gives it up
+        log.error("the pipeline does not recover: %s", last_line(error))
+        return False
+    return not batch.pipeline.busy()
+
+
+def _judge(batch: Batch, harmed: list[Sequence]) -> None:
+    """Blame the one that had no output since it was added; of several, each is tried again with no other suspect.
+
+    Also a single one is tried again if others ran: one of those may have come to the point where it fails.
+    """
+    unproven = [s for s in harmed if not s.proven]
+    culprit = _culprit(harmed, unproven)
+    suspects = unproven or harmed
+    innocent = [s for s in harmed if s not in suspects]
+    for sequence in reversed([*innocent, *suspects]):
+        if culprit is None or sequence.request is not culprit.request:
+            sequence.trials += 1
+            sequence.leave()
+            batch.waiting.appendleft(sequence)
+    if culprit is not None:
+        batch.fail(culprit.request, EngineFailure("The engine failed while it computed this request."))
+    else:
+        batch.suspects.update(suspects)
+
+
+def _culprit(harmed: Seq[Sequence], unproven: Seq[Sequence]) -> Sequence | None:
+    if len(unproven) == 1 and (unproven[0].trials or len(harmed) == 1):
+        return unproven[0]
+    candidates = unproven or harmed
+    tried = [s for s in candidates if s.trials >= MOST_TRIALS]
+    return tried[-1] if tried else None

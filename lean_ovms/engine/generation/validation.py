@@ -1,0 +1,145 @@
+"""The engine's own last look at a request, whatever the front end has checked before. Knows no pipeline.
+
+Values that are legal for openvino_genai's binding and kill or poison the pipeline (a stop id far outside the
+vocabulary writes out of bounds, an out-of-range token id with a repetition penalty throws inside the step of everyone)
+are refused here as BadRequest that names the field. So every number has a type and a range of its own in this file.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from ...errors import BadRequest
+from ...types import Sampling
+
+MAX_COUNT = (1 << 31) - 1
+
+
+class Range(NamedTuple):
+    """Inclusive bounds, unless low_open or high_open."""
+
+    low: float
+    high: float
+    low_open: bool = False
+    high_open: bool = False
+
+    def holds(self, value: float) -> bool:
+        above = value > self.low if self.low_open else value >= self.low
+        below = value < self.high if self.high_open else value <= self.high
+        return above and below
+
+
+COUNTS = {
+    "max_tokens": Range(1, MAX_COUNT),
+    "min_tokens": Range(0, MAX_COUNT),
+    "top_k": Range(0, MAX_COUNT),
+    "n": Range(1, 512),
+    "beams": Range(1, 512),
+    "num_assistant_tokens": Range(0, 64),
+    "max_ngram_size": Range(0, 64),
+}
+NUMBERS = {
+    "temperature": Range(0, 100),
+    "top_p": Range(0, 1, low_open=True),
+    "min_p": Range(0, 1, high_open=True),
+    "repetition_penalty": Range(0, 100, low_open=True),
+    "presence_penalty": Range(-2, 2),
+    "frequency_penalty": Range(-2, 2),
+    "length_penalty": Range(-100, 100),
+    "assistant_confidence_threshold": Range(0, 1),
+}
+FLAGS = ("ignore_eos", "logprobs", "prompt_logprobs")
+MAX_STOP_IDS = 4096
+MAX_SEED = (1 << 64) - 1
+
+
+def sampling(fields: dict[str, Any], vocab_size: int, most_sequences: int) -> Sampling:
+    """The fields of a Submit as Sampling. Raises BadRequest that names the field which is wrong."""
+    known = Sampling.__dataclass_fields__
+    for name in fields:
+        if name not in known:
+            raise BadRequest(f"{name} is not known to the engine", param=name)
+    lists: dict[str, Any] = {name: tuple(_list(fields, name)) for name in ("seeds", "stop_token_ids") if name in fields}
+    result = Sampling(**{**fields, **lists})
+    _each_field(result)
+    token_ids(list(result.stop_token_ids), vocab_size, "stop_token_ids")
+    _together(result, most_sequences)
+    return result
+
+
+def token_ids(tokens: list[Any], vocab_size: int, param: str) -> None:
+    """Every id is an int in [0, vocab_size). Raises BadRequest with the position of the first that is not."""
+    # min and max run in C: 4,000 ids in 60 us. A list that passes them can only hide a bool or a float.
+    try:
+        good = not tokens or (min(tokens) >= 0 and max(tokens) < vocab_size and set(map(type, tokens)) == {int})
+    except TypeError:
+        good = False
+    if good:
+        return
+    for position, token in enumerate(tokens):
+        if type(token) is not int or not 0 <= token < vocab_size:
+            raise BadRequest(f"{param}[{position}] is not a token id in [0, {vocab_size})", param=param)
+
+
+def _list(fields: dict[str, Any], name: str) -> list[Any]:
+    value = fields[name]
+    if not isinstance(value, list | tuple) or len(value) > MAX_STOP_IDS:
+        raise BadRequest(f"{name} is not a list of at most {MAX_STOP_IDS} integers", param=name)
+    return list(value)
+
+
+def _each_field(asked: Sampling) -> None:
+    for name, span in COUNTS.items():
+        value = getattr(asked, name)
+        if name == "max_tokens" and value is None:
+            continue
+        if type(value) is not int:
+            raise BadRequest(f"{name} is not an integer", param=name)
+        _in_range(name, value, span)
+    for name, span in NUMBERS.items():
+        value = getattr(asked, name)
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise BadRequest(f"{name} is not a finite number", param=name)
+        _in_range(name, value, span)
+    for name in FLAGS:
+        if type(getattr(asked, name)) is not bool:
+            raise BadRequest(f"{name} is not a boolean", param=name)
+    for seed in asked.seeds:
+        if type(seed) is not int or not 0 <= seed <= MAX_SEED:
+            raise BadRequest("seed out of range [0, 2^64)", param="seed")
+
+
+def _in_range(name: str, value: float, span: Range) -> None:
+    if not span.holds(value):
+        raise BadRequest(f"{name} out of range({span.low:g}, {span.high:g})", param=name)
+
+
+def _together(asked: Sampling, most_sequences: int) -> None:
+    """Rules between fields; where GenAI has the rule too, breaking it there would cost a poisoned step or a trace."""
+    if max(asked.n, asked.beams) > most_sequences:
+        name = "n" if asked.n > most_sequences else "best_of"
+        raise BadRequest(f"{name} exceeds the limit of {most_sequences}", param=name)
+    if asked.max_tokens is not None and asked.min_tokens > asked.max_tokens:
+        raise BadRequest("min_tokens value cannot be greater than max_tokens", param="min_tokens")
+    if asked.num_assistant_tokens and asked.assistant_confidence_threshold:
+        raise BadRequest(
+            "num_assistant_tokens and assistant_confidence_threshold are mutually exclusive",
+            param="num_assistant_tokens",
+        )
+    if asked.beams > 1:
+        _with_beams(asked)
+    elif len(asked.seeds) != asked.n and (asked.n > 1 or asked.temperature > 0):
+        raise BadRequest(f"{len(asked.seeds)} seeds for {asked.n} sequences", param="seed")
+
+
+def _with_beams(asked: Sampling) -> None:
+    if asked.n > asked.beams:
+        raise BadRequest("n value cannot be greater than best_of", param="n")
+    if asked.presence_penalty or asked.frequency_penalty or asked.repetition_penalty != 1:
+        raise BadRequest(
+            "presence_penalty, frequency_penalty and repetition_penalty cannot be used with beam search",
+            param="best_of",
+        )
+    if asked.prompt_logprobs:
+        raise BadRequest("log probabilities of the prompt cannot be combined with beam search", param="best_of")

@@ -1,0 +1,110 @@
+"""Which files of a repository make a model that can be served, or what to do instead. Pure: knows listings only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+
+from ..observability.logging import safe
+from ..repository.model_dir import TOKENIZERS, WEIGHTS
+from .client import Listing, RemoteFile
+from .failure import PullError
+
+FOREIGN = (".safetensors", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".ckpt", ".onnx", ".onnx_data", ".tflite", ".ot")
+"""Weights for other engines: gigabytes that nobody here reads."""
+
+TORCH = re.compile(r"pytorch_model.*\.bin")
+SHARD = re.compile(r"(?P<stem>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf")
+SHOWN = 24
+"""Most file names in a message."""
+
+
+class NotOpenVino(PullError):
+    """The repository holds no OpenVINO model. checkpoint: it holds one that optimum-cli can convert."""
+
+    def __init__(self, message: str, *, checkpoint: bool) -> None:
+        super().__init__(message)
+        self.checkpoint = checkpoint
+
+
+def model_files(listing: Listing) -> list[RemoteFile]:
+    """The files of an OpenVINO model. Raises NotOpenVino, or PullError for a model that is not complete."""
+    names = {file.path for file in listing.files}
+    if not names & set(WEIGHTS):
+        raise _not_openvino(listing)
+    missing = [name for name in TOKENIZERS if name not in names]
+    missing += [weights for name in WEIGHTS if name in names and (weights := name[:-3] + "bin") not in names]
+    if missing:
+        raise PullError(
+            f"{listing.repo} is not a complete OpenVINO model: {', '.join(missing)} missing"
+            + ("" if missing[0] not in TOKENIZERS else "; convert_tokenizer --with-detokenizer makes tokenizers")
+        )
+    return [file for file in _checked(listing.files) if _wanted(file.path)]
+
+
+def gguf_files(listing: Listing, name: str) -> list[RemoteFile]:
+    """The GGUF file of that name, with its other parts if it is the first of several. Raises PullError."""
+    there = {file.path: file for file in listing.files if file.path.endswith(".gguf")}
+    wanted = shards(name)
+    missing = [part for part in wanted if part not in there]
+    if name in missing:
+        raise PullError(f"{listing.repo} has no {safe(name)}; {_gguf_names(there)}")
+    if missing:
+        raise PullError(f"{listing.repo} has {name}, but not its other parts {', '.join(missing[:SHOWN])}")
+    return _checked(there[part] for part in wanted)
+
+
+def shards(name: str) -> list[str]:
+    """The names of all parts of a split GGUF file, or just name. Raises PullError for a part that is not the first."""
+    found = SHARD.fullmatch(name)
+    if found is None:
+        return [name]
+    if int(found["part"]) != 1 or not int(found["count"]) >= 1:
+        raise PullError(f"--gguf_filename {safe(name)}: name the first part, …-00001-of-{found['count']}.gguf")
+    return [f"{found['stem']}-{i:05}-of-{found['count']}.gguf" for i in range(1, int(found["count"]) + 1)]
+
+
+def _wanted(path: str) -> bool:
+    name = PurePosixPath(path).name
+    return not (path.startswith(".") or name.endswith(FOREIGN) or TORCH.fullmatch(name))
+
+
+def _checked(files: Iterable[RemoteFile]) -> list[RemoteFile]:
+    """files, none of which would leave the directory that they are put in: their names are the hub's."""
+    chosen = list(files)
+    for file in chosen:
+        parts = file.path.split("/")
+        if "\0" in file.path or "\\" in file.path or any(part in ("", ".", "..") for part in parts):
+            raise PullError(f"the hub lists a file with an unsafe name: {safe(file.path)}")
+    return chosen
+
+
+def _not_openvino(listing: Listing) -> NotOpenVino:
+    names = sorted(file.path for file in listing.files)
+    here = f"{listing.repo} holds no OpenVINO model"
+    below = sorted({path.rpartition("/")[0] for path in names if path.rpartition("/")[2] in WEIGHTS})
+    if below:
+        where = ", ".join(below)
+        return NotOpenVino(f"{here} at its top, but in {where}: download that and use --model_path", checkpoint=False)
+    gguf = {path: file for file in listing.files if (path := file.path).endswith(".gguf")}
+    if gguf:
+        return NotOpenVino(f"{here}; for a GGUF file give --gguf_filename; {_gguf_names(gguf)}", checkpoint=False)
+    if any(path.endswith(".safetensors") or TORCH.fullmatch(path) for path in names):
+        return NotOpenVino(
+            f'{here} but a PyTorch checkpoint: pip install "optimum-intel[openvino]" to have it converted, '
+            f"or convert it with: optimum-cli export openvino --model {listing.repo} --weight-format int8 DIRECTORY "
+            "and serve that with --model_path; converted models are at https://huggingface.co/OpenVINO",
+            checkpoint=True,
+        )
+    shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+    return NotOpenVino(f"{here}; it holds {shown}" if names else f"{listing.repo} is empty", checkpoint=False)
+
+
+def _gguf_names(there: Iterable[str]) -> str:
+    """What could be named: whole files and first parts."""
+    found = ((path, SHARD.fullmatch(path)) for path in sorted(there))
+    names = [path for path, shard in found if shard is None or int(shard["part"]) == 1]
+    if not names:
+        return "it has no GGUF files"
+    return f"it has {', '.join(names[:SHOWN])}" + (", ..." if len(names) > SHOWN else "")

@@ -1,0 +1,1 @@
+"""Images of a request: where they come from, limits, decoding."""

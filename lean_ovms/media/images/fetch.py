@@ -1,0 +1,156 @@
+"""Images from web servers that the operator has listed. A client of a few lines, because a general one does too much.
+
+One parser has read the address (sources), the name is resolved once, every address that it has is checked, and the
+connection goes to one of those. No redirects unless the operator allows them, and then each is checked like the first;
+no proxies, cookies, credentials or compression; limits of size and time for the whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from urllib.parse import urljoin
+
+import h11
+
+from ...config import Config
+from ...errors import BadRequest
+from .allowed_hosts import Address, Hosts, parse
+from .source import Url, parse_url
+
+log = logging.getLogger("lean_ovms.media")
+
+NOT_ALLOWED = "Given url does not match any allowed domain from allowed_media_domains"
+FAILED = "Image downloading failed"
+MOST_REDIRECTS = 3
+RECEIVE_BYTES = 1 << 16
+HEADERS = [("User-Agent", "lean_ovms"), ("Accept", "image/*"), ("Accept-Encoding", "identity"), ("Connection", "close")]
+_REDIRECTS = (301, 302, 303, 307, 308)
+
+
+class Web:
+    """Fetches. Raises StartError for a list of hosts that is none."""
+
+    def __init__(self, config: Config) -> None:
+        self._hosts = Hosts(config.allowed_media_domains)
+        self._most_bytes = config.max_image_bytes
+        self._timeout_s = config.image_timeout_s
+        self._redirects = MOST_REDIRECTS if config.media_url_allow_redirects else 0
+        self._tls: ssl.SSLContext | None = None
+
+    async def fetch(self, url: Url) -> bytes:
+        """The body of a 200. Raises BadRequest."""
+        try:
+            return await asyncio.wait_for(self._follow(url), self._timeout_s)
+        except asyncio.TimeoutError:
+            raise BadRequest(f"{FAILED}: it takes longer than {self._timeout_s:g} s") from None
+        except (OSError, ssl.SSLError, h11.ProtocolError, EOFError, ValueError) as error:
+            # ValueError: a name that cannot be looked up (a label of more than 63 letters), a Location that is none
+            log.info("an image from %s could not be fetched: %s", url.host, error)
+            raise BadRequest(f"{FAILED}: its server cannot be reached, or its answer is broken") from None
+
+    async def _follow(self, url: Url) -> bytes:
+        for _ in range(self._redirects + 1):
+            found = await self._get(url)
+            if isinstance(found, bytes):
+                return found
+            if url.secure and not found.secure:
+                raise BadRequest(f"{FAILED}: it is redirected from https to http")
+            url = found
+        raise BadRequest(f"{FAILED}: it is redirected {'too often' if self._redirects else '(not allowed)'}")
+
+    async def _get(self, url: Url) -> bytes | Url:
+        """One exchange: the image, or where it is instead."""
+        if not self._hosts.name(url.host):
+            raise BadRequest(NOT_ALLOWED)
+        reader, writer = await self._connect(url, await self._resolve(url))
+        try:
+            return await _Exchange(reader, writer, self._most_bytes).get(url)
+        finally:
+            writer.transport.abort()
+
+    async def _resolve(self, url: Url) -> list[str]:
+        """The host's addresses, all of which may be connected to. Raises BadRequest."""
+        literal = parse(url.host)
+        if literal is not None:
+            self._check([literal])
+            return [str(literal)]
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
+        names = list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
+        self._check([address for name in names if (address := parse(name)) is not None])
+        return names
+
+    def _check(self, addresses: list[Address]) -> None:
+        if not addresses or not all(map(self._hosts.address, addresses)):
+            raise BadRequest(f"{NOT_ALLOWED}: its host has an address that is not public")
+
+    async def _connect(self, url: Url, addresses: list[str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        for address in addresses[:-1]:
+            try:
+                return await self._open(url, address)
+            except OSError:
+                continue
+        return await self._open(url, addresses[-1])
+
+    async def _open(self, url: Url, address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if not url.secure:
+            return await asyncio.open_connection(address, url.port)
+        return await asyncio.open_connection(address, url.port, ssl=self._context(), server_hostname=url.host)
+
+    def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+        return self._tls
+
+
+class _Exchange:
+    """One request on a fresh connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, most_bytes: int) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._most_bytes = most_bytes
+        self._http = h11.Connection(h11.CLIENT)
+
+    async def get(self, url: Url) -> bytes | Url:
+        request = h11.Request(method="GET", target=url.target, headers=[("Host", url.authority), *HEADERS])
+        self._writer.write((self._http.send(request) or b"") + (self._http.send(h11.EndOfMessage()) or b""))
+        await self._writer.drain()
+        answer = await self._event()
+        while isinstance(answer, h11.InformationalResponse):
+            answer = await self._event()
+        if not isinstance(answer, h11.Response):
+            raise BadRequest(f"{FAILED}: its server sends no answer")
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in answer.headers}
+        if answer.status_code in _REDIRECTS and "location" in headers:
+            return parse_url(urljoin(_text(url), headers["location"]))
+        if answer.status_code != 200:
+            raise BadRequest(f"{FAILED}: its server answers with status {answer.status_code}")
+        if headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+            raise BadRequest(f"{FAILED}: its server sends it compressed")
+        if int(headers.get("content-length", "0")) > self._most_bytes:
+            raise self._too_large()
+        return await self._body()
+
+    async def _body(self) -> bytes:
+        data = bytearray()
+        while isinstance(event := await self._event(), h11.Data):
+            data += event.data
+            if len(data) > self._most_bytes:
+                raise self._too_large()
+        return bytes(data)
+
+    async def _event(self) -> object:
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            self._http.receive_data(await self._reader.read(RECEIVE_BYTES))
+        return event
+
+    def _too_large(self) -> BadRequest:
+        return BadRequest(f"the image is larger than this server's limit: {self._most_bytes} bytes")
+
+
+def _text(url: Url) -> str:
+    return f"{'https' if url.secure else 'http'}://{url.authority}{url.target}"

@@ -1,0 +1,104 @@
+"""What a client's text says about where an image is: in itself, on a web server, or in a file. Reads nothing, pure.
+
+One parser decides and connects: what is not understood here to the last character is refused, so that nobody after us
+can understand it differently (user@host, backslashes, blanks, hosts in other scripts).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from urllib.parse import unquote_to_bytes
+
+from ...errors import BadRequest
+
+BASE64 = "base64,"
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{1,20}):(?=//)")
+_URL = re.compile(
+    r"(?P<scheme>https?)://"
+    r"(?P<host>[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])"
+    r"(?::(?P<port>[0-9]{1,5}))?"
+    r"(?P<target>[/?][!-\"$-\[\]-~]*)?"
+    r"(?:\#.*)?",
+    re.IGNORECASE,
+)
+"""No credentials, no blanks, no control characters, no backslash, nothing outside ASCII."""
+MAX_URL = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """The image itself, in base64."""
+
+    data: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """host: in lower case, without brackets. target: path and query."""
+
+    secure: bool
+    host: str
+    port: int
+    target: str
+
+    @property
+    def authority(self) -> str:
+        """For the Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A path in the server's file system."""
+
+    path: str
+
+
+Source = Inline | Url | Path
+
+
+def parse(text: str) -> Source:
+    """Raises BadRequest."""
+    if text[:5].lower() == "data:" or BASE64 in text[:256]:
+        _, comma, data = text.partition(BASE64)
+        if not comma:
+            raise BadRequest("Image parsing failed: a data URL must be in base64")
+        return Inline(data)
+    if len(text) > MAX_URL:
+        raise BadRequest(f"the address of an image is longer than {MAX_URL} characters")
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        return Path(text)
+    kind = scheme[1].lower()
+    if kind == "file":
+        return Path(_file(text[len("file://") :]))
+    if kind not in ("http", "https"):
+        raise BadRequest(f"images are fetched by http and https only, not by {kind}")
+    return parse_url(text)
+
+
+def parse_url(text: str) -> Url:
+    """An http or https address. Raises BadRequest."""
+    found = _URL.fullmatch(text)
+    if found is None:
+        raise BadRequest("the address of an image is not a plain http or https address in ASCII, without credentials")
+    secure = found["scheme"].lower() == "https"
+    port = int(found["port"]) if found["port"] else 443 if secure else 80
+    host = found["host"].strip("[]").lower()
+    if not 0 < port < 65536 or ".." in host:
+        raise BadRequest("the address of an image names no host and port")
+    target = found["target"] or "/"
+    return Url(secure, host, port, target if target.startswith("/") else "/" + target)
+
+
+def _file(rest: str) -> str:
+    """The path of a file URL, after its two slashes."""
+    host, slash, path = rest.partition("/")
+    if host.lower() not in ("", "localhost") or not slash:
+        raise BadRequest("a file URL must name a file of this server: file:///path")
+    try:
+        return "/" + unquote_to_bytes(path).decode("utf-8")
+    except UnicodeDecodeError:
+        raise BadRequest("the path of a file URL is not UTF-8") from None

@@ -1,0 +1,1 @@
+"""Served models, independent of HTTP."""

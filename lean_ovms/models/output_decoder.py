@@ -1,0 +1,124 @@
+"""One answer while it comes: records of tokens become deltas. The hot path of the front end, once per token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from ..engine.protocol import Tokens
+from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
+from ..text.decode.stop_strings import StopMatcher
+from ..types import CallArgs, CallStart, Delta, Event, Reasoning, Text, TokenLogprob
+
+if TYPE_CHECKING:
+    from ..text.parsers import Parser
+
+
+@dataclass(slots=True, kw_only=True)
+class Choice:
+    """The life of one answer: its detokenizer, stop strings, parser, and what was counted."""
+
+    index: int
+    detokenizer: Detokenizer
+    window: WindowDetokenizer | None
+    skip_special: bool
+    stops: StopMatcher | None
+    parser: Parser | None
+    min_tokens: int
+    stop_ids: frozenset[int]
+    special: frozenset[int]
+    ended_by: str = ""
+    tokens: int = 0
+    reasoning_tokens: int = 0
+    thinking: bool = False
+    finish: str = ""
+
+    @property
+    def finished(self) -> bool:
+        """Nothing more is told of it."""
+        return bool(self.finish)
+
+    @property
+    def token_by_token(self) -> bool:
+        """Tokens that came together are looked at one by one, so that counts do not depend on how they came."""
+        return self.stops is not None or self.parser is not None
+
+    def take(self, record: Tokens, texts: list[str]) -> Delta:
+        """A record as what the client gets to know. texts: what each of its tokens says, or what all of them say."""
+        size = len(record.tokens)
+        if record.reason is None and record.logprobs is None and not self.token_by_token:
+            # Nearly every token: nothing to look for in its text, and it goes on. 0.4 us instead of 1.
+            self.tokens += size
+            return Delta(self.index, [Text(texts[0])] if texts[0] else [], record.tokens)
+        delta = Delta(self.index)
+        step = 1 if len(texts) == size else size
+        done = 0
+        for text in texts:
+            done += step
+            self.tokens += step
+            if done == size and record.reason is not None:
+                self._finish(delta, record)
+            if self.stops is not None and self.tokens > self.min_tokens:
+                text = self._until_stop(delta, self.stops, text)
+            self._parse(delta, text, step)
+            if delta.finish is not None:
+                self.finish = delta.finish
+                break
+        delta.tokens = record.tokens[:done]
+        if record.logprobs is not None:
+            delta.logprobs = [self.entry(t, p) for t, p in zip(delta.tokens, record.logprobs, strict=False)]
+        return delta
+
+    def _finish(self, delta: Delta, record: Tokens) -> None:
+        delta.finish = record.reason
+        last = record.tokens[-1] if record.tokens else None
+        if record.reason != "stop" or last is None:
+            return
+        if last in self.stop_ids:
+            delta.stop = last
+        if last in self.special:
+            self.ended_by = self.detokenizer.piece(last).decode("utf-8", "replace")
+
+    @staticmethod
+    def _until_stop(delta: Delta, stops: StopMatcher, text: str) -> str:
+        text, matched = stops.feed(text)
+        if matched is not None:
+            delta.finish, delta.stop = "stop", matched
+        elif delta.finish:
+            text += stops.flush()
+        return text
+
+    def _parse(self, delta: Delta, text: str, tokens: int) -> None:
+        if self.parser is None:
+            if text:
+                delta.events.append(Text(text))
+            return
+        ended_by = ""
+        if self.ended_by and text.endswith(self.ended_by):
+            ended_by, text = self.ended_by, text.removesuffix(self.ended_by)
+        events = self.parser.feed(text) if text else []
+        if delta.finish:
+            events += self.parser.finish(ended_by)
+        for event in events:
+            self.thinking = isinstance(event, Reasoning)
+            _append(delta.events, event)
+        # A token that says nothing yet (a part of a tag or of a character) belongs to what was going on.
+        self.reasoning_tokens += tokens * self.thinking
+
+    def entry(self, token: int, logprob: float | None) -> TokenLogprob:
+        data = self.detokenizer.piece(token)
+        # A positive value is the engine's placeholder for "not known" (contract 3.6).
+        known = logprob is not None and logprob <= 0
+        return TokenLogprob(token, data.decode("utf-8", "replace"), data, logprob if known else None)
+
+
+def _append(events: list[Event], event: Event) -> None:
+    """Add an event, joined to the last one if it goes on with the same."""
+    last = events[-1] if events else None
+    joins = type(last) is type(event) and not isinstance(event, CallStart)
+    if joins and isinstance(event, CallArgs):
+        joins = cast(CallArgs, last).index == event.index
+    if joins:
+        cast(Text, last).text += cast(Text, event).text
+    else:
+        events.append(event)

@@ -1,0 +1,1 @@
+"""Log lines, request records and metrics."""

@@ -1,0 +1,165 @@
+"""Logging: one logger per room under "lean_ovms", one line per event, nothing that a client can break.
+
+Values that came from outside are printed through `safe` (text) or as JSON strings (--log_format json), so a header or a
+model name cannot forge a line. The access line costs 10 us in either form.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from .file_handler import LogFile
+from .records import Note
+from .stderr_handler import Unhurried
+
+TRACE = 5
+TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def setup(level: str, form: str = "text", path: str = "") -> None:
+    """Send our loggers to stderr at this level, form text or json; other libraries' loggers are left alone.
+
+    path: a file that gets the lines too; it may be moved away at any time (logrotate). Raises OSError when it cannot be
+    written now; whoever goes on nevertheless is served by stderr, and by the file once that is possible.
+    """
+    logging.addLevelName(TRACE, "TRACE")
+    stderr = _to_stderr()
+    root = logging.getLogger("lean_ovms")
+    for old in root.handlers:
+        old.close()
+    root.handlers[:] = [stderr]
+    root.setLevel(level)
+    root.propagate = False
+    formatter = JsonLines() if form == "json" else logging.Formatter(TEXT)
+    stderr.setFormatter(formatter)
+    if path:
+        _add_file(root, path, formatter)
+
+
+def _add_file(root: logging.Logger, path: str, formatter: logging.Formatter) -> None:
+    """Raises OSError; a file's handler is there nevertheless, and tries again."""
+    file: logging.Handler
+    if Path(path).is_fifo():  # /dev/stdout perhaps: as slow as its reader, and without one an error now
+        file = Unhurried(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+    else:
+        file = LogFile(path, root.handlers[0].handle)
+    file.setFormatter(formatter)
+    root.addHandler(file)
+    if isinstance(file, LogFile):
+        file.open()
+
+
+def _to_stderr() -> logging.Handler:
+    try:
+        return Unhurried(sys.stderr.fileno())
+    except (AttributeError, OSError):  # embedded in something that has put an object of its own there, or nothing
+        return logging.StreamHandler()
+
+
+def safe(text: str, limit: int = 200) -> str:
+    """text in one line of printable characters, cut at limit."""
+    cut = text if len(text) <= limit else text[:limit] + "…"
+    if cut.isprintable():
+        return cut
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time (RFC 3339, UTC), level, logger, message, or an Event's fields instead."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        shown: dict[str, Any] = {
+            "time": f"{seconds}.{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+        }
+        if isinstance(record.msg, Event):
+            shown |= record.msg.fields()
+        else:
+            shown["message"] = record.getMessage()
+        if record.exc_info:
+            shown["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(shown, default=str).decode()
+
+
+class Event:
+    """A log message that has fields. Give it to a logger as the message; it is written only where it is shown."""
+
+    __slots__ = ()
+
+    def fields(self) -> dict[str, Any]:
+        """By name, for JSON."""
+        raise NotImplementedError
+
+
+class Access(Event):
+    """The access line: an exchange from its request to its last byte."""
+
+    __slots__ = ("_note",)
+
+    def __init__(self, note: Note) -> None:
+        self._note = note
+
+    def fields(self) -> dict[str, Any]:
+        note = self._note
+        shown: dict[str, Any] = {
+            "request_id": _encodable(note.request_id),
+            "peer": note.peer,
+            "method": _encodable(note.method),
+            "path": _encodable(note.path[:MAX_PATH]),
+            "status": note.status,
+            "bytes": note.bytes,
+            "ms": round(note.seconds * 1e3, 2),
+        }
+        if note.model:
+            shown |= {"model": note.model, "stream": note.stream}
+        if note.error:
+            shown["error"] = note.error
+        if note.courses:
+            shown |= self._generated()
+        return shown
+
+    def _generated(self) -> dict[str, Any]:
+        note, courses = self._note, self._note.courses
+        ttft_s = note.ttft_s
+        return {
+            "prompt_tokens": sum(c.prompt_tokens for c in courses),
+            "completion_tokens": sum(c.completion_tokens for c in courses),
+            "ttft_ms": None if ttft_s is None else round(ttft_s * 1e3, 2),
+            "finish": [finish for c in courses for finish in c.finishes],
+            "engine_ids": [c.engine_id for c in courses],
+        }
+
+    def __str__(self) -> str:
+        note = self._note
+        kind = f" {note.model}{' stream' if note.stream else ''}" if note.model else ""
+        tail = self._generated_text() if note.courses else ""
+        error = f" error={note.error}" if note.error else ""
+        return (
+            f"{note.peer or '-'} {safe(note.method)} {safe(note.path)} {note.status} {note.bytes} B "
+            f"{note.seconds * 1e3:.1f} ms{kind}{tail}{error} id={safe(note.request_id)}"
+        )
+
+    def _generated_text(self) -> str:
+        shown = self._generated()
+        ttft = "-" if shown["ttft_ms"] is None else f"{shown['ttft_ms']:.1f} ms"
+        return (
+            f" prompt={shown['prompt_tokens']} completion={shown['completion_tokens']} ttft={ttft}"
+            f" finish={','.join(shown['finish'])} engine={','.join(map(str, shown['engine_ids']))}"
+        )
+
+
+MAX_PATH = 2000
+
+
+def _encodable(text: str) -> str:
+    """text without lone surrogates, which a percent-decoded path may hold and JSON may not."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,160 @@
+"""What a model directory says about itself besides its weights: generation defaults, lengths, chat templates, tokens.
+
+Read once at start, by the front end; the weights and the tokenizer are the engine child's. A wrong path is the most
+common mistake of a first start, so the errors here say what was looked for and what is there. It must not know the
+engine or jinja2.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import StartError
+from . import task as model_task
+
+WEIGHTS = ("openvino_model.xml", "openvino_language_model.xml")
+"""The network of a text model, or the text part of a vision model."""
+
+MISSING = "Its files are missing or incomplete."
+UNREADABLE = "Its files cannot be read."
+OTHER_TASK = "It is for a task that this server does not serve."
+"""What a client may know of the reason."""
+
+TOKENIZERS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
+SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+"""The names under which transformers gives special tokens to a chat template."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDir:
+    """path: the directory, or the .gguf file; None for no model at all.
+
+    generation_config, config: the files of that name, {} if missing. chat_template: chat_template.jinja or "".
+    fallback_template: what the JSON files hold, or "" (the one in the tokenizer goes before it). tool_template: used
+    instead when a request has tools, or "". special_tokens: their text by name, e.g. "bos_token".
+    """
+
+    path: Path | None = None
+    generation_config: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    chat_template: str = ""
+    fallback_template: str = ""
+    tool_template: str = ""
+    special_tokens: dict[str, str] = field(default_factory=dict)
+
+
+def read(path: Path, *, generation_config: str = "", task: str = "") -> ModelDir:
+    """The model at path. Raises StartError when it is not one, or when a file in it cannot be understood.
+
+    generation_config: the file to read instead of generation_config.json, which then must exist. task: what the model
+    is for, if that need not be found out.
+    """
+    if os.path.isfile(path) and path.suffix == ".gguf":
+        return ModelDir(path=path)
+    check(path, task)
+    tokenizer = _json(path / "tokenizer_config.json")
+    templates = [_json(path / name).get("chat_template") for name in ("chat_template.json", "processor_config.json")]
+    templates.append(tokenizer.get("chat_template"))
+    return ModelDir(
+        path=path,
+        generation_config=_generation_config(path, generation_config),
+        config=_json(path / "config.json"),
+        chat_template=_text(path / "chat_template.jinja"),
+        fallback_template=next((text for entry in templates if (text := _named(entry, "default"))), ""),
+        tool_template=_text(path / "additional_chat_templates" / "tool_use.jinja")
+        or _named(tokenizer.get("chat_template"), "tool_use", alone=False),
+        special_tokens={name: text for name in SPECIAL_TOKENS if (text := _content(tokenizer.get(name)))},
+    )
+
+
+def _generation_config(path: Path, other: str) -> dict[str, Any]:
+    file = path / (other or "generation_config.json")
+    if other and not os.path.isfile(file):
+        raise StartError(f"--generation_config_path: there is no file {file}", reason="A file of it is missing.")
+    return _json(file)
+
+
+def check(path: Path, task: str = "") -> None:
+    """Raise StartError unless path is a directory with an OpenVINO text model and its tokenizer."""
+    try:
+        _check(path, task)
+    except OSError as error:
+        raise StartError(f"{path} cannot be read: {error.strerror}", reason=UNREADABLE) from None
+
+
+def _check(path: Path, task: str) -> None:
+    if not path.exists():
+        raise StartError(f"there is no model at {path}: no such directory", reason=MISSING)
+    if not path.is_dir():
+        raise StartError(f"{path} is not a model directory (nor a .gguf file)", reason=MISSING)
+    found = task or model_task.detect(path)
+    if found not in ("", model_task.SERVED):
+        served = f"which this server does not serve (it serves {model_task.SERVED})"
+        insist = f"; --task {model_task.SERVED} tries it nevertheless"
+        raise StartError(f"{path} holds a model for the task {found}, {served}{insist}", reason=OTHER_TASK)
+    missing = [name for name in TOKENIZERS if not (path / name).is_file()]
+    if not any((path / name).is_file() for name in WEIGHTS):
+        missing.insert(0, WEIGHTS[0])
+    if missing:
+        message = f"{path} is not a complete OpenVINO model: {', '.join(missing)} missing; {_found(path)}"
+        raise StartError(message, reason=MISSING)
+
+
+def _found(path: Path) -> str:
+    """What is there instead, with the usual reasons."""
+    if (path / "model_index.json").is_file():
+        return "it looks like an image generation pipeline, which this server does not serve"
+    if any(path.glob("[0-9]*/*.xml")):
+        return "it looks like a model with versions that is not generative, which this server does not serve"
+    if any(path.glob("*.safetensors")) or any(path.glob("pytorch_model*.bin")):
+        return "it looks like a Hugging Face checkpoint; convert it with: optimum-cli export openvino"
+    inside = sorted(entry.name for entry in path.iterdir())
+    below = [entry.parent.name for entry in path.glob(f"*/{WEIGHTS[0]}")]
+    if below:
+        return f"there is a model one level below, in {sorted(below)[0]}"
+    return f"it holds {', '.join(inside[:8])}{', ...' if len(inside) > 8 else ''}" if inside else "it is empty"
+
+
+def _text(file: Path) -> str:
+    """A file's text, or "" when there is none."""
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        raise StartError(f"{file} cannot be read: {error.strerror}", reason=UNREADABLE) from None
+    except UnicodeDecodeError as error:
+        raise StartError(f"{file} cannot be read: {error}") from error
+
+
+def _json(file: Path) -> dict[str, Any]:
+    """A file's JSON object, or {} when there is no such file."""
+    text = _text(file)
+    if not text:
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StartError(f"{file} is not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise StartError(f"{file} must hold a JSON object")
+    return value
+
+
+def _named(entry: Any, name: str, alone: bool = True) -> str:
+    """A template: a string (if it may stand alone), or the entry of that name in a list of {name, template}."""
+    if isinstance(entry, str):
+        return entry if alone else ""
+    rows = entry if isinstance(entry, list) else []
+    found = (row.get("template") for row in rows if isinstance(row, dict) and row.get("name") == name)
+    return next((text for text in found if isinstance(text, str)), "")
+
+
+def _content(token: Any) -> str:
+    """A special token: its text, or an object that holds it."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else ""

@@ -1,0 +1,1 @@
+"""One server process: build, listen, drain, stop."""

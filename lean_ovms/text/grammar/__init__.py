@@ -1,0 +1,1 @@
+"""Structured output as grammars and structural tags."""

@@ -1,0 +1,317 @@
+"""JSON schemas as grammars: every text of the grammar is JSON that the schema allows.
+
+GenAI can compile schemas by itself, but lets a model put any number of blanks between two tokens, in which small models
+lose themselves; it ignores what it does not know; and long bounds take it seconds. Here blanks are bounded, and what a
+grammar cannot say (`not`, `uniqueItems`, a length of thousands) is named in `ignored`, so that the client can be told.
+
+Properties come in the schema's order, and only those that it names unless it allows more expressly, as in OpenAI's
+strict mode and XGrammar. One Values object serves one grammar; it knows no requests and no models.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...errors import GrammarInvalid, GrammarTooComplex
+from ...types import Json
+from .ebnf import Ebnf, chain, either, literal, optional, repeat
+from .numbers import integer, number
+from .regex import NotSupported, pattern
+from .schema_keywords import (
+    KIND_OF_KEYWORD,
+    NEVER,
+    REMARKS,
+    Schema,
+    count,
+    is_of,
+    limits,
+    means_nothing,
+    schemas,
+    types_of,
+    without,
+)
+from .schema_merge import Root, merged, pointed
+from .strings import CHAR, format_of, outside
+
+MAX_DEPTH = 48
+MAX_NODES = 4000
+"""Schemas looked at for one grammar, merged and referred ones each time: 40 ms of work."""
+MAX_LENGTH = 256
+MAX_ITEMS = 64
+"""Longer bounds are not imposed: they cost seconds to compile and milliseconds a token."""
+
+WIDE = '" "? | "\\n" [ \\t]{0,24}'
+NARROW = '" "?'
+"""Blanks between JSON tokens: as a pretty-printer would, or as in a single line."""
+
+
+class Values:
+    """Grammars of JSON values. Subclasses write the same values in another notation."""
+
+    words = ("true", "false", "null")
+    char = CHAR
+    quote = '"'
+
+    def __init__(self, ebnf: Ebnf, root: Schema, blanks: str = NARROW) -> None:
+        """root: where references lead. ignored: keywords that could not be imposed."""
+        self.ebnf = ebnf
+        self.root = Root(root)
+        self.ignored: set[str] = set()
+        self._blanks = blanks
+        self._refs: dict[str, str] = {}
+        self._nodes = self._depth = 0
+
+    # --- any schema
+
+    def value(self, schema: Schema) -> str:
+        """An expression for the values that a schema allows. Raises GrammarInvalid and GrammarTooComplex."""
+        self._nodes += 1
+        self._depth += 1
+        if self._nodes > MAX_NODES or self._depth > MAX_DEPTH:
+            raise GrammarTooComplex("The schema is too large or nested too deep for this server")
+        try:
+            return self._value(schema)
+        finally:
+            self._depth -= 1
+
+    def _value(self, schema: Schema) -> str:
+        if schema is True or schema == {}:
+            return self.anything()
+        if not isinstance(schema, dict):
+            raise GrammarInvalid("The schema allows nothing" if schema is False else "A schema is not an object")
+        if isinstance(reference := schema.get("$ref"), str):
+            return self._reference(reference, schema)
+        if "const" in schema:
+            return self.constant(schema["const"])
+        if "enum" in schema:
+            return self._enum(schema)
+        if "allOf" in schema:
+            return self.value(self._together(without(schema, "allOf"), schemas(schema, "allOf")))
+        for word in ("anyOf", "oneOf"):
+            if word in schema:
+                base = without(schema, word)
+                return self.ebnf.choice([self.value(self._together(base, [part])) for part in schemas(schema, word)])
+        return self._typed(schema)
+
+    def _together(self, base: Json, parts: list[Schema]) -> Schema:
+        """All of these as one schema; a part alone stays what it is, so that a reference in it may be recursive."""
+        if len(parts) == 1 and not without(base, *REMARKS):
+            return parts[0]
+        return merged(base, parts, self.root)
+
+    def _reference(self, reference: str, schema: Json) -> str:
+        beside = without(schema, "$ref", *REMARKS)
+        if beside:
+            return self.value(merged(beside, [{"$ref": reference}], self.root))
+        if reference not in self._refs:
+            target = pointed(self.root, reference)
+            name = self._refs[reference] = self.ebnf.name(reference.rpartition("/")[2] or "whole")
+            self.ebnf.define(name, self.value(target))
+        return self._refs[reference]
+
+    def _enum(self, schema: Json) -> str:
+        choices = schema["enum"]
+        if not isinstance(choices, list) or not choices:
+            raise GrammarInvalid("enum is not a list with values")
+        kinds = types_of(schema)
+        fitting = [c for c in choices if not kinds or any(is_of(c, kind) for kind in kinds)]
+        if not fitting:
+            raise GrammarInvalid("no value of an enum has the type beside it")
+        return self.ebnf.rule("choice", self.ebnf.words([self.written(c) for c in fitting]))
+
+    def _typed(self, schema: Json) -> str:
+        kinds = types_of(schema) or [k for k, words in KIND_OF_KEYWORD.items() if any(w in schema for w in words)]
+        if schema.get("nullable") is True and "null" not in kinds:
+            kinds = [*kinds, "null"]
+        if not kinds:
+            return self.anything()
+        self._note(schema, NEVER)
+        makers: dict[str, Callable[[Json], str]] = {
+            "object": self.object,
+            "array": self.array,
+            "string": self.string,
+            "number": self.number,
+            "integer": self.integer,
+        }
+        return self.ebnf.choice([makers[k](schema) if k in makers else self._word(k) for k in kinds])
+
+    def _note(self, schema: Json, words: Sequence[str]) -> None:
+        self.ignored.update(word for word in words if word in schema and not means_nothing(word, schema[word]))
+
+    # --- scalars
+
+    def _word(self, kind: str) -> str:
+        true, false, null = self.words
+        return literal(null) if kind == "null" else either([literal(true), literal(false)])
+
+    def integer(self, schema: Json) -> str:
+        return self._number(schema, integer, 1)
+
+    def number(self, schema: Json) -> str:
+        return self._number(schema, number, 0)
+
+    def _number(self, schema: Json, make: Callable[[float | None, float | None], str | None], step: float) -> str:
+        """step: what lies between a bound that is excluded and the next value; 0: the bound is left in."""
+        low, high, above, below = limits(schema, step)
+        if not step and (above is not None or below is not None):
+            self.ignored.add("exclusiveMinimum" if above is not None else "exclusiveMaximum")
+        body = make(low, high)
+        if body is None:
+            raise GrammarInvalid("no number lies between minimum and maximum")
+        return self.ebnf.rule("number" if not step else "integer", body)
+
+    def string(self, schema: Json) -> str:
+        inside = self._inside(schema)
+        if inside is None:
+            inside = repeat(self.ebnf.rule("char", self.char), *self.lengths(schema))
+        return self.ebnf.rule("string", f"{literal(self.quote)} {inside} {literal(self.quote)}")
+
+    def lengths(self, schema: Json) -> tuple[int, int | None]:
+        """The bounds of a string's length, as far as they are imposed."""
+        return self._bounds(schema, "minLength", "maxLength", MAX_LENGTH)
+
+    def _bounds(self, schema: Json, low: str, high: str, limit: int) -> tuple[int, int | None]:
+        least, most = count(schema, low) or 0, count(schema, high)
+        if most is not None and most < least:
+            raise GrammarInvalid(f"{high} is less than {low}")
+        if least > limit:
+            self.ignored.add(low)
+            least = 0
+        if most is not None and most > limit:
+            self.ignored.add(high)
+            most = None
+        return least, most
+
+    def _inside(self, schema: Json) -> str | None:
+        """What pattern or format say of a string's inside; None if nothing."""
+        kind = schema.get("format")
+        if "pattern" in schema:
+            if not isinstance(schema["pattern"], str):
+                raise GrammarInvalid("pattern is not a string")
+            try:
+                body = pattern(schema["pattern"], self.ebnf)
+            except NotSupported:
+                self.ignored.add("pattern")
+                return None
+            self._note(schema, ("minLength", "maxLength"))
+            return self.ebnf.rule("pattern", body)
+        known = format_of(kind) if isinstance(kind, str) else None
+        if known is None:
+            return None
+        self._note(schema, ("minLength", "maxLength"))
+        return self.ebnf.rule(str(kind), known)
+
+    def constant(self, value: Any) -> str:
+        """Exactly this value."""
+        return literal(self.written(value))
+
+    def written(self, value: Any) -> str:
+        """The text of a value."""
+        return json.dumps(value, ensure_ascii=False)
+
+    # --- lists and objects
+
+    @property
+    def blanks(self) -> str:
+        """What may stand between two tokens."""
+        return self.ebnf.rule("blanks", self._blanks)
+
+    def array(self, schema: Json) -> str:
+        least, most = self._bounds(schema, "minItems", "maxItems", MAX_ITEMS)
+        first, items = self._items(schema)
+        if most is not None:
+            first = first[:most]
+        parts = [(self.value(item), place < least) for place, item in enumerate(first)]
+        more = None
+        if items is not False and (most is None or most > len(first)):
+            more = self.ebnf.rule("item", self.value(items))
+        elif least > len(first):
+            raise GrammarInvalid("minItems is more than there can be")
+        left = None if most is None else most - len(first)
+        return self.ebnf.rule("array", self._listed(parts, more, max(0, least - len(first)), left))
+
+    def _items(self, schema: Json) -> tuple[list[Schema], Schema]:
+        first, items = schema.get("prefixItems", []), schema.get("items", True)
+        if isinstance(items, list):  # before draft 2020-12
+            first, items = items, schema.get("additionalItems", True)
+        if not isinstance(first, list):
+            raise GrammarInvalid("prefixItems is not a list")
+        return first, items
+
+    def _listed(self, first: list[tuple[str, bool]], more: str | None, least: int, most: int | None) -> str:
+        blanks, comma = self.blanks, self.comma()
+        body = ""
+        if more is not None and most != 0:
+            one = 0 if first else 1  # the first of all has no comma before it
+            again = repeat(f"{comma} {more}", max(0, least - one), None if most is None else most - one)
+            body = f"{more} {again}" if one else again
+            if one and not least:
+                return f'"[" {blanks} ({body} {blanks})? "]"'
+        for place in range(len(first) - 1, -1, -1):
+            item, needed = first[place]
+            body = f"{comma if place else ''} {item} {body}".strip()
+            if not needed:
+                body = optional(body)
+        return f'"[" {blanks} {body} {blanks} "]"'
+
+    def comma(self) -> str:
+        """What stands between two members."""
+        return f'"," {self.blanks}'
+
+    def object(self, schema: Json) -> str:
+        properties, needed, more = self.members(schema)
+        members = [(self.member(name, part), name in needed) for name, part in properties.items()]
+        other = None
+        if more is not False:
+            other = self.ebnf.rule("other", f"{self.other_key(list(properties))} {self.colon()} {self.value(more)}")
+        self._count_members(schema, properties, needed, other)
+        body = chain(self.ebnf, members, self.comma(), other)
+        blanks = self.blanks
+        return self.ebnf.rule("object", f'"{{" {blanks} {body} {blanks} "}}"' if body else f'"{{" {blanks} "}}"')
+
+    def members(self, schema: Json) -> tuple[dict[str, Schema], set[str], Schema]:
+        """The properties of an object schema, those that must be there, and the schema of any others (False: none)."""
+        properties = schema.get("properties", {})
+        if not isinstance(properties, dict):
+            raise GrammarInvalid("properties is not an object")
+        needed = schema.get("required", [])
+        if not isinstance(needed, list) or not all(isinstance(name, str) for name in needed):
+            raise GrammarInvalid("required is not a list of strings")
+        more = schema.get("additionalProperties", "properties" not in schema)
+        unknown = [name for name in needed if name not in properties]
+        if unknown and schema.get("additionalProperties") is False:
+            raise GrammarInvalid(f"required names {unknown[0]!r}, which properties does not")
+        # With a needed name that has no schema of its own, the others' schema is its.
+        return {**properties, **dict.fromkeys(unknown, True if more is False else more)}, set(needed), more
+
+    def _count_members(self, schema: Json, properties: Json, needed: set[str], other: str | None) -> None:
+        least, most = count(schema, "minProperties") or 0, count(schema, "maxProperties")
+        if least > len(needed):
+            self.ignored.add("minProperties")
+        if most is not None and (other is not None or len(properties) > most):
+            self.ignored.add("maxProperties")
+
+    def colon(self) -> str:
+        return '":" " "?'
+
+    def member(self, name: str, schema: Schema) -> str:
+        """One property with its value."""
+        return self.ebnf.rule(
+            name, f"{literal(json.dumps(name, ensure_ascii=False))} {self.colon()} {self.value(schema)}"
+        )
+
+    def other_key(self, taken: list[str]) -> str:
+        """A property's name that is none of these (of those that need no escapes: a name twice would override)."""
+        return f"{literal(self.quote)} {outside(self.ebnf, taken)} {literal(self.quote)}"
+
+    # --- anything
+
+    def anything(self) -> str:
+        """Any JSON value."""
+        if "" not in self._refs:
+            name = self._refs[""] = self.ebnf.name("value")
+            one = [self.object({"additionalProperties": True}), self.array({}), self.string({}), self.number({})]
+            self.ebnf.define(name, self.ebnf.choice([*one, self._word("boolean"), self._word("null")]))
+        return self._refs[""]

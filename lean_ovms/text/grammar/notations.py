@@ -1,0 +1,123 @@
+"""JSON values in the notations that some model families write their arguments in: Python, Gemma's, and XML's text.
+
+Each is schema_grammar.Values with other words, quotes and keys. Knows no families and no requests.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ...types import Json
+from .ebnf import literal, repeat, until
+from .json_schema import Values
+from .schema_keywords import Schema
+from .schema_merge import merged
+
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+GEMMA_QUOTE = '<|"|>'
+
+
+class PythonValues(Values):
+    """Python literals. Only escapes that Python and JSON share."""
+
+    words = ("True", "False", "None")
+    char = '[^"\\\\\\x00-\\x1f\\x7f] | "\\\\" ["\\\\nrt]'
+
+    def written(self, value: Any) -> str:
+        return _python(value)
+
+
+class RawValues(Values):
+    """A notation in which strings are text as it is, up to a mark."""
+
+    def _raw(self, schema: Json, end: str) -> str:
+        """A string and its end mark. With bounds of its length it has no "<", or the mark could not be told from it."""
+        self._note(schema, ("pattern",))
+        least, most = self.lengths(schema)
+        return until(end) if (least, most) == (0, None) else f"{repeat('[^<]', least, most)} {literal(end)}"
+
+
+class XmlValues(RawValues):
+    """JSON inside an element's text: without "<", so that the element's end is where the value ends."""
+
+    char = '[^"\\\\<\\x00-\\x1f\\x7f] | "\\\\" ["\\\\/bfnrt]'
+
+    def text_or_value(self, schema: Schema, end: str) -> str:
+        """A value and its element's end: text as it is where the schema has strings, JSON for all else."""
+        whole = self._whole(schema)
+        if not isinstance(whole, dict):
+            return f"{until(end)}"
+        choices = [whole["const"]] if "const" in whole else whole.get("enum")
+        if isinstance(choices, list) and choices and all(isinstance(c, str) for c in choices):
+            return f"{self.ebnf.words(choices)} {literal(end)}"
+        if not self._strings(whole):
+            return f"{self.value(schema)} {literal(end)}"
+        return self.ebnf.rule("text", self._raw(whole, end))
+
+    def _whole(self, schema: Schema) -> Schema:
+        return merged({}, [schema], self.root) if isinstance(schema, dict) else schema
+
+    def _strings(self, schema: Json, depth: int = 4) -> bool:
+        """Whether a string may be a value."""
+        for word in ("anyOf", "oneOf"):
+            if isinstance(parts := schema.get(word), list) and depth:
+                wholes = [self._whole(part) for part in parts]
+                return any(not isinstance(w, dict) or self._strings(w, depth - 1) for w in wholes)
+        if isinstance(choices := schema.get("enum"), list):
+            return any(isinstance(c, str) for c in choices)
+        kind = schema.get("type")
+        if kind is None:
+            return not any(w in schema for w in ("properties", "items", "minimum", "maximum", "const"))
+        return "string" in (kind if isinstance(kind, list) else [kind])
+
+
+class GemmaValues(RawValues):
+    """Gemma's notation: strings in <|"|>, bare keys, no blanks."""
+
+    quote = GEMMA_QUOTE
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._blanks = '""'
+
+    def string(self, schema: Json) -> str:
+        return self.ebnf.rule("string", f"{literal(GEMMA_QUOTE)} {self._raw(schema, GEMMA_QUOTE)}")
+
+    def written(self, value: Any) -> str:
+        return _gemma(value)
+
+    def comma(self) -> str:
+        return '","'
+
+    def colon(self) -> str:
+        return '":"'
+
+    def member(self, name: str, schema: Schema) -> str:
+        return self.ebnf.rule(name, f"{literal(_gemma_key(name))} {self.colon()} {self.value(schema)}")
+
+    def other_key(self, taken: list[str]) -> str:
+        return "[a-zA-Z_] [a-zA-Z0-9_]{0,63}"
+
+
+def _python(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(k, ensure_ascii=False)}: {_python(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_python, value)) + "]"
+    if value is None or isinstance(value, bool):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _gemma(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_gemma_key(k)}:{_gemma(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_gemma, value)) + "]"
+    return f"{GEMMA_QUOTE}{value}{GEMMA_QUOTE}" if isinstance(value, str) else json.dumps(value)
+
+
+def _gemma_key(name: str) -> str:
+    return name if IDENTIFIER.fullmatch(name) else f"{GEMMA_QUOTE}{name}{GEMMA_QUOTE}"

@@ -1,0 +1,114 @@
+"""The keywords of a JSON schema, read one at a time. Each raises GrammarInvalid for what a schema may not say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import GrammarInvalid
+from ...types import Json
+
+Schema = Any
+
+KIND_OF_KEYWORD = {
+    "object": ("properties", "required", "additionalProperties", "patternProperties", "minProperties"),
+    "array": ("items", "prefixItems", "minItems", "maxItems", "uniqueItems", "contains"),
+    "string": ("minLength", "maxLength", "pattern"),
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+}
+REMARKS = ("description", "title", "default", "examples", "$defs", "definitions", "$schema", "$id", "$comment")
+NEVER = (
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependentRequired",
+    "dependentSchemas",
+    "dependencies",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+    "propertyNames",
+    "patternProperties",
+    "contains",
+    "minContains",
+    "maxContains",
+    "uniqueItems",
+    "multipleOf",
+)
+TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+
+
+def without(schema: Json, *words: str) -> Json:
+    """The schema less these keywords."""
+    return {key: value for key, value in schema.items() if key not in words}
+
+
+def schemas(schema: Json, word: str) -> list[Schema]:
+    """The schemas in a list like anyOf's."""
+    parts = schema[word]
+    if not isinstance(parts, list) or not parts:
+        raise GrammarInvalid(f"{word} is not a list with schemas")
+    return parts
+
+
+def types_of(schema: Json) -> list[str]:
+    """The types that a schema names; none: any."""
+    kind = schema.get("type")
+    kinds = kind if isinstance(kind, list) else [] if kind is None else [kind]
+    for one in kinds:
+        if one not in TYPES:
+            raise GrammarInvalid(f"{one!r} is not a type"[:80])
+    return list(dict.fromkeys(kinds))
+
+
+def is_of(value: Any, kind: str) -> bool:
+    """Whether a value has that type."""
+    if kind in ("number", "integer"):
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return number and (kind == "number" or value == int(value))
+    types: dict[str, type] = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
+    return isinstance(value, types[kind])
+
+
+def bound(schema: Json, word: str) -> float | None:
+    """A bound of numbers; None: there is none that matters."""
+    value = schema.get(word)
+    if isinstance(value, bool):
+        return None  # draft 4's exclusiveMinimum
+    if value is not None and not isinstance(value, (int, float)):
+        raise GrammarInvalid(f"{word} is not a number")
+    if value is not None and abs(value) > 1e15:
+        return None  # beyond every number that is written here
+    return value
+
+
+def count(schema: Json, word: str) -> int | None:
+    """A bound of lengths; None: there is none."""
+    value = schema.get(word)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0 or value != int(value):
+        raise GrammarInvalid(f"{word} is not a count")
+    return int(value)
+
+
+def limits(schema: Json, step: float) -> tuple[float | None, float | None, float | None, float | None]:
+    """minimum and maximum with the excluded bounds worked in, and those: exclusiveMinimum, exclusiveMaximum.
+
+    step: what lies between a bound that is excluded and the next value; 0: the bound is left in.
+    """
+    low, high = bound(schema, "minimum"), bound(schema, "maximum")
+    above, below = bound(schema, "exclusiveMinimum"), bound(schema, "exclusiveMaximum")
+    if above is not None:
+        low = _larger(low, above + step if step and above == int(above) else above)
+    if below is not None:
+        high = -_larger(None if high is None else -high, -(below - step if step and below == int(below) else below))
+    return low, high, above, below
+
+
+def _larger(one: float | None, other: float) -> float:
+    return other if one is None else max(one, other)
+
+
+def means_nothing(word: str, value: Any) -> bool:
+    """A keyword that is there and demands nothing."""
+    return value is None or value is False or value == {} or (word == "multipleOf" and value in (1, 1.0))

@@ -1,0 +1,253 @@
+"""Chat template: messages and tools to the text of a prompt, equal to Hugging Face transformers' rendering.
+
+A template is compiled and probed once; rendering a short conversation takes 0.1 ms. Whatever a template does wrong is
+a BadRequest with one line, without paths: the operator's model and the client's conversation do not go together.
+It must not know token ids or parsers, and of files only in which order they are preferred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import jinja2
+
+from ...errors import BadRequest, StartError
+from ...repository.model_dir import ModelDir
+from ...types import ChatPrompt, Json
+from . import sandbox
+from .escape import Neutral
+from .limits import NotBrief
+from .messages import Capabilities, prepare
+from .probe import probe
+
+PATIENT_S = 10.0
+"""CPU time of a rendering for which nobody waits."""
+NO_TEMPLATE = "Error: Chat template not loaded correctly, so it cannot be applied"
+
+_OURS = ("messages", "tools", "bos_token", "eos_token", "continue_final_message")
+_THEIRS = ("chat_template", "tokenize", "conversation", "conversations", "tokenizer_kwargs", "padding", "truncation")
+_THEIRS_TOO = ("max_length", "return_dict", "return_tensors", "return_assistant_tokens_mask")
+RESERVED = frozenset((*_OURS, *_THEIRS, *_THEIRS_TOO))
+"""What chat_template_kwargs may not set: the server's own arguments, and those of transformers' apply_chat_template,
+with which a client of other servers could change how a template is run (CVE-2025-61620, CVE-2025-62426)."""
+
+
+class ChatTemplate:
+    """A model's chat template, with the one for tools if that is a separate one.
+
+    special_tokens: text by name, given to the template. content_format: "string", "openai" (a list of parts) or
+    "auto": whatever the template reads. directory: for a template's includes. neutral: for what users say.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        tool_source: str = "",
+        *,
+        special_tokens: Mapping[str, str] | None = None,
+        content_format: str = "auto",
+        directory: Path | None = None,
+        neutral: Neutral | None = None,
+    ) -> None:
+        self.source = source
+        self.special_tokens = tokens = {"bos_token": "", "eos_token": "", **(special_tokens or {})}
+        env = sandbox.ChatEnvironment(directory)
+        self._neutral = neutral
+        self._main = _Compiled(env, source, tokens, content_format)
+        self._tool = _Compiled(env, tool_source, tokens, content_format) if tool_source else self._main
+
+    @classmethod
+    def load(
+        cls,
+        directory: ModelDir,
+        *,
+        override: str = "",
+        from_tokenizer: str = "",
+        bos_token: str = "",
+        eos_token: str = "",
+        content_format: str = "auto",
+        neutral: Neutral | None = None,
+    ) -> ChatTemplate:
+        """The template of a model, by preference: override, chat_template.jinja, the tokenizer's, the JSON files'.
+
+        override: a file or the text itself. bos_token, eos_token: the engine's; where it has none, the model
+        directory's. Raises StartError for an override that is no template; a broken one of the model's only makes
+        chat impossible.
+        """
+        override = _override(override)
+        source = override or directory.chat_template or from_tokenizer or directory.fallback_template
+        known = {"bos_token": bos_token, "eos_token": eos_token}
+        template = cls(
+            source,
+            "" if override else directory.tool_template,
+            special_tokens={**directory.special_tokens, **{name: text for name, text in known.items() if text}},
+            content_format=content_format,
+            directory=directory.path,
+            neutral=neutral,
+        )
+        if override and template.problem:
+            raise StartError(f"--chat_template: {template.problem}")
+        return template
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the template was found to read."""
+        return self._main.capabilities
+
+    @property
+    def problem(self) -> str:
+        """Why chat does not work with this model, or ""; each request is told the same."""
+        return self._main.broken or self._tool.broken if self.source else NO_TEMPLATE
+
+    def render(self, prompt: ChatPrompt, seconds: float | None = PATIENT_S) -> str:
+        """The prompt's text. seconds: of CPU time; None: bounds.BRIEF_S, then NotBrief. Raises BadRequest."""
+        if not self.source:
+            raise BadRequest(NO_TEMPLATE)
+        return (self._tool if prompt.tools else self._main).render(prompt, seconds, self._neutral)
+
+
+def _override(option: str) -> str:
+    """The template that --chat_template means."""
+    if not option or "{" in option or "\n" in option:
+        return option
+    try:
+        return Path(option).read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise StartError(f"--chat_template: neither the text of a template nor a readable file: {option}") from error
+
+
+class _Compiled:
+    """One template, its capabilities, and what is wrong with it ("" if nothing)."""
+
+    def __init__(self, env: jinja2.Environment, source: str, tokens: Mapping[str, str], content_format: str) -> None:
+        self.broken = ""
+        self._tokens = tokens
+        self._template = env.from_string("")
+        self.capabilities = Capabilities()
+        try:
+            self._template = env.from_string(source)
+        except (jinja2.TemplateError, RecursionError) as error:
+            self.broken = f"the model's chat template is invalid: {_reason(error)}"
+            return
+        self.capabilities = probe(source, self._call, content_format)
+
+    def render(self, prompt: ChatPrompt, seconds: float | None, neutral: Neutral | None) -> str:
+        if self.broken:
+            raise BadRequest(self.broken)
+        add, kwargs = _arguments(prompt)
+        messages, tools = prepare(prompt.messages, self.capabilities), prompt.tools
+        if neutral is not None:  # only now: arguments of calls were JSON texts, in which anything can be escaped
+            messages, tools, kwargs = neutral.messages(messages), neutral.value(tools), neutral.value(kwargs)
+        if prompt.continue_final_message:
+            if add:
+                raise BadRequest(
+                    "continue_final_message and add_generation_prompt exclude each other",
+                    param="continue_final_message",
+                )
+            text = self._continued(messages, tools, kwargs, seconds)
+        else:
+            text = self._safe(lambda: self._call(messages, tools, add, kwargs, seconds))
+        if not text:
+            raise BadRequest("Final prompt after applying chat template is empty", param="messages")
+        return text
+
+    def _continued(self, messages: list[Json], tools: list[Json], kwargs: Json, seconds: float | None) -> str:
+        """The prompt up to the end of the last message's content, which a mark finds in the rendered text."""
+        last, content = _marked(messages[-1] if messages else {})
+        text = self._safe(lambda: self._call([*messages[:-1], last], tools, False, kwargs, seconds))
+        at = text.rfind(_MARK)
+        if at < 0 or content.strip() not in text:
+            raise BadRequest(
+                "continue_final_message: the chat template changes or drops the content of the final message",
+                param="continue_final_message",
+            )
+        kept = text.startswith(_MARK + _SPACE, at)  # else the template trims, and did so before the mark as well
+        return text[:at] if kept else text[:at].rstrip()
+
+    @staticmethod
+    def _safe(call: Callable[[], str]) -> str:
+        """A rendering whose failure is the client's to know, in one line."""
+        try:
+            return _without_surrogates(call())
+        except NotBrief:
+            raise
+        except sandbox.RaisedByTemplate as error:
+            raise BadRequest(_short(str(error)), param="messages") from error
+        except RecursionError as error:
+            raise BadRequest("the conversation is nested too deeply for the chat template", param="messages") from error
+        except Exception as error:  # a template is a program: it can fail in every way that Python can
+            raise BadRequest(f"the chat template failed: {_reason(error)}", param="messages") from error
+
+    def _call(
+        self,
+        messages: list[Json],
+        tools: list[Json],
+        add: bool,
+        kwargs: Json,
+        seconds: float | None = PATIENT_S,
+    ) -> str:
+        """transformers gives tools and documents always, as none when there are none; templates test for that."""
+        variables = {"documents": None, **self._tokens, **kwargs}
+        return sandbox.render(
+            self._template,
+            {**variables, "messages": messages, "tools": tools or None, "add_generation_prompt": add},
+            seconds,
+        )
+
+
+_MARK, _SPACE = "CONTINUE-HERE-6f1e0c", " "
+"""Put behind the content to be continued. The space shows whether the template trims content."""
+
+
+def _marked(message: Json) -> tuple[Json, str]:
+    """(the message with the mark behind its content or behind its last text part, the content without it)."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return {**message, "content": content + _MARK + _SPACE}, content
+    parts = list(content) if isinstance(content, list) else []
+    for i in range(len(parts) - 1, -1, -1):
+        text = parts[i].get("text") if isinstance(parts[i], dict) else None
+        if isinstance(text, str):
+            parts[i] = {**parts[i], "text": text + _MARK + _SPACE}
+            return {**message, "content": parts}, text
+    raise BadRequest(
+        "continue_final_message: the final message has no text to continue", param="continue_final_message"
+    )
+
+
+def _arguments(prompt: ChatPrompt) -> tuple[bool, Json]:
+    """(add_generation_prompt, the other template arguments). Raises BadRequest for reserved names."""
+    kwargs = prompt.template_kwargs
+    if reserved := sorted(RESERVED.intersection(kwargs)):
+        raise BadRequest(f"chat_template_kwargs must not set {', '.join(reserved)}", param="chat_template_kwargs")
+    if "add_generation_prompt" not in kwargs:
+        return prompt.add_generation_prompt, kwargs
+    kwargs = dict(kwargs)
+    add = kwargs.pop("add_generation_prompt")
+    if not isinstance(add, bool):
+        raise BadRequest("add_generation_prompt accepts values true or false", param="chat_template_kwargs")
+    return add, kwargs
+
+
+def _without_surrogates(text: str) -> str:
+    """Text that is UTF-8 for certain: a template may read JSON (of earlier calls' arguments) with half a pair in it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, in one line, without the template's text or the server's paths."""
+    if isinstance(error, jinja2.TemplateNotFound):
+        return f"it includes {error.name}, which the model does not have"
+    if isinstance(error, jinja2.TemplateSyntaxError):
+        return _short(f"{error.message} (line {error.lineno})")
+    text = " ".join(str(error).split())
+    return _short(text if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {text}")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 1000 else text[:999] + "…"

@@ -1,0 +1,133 @@
+"""Sockets before and beside the event loop: binding, tuning, naming. Every failure is a StartError in one line."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import stat
+from pathlib import Path
+from typing import Any
+
+from ...errors import StartError
+
+_NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
+
+async def bind(host: str, port: int) -> list[socket.socket]:
+    """Sockets for every address of host. An address that this machine does not have is skipped if another works."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (OSError, UnicodeError) as error:
+        raise StartError(f"cannot listen on {host}: {getattr(error, 'strerror', None) or error}") from None
+    sockets: list[socket.socket] = []
+    missing = 0
+    for family, _, _, _, address in dict.fromkeys(found):
+        try:
+            sockets.append(_bind_one(family, address))
+        except OSError as error:
+            missing = error.errno or 0
+            if missing not in _NOT_HERE:
+                close_all(sockets)
+                raise StartError(f"cannot listen on {host}:{port}: {os.strerror(missing)}") from None
+    if not sockets:
+        raise StartError(f"cannot listen on {host}:{port}: {os.strerror(missing)}")
+    return sockets
+
+
+def _bind_one(family: int, address: Any) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:  # so that "0.0.0.0,::" can both be had
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def bind_unix(path: Path) -> tuple[socket.socket, int]:
+    """A Unix socket at path, and the path's inode.
+
+    A socket that nobody listens on any more is replaced; anything else at the path is left alone.
+    """
+    _remove_stale(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind(str(path))
+    except OSError as error:
+        sock.close()
+        raise _unix_error(path, error) from None
+    return sock, path.lstat().st_ino
+
+
+def _remove_stale(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _unix_error(path, error) from None
+    if not stat.S_ISSOCK(mode):
+        raise StartError(f"cannot listen on {path}: it exists and is not a socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise _unix_error(path, error) from None
+        else:
+            raise StartError(f"cannot listen on {path}: another process is listening there")
+
+
+def _unix_error(path: Path, error: OSError) -> StartError:
+    return StartError(f"cannot listen on {path}: {error.strerror or error}")
+
+
+def remove_unix(path: Path, inode: int) -> None:
+    """Remove our socket, unless something else stands there by now."""
+    try:
+        if path.lstat().st_ino == inode:
+            path.unlink()
+    except FileNotFoundError:
+        pass  # newer Pythons remove it when the listener closes
+
+
+def close_all(sockets: list[socket.socket]) -> None:
+    """Close sockets that will not be listened on."""
+    for sock in sockets:
+        sock.close()
+
+
+def tune(sock: socket.socket | None) -> None:
+    """No waiting for more to send (TTFT), and notice in about two minutes a peer that vanished without a word."""
+    if sock is None or sock.family == socket.AF_UNIX:
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, seconds in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
+
+
+def peer_name(peer: Any) -> str:
+    """host:port of an IP peer's address; Unix sockets have no name."""
+    if not isinstance(peer, tuple):
+        return "unix"
+    host, port = peer[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def url(sock: socket.socket, tls: bool) -> str:
+    """Where a listening socket can be reached."""
+    if sock.family == socket.AF_UNIX:
+        return f"unix:{sock.getsockname()}"
+    host, port = sock.getsockname()[:2]
+    name = f"[{host}]" if sock.family == socket.AF_INET6 else host
+    return f"{'https' if tls else 'http'}://{name}:{port}"

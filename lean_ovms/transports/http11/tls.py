@@ -1,0 +1,81 @@
+"""TLS: what connections are wrapped with, and certificates that are replaced while the server runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from pathlib import Path
+
+from ...config import Config
+from ...errors import StartError
+
+NOT_PEM = "they must hold a certificate and a private key without a passphrase, as PEM"
+REASONS = dict.fromkeys(("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"), "the key belongs to another certificate")
+"""What OpenSSL says in words of its own, or not at all."""
+LOOK_S = 60.0
+"""How often the files are looked at. A certificate that is renewed is good for days or months."""
+
+log = logging.getLogger("lean_ovms.wire")
+
+
+class Certificate:
+    """The certificate and key of the options. context: for connections; those that are open keep what they have."""
+
+    def __init__(self, config: Config) -> None:
+        """Raises StartError naming the option at fault."""
+        self._config = config
+        self._files = Path(config.ssl_certfile), Path(config.ssl_keyfile)
+        self._seen = self._stamps()
+        self.context = _context(config)
+
+    async def follow(self, period_s: float = LOOK_S) -> None:
+        """Use what is put in place of the files, once it is whole; for ever."""
+        while True:
+            await asyncio.sleep(period_s)
+            stamps = self._stamps()
+            if stamps != self._seen:
+                self._seen = stamps
+                self._renew()
+
+    def _renew(self) -> None:
+        try:
+            _context(self._config)  # first elsewhere: half of a new pair would spoil what is in use
+            _load(self.context, self._config)
+        except StartError as error:
+            log.error("the certificate in use stays: %s", error)
+        else:
+            log.info("new connections get the certificate that is in %s now", self._files[0])
+
+    def _stamps(self) -> list[tuple[int, int] | None]:
+        found: list[tuple[int, int] | None] = []
+        for file in self._files:
+            try:
+                status = file.stat()
+            except OSError:
+                found.append(None)
+            else:
+                found.append((status.st_ctime_ns, status.st_ino))  # rights may change, too
+        return found
+
+
+def _context(config: Config) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    _load(context, config)
+    return context
+
+
+def _load(context: ssl.SSLContext, config: Config) -> None:
+    for option in ("ssl_certfile", "ssl_keyfile"):  # OpenSSL does not tell which
+        try:
+            Path(getattr(config, option)).read_bytes()
+        except OSError as error:
+            raise StartError(f"--{option} {getattr(config, option)}: {error.strerror}") from None
+    try:
+        # An encrypted key fails here; without the password argument OpenSSL would ask on the terminal.
+        context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, password=lambda: "")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or NOT_PEM
+        raise StartError(f"cannot use --ssl_certfile and --ssl_keyfile: {REASONS.get(reason, reason)}") from None

@@ -1,0 +1,279 @@
+"""Images in requests: where they may stand, what becomes of them, and what is refused. No engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lean_ovms.api.app import App
+from tests.api.conftest import MakeApp, events, post, whole
+from tests.fakes import INFO, FakeEngine, say
+from tests.pictures import data_url, part, user
+
+RED, BLUE = data_url("red"), data_url("blue", kind="JPEG")
+
+
+@pytest.fixture
+async def seeing(make_app: MakeApp) -> tuple[App, FakeEngine]:
+    """An app whose model reads images, and writes <image> for one itself."""
+    app, engine = await make_app(say("fine"))
+    engine.info = replace(INFO, vision=True, image_tokens=["<image>"])
+    return app, engine
+
+
+async def chat(app: App, *messages: Any, **more: Any) -> Any:
+    return await post(app, "/v1/chat/completions", {"model": "m", "messages": list(messages), **more})
+
+
+async def refusal(app: App, *messages: Any, **more: Any) -> tuple[str, str]:
+    """(message, param) of a 400."""
+    response = await chat(app, *messages, **more)
+    assert response.status == 400
+    error = (await whole(response))["error"]
+    return error["message"], error["param"]
+
+
+async def test_an_image_becomes_a_tag_and_its_pixels(seeing: tuple[App, FakeEngine]) -> None:
+    app, engine = seeing
+    assert (await chat(app, user("look:", part(RED)))).status == 200
+    assert engine.submitted[0][0] == "user:look:\n<ov_genai_image_0>;"
+    [image] = engine.images[0]
+    assert (image.height, image.width, image.pixels[:3]) == (40, 60, bytes((220, 30, 30)))
+    assert len(image.pixels) == 40 * 60 * 3
+
+
+async def test_an_image_may_be_its_address_alone(seeing: tuple[App, FakeEngine]) -> None:
+    app, engine = seeing
+    assert (await chat(app, user({"type": "image_url", "image_url": RED}))).status == 200
+    assert len(engine.images[0]) == 1
+    _, param = await refusal(app, user({"type": "image_url", "image_url": "nowhere"}))
+    assert param == "messages[0].content[0].image_url.url"
+
+
+async def test_tags_are_numbered_in_the_order_of_the_conversation(seeing: tuple[App, FakeEngine]) -> None:
+    app, engine = seeing
+    talk = [
+        user(part(RED), "one"),
+        {"role": "assistant", "content": "ok"},
+        user("two", part(BLUE), "three", part(RED)),
+    ]
+    assert (await chat(app, *talk)).status == 200
+    assert engine.submitted[0][0] == (
+        "user:<ov_genai_image_0>\none;assistant:ok;user:two\n<ov_genai_image_1>\nthree\n<ov_genai_image_2>;"
+    )
+    red, blue, again = engine.images[0]
+    assert red is again
+    assert red.pixels[0] > 200 > blue.pixels[0]
+
+
+async def test_a_text_only_model_refuses_images(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("fine"))
+    message, param = await refusal(app, user("x", part(RED)))
+    assert message == "This servable supports only text input, but image_url has been provided"
+    assert param == "messages[0].content[1]"
+
+
+async def test_text_alone_is_fine(seeing: tuple[App, FakeEngine]) -> None:
+    app, engine = seeing
+    assert (await chat(app, {"role": "user", "content": "hello <b> image"})).status == 200
+    assert engine.images == [()]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "user", "content": "a <ov_genai_image_0> b"},
+        {"role": "system", "content": "<ov_genai_image_7>"},
+        {"role": "user", "content": "<ov_genai_video_0>"},
+        user("x <ov_genai_image_0>", part(RED)),
+        {"role": "tool", "tool_call_id": "<ov_genai_image_0>", "content": "x"},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"function": {"name": "f", "arguments": '{"a": "<ov_genai_image_0>"}'}}],
+        },
+    ],
+)
+async def test_image_tags_in_text_are_refused(seeing: tuple[App, FakeEngine], message: Any) -> None:
+    app, engine = seeing
+    assert await refusal(app, message) == ("Message contains restricted <ov_genai_image> tag", "messages")
+    assert engine.submitted == []
+
+
+async def test_image_tags_in_tools_and_template_arguments_are_refused(seeing: tuple[App, FakeEngine]) -> None:
+    app, _ = seeing
+    tool = {"type": "function", "function": {"name": "f", "description": "<ov_genai_image_0>", "parameters": {}}}
+    hello = {"role": "user", "content": "x"}
+    assert (await refusal(app, hello, tools=[tool]))[1] == "tools"
+    assert (await refusal(app, hello, chat_template_kwargs={"a": ["<image>"]}))[1] == "chat_template_kwargs"
+
+
+async def test_the_models_own_notation_is_refused(seeing: tuple[App, FakeEngine]) -> None:
+    app, _ = seeing
+    said, param = await refusal(app, {"role": "user", "content": "an <image> here"})
+    assert said == "Message contains <image>, which stands for an image"
+    assert param == "messages"
+
+
+async def test_a_text_only_model_may_hear_of_tags(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("fine"))
+    assert (await chat(app, {"role": "user", "content": "<ov_genai_image_0> <image>"})).status == 200
+
+
+WRONG = [
+    ({"type": "image_url"}, "content image_url missing", "image_url"),
+    ({"type": "image_url", "image_url": [RED]}, "content image_url missing", "image_url"),
+    ({"type": "image_url", "image_url": {}}, "image_url does not have url field", "image_url.url"),
+    (part(3), "image_url does not have url field", "image_url.url"),  # type: ignore[arg-type]
+    (part(RED, detail="huge"), "image_url.detail must be one of", "image_url.detail"),
+    ({"type": "input_audio", "input_audio": {}}, "Unsupported content type", ""),
+    ({"type": "file", "file": {}}, "Unsupported content type", ""),
+    ({"type": "video_url", "video_url": {}}, "Unsupported content type", ""),
+]
+
+
+@pytest.mark.parametrize(("wrong", "said", "where"), WRONG)
+async def test_parts_that_are_no_image(seeing: tuple[App, FakeEngine], wrong: Any, said: str, where: str) -> None:
+    app, _ = seeing
+    message, param = await refusal(app, user("x", wrong))
+    assert said in message
+    assert param == f"messages[0].content[1]{'.' + where if where else ''}"
+
+
+BAD_URLS = [
+    ("data:image/png;base64,@@@", "Invalid base64 string in request"),
+    ("data:image/png;base64,", "Image parsing failed"),
+    ("data:image/png;base64,aGVsbG8gd29ybGQ=", "Image parsing failed"),
+    ("data:image/svg+xml,<svg/>", "a data URL must be in base64"),
+    ("http://images.example.com/a.png", "does not match any allowed domain"),
+    ("https://127.0.0.1/a.png", "does not match any allowed domain"),
+    ("ftp://images.example.com/a.png", "not by ftp"),
+    ("/images/zebra.jpeg", "Loading images from local filesystem is disabled."),
+    ("file:///images/zebra.jpeg", "Loading images from local filesystem is disabled."),
+    ("", "Loading images from local filesystem is disabled."),
+]
+
+
+@pytest.mark.parametrize(("url", "said"), BAD_URLS)
+async def test_an_image_that_cannot_be_had_names_its_field(seeing: tuple[App, FakeEngine], url: str, said: str) -> None:
+    app, engine = seeing
+    message, param = await refusal(app, user("x", part(RED), part(url)), stream=True)
+    assert said in message
+    assert param == "messages[0].content[2].image_url.url"
+    assert engine.submitted == []
+
+
+async def test_low_detail_is_a_small_image(seeing: tuple[App, FakeEngine]) -> None:
+    app, engine = seeing
+    large = data_url("red", (1100, 800))
+    await chat(app, user(part(large, detail="low"), part(large, detail="high"), part(large)))
+    assert [(i.width, i.height) for i in engine.images[0]] == [(512, 372), (1100, 800), (1100, 800)]
+
+
+async def test_large_images_may_be_shrunk_by_the_server(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("fine"), max_image_side=256)
+    engine.info = replace(INFO, vision=True)
+    large = data_url("red", (1024, 512))
+    await chat(app, user(part(large), part(large, detail="low"), part(RED)))
+    assert [(i.width, i.height) for i in engine.images[0]] == [(256, 128), (256, 128), (60, 40)]
+
+
+async def test_too_many_images_name_the_first_that_is_too_many(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("fine"), max_images=2)
+    engine.info = replace(INFO, vision=True)
+    message, param = await refusal(app, user(*[part(RED)] * 3))
+    assert "more than this server's limit: 2" in message
+    assert param == "messages[0].content[2].image_url.url"
+
+
+async def test_pixels_of_all_images_together_have_a_limit(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("fine"), max_image_pixels=60 * 40 + 10)
+    engine.info = replace(INFO, vision=True)
+    assert (await chat(app, user(part(RED), part(RED)))).status == 200, "the same image counts once"
+    message, param = await refusal(app, user(part(RED), part(BLUE)))
+    assert "larger than this server's limit: 10" in message
+    assert param == "messages[0].content[1].image_url.url"
+
+
+async def test_bytes_of_an_image_have_a_limit(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("fine"), max_image_bytes=100)
+    engine.info = replace(INFO, vision=True)
+    message, _ = await refusal(app, user(part(data_url("red", kind="BMP"))))
+    assert "limit: 100 bytes" in message
+
+
+async def test_responses_take_images_as_text_and_as_object(seeing: tuple[App, FakeEngine]) -> None:
+    app, engine = seeing
+    content = [
+        {"type": "input_text", "text": "look"},
+        {"type": "input_image", "image_url": RED},
+        {"type": "input_image", "image_url": {"url": BLUE}, "detail": "low"},
+    ]
+    response = await post(app, "/v1/responses", {"model": "m", "input": [{"role": "user", "content": content}]})
+    assert response.status == 200
+    assert engine.submitted[0][0] == "user:look\n<ov_genai_image_0>\n<ov_genai_image_1>;"
+    assert [i.pixels[0] > 200 for i in engine.images[0]] == [True, False]
+
+
+async def test_a_response_that_follows_sees_the_images_before_it(seeing: tuple[App, FakeEngine]) -> None:
+    app, engine = seeing
+    content = [{"type": "input_image", "image_url": RED}]
+    ask = {"model": "m", "input": [{"role": "user", "content": content}]}
+    first = await whole(await post(app, "/v1/responses", ask))
+    await post(app, "/v1/responses", {"model": "m", "input": "again", "previous_response_id": first["id"]})
+    assert engine.submitted[1][0] == "user:<ov_genai_image_0>;assistant:fine;user:again;"
+    assert engine.images[1] == engine.images[0]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"type": "input_image", "file_id": "file-1"},
+        {"type": "input_file", "file_id": "file-1"},
+        {"type": "input_audio", "input_audio": {}},
+        {"type": "input_image", "image_url": "data:image/png;base64,@@@"},
+    ],
+)
+async def test_responses_refuse_what_is_no_image(seeing: tuple[App, FakeEngine], wrong: Any) -> None:
+    app, _ = seeing
+    response = await post(app, "/v1/responses", {"model": "m", "input": [{"role": "user", "content": [wrong]}]})
+    assert response.status == 400
+    assert (await whole(response))["error"]["param"].startswith("input")
+
+
+async def test_input_tokens_count_images(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("much ", "to ", "say"))
+    engine.info = replace(INFO, vision=True)
+    content = [{"type": "input_image", "image_url": RED}]
+    ask = {"model": "m", "input": [{"role": "user", "content": content}]}
+    counted = await whole(await post(app, "/v1/responses/input_tokens", ask))
+    assert counted["input_tokens"] == len("user:<ov_genai_image_0>;")
+    assert len(engine.images[0]) == 1
+    assert len(engine.cancelled) == 1, "what was only counted is not generated"
+
+
+async def test_tokenize_says_that_images_have_no_ids(seeing: tuple[App, FakeEngine]) -> None:
+    app, _ = seeing
+    response = await post(app, "/tokenize", {"model": "m", "messages": [user("x", part(RED))]})
+    assert response.status == 400
+    assert "input_tokens" in (await whole(response))["error"]["message"]
+    response = await post(app, "/tokenize", {"model": "m", "messages": [user("x")]})
+    assert response.status == 200
+
+
+async def test_completions_are_not_for_models_with_vision(seeing: tuple[App, FakeEngine]) -> None:
+    app, _ = seeing
+    response = await post(app, "/v1/completions", {"model": "m", "prompt": "x"})
+    assert response.status == 400
+    assert (await whole(response))["error"]["message"] == (
+        "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
+    )
+
+
+async def test_streams_with_images(seeing: tuple[App, FakeEngine]) -> None:
+    app, engine = seeing
+    found = await events(await chat(app, user("x", part(RED)), stream=True))
+    assert found[-1] == "[DONE]"
+    assert len(engine.images[0]) == 1

@@ -1,0 +1,116 @@
+"""Precedence request > generation_config.json > built-in, and what is impossible together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_ovms.api.fields import read
+from lean_ovms.api.generation.sampling import SAMPLING, Defaults, Limits, build_output, build_sampling
+from lean_ovms.errors import BadRequest
+from lean_ovms.types import Sampling
+
+LIMITS = Limits(max_tokens=0, sequences=20)
+
+
+def sampling(body: dict[str, Any], config: dict[str, Any] | None = None, limits: Limits = LIMITS) -> Sampling:
+    return build_sampling(read(SAMPLING, body), Defaults(config or {}), limits)
+
+
+def test_a_bare_request_is_sampled_at_one_with_the_forty_likeliest() -> None:
+    result = sampling({})
+    assert (result.temperature, result.top_k, result.top_p, result.max_tokens) == (1.0, 40, 1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "config_name", "of_config", "of_request"),
+    [
+        ("temperature", "temperature", 0.6, 0.2),
+        ("top_p", "top_p", 0.9, 0.5),
+        ("top_k", "top_k", 20, 7),
+        ("min_p", "min_p", 0.05, 0.1),
+        ("repetition_penalty", "repetition_penalty", 1.1, 1.3),
+        ("max_tokens", "max_new_tokens", 99, 5),
+        ("min_tokens", "min_new_tokens", 3, 2),
+        ("length_penalty", "length_penalty", 2.0, 0.5),
+    ],
+)
+def test_request_wins_over_config_wins_over_builtin(
+    name: str, config_name: str, of_config: float, of_request: float
+) -> None:
+    assert getattr(sampling({}, {config_name: of_config}), name) == of_config
+    assert getattr(sampling({name: of_request}, {config_name: of_config}), name) == of_request
+
+
+def test_do_sample_and_rng_seed_of_the_config_are_not_honoured() -> None:
+    result = sampling({}, {"do_sample": False, "rng_seed": 7})
+    assert result.temperature == 1.0
+    assert len({sampling({}, {"rng_seed": 7}).seeds for _ in range(4)}) > 1
+
+
+def test_greedy_needs_no_top_k() -> None:
+    assert sampling({"temperature": 0}).top_k == 0
+
+
+@pytest.mark.parametrize("unlimited", [-1, 0])
+def test_top_k_can_be_switched_off(unlimited: int) -> None:
+    assert sampling({"top_k": unlimited}).top_k == 0
+
+
+def test_seeds_differ_per_sequence_and_begin_with_the_one_given() -> None:
+    assert sampling({"seed": 5, "n": 3}).seeds == (5, 6, 7)
+    assert sampling({"seed": 4294967295, "n": 2}).seeds == (4294967295, 0)
+
+
+def test_n_alone_samples_and_best_of_is_a_beam_search() -> None:
+    assert (sampling({"n": 3}).n, sampling({"n": 3}).beams) == (3, 1)
+    assert (sampling({"n": 2, "best_of": 4}).n, sampling({"n": 2, "best_of": 4}).beams) == (2, 4)
+    assert sampling({"n": 3, "use_beam_search": True}).beams == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"n": 3, "best_of": 2}, "n"),
+        ({"n": 0}, "n"),
+        ({"best_of": 0}, "best_of"),
+        ({"n": 1_000_000}, "n"),
+        ({"best_of": 21}, "best_of"),
+        ({"best_of": 2, "presence_penalty": 1}, "presence_penalty"),
+        ({"num_assistant_tokens": 3, "assistant_confidence_threshold": 0.5}, "assistant_confidence_threshold"),
+        ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),
+    ],
+)
+def test_impossible_together(body: dict[str, Any], param: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        sampling(body)
+    assert caught.value.param == param
+
+
+def test_beam_search_drops_the_penalties_of_the_config() -> None:
+    assert sampling({"best_of": 2}, {"repetition_penalty": 1.1}).repetition_penalty == 1.0
+
+
+def test_the_limit_is_also_the_default_and_may_be_reached() -> None:
+    limits = Limits(max_tokens=10, sequences=20)
+    assert sampling({}, limits=limits).max_tokens == 10
+    assert sampling({"max_tokens": 10}, limits=limits).max_tokens == 10
+    with pytest.raises(BadRequest):
+        sampling({"max_tokens": 11}, limits=limits)
+
+
+def test_stop_strings_stay_in_streams_and_not_in_whole_answers_unless_said() -> None:
+    given = read(SAMPLING, {"stop": "x"})
+    assert build_output(given, Defaults({}), stream=True).include_stop is True
+    assert build_output(given, Defaults({}), stream=False).include_stop is False
+    given = read(SAMPLING, {"stop": ["x", "x"], "include_stop_str_in_output": False})
+    output = build_output(given, Defaults({}), stream=True)
+    assert (output.include_stop, output.stop) == (False, ("x",))
+
+
+def test_stop_strings_of_the_config_are_replaced_not_merged() -> None:
+    config = Defaults({"stop_strings": ["a"]})
+    assert build_output(read(SAMPLING, {}), config, stream=False).stop == ("a",)
+    assert build_output(read(SAMPLING, {"stop": "b"}), config, stream=False).stop == ("b",)
+    assert build_output(read(SAMPLING, {"stop": []}), config, stream=False).stop == ("a",)

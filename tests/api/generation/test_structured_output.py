@@ -1,0 +1,363 @@
+"""What clients say about the form of an answer: which grammar it becomes, what is refused, what is told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lean_ovms.api.app import App
+from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
+from lean_ovms.types import Response
+from tests.api.conftest import MakeApp, events, post, whole
+from tests.fakes import FakeEngine, say
+
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+HELLO = [{"role": "user", "content": "hi"}]
+POINT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": POINT}}
+OTHER = {"type": "function", "function": {"name": "g", "parameters": POINT}}
+
+
+async def ask(app: App, path: str = CHAT, **fields: Any) -> Response:
+    said = {"messages": HELLO} if path == CHAT else {"prompt": "hi"}
+    return await post(app, path, {"model": "m", **said, **fields})
+
+
+async def error(response: Response) -> dict[str, Any]:
+    found = await whole(response)
+    assert response.status == 400, found
+    detail: dict[str, Any] = found["error"]
+    return detail
+
+
+def warned(response: Response) -> list[str]:
+    return [value for name, value in response.headers if name == "Warning"]
+
+
+async def constraint(make_app: MakeApp, path: str = CHAT, options: dict[str, Any] | None = None, **fields: Any) -> Any:
+    """The format that the engine got; None for none. Nothing was warned of."""
+    app, engine = await make_app(say("x"), **{"tool_parser": "hermes3", **(options or {})})
+    response = await ask(app, path, **fields)
+    assert response.status == 200, await whole(response)
+    await whole(response)
+    assert warned(response) == []
+    return parsed(engine)
+
+
+def parsed(engine: FakeEngine) -> Any:
+    (text,) = engine.constraints
+    return json.loads(text)["format"] if text else None
+
+
+def schema_format(**members: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": members}
+
+
+JSON_FORMS = [
+    {"response_format": schema_format(name="p", schema=POINT, strict=True)},
+    {"response_format": schema_format(**POINT)},
+    {"structured_outputs": {"json": POINT}},
+    {"structured_outputs": {"json": json.dumps(POINT)}},
+    {"response_format": {"type": "json_object", "schema": POINT}},
+    {"guided_json": POINT},
+    {"guided_json": json.dumps(POINT)},
+]
+
+
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+@pytest.mark.parametrize("fields", JSON_FORMS)
+async def test_a_schema_is_imposed_however_it_is_written(make_app: MakeApp, path: str, fields: dict[str, Any]) -> None:
+    found = await constraint(make_app, path, **fields)
+    assert found["type"] == "grammar"
+    assert r'x ::= "\"x\"" ":" " "? integer' in found["grammar"]
+
+
+@pytest.mark.parametrize("fields", [{"response_format": {"type": "json_object"}},
+                                    {"structured_outputs": {"json_object": True}}])  # fmt: skip
+async def test_json_object_is_any_object(make_app: MakeApp, fields: dict[str, Any]) -> None:
+    found = await constraint(make_app, **fields)
+    assert "content ::= object" in found["grammar"]
+
+
+FREE = [{}, {"response_format": None}, {"response_format": {"type": "text"}}, {"structured_outputs": None},
+        {"tools": [TOOL]}, {"tools": [TOOL], "tool_choice": "auto"}, {"tools": [TOOL], "tool_choice": "none"},
+        {"tool_choice": "auto"}]  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", FREE)
+async def test_nothing_is_imposed_that_was_not_asked_for(make_app: MakeApp, fields: dict[str, Any]) -> None:
+    assert await constraint(make_app, **fields) is None
+
+
+CHOICE = {"type": "grammar", "grammar": 'root ::= ("a" | "b")\n'}
+REGEX = {"type": "grammar", "grammar": 'root ::= ("a"){1,}\n'}
+LOOK = {"type": "regex", "pattern": "(?=a)a"}
+TAGGED = {"type": "tag", "begin": "<a>", "content": {"type": "any_text"}, "end": "</a>"}
+AS_IT_COMES = [
+    ({"response_format": {"type": "regex", "pattern": "a+"}}, REGEX),
+    ({"response_format": LOOK}, LOOK),
+    ({"response_format": {"type": "const_string", "value": "a"}}, {"type": "const_string", "value": "a"}),
+    ({"response_format": TAGGED}, TAGGED),
+    ({"response_format": {"type": "structural_tag", "format": TAGGED}}, TAGGED),
+    ({"structured_outputs": {"structural_tag": json.dumps({"type": "structural_tag", "format": TAGGED})}}, TAGGED),
+    ({"structured_outputs": {"regex": "a+"}}, REGEX),
+    ({"structured_outputs": {"grammar": "root ::= a"}}, {"type": "grammar", "grammar": "root ::= a"}),
+    ({"structured_outputs": {"choice": ["a", "b", "a"]}}, CHOICE),
+    ({"guided_regex": "a+"}, REGEX),
+    ({"guided_grammar": "root ::= a"}, {"type": "grammar", "grammar": "root ::= a"}),
+    ({"guided_choice": ["a", "b"]}, CHOICE),
+]
+
+
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+@pytest.mark.parametrize(("fields", "expected"), AS_IT_COMES)
+async def test_formats_of_xgrammar_pass_as_they_are_or_as_grammars_of_ours(
+    make_app: MakeApp, path: str, fields: dict[str, Any], expected: Any
+) -> None:
+    assert await constraint(make_app, path, **fields) == expected
+
+
+async def test_schemas_inside_formats_become_grammars_with_bounded_blanks(make_app: MakeApp) -> None:
+    inner = {"type": "sequence", "elements": [{"type": "const_string", "value": "="}, schema_format(**POINT)]}
+    found = await constraint(make_app, response_format=inner)
+    assert found["elements"][0] == inner["elements"][0]
+    assert found["elements"][1]["type"] == "grammar"
+
+
+async def test_vllms_older_structural_tag_becomes_triggered_tags(make_app: MakeApp) -> None:
+    old = {
+        "type": "structural_tag",
+        "structures": [{"begin": "<a>", "schema": POINT, "end": "</a>"}],
+        "triggers": ["<a"],
+    }
+    found = await constraint(make_app, response_format=old)
+    assert (found["type"], found["triggers"]) == ("triggered_tags", ["<a"])
+    assert found["tags"][0]["content"]["type"] == "grammar"
+
+
+# --- what is wrong
+
+
+async def test_a_response_format_that_cannot_be_imposed_is_dropped_and_told(make_app: MakeApp) -> None:
+    for form in ({"type": "nope"}, schema_format(name="x"), schema_format(name="x", schema={"type": "nope"})):
+        app, engine = await make_app(say("x"))
+        response = await ask(app, response_format=form)
+        assert (await whole(response))["choices"][0]["message"]["content"] == "x"
+        assert engine.constraints == [""]
+        assert len(warned(response)) == 1
+        assert warned(response)[0].startswith('299 lean_ovms "response_format was not imposed: ')
+
+
+EXPECTED = r"""299 lean_ovms "response_format was not imposed: a 'quote'\r\nX-Evil: 1 \u017e" """.strip()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_the_engine_cannot_compile_is_dropped_and_told(make_app: MakeApp, stream: bool) -> None:
+    app, engine = await make_app(say("x"))
+    engine.bad_grammar = GrammarInvalid('a "quote"\r\nX-Evil: 1 ž')
+    response = await ask(app, response_format={"type": "regex", "pattern": "("}, stream=stream)
+    assert response.status == 200
+    assert engine.constraints == [""]
+    (warning,) = warned(response)
+    assert warning == EXPECTED
+    if stream:
+        await events(response)
+    else:
+        await whole(response)
+
+
+@pytest.mark.parametrize("form", [{"type": "nope"}, {"type": "regex", "pattern": "("}])
+async def test_strict_response_format_makes_it_an_error(make_app: MakeApp, form: dict[str, Any]) -> None:
+    app, engine = await make_app(say("x"), strict_response_format=True)
+    engine.bad_grammar = GrammarInvalid("no")
+    found = await error(await ask(app, response_format=form))
+    assert found["code"] == "grammar_invalid"
+    assert found["param"].startswith("response_format")
+    assert engine.submitted == []
+
+
+async def test_strict_response_format_counts_keywords_that_are_not_imposed(make_app: MakeApp) -> None:
+    form = schema_format(name="x", schema={"type": "array", "uniqueItems": True})
+    app, _ = await make_app(say("x"), strict_response_format=True)
+    assert "uniqueItems" in (await error(await ask(app, response_format=form)))["message"]
+    app, engine = await make_app(say("x"))
+    response = await ask(app, response_format=form)
+    await whole(response)
+    assert "uniqueItems" in warned(response)[0]
+    assert engine.constraints != [""]
+
+
+async def test_what_is_too_complex_is_always_an_error(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"))
+    engine.bad_grammar = GrammarTooComplex("much")
+    found = await error(await ask(app, response_format={"type": "regex", "pattern": "a"}))
+    assert (found["code"], found["param"]) == ("grammar_too_complex", "response_format")
+
+
+async def test_a_schema_beyond_the_size_limit_is_an_error(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"), grammar_max_bytes=1000)
+    form = schema_format(name="x", schema={"enum": ["y" * 1000]})
+    assert (await error(await ask(app, response_format=form)))["code"] == "grammar_too_complex"
+    assert engine.submitted == []
+
+
+async def test_a_schema_nested_without_end_is_an_error(make_app: MakeApp) -> None:
+    schema: Any = {}
+    for _ in range(100):
+        schema = {"items": schema}
+    app, _ = await make_app(say("x"))
+    found = await error(await ask(app, response_format=schema_format(name="x", schema=schema)))
+    assert found["code"] == "grammar_too_complex"
+
+
+async def test_vllms_fields_are_errors_when_they_cannot_be_imposed(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"))
+    engine.bad_grammar = GrammarInvalid("no")
+    found = await error(await ask(app, guided_regex="("))
+    assert (found["code"], found["param"]) == ("grammar_invalid", "guided_regex")
+    assert engine.submitted == []
+
+
+WRONG = [
+    ({"response_format": "json"}, "response_format"),
+    ({"structured_outputs": {}}, "structured_outputs"),
+    ({"structured_outputs": {"json": {}, "regex": "a"}}, "structured_outputs"),
+    ({"structured_outputs": {"regex": 5}}, "structured_outputs.regex"),
+    ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
+    ({"structured_outputs": {"choice": [""]}}, "structured_outputs.choice"),
+    ({"structured_outputs": {"json": "{"}}, "structured_outputs.json"),
+    ({"guided_choice": "yes"}, "guided_choice"),
+    ({"guided_regex": ""}, "guided_regex"),
+    ({"guided_json": 5}, "guided_json"),
+    ({"guided_json": {}, "guided_regex": "a"}, "guided_regex"),
+    ({"response_format": {"type": "json_object"}, "guided_json": {}}, "guided_json"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), WRONG)
+async def test_wrong_fields_are_named(make_app: MakeApp, fields: dict[str, Any], param: str) -> None:
+    app, _ = await make_app(say("x"))
+    assert (await error(await ask(app, **fields)))["param"] == param
+
+
+# --- tools
+
+
+async def test_required_forces_a_call(make_app: MakeApp) -> None:
+    found = await constraint(make_app, tools=[TOOL, OTHER], tool_choice="required")
+    assert r"\"name\": \"f\"" in found["grammar"]
+    assert r"\"name\": \"g\"" in found["grammar"]
+    assert "{0,31}" in found["grammar"]
+
+
+@pytest.mark.parametrize("choice", [{"type": "function", "function": {"name": "g"}}, {"type": "function", "name": "g"}])
+async def test_a_named_function_is_forced_once(make_app: MakeApp, choice: dict[str, Any]) -> None:
+    found = await constraint(make_app, tools=[TOOL, OTHER], tool_choice=choice)
+    assert r"\"name\": \"g\"" in found["grammar"]
+    assert r"\"name\": \"f\"" not in found["grammar"]
+    assert "{0,31}" not in found["grammar"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+async def test_allowed_tools_leave_only_those(make_app: MakeApp, mode: str) -> None:
+    listed = [{"type": "function", "function": {"name": "g"}}]
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": listed}}
+    found = await constraint(make_app, tools=[TOOL, OTHER], tool_choice=choice)
+    if mode == "auto":
+        assert found is None
+    else:
+        assert r"\"name\": \"g\"" in found["grammar"]
+        assert r"\"name\": \"f\"" not in found["grammar"]
+
+
+BAD_ALLOWED = [
+    {},
+    {"mode": "none", "tools": []},
+    {"mode": "auto", "tools": [{"type": "function", "function": {"name": "nope"}}]},
+    {"mode": "auto", "tools": []},
+    {"mode": "auto", "tools": [{"type": "function"}]},
+]
+
+
+@pytest.mark.parametrize("allowed", BAD_ALLOWED)
+async def test_allowed_tools_that_make_no_sense_are_refused(make_app: MakeApp, allowed: dict[str, Any]) -> None:
+    app, _ = await make_app(say("x"))
+    choice = {"type": "allowed_tools", "allowed_tools": allowed}
+    assert (await error(await ask(app, tools=[TOOL], tool_choice=choice)))["param"] == "tool_choice"
+
+
+async def test_parallel_tool_calls_false_allows_one_call_only(make_app: MakeApp) -> None:
+    found = await constraint(make_app, tools=[TOOL], tool_choice="required", parallel_tool_calls=False)
+    assert "{0,31}" not in found["grammar"]
+
+
+TWO_CALLS = (
+    '<tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>\n<tool_call>{"name": "g", "arguments": {}}</tool_call>'
+)
+
+
+async def test_without_a_grammar_parallel_tool_calls_false_ends_the_answer_before_a_second(make_app: MakeApp) -> None:
+    app, _ = await make_app(say(*TWO_CALLS), tool_parser="hermes3")
+    fields = {"tools": [TOOL, OTHER], "parallel_tool_calls": False}
+    choice = (await whole(await ask(app, **fields)))["choices"][0]
+    assert [c["function"]["name"] for c in choice["message"]["tool_calls"]] == ["f"]
+    assert choice["finish_reason"] == "tool_calls"
+    app, _ = await make_app(say(*TWO_CALLS), tool_parser="hermes3")
+    told = await events(await ask(app, stream=True, **fields))
+    assert told[-1] == "[DONE]"
+    names = [
+        c["function"].get("name") for e in told[:-1] for p in e["choices"] for c in p["delta"].get("tool_calls", ())
+    ]
+    assert [name for name in names if name] == ["f"]
+    assert [p["finish_reason"] for e in told[:-1] for p in e["choices"]][-1] == "tool_calls"
+
+
+async def test_guided_generation_shapes_calls_that_the_model_begins(make_app: MakeApp) -> None:
+    options = {"enable_tool_guided_generation": True}
+    assert "TagDispatch" in (await constraint(make_app, options=options, tools=[TOOL]))["grammar"]
+    assert await constraint(make_app, options=options) is None
+
+
+async def test_a_strict_tool_shapes_calls_unless_it_cannot(make_app: MakeApp) -> None:
+    strict = {"type": "function", "function": {**TOOL["function"], "strict": True}}  # type: ignore[dict-item]
+    assert "TagDispatch" in (await constraint(make_app, tools=[strict]))["grammar"]
+    assert await constraint(make_app, tools=[strict], best_of=2) is None
+    assert await constraint(make_app, tools=[strict], min_tokens=1) is None
+
+
+async def test_a_call_or_an_answer_in_the_format_when_both_are_asked_for(make_app: MakeApp) -> None:
+    found = await constraint(make_app, tools=[TOOL], response_format={"type": "json_object"})
+    assert found["grammar"].startswith("root ::= either_2\n")
+    found = await constraint(make_app, tools=[TOOL], response_format={"type": "regex", "pattern": "a+"})
+    assert found["type"] == "or"
+    assert found["elements"][1] == REGEX
+
+
+async def test_a_forced_call_wins_over_a_format(make_app: MakeApp) -> None:
+    found = await constraint(make_app, tools=[TOOL], tool_choice="required", response_format={"type": "json_object"})
+    assert found["grammar"].startswith("root ::= calls\n")
+
+
+async def test_a_model_without_a_tool_parser_says_that_it_cannot_be_forced(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"))
+    response = await ask(app, tools=[TOOL], tool_choice="required")
+    await whole(response)
+    assert engine.constraints == [""]
+    assert warned(response) == ['299 lean_ovms "tool calls are not enforced: the model has no tool parser"']
+
+
+async def test_schemas_of_tools_that_are_too_much_are_loosened_before_the_call_is_given_up(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"), tool_parser="hermes3")
+    engine.bad_grammar = GrammarTooComplex("much")
+    found = await error(await ask(app, tools=[TOOL], tool_choice="required"))
+    assert (found["code"], found["param"]) == ("grammar_too_complex", "tool_choice")
+
+
+async def test_what_is_not_imposed_is_counted(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"), metrics_enable=True)
+    await whole(await ask(app, response_format={"type": "regex", "pattern": "a"}))
+    await whole(await ask(app, tools=[TOOL], tool_choice="required"))
+    text = app.models["m"].metrics.expose().decode()
+    assert 'lean_ovms_structured_output_not_imposed_total{model_name="m"} 1.0' in text

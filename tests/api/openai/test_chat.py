@@ -1,0 +1,394 @@
+"""chat/completions on a scripted engine: exact JSON, streams, errors, cancelling."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+
+from lean_ovms.api import sse
+from lean_ovms.errors import EngineFailure, RequestError, TooManyRequests
+from lean_ovms.types import Delta, Usage
+from tests.api.conftest import MakeApp, events, parts, post, whole
+from tests.fakes import EOS, say
+
+PATH = "/v3/chat/completions"
+HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+
+
+def ask(**fields: Any) -> dict[str, Any]:
+    return {**HELLO, **fields}
+
+
+async def test_a_whole_answer_has_the_contracts_shape(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("Hel", "lo"))
+    body = await whole(await post(app, PATH, HELLO))
+    assert body.pop("id").startswith("chatcmpl-")
+    assert isinstance(body.pop("created"), int)
+    assert body.pop("system_fingerprint").startswith("lean_ovms-")
+    assert body == {
+        "choices": [
+            {
+                "finish_reason": "stop",
+                "index": 0,
+                "logprobs": None,
+                "message": {"content": "Hello", "role": "assistant", "tool_calls": []},
+            }
+        ],
+        "model": "m",
+        "object": "chat.completion",
+        "usage": {"prompt_tokens": 8, "completion_tokens": 6, "total_tokens": 14},
+    }
+    assert engine.submitted[0][0] == "user:hi;"
+
+
+@pytest.mark.parametrize("base", ["/v1", "/v3", "/v3/v1"])
+async def test_every_base_serves_the_endpoint(make_app: MakeApp, base: str) -> None:
+    app, _ = await make_app(say("x"))
+    assert (await post(app, base + "/chat/completions", HELLO)).status == 200
+
+
+async def test_a_stream_is_role_deltas_finish_usage_done(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("Hello", " there."))
+    response = await post(app, PATH, ask(stream=True, stream_options={"include_usage": True}))
+    assert ("Content-Type", "text/event-stream; charset=utf-8") in response.headers
+    found = await events(response)
+    assert found.pop() == "[DONE]"
+    assert {e["object"] for e in found} == {"chat.completion.chunk"}
+    assert len({(e["id"], e["created"], e["model"]) for e in found}) == 1
+    last = found.pop()
+    assert last["choices"] == []
+    assert last["usage"] == {"prompt_tokens": 8, "completion_tokens": 13, "total_tokens": 21}
+    assert all(e["usage"] is None for e in found)
+    assert [(c["delta"], c["finish_reason"], c["logprobs"]) for e in found for c in e["choices"]] == [
+        ({"role": "assistant", "content": None}, None, None),
+        ({"content": "Hello"}, None, None),
+        ({"content": " there."}, None, None),
+        ({}, "stop", None),
+    ]
+
+
+async def test_a_stream_without_options_has_no_usage(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    assert all("usage" not in e for e in (await events(await post(app, PATH, ask(stream=True))))[:-1])
+
+
+async def test_continuous_usage_counts_in_every_chunk(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("a", "b"))
+    found = await events(await post(app, PATH, ask(stream=True, stream_options={"continuous_usage_stats": True})))
+    counts = [e["usage"]["completion_tokens"] for e in found[:-1]]
+    assert counts == sorted(counts)
+    assert counts[-1] == 3
+
+
+async def test_obfuscated_chunks_have_lengths_that_tell_little(make_app: MakeApp) -> None:
+    for asked, lengths in ((True, 1), (False, 2)):
+        app, _ = await make_app(say("a", "a longer piece"))
+        response = await post(app, PATH, ask(stream=True, stream_options={"include_obfuscation": asked}))
+        found = [e for e in (await events(response))[:-1] if e["choices"][0]["delta"].get("content")]
+        assert len({len(orjson.dumps(e)) % 16 for e in found}) == lengths
+        assert all(("obfuscation" in e) is asked for e in found)
+
+
+async def test_the_whole_answer_is_the_fold_of_the_stream(make_app: MakeApp) -> None:
+    pieces = ("Grüße, ", "世界", " 🙂", "!")
+    app, _ = await make_app(lambda *_: say(*pieces))
+    unary = await whole(await post(app, PATH, HELLO))
+    found = await events(await post(app, PATH, ask(stream=True)))
+    text = "".join(c["delta"].get("content") or "" for e in found[:-1] for c in e["choices"])
+    assert text == unary["choices"][0]["message"]["content"] == "".join(pieces)
+
+
+async def test_n_choices_stream_side_by_side(make_app: MakeApp) -> None:
+    app, engine = await make_app([[(0, "a", None), (1, "x", None)], [(1, "y", "length")], [(0, "b", "stop")]])
+    found = await events(await post(app, PATH, ask(stream=True, n=2)))
+    chunks = [c for e in found[:-1] for c in e["choices"]]
+    texts = ["".join(c["delta"].get("content") or "" for c in chunks if c["index"] == i) for i in (0, 1)]
+    assert texts == ["ab", "xy"]
+    assert {c["index"]: c["finish_reason"] for c in chunks if c["finish_reason"]} == {0: "stop", 1: "length"}
+    assert engine.submitted[0][1].n == 2
+
+
+async def test_logprobs_come_with_their_text_in_both_modes(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("ab", "c"))
+    unary = await whole(await post(app, PATH, ask(logprobs=True)))
+    content = unary["choices"][0]["logprobs"]["content"]
+    assert content[0] == {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
+    assert len(content) == unary["usage"]["completion_tokens"]
+    found = await events(await post(app, PATH, ask(logprobs=True, stream=True)))
+    streamed = [t for e in found[:-1] for c in e["choices"] if c["logprobs"] for t in c["logprobs"]["content"]]
+    assert streamed == content
+
+
+async def test_a_stop_string_over_token_borders_is_hidden_and_ends_the_work(make_app: MakeApp) -> None:
+    app, engine = await make_app([[(0, p, None)] for p in ("Hello ", "EN", "D mo", "re")])
+    body = await whole(await post(app, PATH, ask(stop=["END"])))
+    choice = body["choices"][0]
+    assert (choice["message"]["content"], choice["finish_reason"], choice["stop_reason"]) == ("Hello ", "stop", "END")
+    assert len(engine.cancelled) == 1
+    assert not engine.mail.busy
+
+
+async def test_a_stop_string_stays_in_a_stream_unless_refused(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: [[(0, p, None)] for p in ("Hello ", "EN", "D mo", "re")])
+    for extra, text in (({}, "Hello END"), ({"include_stop_str_in_output": False}, "Hello ")):
+        found = await events(await post(app, PATH, ask(stop="END", stream=True, **extra)))
+        assert "".join(c["delta"].get("content") or "" for e in found[:-1] for c in e["choices"]) == text
+        assert (found[-2]["choices"][0]["finish_reason"], found[-2]["choices"][0]["stop_reason"]) == ("stop", "END")
+        assert not any("stop_reason" in e["choices"][0] for e in found[:-2])
+
+
+async def test_token_ids_are_returned_on_request(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("ab"))
+    body = await whole(await post(app, PATH, ask(return_token_ids=True)))
+    assert body["prompt_token_ids"] == list(b"user:hi;")
+    assert body["choices"][0]["token_ids"] == [97, 98, EOS]
+    found = await events(await post(app, PATH, ask(return_token_ids=True, stream=True)))
+    assert found[0]["prompt_token_ids"] == list(b"user:hi;")
+    assert [t for e in found[:-1] for c in e["choices"] for t in c["token_ids"]] == [97, 98, EOS]
+
+
+async def test_logprobs_name_tokens_by_their_ids_on_request(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: [[(0, "a", None)], [(0, "b", "stop")]])
+    named = {"logprobs": True, "return_tokens_as_token_ids": True}
+    content = (await whole(await post(app, PATH, ask(**named))))["choices"][0]["logprobs"]["content"]
+    assert [(t["token"], t["bytes"]) for t in content[:2]] == [("token_id:97", [97]), ("token_id:98", [98])]
+    found = await events(await post(app, PATH, ask(stream=True, **named)))
+    streamed = [t for e in found[:-1] for c in e["choices"] if c["logprobs"] for t in c["logprobs"]["content"]]
+    assert streamed == content
+
+
+async def test_an_answers_id_ends_with_the_request_id_that_is_given(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("x"))
+    assert (await whole(await post(app, PATH, ask(request_id="mine 1"))))["id"] == "chatcmpl-mine 1"
+    found = await events(await post(app, PATH, ask(request_id="mine", stream=True)))
+    assert {e["id"] for e in found[:-1]} == {"chatcmpl-mine"}
+    for wrong in ("", "a\n", "é", "x" * 129):
+        response = await post(app, PATH, ask(request_id=wrong))
+        assert (response.status, (await whole(response))["error"]["param"]) == (400, "request_id")
+
+
+async def test_reasoning_is_left_out_on_request(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("<think>", "hm", "</think>", "yes"), reasoning_parser="qwen3")
+    body = await whole(await post(app, PATH, ask(include_reasoning=False)))
+    assert body["choices"][0]["message"] == {"content": "yes", "role": "assistant", "tool_calls": []}
+    assert body["usage"]["completion_tokens_details"]["reasoning_tokens"] > 0
+    assert "reasoning_content" in (await whole(await post(app, PATH, HELLO)))["choices"][0]["message"]
+    found = await events(await post(app, PATH, ask(include_reasoning=False, stream=True)))
+    deltas = [c["delta"] for e in found[:-1] for c in e["choices"]]
+    assert deltas == [{"role": "assistant", "content": None}, {"content": "yes"}, {}]
+
+
+async def test_documents_reach_the_template(make_app: MakeApp) -> None:
+    template = "{% for d in documents or [] %}[{{ d.title }}]{% endfor %}{{ messages[0].content }}"
+    app, engine = await make_app(lambda *_: say("x"), chat_template=template)
+    for fields, text in [
+        ({"documents": [{"title": "A", "text": "a"}, {"title": "B", "text": "b"}]}, "[A][B]hi"),
+        ({"documents": [{"title": "A"}], "chat_template_kwargs": {"documents": [{"title": "C"}]}}, "[C]hi"),
+        ({}, "hi"),
+    ]:
+        await whole(await post(app, PATH, ask(**fields)))
+        assert engine.submitted[-1][0] == text
+        body = await whole(await post(app, "/tokenize", ask(**fields)))
+        assert body["count"] == len(text)
+    response = await post(app, PATH, ask(documents=["a"]))
+    assert (response.status, (await whole(response))["error"]["param"]) == (400, "documents")
+
+
+async def test_special_tokens_are_shown_on_request(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("hi"))
+    body = await whole(await post(app, PATH, ask(skip_special_tokens=False)))
+    assert body["choices"][0]["message"]["content"] == "hi<eos>"
+
+
+async def test_max_completion_tokens_wins_over_max_tokens(make_app: MakeApp) -> None:
+    app, engine = await make_app(lambda *_: say("x"))
+    await whole(await post(app, PATH, ask(max_tokens=5, max_completion_tokens=9)))
+    assert engine.submitted[0][1].max_tokens == 9
+
+
+@pytest.mark.parametrize(
+    ("fields", "message", "param"),
+    [
+        ({"model": None}, "model field is missing in JSON body", "model"),
+        ({"messages": None}, "Messages missing in request", "messages"),
+        ({"messages": []}, "Messages array cannot be empty", "messages"),
+        ({"messages": "hi"}, "Messages are not an array", "messages"),
+        ({"messages": [5]}, "Message is not a JSON object", "messages[0]"),
+        ({"messages": [{"content": "x"}]}, "Every message must have 'role' field", "messages[0].role"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+            "Invalid message structure - content text missing",
+            "messages[0].content[0]",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            "This servable supports only text input, but image_url has been provided",
+            "messages[0].content[0]",
+        ),
+        ({"max_tokens": 0}, "max_tokens value should be greater than 0", "max_tokens"),
+        ({"max_completion_tokens": 0}, "max_tokens value should be greater than 0", "max_completion_tokens"),
+        ({"top_logprobs": 21}, "top_logprobs out of range [0, 20]", "top_logprobs"),
+        ({"skip_special_tokens": 1}, "skip_special_tokens is not a bool", "skip_special_tokens"),
+        ({"stream_options": {}}, "stream_options provided, but stream not set to true", "stream_options"),
+        ({"logprobs": 1}, "logprobs accepts values true or false", "logprobs"),
+        ({"tools": {}}, "Tools are not an array", "tools"),
+        ({"tools": [{"type": "function", "function": {}}]}, None, "tools[0].function.name"),
+        ({"tool_choice": "maybe"}, "tool_choice should be either 'none' or 'auto' or 'required'", "tool_choice"),
+        ({"chat_template_kwargs": 1}, "chat_template_kwargs must be an object", "chat_template_kwargs"),
+        ({"continue_final_message": True, "add_generation_prompt": True}, None, "continue_final_message"),
+    ],
+)
+async def test_what_is_wrong_with_a_request_is_said(
+    make_app: MakeApp, fields: dict[str, Any], message: str | None, param: str
+) -> None:
+    app, engine = await make_app()
+    response = await post(app, PATH, ask(**fields))
+    error = (await whole(response))["error"]
+    assert response.status == 400
+    assert error["type"] == "invalid_request_error"
+    assert error["param"] == param
+    assert message is None or error["message"] == message
+    assert engine.submitted == []
+
+
+async def test_an_unknown_model_is_a_404_that_names_the_served_ones(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    response = await post(app, PATH, ask(model="gpt-4"))
+    error = (await whole(response))["error"]
+    assert (response.status, error["code"], error["param"]) == (404, "model_not_found", "model")
+    assert "served: m" in error["message"]
+
+
+async def test_a_refusal_of_the_engine_keeps_its_status_also_for_a_stream(make_app: MakeApp) -> None:
+    app, engine = await make_app()
+    engine.refusal = TooManyRequests("too many requests are waiting")
+    response = await post(app, PATH, ask(stream=True))
+    assert response.status == 429
+    assert ("Retry-After", "1") in response.headers
+
+
+async def test_a_failure_before_any_token_is_a_status_in_a_whole_answer(make_app: MakeApp) -> None:
+    app, _ = await make_app([EngineFailure("out of memory")])
+    response = await post(app, PATH, HELLO)
+    assert (response.status, (await whole(response))["error"]["message"]) == (500, "out of memory")
+
+
+async def test_a_failure_in_a_stream_is_an_event_and_the_stream_still_ends(make_app: MakeApp) -> None:
+    app, engine = await make_app([[(0, "Hel", None)], EngineFailure("out of memory")])
+    found = await events(await post(app, PATH, ask(stream=True)))
+    assert found[-1] == "[DONE]"
+    assert found[-2]["error"]["message"] == "out of memory"
+    assert found[1]["choices"][0]["delta"] == {"content": "Hel"}
+    assert not engine.mail.busy
+
+
+async def test_a_client_that_leaves_stops_the_work(make_app: MakeApp) -> None:
+    app, engine = await make_app([[(0, "x", None)]] * 100)
+    response = await post(app, PATH, ask(stream=True))
+    async for _ in parts(response):
+        break
+    await response.aclose()
+    assert [(c.id, c.index) for c in engine.cancelled] == [(1, None)]
+    assert not engine.mail.busy
+
+
+async def test_a_response_that_is_never_read_stops_the_work_too(make_app: MakeApp) -> None:
+    app, engine = await make_app([[(0, "x", None)]] * 100)
+    await (await post(app, PATH, ask(stream=True))).aclose()
+    assert len(engine.cancelled) == 1
+
+
+async def test_a_deadline_ends_a_generation_with_an_error(make_app: MakeApp) -> None:
+    app, engine = await make_app([[(0, "x", None)]], request_timeout_s=0.02)
+    response = await post(app, PATH, HELLO)
+    assert (response.status, (await whole(response))["error"]["code"]) == (408, "request_timeout")
+    assert len(engine.cancelled) == 1
+
+
+async def test_a_silent_stream_pings(make_app: MakeApp) -> None:
+    app, _ = await make_app([[(0, "x", None)]], sse_ping_s=0.01)
+    response = await post(app, PATH, ask(stream=True))
+    pings = 0
+    async for part in parts(response):
+        pings += part == b": ping\n\n"
+        if pings == 2:
+            break
+    assert pings == 2
+
+
+async def test_a_stream_pings_too_while_what_is_generated_says_nothing() -> None:
+    class Thinking:
+        usage = Usage()
+
+        def __aiter__(self) -> Thinking:
+            return self
+
+        async def __anext__(self) -> list[Delta]:
+            await asyncio.sleep(0.001)
+            return [Delta(0)]
+
+        async def aclose(self) -> None:
+            self.closed = True
+
+    class Mute:
+        def deltas(self, deltas: list[Delta]) -> bytes:
+            return b""
+
+        def end(self, usage: Usage) -> bytes:
+            raise AssertionError
+
+        def failed(self, error: RequestError) -> bytes:
+            raise AssertionError(error)
+
+    stream = sse.EventStream(Thinking(), Mute(), 0.02)
+    assert [await anext(stream) for _ in range(2)] == [sse.PING, sse.PING]
+    await stream.aclose()
+
+
+async def test_fields_that_cannot_be_honoured_are_accepted_but_not_silently(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    fields = {"logit_bias": {"5": 10}, "functions": [{"name": "f"}], "web_search_options": {}}
+    nothing = {"logit_bias": {}, "bad_words": [], "audio": None, "web_search_options": None}
+    for asked, told in ((fields, list(fields)), (nothing, [])):
+        response = await post(app, PATH, ask(**asked))
+        assert response.status == 200
+        assert [value.split()[2].strip('"') for name, value in response.headers if name == "Warning"] == told
+
+
+async def test_effort_and_verbosity_reach_the_template(make_app: MakeApp) -> None:
+    template = "{{ enable_thinking }}|{{ reasoning_effort }}|{{ verbosity }}"
+    app, engine = await make_app(lambda *_: say("x"), chat_template=template)
+    for fields, prompt in (
+        ({"reasoning_effort": "high", "verbosity": "low"}, "True|high|low"),
+        ({"reasoning_effort": "none"}, "False|none|"),
+        ({"reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": False}}, "False|low|"),
+        ({}, "||"),
+    ):
+        assert (await post(app, PATH, ask(**fields))).status == 200
+        assert engine.submitted[-1][0] == prompt
+
+
+async def test_what_a_developer_says_is_never_lost(make_app: MakeApp) -> None:
+    template = "{% for m in messages if m.role in ['system', 'user'] %}{{ m.role }}:{{ m.content }};{% endfor %}"
+    app, engine = await make_app(say("x"), chat_template=template)
+    messages = [{"role": "developer", "content": "Be brief."}, *HELLO["messages"]]
+    assert (await post(app, PATH, ask(messages=messages))).status == 200
+    assert engine.submitted[-1][0] == "system:Be brief.;user:hi;"
+    counted = await whole(await post(app, "/tokenize", {"model": "m", "messages": messages}))
+    assert counted["count"] == len(engine.submitted[-1][0])
+
+
+async def test_null_in_a_tool_is_absent(make_app: MakeApp) -> None:
+    app, engine = await make_app(lambda *_: say("x"), chat_template="{{ tools | tojson }}")
+    function = {"name": "f", "description": None, "parameters": None, "strict": None}
+    for tool in ({"type": "function", "function": function}, {"type": "function", **function}):
+        assert (await post(app, PATH, ask(tools=[tool]))).status == 200
+        assert engine.submitted[-1][0] == '[{"type": "function", "function": {"name": "f"}}]'
+
+
+async def test_unknown_fields_are_ignored(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    assert (await post(app, PATH, ask(user="me", no_such_field=1))).status == 200

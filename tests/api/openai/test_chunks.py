@@ -1,0 +1,49 @@
+"""Chunks come out the same by the short way, which nearly all of them take, and by the long one."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from lean_ovms.api.openai.chunks import ChunkOptions, Chunks, Envelope, Pending
+from lean_ovms.types import Usage
+
+ENVELOPE = Envelope(id="chatcmpl-1", model='a "model"', object="chat.completion.chunk", created=7)
+
+
+def chunks(**options: bool) -> Chunks:
+    running: Any = SimpleNamespace(usage=Usage(3, 2), prompt_ids=[1, 2])
+    return Chunks(ENVELOPE, running, ChunkOptions(**options))
+
+
+@pytest.mark.parametrize("usage", [False, True])
+@pytest.mark.parametrize("index", [0, 3])
+@pytest.mark.parametrize("text", ["", "word", 'quote " and \u2028 and 🙂'])
+def test_a_chunk_of_text_is_what_the_long_way_makes_of_it(usage: bool, index: int, text: str) -> None:
+    content = b'"delta":{"content":%b}' % orjson.dumps(text)
+    long = chunks(usage=usage)
+    long._plain = False
+
+    made = [chunks(usage=usage).chunk(index, content, Pending()) for _ in range(2)]
+
+    assert made == [long.chunk(index, content, Pending())] * 2
+    said = json.loads(made[0].removeprefix(b"data: "))
+    assert said["choices"] == [{"index": index, "logprobs": None, "delta": {"content": text}, "finish_reason": None}]
+    assert said.get("usage", "absent") == (None if usage else "absent")
+
+
+def test_what_is_not_plain_is_told_the_long_way() -> None:
+    content = b'"delta":{"content":"x"}'
+
+    def told(chunk: bytes) -> dict[str, Any]:
+        told: dict[str, Any] = json.loads(chunk.removeprefix(b"data: "))
+        return told
+
+    assert told(chunks().chunk(0, content, Pending(), finish="stop"))["choices"][0]["finish_reason"] == "stop"
+    assert told(chunks().chunk(0, content, Pending(), b'{"content":[]}'))["choices"][0]["logprobs"] == {"content": []}
+    assert told(chunks(continuous=True).chunk(0, content, Pending()))["usage"]["completion_tokens"] == 2
+    assert told(chunks(token_ids=True).chunk(0, content, Pending(tokens=[5])))["choices"][0]["token_ids"] == [5]

@@ -1,0 +1,163 @@
+"""completions on a scripted engine: every form of prompt, echo, logprobs, streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_ovms.errors import BadRequest
+from tests.api.conftest import MakeApp, events, post, whole
+from tests.fakes import EOS, say
+
+PATH = "/v1/completions"
+
+
+def ask(prompt: Any = "ab", **fields: Any) -> dict[str, Any]:
+    return {"model": "m", "prompt": prompt, **fields}
+
+
+async def test_a_whole_answer_has_the_contracts_shape(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("Hi"))
+    body = await whole(await post(app, PATH, ask()))
+    assert body.pop("id").startswith("cmpl-")
+    assert {k: body[k] for k in ("choices", "model", "object", "usage")} == {
+        "choices": [{"finish_reason": "stop", "index": 0, "logprobs": None, "text": "Hi"}],
+        "model": "m",
+        "object": "text_completion",
+        "usage": {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5},
+    }
+
+
+@pytest.mark.parametrize(
+    ("prompt", "sent"),
+    [
+        ("ab", ["ab"]),
+        (["ab", "c"], ["ab", "c"]),
+        ([1, 2], [[1, 2]]),
+        ([[1], [2, 3]], [[1], [2, 3]]),
+    ],
+)
+async def test_every_form_of_prompt(make_app: MakeApp, prompt: Any, sent: list[Any]) -> None:
+    app, engine = await make_app(lambda *_: say("x"))
+    body = await whole(await post(app, PATH, ask(prompt)))
+    assert [p for p, _ in engine.submitted] == sent
+    assert [c["index"] for c in body["choices"]] == list(range(len(sent)))
+
+
+async def test_choices_of_several_prompts_are_in_the_order_of_the_prompts(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda prompt, s: say(prompt, sequences=s.n))
+    body = await whole(await post(app, PATH, ask(["a", "b"], n=2)))
+    assert [(c["index"], c["text"]) for c in body["choices"]] == [(0, "a"), (1, "a"), (2, "b"), (3, "b")]
+    assert body["usage"]["prompt_tokens"] == 2
+
+
+async def test_several_prompts_stream_together(make_app: MakeApp) -> None:
+    app, engine = await make_app(lambda prompt, s: say(prompt, "!"))
+    found = await events(await post(app, PATH, ask(["a", "b"], stream=True)))
+    texts = ["".join(c["text"] for e in found[:-1] for c in e["choices"] if c["index"] == i) for i in (0, 1)]
+    assert texts == ["a!", "b!"]
+    assert {e["object"] for e in found[:-1]} == {"text_completion"}
+    assert not engine.mail.busy
+
+
+async def test_one_refused_prompt_refuses_the_request_and_stops_the_others(make_app: MakeApp) -> None:
+    def script(prompt: Any, sampling: Any) -> Any:
+        if prompt == "bad":
+            raise BadRequest("no", param="prompt")
+        return [[(0, "x", None)]] * 50
+
+    app, engine = await make_app(script)
+    response = await post(app, PATH, ask(["a", "bad", "b"]))
+    assert response.status == 400
+    assert {c.id for c in engine.cancelled} >= {1}
+
+
+async def test_echo_puts_the_prompt_first_in_both_modes(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("Hi"))
+    body = await whole(await post(app, PATH, ask(echo=True)))
+    assert body["choices"][0]["text"] == "abHi"
+    assert body["usage"]["completion_tokens"] == 3
+    found = await events(await post(app, PATH, ask(echo=True, stream=True)))
+    assert "".join(c["text"] for e in found[:-1] for c in e["choices"]) == "abHi"
+    body = await whole(await post(app, PATH, ask([97, 98], echo=True)))
+    assert body["choices"][0]["text"] == "abHi"
+
+
+async def test_echo_alone_generates_nothing(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("Hi", reason="length"))
+    body = await whole(await post(app, PATH, ask(echo=True, max_tokens=0)))
+    assert (body["choices"][0]["text"], body["choices"][0]["finish_reason"]) == ("ab", "length")
+    assert body["usage"] == {"prompt_tokens": 2, "completion_tokens": 0, "total_tokens": 2}
+
+
+async def test_logprobs_are_four_parallel_lists(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("Hi"))
+    body = await whole(await post(app, PATH, ask(logprobs=1)))
+    assert body["choices"][0]["logprobs"] == {
+        "tokens": ["H", "i", "<eos>"],
+        "token_logprobs": [-0.5, -0.5, -0.5],
+        "top_logprobs": [{"H": -0.5}, {"i": -0.5}, {"<eos>": -0.5}],
+        "text_offset": [0, 1, 2],
+    }
+    found = await events(await post(app, PATH, ask(logprobs=1, stream=True)))
+    chunks = [c["logprobs"] for e in found[:-1] for c in e["choices"] if c["logprobs"]]
+    assert [t for c in chunks for t in c["tokens"]] == ["H", "i", "<eos>"]
+    assert [t for c in chunks for t in c["text_offset"]] == [0, 1, 2]
+
+
+async def test_echo_with_logprobs_scores_the_prompt(make_app: MakeApp) -> None:
+    app, engine = await make_app(lambda *_: say("H"))
+    body = await whole(await post(app, PATH, ask(logprobs=0, echo=True)))
+    logprobs = body["choices"][0]["logprobs"]
+    assert logprobs["tokens"] == ["a", "b", "H", "<eos>"]
+    assert logprobs["token_logprobs"] == [None, -1.0, -0.5, -0.5]
+    assert engine.submitted[0][1].prompt_logprobs
+
+
+async def test_logprobs_name_tokens_by_their_ids_on_request(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("H"))
+    fields = {"logprobs": 0, "return_tokens_as_token_ids": True, "request_id": "mine"}
+    body = await whole(await post(app, PATH, ask(**fields)))
+    logprobs = body["choices"][0]["logprobs"]
+    assert logprobs["tokens"] == ["token_id:72", f"token_id:{EOS}"]
+    assert logprobs["top_logprobs"] == [{"token_id:72": -0.5}, {f"token_id:{EOS}": -0.5}]
+    assert logprobs["text_offset"] == [0, 1]
+    assert body["id"] == "cmpl-mine"
+
+
+async def test_token_ids_are_returned_per_choice(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("H"))
+    body = await whole(await post(app, PATH, ask(return_token_ids=True)))
+    assert body["choices"][0]["token_ids"] == [72, EOS]
+    assert body["choices"][0]["prompt_token_ids"] == [97, 98]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message", "param"),
+    [
+        ({"prompt": None}, "prompt is missing", "prompt"),
+        ({"prompt": ""}, "prompt is missing", "prompt"),
+        ({"prompt": []}, "prompt is missing", "prompt"),
+        ({"prompt": [""]}, "prompt[0] is empty", "prompt[0]"),
+        ({"prompt": [[]]}, "prompt[0] is empty", "prompt[0]"),
+        ({"prompt": [1, "x"]}, "prompt[1] is not a token id", "prompt"),
+        ({"prompt": [[1, -1]]}, "prompt[0][1] is not a token id", "prompt[0]"),
+        ({"prompt": {"a": 1}}, None, "prompt"),
+        ({"prompt": ["x"] * 129}, None, "prompt"),
+        ({"max_tokens": 0}, "max_tokens value should be greater than 0 unless echo is set", "max_tokens"),
+        ({"logprobs": True}, "logprobs accepts integer values", "logprobs"),
+        ({"logprobs": 6}, None, "logprobs"),
+        ({"suffix": "x"}, "suffix is not supported", "suffix"),
+    ],
+)
+async def test_what_is_wrong_with_a_request_is_said(
+    make_app: MakeApp, fields: dict[str, Any], message: str | None, param: str
+) -> None:
+    app, engine = await make_app()
+    response = await post(app, PATH, {**ask(), **fields})
+    error = (await whole(response))["error"]
+    assert response.status == 400
+    assert error["param"] == param
+    assert message is None or error["message"] == message
+    assert engine.submitted == []

@@ -1,0 +1,155 @@
+"""GET /v1/config and POST /v1/config/reload: contract section 1.5, with an honest status for failures."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from lean_ovms.api.app import App, Nobody
+from lean_ovms.config import Config
+from lean_ovms.errors import StartError
+from lean_ovms.models.text_model import Model
+from lean_ovms.types import ModelInfo
+from tests.api.conftest import MakeApp, get, post, whole
+from tests.fakes import FakeEngine
+
+
+def status(state: str, code: str = "OK", message: str = "OK") -> Any:
+    return {
+        "model_version_status": [
+            {"version": "1", "state": state, "status": {"error_code": code, "error_message": message}}
+        ]
+    }
+
+
+async def reload_(app: App) -> Any:
+    response = await post(app, "/v1/config/reload", b"")
+    return response.status, await whole(response)
+
+
+async def test_a_served_model_is_available_as_version_1(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    response = await get(app, "/v1/config")
+    assert response.status == 200
+    assert await whole(response) == {"m": status("AVAILABLE")}
+
+
+async def test_a_model_that_is_coming_is_loading(make_app: MakeApp) -> None:
+    app, engine = await make_app()
+    for state in ("loading", "restarting"):
+        engine.state = state
+        assert await whole(await get(app, "/v1/config")) == {"m": status("LOADING")}
+
+
+async def test_a_model_that_did_not_load_says_why_without_paths() -> None:
+    class Broken(FakeEngine):
+        async def start(self) -> ModelInfo:
+            raise StartError("no model at /srv/m", reason="Its files are missing.")
+
+    config = Config(fake_engine=True, model_name="m", access_log=False)
+    model = Model(config, Broken([]))  # type: ignore[arg-type]
+    app = App(config, [model])
+    with pytest.raises(StartError):
+        await model.load()
+    told = "The model could not be loaded. Its files are missing."
+    assert await whole(await get(app, "/v1/config")) == {"m": status("LOADING", "FAILED_PRECONDITION", told)}
+    refused = await post(app, "/v1/completions", {"model": "m", "prompt": "x"})
+    assert refused.status == 503
+    assert (await whole(refused))["error"] == {
+        "message": told,
+        "type": "server_error",
+        "param": None,
+        "code": "model_not_loaded",
+    }
+    assert (await whole(await get(app, "/v1/models")))["data"] == []
+    assert (await whole(await get(app, "/health")))["error"]["message"] == "Server is not ready: m is failed"
+    await app.responses.close()
+
+
+async def test_a_model_whose_change_failed_goes_on_and_says_so(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    app.models["m"].failure = StartError("x", reason="Its graph is not valid.")
+    told = "What should replace it could not be loaded. Its graph is not valid."
+    assert await whole(await get(app, "/v1/config")) == {"m": status("AVAILABLE", "FAILED_PRECONDITION", told)}
+
+
+async def test_models_that_were_served_once_are_listed_as_such(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    app.withdrawn = {"gone": "END", "going": "UNLOADING"}
+    found = await whole(await get(app, "/v1/config"))
+    assert found == {"m": status("AVAILABLE"), "gone": status("END"), "going": status("UNLOADING")}
+
+
+def keeper(reload: Callable[[], Awaitable[bool]]) -> Nobody:
+    found = Nobody()
+    found.reload = reload  # type: ignore[method-assign]
+    return found
+
+
+async def test_a_reload_answers_with_the_state_after_it(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    called = []
+
+    async def reload() -> bool:
+        called.append(True)
+        app.withdrawn = {"gone": "END"}
+        return True
+
+    app.keeper = keeper(reload)
+    assert await reload_(app) == (200, {"m": status("AVAILABLE"), "gone": status("END")})
+    assert called == [True]
+
+
+async def test_a_reload_that_fails_is_a_500_with_ovms_sentence_and_no_path(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+
+    async def reload() -> bool:
+        raise StartError("/srv/config.json is not valid JSON", reason="The configuration file is not valid.")
+
+    app.keeper = keeper(reload)
+    code, body = await reload_(app)
+    assert code == 500
+    assert body["error"]["message"] == (
+        "Reloading config file failed. Check server logs for more info. (The configuration file is not valid.)"
+    )
+
+
+async def test_a_reload_needs_the_key_and_changes_nothing_where_there_is_nothing_to_reload(make_app: MakeApp) -> None:
+    app, _ = await make_app(api_key="k")
+    assert (await reload_(app))[0] == 401
+    assert (await get(app, "/v1/config")).status == 200
+    response = await post(app, "/v1/config/reload", b"", authorization="Bearer k")
+    assert (response.status, await whole(response)) == (200, {"m": status("AVAILABLE")})
+
+
+async def test_a_model_that_cannot_be_loaded_does_not_take_the_others_out_of_service(make_app: MakeApp) -> None:
+    app, engine = await make_app()
+    other = Model(Config(fake_engine=True, model_name="n"), FakeEngine([]))  # type: ignore[arg-type]
+    app.install(other)
+    assert (await get(app, "/health")).status == 503  # still loading
+    other.failure = StartError("x")
+    assert (await get(app, "/health")).status == 200
+    engine.state = "restarting"
+    assert (await get(app, "/health")).status == 503
+    engine.state = "failed"
+    assert (await get(app, "/health")).status == 503
+
+
+async def test_one_model_may_be_asked_for_as_kserve_does(make_app: MakeApp) -> None:
+    app, engine = await make_app()
+    for path, status_code in [
+        ("/v2/models/m/ready", 200),
+        ("/v2/models/m/versions/1/ready", 200),
+        ("/v2/models/m/versions/2/ready", 404),
+        ("/v2/models/no/such/ready", 404),
+    ]:
+        assert (await get(app, path)).status == status_code
+    engine.state = "restarting"
+    assert (await get(app, "/v2/models/m/ready")).status == 503
+    lost = Model(Config(fake_engine=True, model_name="n"), FakeEngine([]))  # type: ignore[arg-type]
+    app.install(lost)
+    lost.failure = StartError("x", reason="Its files are missing.")
+    response = await get(app, "/v2/models/n/ready")
+    assert (response.status, (await whole(response))["error"]["code"]) == (503, "model_not_loaded")

@@ -1,0 +1,195 @@
+"""Options: flags, environment, help; each is spelled once in config.py."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from lean_ovms.cli import ovms_flags
+from lean_ovms.cli.arguments import parse, parser
+from lean_ovms.config import Config
+from lean_ovms.errors import StartError
+
+
+def test_without_anything_the_defaults_hold() -> None:
+    assert parse([], {}) == Config()
+
+
+def test_hyphens_and_underscores_are_the_same() -> None:
+    assert parse(["--rest-port", "1"], {}) == parse(["--rest_port=1"], {}) == Config(rest_port=1)
+
+
+def test_a_value_keeps_its_hyphens() -> None:
+    assert parse(["--model-name", "my-model"], {}).model_name == "my-model"
+    assert parse(["--model-name=my-model"], {}).model_name == "my-model"
+
+
+def test_flag_wins_over_environment_wins_over_default() -> None:
+    environ = {"LEAN_OVMS_REST_PORT": "7", "LEAN_OVMS_PROMPT_LOOKUP": "true"}
+    assert parse([], environ).rest_port == 7
+    assert parse(["--rest_port", "8"], environ).rest_port == 8
+    assert parse([], environ).prompt_lookup is True
+
+
+def test_a_bare_boolean_flag_is_true_and_a_value_may_follow() -> None:
+    assert parse(["--prompt_lookup"], {}).prompt_lookup is True
+    assert parse(["--enable_prefix_caching", "false"], {}).enable_prefix_caching is False
+    assert parse(["--enable_prefix_caching=off"], {}).enable_prefix_caching is False
+
+
+def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -> None:
+    config = parse([], {"API_KEY": "k"})
+    assert config.api_key == "k"
+    assert "api_key" not in config.for_engine()
+    with pytest.raises(StartError):
+        parse(["--api_key", "k"], {})
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--no_such"], "unrecognized arguments: --no_such (--help lists the options)"),
+        (["--rest-prot", "1"], "unrecognized arguments: --rest_prot 1 (did you mean --rest_port?)"),
+        (["--sse_ping_s", "nan"], "--sse_ping_s must be a finite number, not nan"),
+        (["--task", "embeddings"], "--task embeddings is not served: text_generation is the only task"),
+        (["--grpc_workers", "2"], "--grpc_workers is not possible: this server has no gRPC service; use REST"),
+        (["--batch_size=auto"], "--batch_size is not possible: it is for models that are not generative"),
+        (["--idle_sequence_cleanup"], "--idle_sequence_cleanup is not possible"),
+        (["--normalize", "false"], "--normalize is not possible: it is for a task that this server does not serve"),
+        (["--rest_port", "x"], "--rest_port takes a whole number, not 'x'"),
+        (["--rest_port", "70000"], "--rest_port must be at most 65535, not 70000"),
+        (["--drain_timeout_s", "-1"], "--drain_timeout_s must be at least 0, not -1"),
+        (["--prompt_lookup", "maybe"], "--prompt_lookup takes true or false, not 'maybe'"),
+        (["--log_level", "LOUD"], "--log_level must be one of"),
+        (["--ssl_certfile", "x"], "--ssl_certfile and --ssl_keyfile go together"),
+        (["stray"], "unrecognized arguments: stray"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_options_name(argv: list[str], message: str) -> None:
+    with pytest.raises(StartError, match=re.escape(message)):
+        parse(argv, {})
+
+
+OVMS_COMMANDS = [
+    "--port 9000 --rest_port 8000 --rest_workers 16 --model_path /models/m --model_name org/m --log_level DEBUG",
+    "--rest_port 8000 --model_path /m --task text_generation --target_device GPU --cache_size 8 --max_num_seqs 128 "
+    "--pipeline_type LM_CB --enable_prefix_caching true --dynamic_split_fuse false --max_num_batched_tokens 1024 "
+    "--tool_parser hermes3 --reasoning_parser qwen3 --enable_tool_guided_generation true --kv_cache_precision u8 "
+    "--cache_interval_multiplier 4 --cache_dir /opt/cache",
+    "--rest_port 8000 --model_path /m --target_device NPU --max_prompt_len 2000 "
+    "--model_distribution_policy PIPELINE_PARALLEL",
+    "--config_path /models/config.json --rest_port 8000 --rest_bind_address 127.0.0.1,::1 --metrics_enable "
+    "--file_system_poll_wait_seconds 0 --api_key_file /run/key --allowed_origins https://a.example "
+    "--allowed_methods GET,POST --allowed_headers X-Own --allow_credentials",
+]
+"""As OVMS's documentation has them, and combinations of its tables."""
+
+
+@pytest.mark.parametrize("line", OVMS_COMMANDS)
+def test_ovms_command_lines_are_understood(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    config = parse(line.split(), {})
+    assert config.rest_port == 8000
+    assert config.model_path or config.config_path
+    assert ("lean_ovms: --port has no effect: " in capsys.readouterr().err) is ("--port" in line.split())
+
+
+def test_flags_without_effect_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse(["--port", "9000", "--rest-workers=8", "--verbose_response"], {}) == Config()
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split(" has")[0] for line in said] == [
+        f"lean_ovms: --{name}" for name in sorted(("port", "rest_workers", "verbose_response"))
+    ]
+
+
+def test_a_foreign_flag_is_no_option_too() -> None:
+    names = {row.name for row in fields(Config)}
+    assert not names & (ovms_flags.IGNORED.keys() | ovms_flags.REFUSED.keys())
+    assert not ovms_flags.IGNORED.keys() & ovms_flags.REFUSED.keys()
+
+
+# --- options file
+
+
+def options_file(directory: Path, text: str) -> str:
+    path = directory / "options.json"
+    path.write_text(text)
+    return str(path)
+
+
+def test_an_options_file_is_behind_flags_and_environment(tmp_path: Path) -> None:
+    path = options_file(
+        tmp_path,
+        '{"rest_port": 1, "model-name": "m", "sse_ping_s": 2, "plugin_config": {"A": 1}, "prompt_lookup": true}',
+    )
+    config = parse(["--options_file", path, "--rest_port", "3"], {"LEAN_OVMS_MODEL_NAME": "n"})
+    assert (config.rest_port, config.model_name, config.sse_ping_s, config.prompt_lookup) == (3, "n", 2.0, True)
+    assert config.plugin_config == '{"A": 1}'
+    assert parse([], {"LEAN_OVMS_OPTIONS_FILE": path}).rest_port == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not valid JSON"),
+        ("[]", "must hold a JSON object"),
+        ('{"rest_prot": 1}', "there is no option 'rest_prot' (rest_port?)"),
+        ('{"api_key": "k"}', "there is no option 'api_key'"),
+        ('{"options_file": "x"}', "there is no option 'options_file'"),
+        ('{"rest_port": "1"}', 'rest_port takes a whole number, not "1"'),
+        ('{"rest_port": true}', "rest_port takes a whole number, not true"),
+        ('{"access_log": 1}', "access_log takes true or false, not 1"),
+        ('{"rest_port": 70000}', "--rest_port must be at most 65535"),
+    ],
+)
+def test_what_is_wrong_with_an_options_file_is_said(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(StartError, match=re.escape(message)):
+        parse(["--options_file", options_file(tmp_path, text)], {})
+
+
+def test_a_missing_options_file_is_said() -> None:
+    with pytest.raises(StartError, match="--options_file /no/such: No such file"):
+        parse(["--options_file", "/no/such"], {})
+
+
+def test_an_empty_variable_says_nothing() -> None:
+    assert parse([], {"LEAN_OVMS_REST_PORT": "", "LEAN_OVMS_MODEL_NAME": "", "API_KEY": ""}) == Config()
+
+
+def test_ovms_variable_for_the_repository_names_its_config_json(tmp_path: Path) -> None:
+    environ = {"OVMS_MODEL_REPOSITORY_PATH": str(tmp_path)}
+    assert parse([], environ).config_path == ""
+    (tmp_path / "config.json").write_text("{}")
+    assert parse([], environ).config_path == str(tmp_path / "config.json")
+    assert parse(["--model_path", "/m"], environ).config_path == ""
+
+
+def test_every_option_is_in_the_help_with_its_default() -> None:
+    text = parser().format_help()
+    for row in fields(Config):
+        assert (f"--{row.name} " in text) is not row.metadata["secret"]
+
+
+def test_the_help_calls_no_default_none_which_is_a_value_of_some_options() -> None:
+    assert "default: none" not in " ".join(parser().format_help().split())
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from lean_ovms.cli import parser\n"
+        "parser().format_help()\n"
+        "print(*{m.split('.')[0] for m in sys.modules} & {'uvloop', 'jinja2', 'openvino', 'h11', 'numpy', 'asyncio'})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_a_wrong_flag_ends_with_status_2_and_one_line() -> None:
+    done = subprocess.run([sys.executable, "-m", "lean_ovms", "--nope"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == ["lean_ovms: unrecognized arguments: --nope (--help lists the options)"]

@@ -1,0 +1,70 @@
+"""The dashboard in docs/ asks for nothing that the server does not expose."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from lean_ovms.observability.metrics import FAMILIES, PROCESS, EngineState, Prometheus
+from lean_ovms.observability.records import Course, Note
+from lean_ovms.types import EngineStats
+
+BOARD = json.loads((Path(__file__).parents[2] / "docs" / "grafana.json").read_text("utf-8"))
+QUERIES = {f"{p['title']}, {t['refId']}": t["expr"] for p in BOARD["panels"] for t in p["targets"]}
+NAME = re.compile(r"\b(?:vllm:|ovms_|lean_ovms_|process_)\w+")
+SELECTION = re.compile(r"\b((?:vllm:|ovms_|lean_ovms_)\w+)\{(\w+)=~")
+GROUPING = re.compile(r"by \(([\w, ]+)\)")
+
+
+@pytest.fixture(scope="module")
+def samples() -> dict[str, set[str]]:
+    """Labels of every sample of a server that has had all kinds of events, by name."""
+    metrics = Prometheus()
+    course = Course(engine_id=1, prompt_tokens=1, completion_tokens=3, ttft_s=0.1, seconds=1, decode_s=0.9,
+                    finishes=("abort",), cached_tokens=1)  # fmt: skip
+    note = Note("id", "POST", "/x", "", 0.0, route="/x", model="m", status=200, error="e")
+    metrics.exchange(note)
+    metrics.generation("m", course, metrics.pace())
+    stats = EngineStats(running=1, queued=1, kv_blocks_used=1, kv_blocks_total=2, steps=1, preemptions=0, recoveries=0)
+    state = EngineState(model="m", in_flight=1, up=True, restarts=0, memory=1, stats=stats)
+    found: dict[str, set[str]] = {}
+    text = metrics.expose([state]).decode()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            # The parser gives every counter its suffix; OVMS's have none in the text.
+            name = sample.name.removesuffix("_total") if sample.name.startswith("ovms_") else sample.name
+            assert f"\n{name}" in text
+            found.setdefault(name, set()).update(sample.labels)
+    return found
+
+
+@pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
+def test_every_query_names_metrics_and_labels_that_exist(query: str, samples: dict[str, set[str]]) -> None:
+    names = NAME.findall(query)
+    assert names
+    for name in names:
+        assert name in samples
+    for name, label in SELECTION.findall(query):
+        assert label in samples[name]
+    for labels in GROUPING.findall(query):
+        assert set(labels.split(", ")) <= set().union(*(samples[name] for name in names))
+
+
+def test_every_family_is_exposed_by_a_server_that_has_had_all_events(samples: dict[str, set[str]]) -> None:
+    for family in FAMILIES:
+        name = family.name + ("_count" if family.kind == "histogram" else "")
+        assert set(family.labels) <= samples[name]
+    assert set(PROCESS) <= set(samples)
+
+
+def test_every_panel_shows_the_chosen_source_and_models() -> None:
+    def sources(value: Any) -> list[Any]:
+        return [p["datasource"]["uid"] for p in value]
+
+    assert set(sources(BOARD["panels"])) == {"${datasource}"}
+    assert {v["name"] for v in BOARD["templating"]["list"]} == {"datasource", "model"}

@@ -1,0 +1,79 @@
+"""Every option: flag, variable and options file set the same thing, and some test shows what that does."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import MISSING, Field, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lean_ovms.cli.arguments import parse
+from lean_ovms.config import Config
+
+TESTS = Path(__file__).parents[1]
+OPTIONS = [row for row in fields(Config) if not row.metadata["secret"] and row.name != "options_file"]
+"""All but the file that sets options, which test_cli.py is about."""
+
+COMPANIONS: dict[str, dict[str, Any]] = {
+    "ssl_certfile": {"ssl_keyfile": "k"},
+    "ssl_keyfile": {"ssl_certfile": "c"},
+    "metrics_list": {"metrics_enable": True},
+    **{
+        f"draft_{name}": {"draft_model_path": "d"}
+        for name in ("device", "cache_size", "max_num_batched_tokens", "max_num_seqs", "eagle3_mode")
+    },
+}
+"""Options that do not go without others."""
+VALUES: dict[str, Any] = {"task": "text_generation", "lora_modules": "a=/dir"}
+"""Values where not any will do."""
+
+ABOUT_ALL = {"laws/test_options.py", "test_cli.py", "deployment/test_pbtxt.py", "repository/test_graph_text.py"}
+"""Files that name options without showing what each does."""
+
+
+def another(row: Field[Any]) -> Any:
+    """A value that is not the default and within bounds."""
+    if row.name in VALUES:
+        return VALUES[row.name]
+    assert row.default is not MISSING
+    default, low, high, choices = row.default, row.metadata["low"], row.metadata["high"], row.metadata["choices"]
+    if choices:
+        return next(choice for choice in choices if choice not in ("", default))
+    if isinstance(default, bool):
+        return not default
+    if isinstance(default, (int, float)):
+        return default + 1 if high is None or default + 1 <= high else max(low or 0, default - 1)
+    return "some text"
+
+
+@pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.name)
+def test_flag_variable_and_file_set_the_option(row: Field[Any], tmp_path: Path) -> None:
+    value, path = another(row), tmp_path / "options.json"
+    others = COMPANIONS.get(row.name, {})
+    path.write_text(json.dumps({row.name: value, **others}))
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    beside = [f"--{name}={str(other).lower() if other is True else other}" for name, other in others.items()]
+    hyphened = row.name.replace("_", "-")
+    expected = Config(**{row.name: value}, **others)
+    assert parse([f"--{row.name}", text, *beside], {}) == expected
+    assert parse([f"--{hyphened}={text}", *beside], {}) == expected
+    assert parse(beside, {f"LEAN_OVMS_{row.name.upper()}": text}) == expected
+    assert parse(["--options_file", str(path)], {}) == replace(expected, options_file=str(path))
+
+
+@cache
+def texts() -> dict[str, str]:
+    """Every file of tests that may show the effect of an option."""
+    found = {str(path.relative_to(TESTS)): path.read_text("utf-8") for path in TESTS.rglob("test_*.py")}
+    return {name: text for name, text in found.items() if name not in ABOUT_ALL}
+
+
+@pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.name)
+def test_some_test_sets_the_option_to_see_what_it_does(row: Field[Any]) -> None:
+    hyphened = row.name.replace("_", "-")
+    set_there = re.compile(rf"\b{row.name}=|--({row.name}|{hyphened})\b|\"{row.name}\":")
+    assert any(set_there.search(text) for text in texts().values()), f"no test sets --{row.name}"

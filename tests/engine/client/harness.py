@@ -1,0 +1,94 @@
+"""Shared by the engine tests: engines on the fake child, and an event loop whose clock runs faster than the wall's."""
+
+import asyncio
+import contextlib
+import pathlib
+import selectors
+import sys
+import time
+
+from lean_ovms.config import Config
+from lean_ovms.engine.client.engine import Engine
+from lean_ovms.types import Sampling
+
+FAKE = pathlib.Path(__file__).with_name("fake_child.py")
+
+
+def command(part="ok"):
+    """Starts the fake child; -S because its path is ours anyway, and start-up time is test time."""
+    return [sys.executable, "-S", str(FAKE), part]
+
+
+@contextlib.asynccontextmanager
+async def running(part="ok", **options):
+    """A started engine on the fake child, stopped at the end."""
+    engine = Engine(Config(**options), command(part))
+    try:
+        await engine.start()
+        yield engine
+    finally:
+        await engine.stop()
+
+
+async def submit(
+    engine, prompt, *, want_tokens=False, truncate=None, add_special_tokens=True, timeout_s=0.0, **sampling
+):
+    return await engine.submit(
+        prompt,
+        add_special_tokens=add_special_tokens,
+        truncate=truncate,
+        want_tokens=want_tokens,
+        sampling=Sampling(**sampling),
+        timeout_s=timeout_s,
+    )
+
+
+async def read(reply):
+    """Everything of a reply: {index: (tokens, logprobs, reason)}. Raises what it ends with."""
+    seen = {}
+    while found := await reply.next():
+        for record in found:
+            tokens, logprobs, reason = seen.get(record.index, ([], [], None))
+            assert reason is None, "something after the final"
+            seen[record.index] = (tokens + record.tokens, logprobs + (record.logprobs or []), record.reason)
+    return seen
+
+
+async def until(condition, timeout_s=30.0):
+    """Wait for what another process does; the loop's own clock does not matter here."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        await asyncio.sleep(0.002)
+
+
+class FastSelector(selectors.DefaultSelector):
+    """Waits a speed-th of what it is asked to wait."""
+
+    speed = 1.0
+
+    def select(self, timeout=None):
+        return super().select(timeout / self.speed if timeout else timeout)
+
+
+class FastLoop(asyncio.SelectorEventLoop):
+    """Real input and output, timers `speed` times faster: a back-off of 30 s takes 30 ms at 1000."""
+
+    def __init__(self, speed):
+        selector = FastSelector()
+        selector.speed = speed
+        self.speed = speed
+        super().__init__(selector)
+
+    def time(self):
+        return super().time() * self.speed
+
+
+def run_fast(main, speed=100.0):
+    """Run a coroutine function on a fast loop."""
+    loop = FastLoop(speed)
+    try:
+        return loop.run_until_complete(main())
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()

@@ -1,0 +1,525 @@
+"""The engine as the front end sees it: on a child that answers, refuses, falls silent and dies."""
+
+import asyncio
+import logging
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+import uvloop
+
+from lean_ovms.config import Config
+from lean_ovms.engine.client.engine import Engine
+from lean_ovms.errors import BadRequest, EngineFailure, RequestTimeout, StartError, Unavailable
+from lean_ovms.types import EngineStats
+from tests.engine.client.harness import command, read, run_fast, running, submit, until
+
+
+async def lost(awaitable):
+    """Await what must end with the engine's death."""
+    with pytest.raises(Unavailable) as error:
+        await awaitable
+    assert error.value.code == "engine_restarted"
+    assert error.value.retry_after_s >= 1
+    return error.value
+
+
+async def submit_and_read(engine, prompt):
+    return await read(await submit(engine, prompt))
+
+
+def gone(pid):
+    return not os.path.exists(f"/proc/{pid}")
+
+
+# --- a request ---
+
+
+async def test_start_tells_what_the_model_is():
+    engine = Engine(Config(), command())
+    assert engine.state == "loading"
+    assert engine.pid is None
+    info = await engine.start()
+    assert (engine.state, engine.restarts) == ("ready", 0)
+    assert info is engine.info
+    assert info.context_length == 128
+    assert engine.vocabulary.pieces == [b"a", b"\xff", b"c", b"d"]
+    assert engine.vocabulary.special == frozenset({0})
+    assert not gone(engine.pid)
+    await engine.stop()
+
+
+async def test_who_waits_too_long_to_be_accepted_is_told_so_and_cancels():
+    async with running() as engine:
+        with pytest.raises(RequestTimeout):
+            await submit(engine, "mute", timeout_s=0.05)
+        assert not engine._mail.busy
+        reply = await submit(engine, "count 1", timeout_s=60)
+        assert await read(reply)
+
+
+async def test_a_reply_has_what_was_asked_for():
+    async with running() as engine:
+        reply = await submit(engine, "count 3", n=2, seeds=(1, 2), logprobs=True, want_tokens=True)
+        assert (reply.prompt_tokens, reply.tokens) == (3, [1, 2, 3])
+        assert await read(reply) == {i: ([0, 1, 2], [0.0, -1.0, -2.0], "stop") for i in (0, 1)}
+        assert reply.finished
+        assert await reply.next() == []
+        plain = await submit(engine, [5, 6], prompt_logprobs=True)
+        assert plain.tokens is None
+        await until(lambda: plain.prompt_logprobs == [None, -1.0, -2.0])
+        plain.close()
+
+
+async def test_a_reader_that_comes_late_finds_all_in_one_piece():
+    async with running() as engine:
+        reply = await submit(engine, "count 50")
+        await until(lambda: reply.finished)
+        assert [t.tokens for t in reply.poll()] == [list(range(50))]
+        assert reply.poll() == []
+
+
+async def test_many_replies_do_not_mix():
+    async with running() as engine:
+        replies = await asyncio.gather(*(submit(engine, f"count {n}") for n in range(1, 40)))
+        answers = await asyncio.gather(*map(read, replies))
+        assert [len(a[0][0]) for a in answers] == list(range(1, 40))
+        assert not engine._mail.busy
+
+
+async def test_a_refusal_is_raised_by_submit_as_it_was_sent():
+    async with running() as engine:
+        with pytest.raises(BadRequest, match="too long") as error:
+            await submit(engine, "refuse")
+        assert error.value.param == "prompt"
+        assert not engine._mail.busy
+
+
+async def test_a_failure_comes_after_the_tokens_before_it():
+    async with running() as engine:
+        reply = await submit(engine, "fail")
+        assert [t.tokens for t in await reply.next()] == [[1]]
+        with pytest.raises(EngineFailure, match="out of KV blocks"):
+            await reply.next()
+
+
+@pytest.mark.parametrize("prompt", ["\ud800", [2**70]])
+async def test_a_prompt_that_is_no_json_is_the_clients_fault_and_leaves_nothing(prompt):
+    async with running() as engine:
+        with pytest.raises(BadRequest, match="cannot be passed"):
+            await submit(engine, prompt)
+        with pytest.raises(BadRequest):
+            await engine.encode(["\ud800"], True)
+        assert not engine._mail.busy
+        assert await engine.encode(["abc", "d"], True) == [[3], [1]]
+
+
+async def test_a_frame_that_the_child_would_not_take_is_refused_here(monkeypatch):
+    monkeypatch.setattr("lean_ovms.engine.protocol.MAX_FRAME_BYTES", 5000)
+    async with running() as engine:
+        with pytest.raises(BadRequest, match="too large"):
+            await submit(engine, "x" * 6000)
+        assert not engine._mail.busy
+
+
+async def test_a_submit_that_is_cancelled_cancels_in_the_engine():
+    async with running() as engine:
+        task = asyncio.create_task(submit(engine, "mute"))
+        await until(lambda: engine._mail.busy)
+        sent = []
+        engine._mail.send = sent.append
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert [(r.kind, r.id, r.index) for r in sent] == [("cancel", 1, None)]
+        assert not engine._mail.busy
+
+
+async def test_calls_are_answered():
+    async with running() as engine:
+        texts, text, stats = await asyncio.gather(
+            engine.encode(["ab"], True), engine.decode([4, 5], False), engine.stats()
+        )
+        assert (texts, text) == ([[2]], "4 5")
+        assert stats == EngineStats(
+            running=1, queued=2, kv_blocks_used=3, kv_blocks_total=8, steps=4, preemptions=5, recoveries=6
+        )
+        with pytest.raises(BadRequest, match="no"):
+            await engine.encode(["refuse"], True)
+
+
+# --- never served ---
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [("load_failed", "no such model: /x"), ("die", "exit status 7"), ("die_after_ready", "died as soon as")],
+)
+async def test_an_engine_that_never_served_is_a_start_error(part, words):
+    engine = Engine(Config(), command(part))
+    if part == "die_after_ready":  # it may also be seen as a death right after the start
+        return await dies_at_once(engine)
+    with pytest.raises(StartError, match=words):
+        await engine.start()
+    assert engine.state == "failed"
+    assert engine.pid is None
+    with pytest.raises(Unavailable):
+        await submit(engine, "count 1")
+    return await engine.stop()
+
+
+async def dies_at_once(engine):
+    why = ""
+    try:
+        await engine.start()
+        await until(lambda: engine.state == "restarting")
+    except StartError as error:
+        why = str(error)
+    assert engine.state == "restarting" or "died as soon as" in why
+    await engine.stop()
+
+
+async def test_an_engine_is_not_ready_before_it_is_started():
+    with pytest.raises(Unavailable, match="being loaded"):
+        await submit(Engine(Config(), command()), "count 1")
+
+
+# --- died later ---
+
+
+@pytest.mark.parametrize("how", ["die", "garbage", "submit_back", "half"])
+async def test_a_death_answers_everybody_at_once(how):
+    async with running() as engine:
+        reply = await submit(engine, "hang")
+        waiting = [
+            asyncio.create_task(read(reply)),
+            asyncio.create_task(submit(engine, "mute")),
+            asyncio.create_task(engine.encode(["hang"], True)),
+        ]
+        await until(lambda: len(engine._mail._calls) == 1 and len(engine._mail._replies) == 2)
+        if how == "half":
+            last = await submit(engine, how)
+            assert [t.tokens for t in await last.next()] == [[1]]
+            await lost(last.next())
+        else:
+            await lost(submit_and_read(engine, how))
+        for task in waiting:
+            await lost(task)
+        assert engine.state == "restarting"
+        assert not engine._mail.busy
+
+
+@pytest.mark.slow
+async def test_a_child_that_dies_is_replaced_and_serves_again():
+    async with running() as engine:
+        first, pid = (await submit(engine, "count 1")).id, engine.pid
+        await lost(submit_and_read(engine, "die"))
+        with pytest.raises(Unavailable, match="restarted") as error:
+            await submit(engine, "count 1")
+        assert error.value.retry_after_s in (1, 2)
+        with pytest.raises(Unavailable):
+            await engine.encode(["a"], True)
+        await until(lambda: engine.state == "ready")
+        assert engine.restarts == 1
+        assert engine.pid != pid
+        assert gone(pid)
+        again = await submit(engine, "count 2")
+        assert again.id > first + 1
+        assert await read(again) == {0: ([0, 1], [], "stop")}
+
+
+def test_a_killed_engine_during_eight_streams_gives_eight_errors_and_then_serves():
+    async def main():
+        async with running() as engine:
+            replies = [await submit(engine, "hang") for _ in range(8)]
+            os.kill(engine.pid, signal.SIGKILL)
+            for reply in replies:
+                await lost(reply.next())
+                reply.close()
+            await until(lambda: engine.state == "ready")
+            assert await read(await submit(engine, "count 1")) == {0: ([0], [], "stop")}
+
+    run_fast(main)
+
+
+@pytest.mark.slow
+def test_the_same_on_uvloop():
+    async def main():
+        async with running() as engine:
+            reply = await submit(engine, "hang")
+            os.kill(engine.pid, signal.SIGKILL)
+            await lost(reply.next())
+            await until(lambda: engine.state == "ready")
+            assert await read(await submit(engine, "count 1")) == {0: ([0], [], "stop")}
+
+    loop = uvloop.new_event_loop()
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+
+
+@pytest.mark.slow
+def test_restarts_back_off_and_go_on_for_ever(tmp_path, caplog):
+    part = tmp_path / "part"
+    part.write_text("ok")
+
+    async def main():
+        waits = []
+        async with running(str(part)) as engine:
+            part.write_text("load_failed")
+            os.kill(engine.pid, signal.SIGKILL)
+            before = 0
+            while engine.restarts < 8:
+                await until(lambda before=before: engine.restarts > before, 10.0)
+                before = engine.restarts
+                waits.append(engine._backoff_s())
+                if before == 2:
+                    assert engine.state == "restarting"
+            assert engine.state == "failed"
+            with pytest.raises(Unavailable, match="keeps trying") as error:
+                await submit(engine, "count 1")
+            assert 1 <= error.value.retry_after_s <= 60
+            part.write_text("ok")
+            await until(lambda: engine.state == "ready", 10.0)
+            assert await read(await submit(engine, "count 1")) == {0: ([0], [], "stop")}
+        assert waits[:6] == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0]
+
+    with caplog.at_level(logging.ERROR):
+        run_fast(main, 300.0)
+    assert "no such model: /x" in caplog.text
+
+
+@pytest.mark.slow
+def test_a_healthy_life_makes_the_next_death_a_first_one():
+    async def main():
+        async with running() as engine:
+            for expected in (1, 2):
+                os.kill(engine.pid, signal.SIGKILL)
+                await until(lambda: engine.state == "restarting")
+                await until(lambda: engine.state == "ready")
+                assert engine._unready == expected
+            await asyncio.sleep(61)
+            os.kill(engine.pid, signal.SIGKILL)
+            await until(lambda: engine.state == "restarting")
+            assert engine._backoff_s() == 0.5
+
+    run_fast(main, 300.0)
+
+
+@pytest.mark.parametrize(("part", "same"), [("ok", True), ("vocabulary", False)])
+def test_a_new_vocabulary_is_taken_and_an_equal_one_keeps_its_object(part, same):
+    async def main():
+        async with running(part) as engine:
+            before = engine.vocabulary
+            os.kill(engine.pid, signal.SIGKILL)
+            await until(lambda: engine.restarts == 1 and engine.state == "ready")
+            assert (engine.vocabulary is before) is same
+            assert (engine.vocabulary == before) is same
+
+    run_fast(main)
+
+
+# --- silence ---
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prompt", ["stop", "mute"])
+def test_a_child_that_stands_still_is_killed_and_replaced(prompt):
+    """mute alone answers pings, so it lives; with a child that is stopped nothing comes at all."""
+
+    async def main():
+        async with running(engine_watchdog_s=30.0) as engine:
+            pid = engine.pid
+            if prompt == "mute":
+                task = asyncio.create_task(submit(engine, prompt))
+                await asyncio.sleep(100)
+                assert not task.done()
+                assert engine.pid == pid
+                task.cancel()
+                return
+            await lost(submit_and_read(engine, prompt))
+            await until(lambda: engine.state == "ready")
+            assert gone(pid)
+
+    run_fast(main, 200.0)
+
+
+@pytest.mark.slow
+def test_a_child_is_asked_before_it_is_killed():
+    async def main():
+        async with running(engine_watchdog_s=20.0) as engine:
+            reply = await submit(engine, "slow 3")  # one token per ping
+            assert await read(reply) == {0: ([3, 2, 1, 0], [], "stop")}
+            assert engine.restarts == 0
+
+    run_fast(main, 200.0)
+
+
+@pytest.mark.slow
+async def test_an_idle_engine_has_no_timer():
+    async with running(engine_watchdog_s=1.0) as engine:
+        assert await read(await submit(engine, "count 1")) == {0: ([0], [], "stop")}
+        await until(lambda: engine._dog._timer is None)
+
+
+# --- the end ---
+
+
+async def test_stop_answers_everybody_and_leaves_no_process():
+    async with running() as engine:
+        pid = engine.pid
+        reply = await submit(engine, "hang")
+        task = asyncio.create_task(engine.encode(["hang"], True))
+        await asyncio.sleep(0)
+        await asyncio.gather(engine.stop(), engine.stop())
+        for waiting in (reply.next(), task, submit(engine, "count 1")):
+            with pytest.raises(Unavailable, match="shutting down"):
+                await waiting
+        assert (engine.state, engine.pid) == ("stopped", None)
+        assert gone(pid)
+        reply.close()
+
+
+def test_stop_while_restarting_ends_the_restarting():
+    async def main():
+        async with running() as engine:
+            os.kill(engine.pid, signal.SIGKILL)
+            await until(lambda: engine.state == "restarting")
+            await engine.stop()
+            await asyncio.sleep(10)
+            assert engine.state == "stopped"
+            assert engine.pid is None
+
+    run_fast(main)
+
+
+def test_stop_while_a_new_child_loads(tmp_path):
+    part = tmp_path / "part"
+    part.write_text("ok")
+
+    async def main():
+        async with running(str(part)) as engine:
+            part.write_text("hang")
+            os.kill(engine.pid, signal.SIGKILL)
+            await until(lambda: engine.restarts == 1 and engine.pid)
+            pid = engine.pid
+            await engine.stop()
+            assert gone(pid)
+
+    run_fast(main)
+
+
+def test_stop_while_the_first_child_loads():
+    async def main():
+        engine = Engine(Config(), command("hang"))
+        start = asyncio.create_task(engine.start())
+        await until(lambda: engine.pid)
+        await engine.stop()
+        with pytest.raises(StartError):
+            await start
+        assert (engine.state, engine.pid) == ("stopped", None)
+
+    run_fast(main)
+
+
+async def test_an_engine_that_was_stopped_does_not_start():
+    engine = Engine(Config(), command())
+    await engine.stop()
+    with pytest.raises(StartError, match="stopped"):
+        await engine.start()
+    assert engine.state == "stopped"
+
+
+async def test_a_start_that_is_given_up_leaves_no_process():
+    engine = Engine(Config(), command("hang"))
+    task = asyncio.create_task(engine.start())
+    await until(lambda: engine.pid)
+    pid = engine.pid
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await engine.stop()
+    assert gone(pid)
+
+
+# --- with the real child, on its scripted pipeline ---
+
+
+@pytest.mark.slow
+async def test_the_real_child_serves_dies_and_is_replaced():
+    engine = Engine(Config(fake_engine=True))
+    await engine.start()
+    try:
+        (ids,) = await engine.encode(["<|user|>hello"], False)
+        text = await engine.decode(ids[1:], True)
+        assert text == "hello"
+        reply = await submit(
+            engine, "<|user|>hello", add_special_tokens=False, want_tokens=True, temperature=0.0, max_tokens=20
+        )
+        assert (reply.tokens, reply.prompt_tokens) == (ids, len(ids))
+        tokens, _, reason = (await read(reply))[0]
+        assert (len(tokens) > 0, reason) == (True, "stop")
+        await lost(submit_and_read(engine, "<|die|>"))
+        await until(lambda: engine.state == "ready")
+        stats = await engine.stats()
+        assert (stats.running, stats.queued, stats.kv_blocks_used) == (0, 0, 0)
+        assert (await read(await submit(engine, "<|user|>hello", temperature=0.0, max_tokens=20)))[0][0] == tokens
+    finally:
+        pid = engine.pid
+        await engine.stop()
+    assert gone(pid)
+
+
+@pytest.mark.slow
+def test_the_real_child_that_hangs_in_a_step_is_replaced():
+    async def main():
+        engine = Engine(Config(fake_engine=True, engine_watchdog_s=30.0))
+        await engine.start()
+        try:
+            await lost(submit_and_read(engine, "<|hang|>"))
+            await until(lambda: engine.state == "ready", 10.0)
+            assert await engine.encode(["a"], False) == [[97]]
+        finally:
+            await engine.stop()
+
+    run_fast(main, 60.0)
+
+
+@pytest.mark.slow
+async def test_a_model_that_is_not_there_is_told_by_the_real_child(tmp_path):
+    engine = Engine(Config(model_path=str(tmp_path / "nothing")))
+    with pytest.raises(StartError) as error:
+        await engine.start()
+    assert "nothing" in str(error.value)
+    assert "Traceback" not in str(error.value)
+    await engine.stop()
+
+
+PARENT = """
+import asyncio
+from lean_ovms.config import Config
+from lean_ovms.engine.client import Engine
+
+async def main():
+    engine = Engine(Config(fake_engine=True))
+    await engine.start()
+    print(engine.pid, flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+async def test_the_real_child_does_not_outlive_a_killed_parent():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env=environment)
+    with parent:
+        pid = int(parent.stdout.readline())
+        assert not gone(pid)
+        parent.kill()
+    await until(lambda: gone(pid) or pathlib.Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z")

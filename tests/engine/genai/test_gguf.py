@@ -1,0 +1,298 @@
+"""GGUF: the header is not believed, and a file answers what the same weights answer as OpenVINO files."""
+
+import random
+import struct
+
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.engine.genai import model_info, vocabulary
+from lean_ovms.errors import BadRequest, StartError
+from lean_ovms.repository import gguf, model_config
+from lean_ovms.types import Sampling
+from tests.engine.real import EXACT, QUESTIONS, chat
+from tests.engine.rig import Rig
+
+GREEDY = Sampling(temperature=0.0)
+
+
+def text(value):
+    data = value.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def entry(key, kind, value):
+    return text(key) + struct.pack("<I", kind) + value
+
+
+def strings(*values):
+    return struct.pack("<IQ", 8, len(values)) + b"".join(map(text, values))
+
+
+def numbers(code, kind, *values):
+    return struct.pack(f"<IQ{len(values)}{code}", kind, len(values), *values)
+
+
+ENTRIES = {
+    "general.architecture": (8, text("llama")),
+    "llama.block_count": (4, struct.pack("<I", 2)),
+    "llama.embedding_length": (4, struct.pack("<I", 64)),
+    "llama.attention.head_count": (4, struct.pack("<I", 4)),
+    "llama.attention.head_count_kv": (4, struct.pack("<I", 2)),
+    "llama.context_length": (4, struct.pack("<I", 300)),
+    "tokenizer.ggml.model": (8, text("gpt2")),
+    "tokenizer.ggml.tokens": (9, strings("a", "b", "<think>")),
+    "tokenizer.ggml.token_type": (9, numbers("i", 5, 1, 3, 4)),
+    "tokenizer.ggml.eos_token_id": (4, struct.pack("<I", 1)),
+}
+EMBEDDING = ("token_embd.weight", [64, 3], 1, 0)
+
+
+def file(changes=None, tensors=(EMBEDDING,), version=3, data=64 * 3 * 2):
+    """A GGUF file as bytes. changes: other entries by key; None leaves one out."""
+    entries = {key: value for key, value in {**ENTRIES, **(changes or {})}.items() if value is not None}
+    head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(entries))
+    head += b"".join(entry(key, *value) for key, value in entries.items())
+    for name, shape, kind, offset in tensors:
+        head += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
+    return head + bytes(-len(head) % 32) + bytes(data)
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(data):
+        path = tmp_path / "x.gguf"
+        path.write_bytes(data)
+        return gguf.read(path)
+
+    return read
+
+
+def test_the_header_tells_what_a_config_tells(read, tmp_path):
+    header = read(file())
+    assert header.user_defined == {2}
+    assert (header.vocab_size, header.logits_width) == (3, 3)
+    config = model_config.read(tmp_path / "x.gguf")
+    assert model_config.context_length(config) == 300
+    assert model_config.kv_bytes_per_token(config, "f32") == 2 * 2 * 16 * 8
+
+
+def test_an_output_layer_of_its_own_gives_the_width(read):
+    wide = ("output.weight", [64, 8], 8, 64 * 3 * 2)
+    assert read(file(tensors=(EMBEDDING, wide), data=64 * 3 * 2 + 8 * 64 // 32 * 34)).logits_width == 8
+
+
+@pytest.mark.parametrize("size", [0, 3, 4, 10, 23, 24, 30, 100, 400])
+def test_a_file_that_ends_in_its_header_is_refused(read, size):
+    with pytest.raises(StartError, match=r"x\.gguf"):
+        read(file()[:size])
+
+
+def test_a_file_that_ends_before_its_tensors_is_refused(read):
+    with pytest.raises(StartError, match=r"token_embd.weight.*broke off"):
+        read(file()[:-1])
+
+
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        (b"GGML" + file()[4:], "begin"),
+        (file(version=1), "version 1"),
+        (file(version=99), "version 99"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 1 << 62, 1), "claims"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 1, 1 << 62), "claims"),
+        (file({"x": (9, struct.pack("<IQ", 4, 1 << 62))}), "ends"),
+        (file({"x": (9, struct.pack("<IQ", 8, 1 << 62))}), "ends"),
+        (file({"x": (9, struct.pack("<IQ", 9, 1))}), "kind 9"),
+        (file({"x": (77, b"")}), "kind 77"),
+        (file({"x": (8, struct.pack("<Q", (1 << 64) - 1))}), "ends"),
+        (file({"general.alignment": (4, struct.pack("<I", 0))}), "alignment"),
+        (file(tensors=[("t", [1] * 5, 0, 0)]), "5 dimensions"),
+        (file(tensors=[("t", [1 << 40, 1 << 40], 0, 0)]), "larger than any file"),
+        (file(tensors=[("token_embd.weight", [64, 3], 1, 1 << 60)]), "ends before"),
+        (file(tensors=[("t", [64, 3], 1, 0)]), "token_embd"),
+        (file({"general.architecture": (8, text("phi3"))}), "not of phi3"),
+        (file({"general.architecture": None}), "not of nothing"),
+        (file({"llama.block_count": None}), "block_count is missing"),
+        (file({"tokenizer.ggml.model": (8, text("llama"))}), "kind gpt2, not llama"),
+        (file({"tokenizer.ggml.tokens": None}), "vocabulary"),
+        (file({"tokenizer.ggml.token_type": (9, numbers("i", 5, 1))}), "vocabulary"),
+        (file({"tokenizer.ggml.eos_token_id": (4, struct.pack("<I", 3))}), "eos token"),
+        (file({"tokenizer.ggml.bos_token_id": (5, struct.pack("<i", -1))}), "bos token"),
+    ],
+)
+def test_what_cannot_be_loaded_is_told_in_a_sentence(read, data, word):
+    with pytest.raises(StartError, match=word):
+        read(data)
+
+
+def test_no_bytes_do_any_harm():
+    dice = random.Random(1)
+    whole = file()
+    for _ in range(2000):
+        data = bytearray(whole)
+        for _ in range(dice.randint(1, 6)):
+            data[dice.randrange(len(data) - 384)] = dice.randrange(256)
+        try:
+            header = gguf.parse(bytes(data))
+        except gguf.Malformed:
+            continue
+        assert isinstance(header.config(), dict)
+
+
+# --- text in parts
+
+
+class Cutting:
+    """A tokenizer of one token per character that keeps the last GGUF_TOKENS only. texts: what it was asked."""
+
+    def __init__(self):
+        self.texts = []
+
+    def encode(self, text, add_special_tokens):
+        self.texts.append(text)
+        ids = [0] * add_special_tokens + [ord(c) for c in text]
+        return Ids(ids[-model_info.GGUF_TOKENS :])
+
+
+class Ids:
+    def __init__(self, ids):
+        import numpy
+
+        self.input_ids = self
+        self.data = numpy.array([ids])
+
+
+def test_long_texts_are_tokenized_in_parts_that_end_at_line_breaks():
+    tokenizer, long = Cutting(), "word word\n" * 5000 + "end"
+    ids = model_info.encode_cut(tokenizer, long, True)
+    assert ids == [0, *map(ord, long)]
+    parts = tokenizer.texts[1:]
+    assert all(p.endswith(("\n", "end")) for p in parts)
+
+
+def test_a_short_text_is_asked_for_once():
+    tokenizer = Cutting()
+    assert model_info.encode_cut(tokenizer, "a\nb", False) == [97, 10, 98]
+    assert tokenizer.texts == ["a\nb"]
+
+
+@pytest.mark.parametrize("long", ["a" * 9000, "a \n" * 4000, "\n" * 9000])
+def test_a_text_that_cannot_be_parted_is_refused(long):
+    with pytest.raises(BadRequest, match="8192"):
+        model_info.encode_cut(Cutting(), long, False)
+
+
+# --- on the engine
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    pytest.importorskip("gguf")
+    from tools.make_gguf import make
+
+    return make(tmp_path_factory.mktemp("gguf") / "demo.gguf")
+
+
+@pytest.fixture(scope="module")
+def pipeline(path):
+    from lean_ovms.engine.genai import factory
+
+    return factory.load(Config(model_path=str(path), **EXACT, enable_prefix_caching=False))
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_it_answers_what_the_models_own_files_answer(pipeline, engine, question):
+    prompt = chat(question)
+    assert pipeline.encode(prompt, False) == engine.encode(prompt, False)
+    mine, theirs = (Rig(pipeline=p).ask(prompt, max_tokens=30) for p in (pipeline, engine))
+    assert mine.reasons == theirs.reasons
+    assert pipeline.decode(mine.tokens[0], True) == engine.decode(theirs.tokens[0], True)
+
+
+@pytest.mark.model
+def test_it_answers_what_a_direct_call_answers(pipeline, path):
+    import json
+
+    import openvino_genai as genai
+
+    properties = {**json.loads(EXACT["plugin_config"]), "KV_CACHE_PRECISION": "f32", "INFERENCE_PRECISION_HINT": "f32"}
+    direct = genai.LLMPipeline(str(path), "CPU", ATTENTION_BACKEND="PA", **properties)
+    for question in QUESTIONS:
+        ids = direct.get_tokenizer().encode(chat(question), add_special_tokens=False).input_ids
+        config = direct.get_generation_config()
+        config.max_new_tokens, config.do_sample = 30, False
+        assert (
+            Rig(pipeline=pipeline).ask(chat(question), max_tokens=30).tokens[0]
+            == direct.generate(ids, config).tokens[0]
+        )
+
+
+@pytest.mark.model
+def test_everything_about_the_model_comes_from_the_file(pipeline, engine):
+    ours, theirs = pipeline.info, engine.info
+    assert ours.chat_template == theirs.chat_template
+    assert (ours.context_length, ours.vocab_size, ours.eos_token) == (8192, 2048, theirs.eos_token)
+    assert 2 in ours.eos_token_ids
+
+
+@pytest.mark.model
+def test_its_table_of_tokens_is_that_of_the_models_own_files(pipeline, engine):
+    """Also <think> and <tool_call> can be seen, which GenAI's decode hides for a GGUF file."""
+    assert pipeline.vocabulary.exact
+    assert pipeline.vocabulary.pieces == engine.vocabulary.pieces
+    assert pipeline.vocabulary.special == engine.vocabulary.special
+
+
+@pytest.mark.model
+def test_prompts_beyond_its_tokenizers_limit_are_whole(pipeline, engine):
+    lines = "".join(f"{n} ways to count, and none too many.\n" for n in range(3000))
+    ids = pipeline.encode(lines, True)
+    assert len(ids) > 3 * model_info.GGUF_TOKENS
+    assert ids == engine.encode(lines, True)
+
+
+@pytest.mark.model
+def test_a_grammar_works_with_it(pipeline):
+    import json
+
+    tag = json.dumps({"type": "structural_tag", "format": {"type": "regex", "pattern": "[0-9]{3} Grüße"}})
+    pipeline.grammars.compiler.compile(tag)
+    seconds, _ = pipeline.grammars.helper.check(tag)
+    pipeline.grammars.helper.stop()
+    assert seconds >= 0
+    from tests.engine.test_pipeline_contract import finish, work
+
+    prompt = pipeline.encode(chat("Count from 1 to 9."), False)
+    (ids,) = finish(pipeline, pipeline.add(work(prompt, constraint=tag, max_tokens=30, sampling=GREEDY)))
+    answer = pipeline.decode(ids, True)
+    assert answer[:3].isdigit()
+    assert answer[3:] == " Grüße"
+
+
+@pytest.mark.model
+def test_a_stateful_pipeline_takes_it_too(pipeline, path):
+    from lean_ovms.engine.genai import factory
+
+    stateful = factory.load(Config(model_path=str(path), pipeline_type="LM", **EXACT))
+    mine, theirs = (Rig(pipeline=p).ask(chat("Hello!"), max_tokens=20) for p in (stateful, pipeline))
+    assert mine.tokens == theirs.tokens
+
+
+@pytest.mark.model
+def test_quantized_files_load_and_answer(tmp_path, path):
+    from lean_ovms.engine.genai import factory
+    from tools.make_gguf import make
+
+    small = make(tmp_path / "x.gguf", "Q4_0")
+    assert small.stat().st_size < path.stat().st_size / 2
+    pipeline = factory.load(Config(model_path=str(small), cache_size=1))
+    assert Rig(pipeline=pipeline).ask(chat("Hello!"), max_tokens=8).tokens[0]
+
+
+def test_the_vocabulary_shows_user_defined_tokens(monkeypatch):
+    words = vocabulary.Vocabulary(pieces=[b"a", b"<think>", b"<eos>"], special=frozenset({1, 2}))
+    monkeypatch.setattr(vocabulary, "from_tokens", lambda _: words)
+    header = gguf.Header({"tokenizer.ggml.token_type": [1, 4, 3]}, {})
+    assert vocabulary.from_gguf(header, None).special == {2}

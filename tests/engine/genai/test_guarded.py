@@ -1,0 +1,290 @@
+"""The guardian on the real engine: poisoned steps, a full cache, a crowd, odd settings."""
+
+import itertools
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lean_ovms.engine.generation import validation
+from lean_ovms.engine.worker.loop import Limits
+from tests.engine.real import QUESTIONS, assert_empty, chat, load, outcome, quiet
+from tests.engine.rig import Rig
+
+pytestmark = pytest.mark.model
+
+
+# --- one bad request does not harm others
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_poisoned_step_harms_only_its_own_request(engine, monkeypatch, together):
+    prompts = [chat(q) for q in QUESTIONS[:7]]
+    sampling = {"max_tokens": 40, "ignore_eos": True}
+    alone = quiet(engine, prompts, **sampling)
+    rig = Rig(pipeline=engine)
+    monkeypatch.setattr(validation, "token_ids", lambda *a: None)
+    requests = [rig.submit(p, **sampling) for p in prompts[:4]]
+    if not together:
+        rig.turn(5)
+    culprit = rig.submit([5, 6, 10**6], repetition_penalty=1.5, max_tokens=9)
+    requests += [rig.submit(p, **sampling) for p in prompts[4:]]
+    rig.run()
+    assert [outcome(rig, r) for r in requests] == alone
+    assert rig.answer(culprit).failed[0] == "EngineFailure"
+    assert rig.stats().recoveries >= 1
+    assert_empty(rig)
+
+
+def test_the_request_that_poisons_is_refused_when_nobody_lets_it_through(engine):
+    rig = Rig(pipeline=engine)
+    assert rig.ask([5, 6, 10**6], repetition_penalty=1.5).refused[2] == "prompt"
+    assert rig.stats().recoveries == 0
+
+
+def test_sampled_neighbours_of_a_poisoned_step_go_on(engine, monkeypatch):
+    rig = Rig(pipeline=engine)
+    monkeypatch.setattr(validation, "token_ids", lambda *a: None)
+    others = [rig.submit(chat(q), temperature=0.8, seeds=(3,), max_tokens=30) for q in QUESTIONS[:4]]
+    rig.turn(4)
+    rig.submit([10**6], repetition_penalty=1.5)
+    rig.run()
+    assert all(rig.answer(r).reasons for r in others)
+    assert_empty(rig)
+
+
+# --- the KV cache
+
+
+def test_more_work_than_cache_is_done_and_nobody_notices(engine, small):
+    prompts = [chat(q) for q in QUESTIONS[:6]]
+    sampling = {"max_tokens": 150, "ignore_eos": True}
+    alone = quiet(engine, prompts, **sampling)
+    rig = Rig(pipeline=small)
+    requests = [rig.submit(p, **sampling) for p in prompts]
+    rig.run()
+    assert [outcome(rig, r) for r in requests] == alone
+    assert rig.stats().preemptions > 0
+    assert_empty(rig)
+
+
+@pytest.mark.parametrize("fixture", ["small", "tight"])
+def test_the_accounts_are_never_below_what_the_engine_uses(fixture, request, monkeypatch):
+    pipe = request.getfixturevalue(fixture)
+    rig = Rig(pipeline=pipe)
+    for question in QUESTIONS:
+        rig.submit(chat(question), max_tokens=90, ignore_eos=True)
+    rig.submit(chat(QUESTIONS[0]), beams=3, max_tokens=50)
+    seen = []
+
+    def step():
+        booked = rig.batch.accounts.used
+        pipe._pipe.step()
+        seen.append((booked, round(pipe._pipe.get_metrics().cache_usage / 100 * 16)))
+
+    monkeypatch.setattr(pipe, "step", step)
+    rig.run()
+    assert max(booked for booked, _ in seen) <= 16
+    # The engine's figure counts what was freed at the beginning of its step.
+    assert all(now[1] <= max(before[0], now[0]) for before, now in itertools.pairwise(seen))
+    assert max(booked for booked, _ in seen) >= 14
+
+
+def test_beam_searches_with_a_small_cache_all_finish(engine, small):
+    prompts = [chat(q) for q in QUESTIONS[:4]]
+    sampling = {"beams": 3, "n": 2, "max_tokens": 20}
+    alone = quiet(engine, prompts, **sampling)
+    rig = Rig(pipeline=small)
+    requests = [rig.submit(p, **sampling) for p in prompts]
+    rig.run()
+    assert [outcome(rig, r) for r in requests] == alone
+    assert_empty(rig)
+
+
+def test_one_request_may_use_the_whole_cache_and_ends_with_length(small):
+    answer = Rig(pipeline=small).ask(chat("Hello!"), ignore_eos=True)
+    assert answer.reasons == {0: "length"}
+    assert len(answer.tokens[0]) + answer.accepted.prompt_tokens == 16 * 32
+
+
+def test_a_prompt_that_does_not_fit_the_cache_is_refused(small):
+    assert Rig(pipeline=small).ask([40] * 513).refused[3] == "context_length_exceeded"
+    assert Rig(pipeline=small).ask([40] * 512).refused[3] == "context_length_exceeded"
+    assert Rig(pipeline=small).ask([40] * 511, max_tokens=9).reasons == {0: "length"}
+
+
+def test_cancel_frees_the_cache_for_the_next(small):
+    rig = Rig(pipeline=small)
+    for _ in range(3):
+        request = rig.submit([40 + i % 99 for i in range(450)], ignore_eos=True, max_tokens=60)
+        rig.turn(4)
+        assert rig.answer(request).tokens
+        rig.cancel(request)
+    rig.turn()
+    assert_empty(rig)
+    assert rig.ask([41] * 450, ignore_eos=True, max_tokens=60).reasons == {0: "length"}
+
+
+def test_whom_the_engine_gives_up_on_is_taken_up_again(small, monkeypatch):
+    """The accounts lie here, so that the engine runs out of blocks and ends everybody without a word."""
+    rig = Rig(pipeline=small)
+    rig.batch.accounts.total = 10**6
+    requests = [rig.submit([50 + i] * 400, ignore_eos=True, max_tokens=100) for i in range(2)]
+    rig.run()
+    for request in requests:
+        answer = rig.answer(request)
+        assert answer.failed or len(answer.tokens[0]) == 100
+    assert_empty(rig)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_prompt_that_is_cancelled_half_way_does_not_spoil_the_prefix_cache(engine, caching, steps):
+    """Others decode, so that its chunks do not end where a block does; GenAI takes the last block for a whole one."""
+    prompt = [random.Random(steps).randrange(300, 1900) for _ in range(600)]
+    asked = {"max_tokens": 3, "ignore_eos": True, "logprobs": True}
+    alone = Rig(pipeline=engine).ask(prompt, **asked)
+    rig = Rig(pipeline=caching)
+    for question in QUESTIONS[:3]:
+        rig.submit(chat(question), max_tokens=40, ignore_eos=True)
+    rig.turn(3)
+    request = rig.submit(prompt, **asked)
+    rig.turn(steps)
+    rig.cancel(request)
+    rig.turn()
+    again = rig.submit(prompt, **asked)
+    rig.run()
+    assert rig.answer(again).tokens == alone.tokens
+    assert rig.answer(again).logprobs[0] == pytest.approx(alone.logprobs[0], abs=1e-3)
+    assert not rig.answer(request).tokens
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4])
+def test_many_prompts_that_are_cancelled_at_once_do_not_spoil_the_prefix_cache(engine, caching, steps):
+    """Only the first that is not done has begun; if another had, its prompt would be wrong from now on."""
+    dice = random.Random(f"many {steps}")
+    prompts = [[dice.randrange(300, 1900) for _ in range(dice.choice([90, 150, 400]))] for _ in range(6)]
+    asked = {"max_tokens": 3, "ignore_eos": True, "logprobs": True}
+    rig = Rig(pipeline=caching)
+    for question in QUESTIONS[:2]:
+        rig.submit(chat(question), max_tokens=40, ignore_eos=True)
+    rig.turn(3)
+    requests = [rig.submit(prompt, **asked) for prompt in prompts]
+    rig.turn(steps)
+    for request in dice.sample(requests, len(requests)):
+        rig.cancel(request)
+    rig.run()
+    for prompt in prompts:
+        alone, again = (Rig(pipeline=pipeline).ask(prompt, **asked) for pipeline in (engine, caching))
+        assert again.tokens == alone.tokens
+        assert again.logprobs[0] == pytest.approx(alone.logprobs[0], abs=1e-3)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_step_that_fails_half_way_through_a_prompt_does_not_spoil_the_prefix_cache(
+    engine, caching, monkeypatch, steps
+):
+    """The step throws while it samples: by then it has computed what fills the block in which the last chunk ended."""
+    prompt = [random.Random(10 + steps).randrange(300, 1900) for _ in range(600)]
+    asked = {"max_tokens": 3, "ignore_eos": True, "logprobs": True}
+    alone = Rig(pipeline=engine).ask(prompt, **asked)
+    rig = Rig(pipeline=caching)
+    monkeypatch.setattr(validation, "token_ids", lambda *a: None)
+    for question in QUESTIONS[:3]:
+        rig.submit(chat(question), max_tokens=40, ignore_eos=True)
+    rig.turn(3)
+    harmed = rig.submit(prompt, **asked)
+    rig.turn(steps)
+    rig.submit([5, 6, 10**6], repetition_penalty=1.5)
+    rig.run()
+    later = rig.submit(prompt, **asked)
+    rig.run()
+    assert rig.stats().recoveries
+    for request in (harmed, later):
+        assert rig.answer(request).tokens == alone.tokens
+        assert rig.answer(request).logprobs[0] == pytest.approx(alone.logprobs[0], abs=1e-4)
+
+
+# --- a crowd
+
+
+def test_a_crowd_of_which_a_third_leaves_is_served_exactly_and_leaves_nothing(engine):
+    dice = random.Random(5)
+    prompts = [chat(dice.choice(QUESTIONS)) * dice.randrange(1, 6) for _ in range(64)]
+    limits = [dice.randrange(1, 40) for _ in prompts]
+    leaves = {i: dice.randrange(1, 20) for i in dice.sample(range(64), 21)}
+    alone = {
+        (prompt, limit): Rig(pipeline=engine).ask(prompt, max_tokens=limit, ignore_eos=True).tokens[0]
+        for i, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
+        if i not in leaves
+    }
+    rig = Rig(pipeline=engine, limits=Limits(queued=99, running=24, sequences=20))
+    requests = []
+    for prompt, limit in zip(prompts, limits, strict=True):
+        requests.append(rig.submit(prompt, max_tokens=limit, ignore_eos=True))
+        if dice.random() < 0.5:
+            rig.turn()
+            for i, turns in leaves.items():
+                if i < len(requests) - turns:
+                    rig.cancel(requests[i])
+    for i in leaves:
+        rig.cancel(requests[i])
+    rig.run()
+    for i, request in enumerate(requests):
+        if i not in leaves:
+            assert rig.answer(request).tokens[0] == alone[prompts[i], limits[i]]
+    assert rig.stats().recoveries == 0
+    assert_empty(rig)
+
+
+LOST = """
+import os
+from lean_ovms.engine import checks
+from lean_ovms.engine.recovery import EngineLost
+from real import chat, draft_model, load
+from rig import Rig
+rig = Rig(pipeline=load(draft_model_path=draft_model()))
+checks.token_ids = lambda *a: None
+ids = [rig.submit(chat("Hello!")), rig.submit([10**6], repetition_penalty=1.5)]
+try:
+    rig.worker.run()
+except EngineLost:
+    print(*(rig.answer(i).failed[0] for i in ids), flush=True)
+os._exit(0)
+"""
+
+
+def test_a_draft_pipeline_that_failed_is_given_up_and_everybody_told():
+    """GenAI throws for ever then, also after everybody was cancelled; and it may crash when it is taken down."""
+    here = Path(__file__).parents[1]
+    command = [sys.executable, "-c", LOST]
+    env = {**os.environ, "PYTHONPATH": f"{here}:{here.parents[1]}"}
+    done = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["EngineFailure", "EngineFailure"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_num_batched_tokens": 1, "max_num_seqs": 1},
+        {"max_num_batched_tokens": 3},
+        {"max_model_len": 12},
+        {"dynamic_split_fuse": False, "max_num_batched_tokens": 1},
+        {"cache_size": 1},
+    ],
+)
+def test_small_and_odd_settings_work(engine, options):
+    blocks = 0 if "cache_size" in options else 64
+    rig = Rig(pipeline=load(blocks=blocks, **options))
+    prompts = [chat("Hello!"), chat("What is 2 + 3?")[-30:], "Hi"]
+    requests = [rig.submit(p, max_tokens=2) for p in prompts]
+    rig.run()
+    alone = quiet(engine, prompts, max_tokens=2)
+    for request, expected in zip(requests, alone, strict=True):
+        assert outcome(rig, request) == expected or rig.answer(request).refused[3] == "context_length_exceeded"
+    assert any(rig.answer(r).reasons for r in requests)
+    assert rig.stats().kv_blocks_total == (blocks or 13107)
+    assert rig.stats().recoveries == 0
+    assert_empty(rig)

@@ -1,0 +1,215 @@
+"""From options and config.json to the numbers a pipeline is built with."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.engine.genai import settings
+from lean_ovms.errors import StartError
+from lean_ovms.repository import model_config
+
+GB = 1 << 30
+QWEN = {
+    "vocab_size": 2048,
+    "max_position_embeddings": 8192,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "hidden_size": 160,
+}
+
+
+@pytest.fixture
+def model(tmp_path):
+    """Writes config.json and gives the options of that model."""
+
+    def write(config, **options):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        return Config(model_path=str(tmp_path), **options)
+
+    return write
+
+
+# --- geometry
+
+
+@pytest.mark.parametrize(
+    ("precision", "size"), [("u8", 800), ("u4", 960), ("f16", 1280), ("bf16", 1280), ("f32", 2560)]
+)
+def test_bytes_per_token_are_those_that_the_engine_reports(precision, size):
+    """Measured with get_metrics().cache_size_in_bytes on a model of this shape."""
+    assert model_config.kv_bytes_per_token(QWEN, precision) == size
+
+
+def test_older_names_and_left_out_heads_are_understood():
+    gpt = {"n_layer": 2, "n_head": 4, "n_embd": 64, "n_positions": 512}
+    assert model_config.kv_bytes_per_token(gpt, "f32") == 2 * 4 * 16 * 8
+    assert model_config.context_length(gpt) == 512
+
+
+def test_a_model_that_says_nothing_has_no_geometry(tmp_path):
+    assert model_config.read(tmp_path) == {}
+    assert (
+        model_config.kv_bytes_per_token({}, "u8") == model_config.context_length({}) == model_config.vocab_size({}) == 0
+    )
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "\xff", '"x"'])
+def test_a_config_that_is_no_object_is_as_none(tmp_path, text):
+    (tmp_path / "config.json").write_text(text, "latin-1")
+    assert model_config.read(tmp_path) == {}
+
+
+def test_nested_text_configs_are_found(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"vision": 1, "hidden_size": 1, "text_config": QWEN}))
+    assert model_config.context_length(model_config.read(tmp_path)) == 8192
+    assert model_config.kv_bytes_per_token(model_config.read(tmp_path), "u8") == 800
+
+
+@pytest.mark.parametrize("value", [0, -1, True, "8192", None, 1.5])
+def test_a_context_that_is_no_count_is_passed_over(value):
+    assert model_config.context_length({"max_position_embeddings": value, "seq_length": 77}) == 77
+
+
+def test_a_sliding_window_is_no_context_length():
+    assert model_config.context_length({"sliding_window": 128}) == 0
+
+
+# --- plan
+
+
+def test_blocks_take_a_quarter_of_the_free_memory(model):
+    made = settings.make(model(QWEN), 800 * 32 * 1000)
+    assert made.blocks == 250
+
+
+def test_blocks_are_no_more_than_all_sequences_could_fill(model):
+    made = settings.make(model(QWEN, max_num_seqs=4), 100 * GB)
+    assert made.blocks == 4 * 257 + settings.SPARE_BLOCKS
+
+
+def test_there_are_always_some_blocks(model):
+    assert settings.make(model(QWEN), 0).blocks == settings.SPARE_BLOCKS
+
+
+def test_the_draft_models_cache_counts(model, tmp_path):
+    alone = settings.make(model(QWEN), GB // 64)
+    both = settings.make(model(QWEN, draft_model_path=str(tmp_path)), GB // 64)
+    assert both.blocks == alone.blocks // 2
+
+
+def test_a_model_without_geometry_gets_whole_gigabytes(model):
+    made = settings.make(model({}), 9 * GB)
+    assert (made.blocks, made.cache_gb) == (0, 2)
+    assert settings.make(model({}), GB).cache_gb == 1
+
+
+def test_cache_size_is_taken_at_its_word(model):
+    made = settings.make(model(QWEN, cache_size=3), 9 * GB)
+    assert (made.blocks, made.cache_gb) == (0, 3)
+
+
+def test_the_context_is_the_models_lowered_by_the_option(model):
+    assert settings.make(model(QWEN), GB).context == 8192
+    assert settings.make(model(QWEN, max_model_len=100), GB).context == 100
+    assert settings.make(model(QWEN, max_model_len=10**6), GB).context == 8192
+    assert settings.make(model({}), GB).context == settings.UNKNOWN_CONTEXT
+    assert settings.make(model({}, max_model_len=10**5), GB).context == 10**5
+
+
+def test_prompts_are_split_unless_told_otherwise(model):
+    made = settings.make(model(QWEN, max_num_batched_tokens=99), GB)
+    assert (made.split_prompts, made.step_tokens) == (True, 99)
+
+
+def test_unsplit_prompts_fit_a_step_whole(model):
+    """A longer one would raise in every step for ever."""
+    made = settings.make(model(QWEN, dynamic_split_fuse=False), GB)
+    assert (made.split_prompts, made.step_tokens) == (False, 8192)
+
+
+def test_a_draft_model_never_gets_prompts_in_parts(model):
+    """Split or partly cached next to other requests, GenAI answers otherwise."""
+    made = settings.make(model(QWEN, draft_model_path="x"), GB)
+    assert (made.assisted, made.split_prompts, made.step_tokens) == ("draft", False, 8192)
+    assert not made.prefix_caching
+    assert settings.make(model(QWEN), GB).prefix_caching
+    assert not settings.make(model(QWEN, enable_prefix_caching=False), GB).prefix_caching
+
+
+@pytest.mark.parametrize("options", [{"prompt_lookup": True}, {"plugin_config": '{"prompt_lookup": true}'}])
+def test_prompt_lookup_by_option_and_by_plugin_config(model, options):
+    made = settings.make(model(QWEN, **options), GB)
+    assert made.assisted == "prompt_lookup"
+    assert made.split_prompts
+    assert "prompt_lookup" not in made.properties
+
+
+def test_prompt_lookup_and_a_draft_model_exclude_each_other(model):
+    with pytest.raises(StartError, match="exclude"):
+        settings.make(model(QWEN, plugin_config='{"prompt_lookup": true}', draft_model_path="x"), GB)
+
+
+def test_threads_are_not_pinned_on_cpus_unless_asked(model):
+    assert settings.make(model(QWEN), GB).properties == {"ENABLE_CPU_PINNING": False}
+    assert settings.make(model(QWEN, target_device="GPU"), GB).properties == {}
+    asked = model(QWEN, plugin_config='{"ENABLE_CPU_PINNING": true}')
+    assert settings.make(asked, GB).properties == {"ENABLE_CPU_PINNING": True}
+
+
+def test_an_f32_cache_goes_with_f32_computing(model):
+    properties = settings.make(model(QWEN, kv_cache_precision="f32"), GB).properties
+    assert properties["INFERENCE_PRECISION_HINT"] == "f32"
+    properties = settings.make(model(QWEN, kv_cache_precision="u8"), GB).properties
+    assert properties == {"ENABLE_CPU_PINNING": False, "KV_CACHE_PRECISION": "u8"}
+
+
+def test_device_properties_pass_through(model):
+    asked = model(QWEN, plugin_config='{"DEVICE_PROPERTIES": {"NPU": {"MAX_PROMPT_LEN": 256}}}')
+    assert settings.make(asked, GB).properties["DEVICE_PROPERTIES"] == {"NPU": {"MAX_PROMPT_LEN": 256}}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "1", "null"])
+def test_a_plugin_config_that_is_no_object_stops_the_start(model, text):
+    with pytest.raises(StartError, match="--plugin_config"):
+        settings.make(model(QWEN, plugin_config=text), GB)
+
+
+# --- memory
+
+
+def files(root, **contents):
+    for name, text in contents.items():
+        path = root / name.replace("__", "/").replace("_max", ".max").replace("_current", ".current")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_free_memory_is_the_machines(tmp_path):
+    root = files(tmp_path, proc__meminfo="MemTotal: 9 kB\nMemAvailable:    4096 kB\n")
+    assert settings.free_memory_bytes(root) == 4096 * 1024
+
+
+def test_free_memory_is_what_the_control_group_leaves(tmp_path):
+    root = files(tmp_path, proc__meminfo="MemAvailable: 4096 kB\n")
+    group = root / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text("max\n")
+    (group / "memory.current").write_text("1000\n")
+    assert settings.free_memory_bytes(root) == 4096 * 1024
+    (group / "memory.max").write_text("3000\n")
+    assert settings.free_memory_bytes(root) == 2000
+    (group / "memory.max").write_text("500\n")
+    assert settings.free_memory_bytes(root) == 0
+
+
+def test_a_machine_that_does_not_tell_has_some(tmp_path):
+    assert settings.free_memory_bytes(tmp_path) > 0
+
+
+def test_a_plan_can_be_changed_for_a_test(model):
+    assert replace(settings.make(model(QWEN), GB), blocks=7).blocks == 7

@@ -1,0 +1,66 @@
+"""Vision one conversation at a time: the same answers as in a batch, where both can give one."""
+
+import pytest
+
+from lean_ovms.engine.protocol import Cancel
+from tests.engine.real import assert_empty
+from tests.engine.rig import Rig
+from tests.engine.vlm import load, load_stateful, said, see, tags, turn
+
+pytestmark = pytest.mark.model
+
+
+@pytest.fixture(scope="module")
+def stateful():
+    return load_stateful()
+
+
+def words(rig, request):
+    return rig.pipeline.decode(rig.answer(request).tokens[0], True)
+
+
+@pytest.mark.parametrize("colours", [(), ("red",), ("blue", "green"), ("yellow", "red", "blue")])
+def test_answers_and_counts_are_those_of_the_batch(stateful, colours):
+    prompt = turn(tags(len(colours)) + "describe")
+    batched, alone = Rig(pipeline=load()), Rig(pipeline=stateful)
+    answers = []
+    for rig in (batched, alone):
+        request = see(rig, prompt, *colours)
+        rig.run()
+        answers.append((words(rig, request), rig.answer(request).reasons, rig.answer(request).accepted.prompt_tokens))
+    assert answers[0] == answers[1]
+    assert_empty(alone)
+
+
+def test_requests_wait_for_each_other(stateful):
+    rig = Rig(pipeline=stateful)
+    requests = [see(rig, turn(tags(1) + "describe"), colour) for colour in ("red", "blue", "green")]
+    text = see(rig, turn("Hello!"))
+    rig.run()
+    assert [words(rig, r) for r in requests] == [said("red"), said("blue"), said("green")]
+    assert words(rig, text) == "Hello!"
+    assert_empty(rig)
+
+
+def test_an_answer_ends_at_its_limit_and_when_it_is_cancelled(stateful):
+    rig = Rig(pipeline=stateful)
+    short = see(rig, turn(tags(1) + "describe"), "red", max_tokens=2)
+    gone = see(rig, turn(tags(1) + "describe"), "red", ignore_eos=True, max_tokens=900)
+    stays = see(rig, turn(tags(1) + "describe"), "blue")
+    rig.turn(3)
+    rig.put(Cancel(gone))
+    rig.run()
+    assert rig.answer(short).reasons == {0: "length"}
+    assert words(rig, stays) == said("blue")
+    assert_empty(rig)
+
+
+def test_token_ids_are_refused(stateful):
+    rig = Rig(pipeline=stateful)
+    request = see(rig, [1, 2, 3])
+    rig.run()
+    assert "token ids" in rig.answer(request).refused[1]
+
+
+def test_the_models_own_chat_template_is_told(stateful):
+    assert "im_start" in stateful.info.chat_template

@@ -1,0 +1,86 @@
+"""What a grammar may cost, told from its text."""
+
+import json
+import time
+
+import pytest
+
+from lean_ovms.engine.generation.grammar_limits import Bounds, check, expression, nesting
+from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
+
+
+def tag(form):
+    return json.dumps({"type": "structural_tag", "format": form})
+
+
+GOOD = [
+    {"type": "regex", "pattern": "[a-z]{3}-[0-9]{4}"},
+    {"type": "json_schema", "json_schema": {"type": "string", "maxLength": 2000}},
+    {"type": "json_schema", "json_schema": {"enum": list(range(1000))}},
+    {"type": "grammar", "grammar": 'root ::= "((((" [({] {0,5} "{99999}"'},
+    {"type": "regex", "pattern": "{" * 100 + "[(]{3}" + "\\("},
+    {"type": "json_schema", "json_schema": {"properties": {f"p{i}": {} for i in range(200)}}},
+]
+
+
+@pytest.mark.parametrize("form", GOOD)
+def test_what_is_ordinary_passes(form):
+    assert check(tag(form), Bounds()) == {"type": "structural_tag", "format": form}
+
+
+def nested(levels):
+    schema = {"type": "string"}
+    for _ in range(levels):
+        schema = {"items": schema}
+    return {"type": "json_schema", "json_schema": schema}
+
+
+BAD = [
+    {"type": "grammar", "grammar": "x" * 70000},
+    nested(70),
+    {"type": "regex", "pattern": "(" * 65 + ")" * 65},
+    {"type": "regex", "pattern": "((a{100}){100}){100}"},
+    {"type": "regex", "pattern": "a{1,99999}"},
+    {"type": "regex", "pattern": "a{99999,}"},
+    {"type": "regex", "pattern": "a{" + "9" * 100 + "}"},
+    {"type": "regex", "pattern": "[a-z]{99}" * 300},
+    {"type": "grammar", "grammar": 'root ::= ("a"{200}){200}'},
+    {"type": "json_schema", "json_schema": {"maxLength": 1e30}},
+    {"type": "json_schema", "json_schema": {"enum": list(range(1001))}},
+    {"type": "sequence", "elements": [{"json_schema": {"properties": {f"p{i}": {} for i in range(201)}}}]},
+]
+
+
+@pytest.mark.parametrize("form", BAD)
+def test_what_would_be_too_much_is_refused(form):
+    with pytest.raises(GrammarTooComplex):
+        check(tag(form), Bounds())
+
+
+def test_deep_brackets_are_refused_before_anything_recurses():
+    with pytest.raises(GrammarTooComplex):
+        check("[" * 30000, Bounds())
+
+
+def test_text_that_is_no_json_is_invalid():
+    with pytest.raises(GrammarInvalid):
+        check("{", Bounds())
+
+
+def test_brackets_in_strings_do_not_nest():
+    assert nesting('{"a": "[[[{{{\\"[[[", "b": [1]}') == 2
+
+
+def test_repetitions_multiply_when_nested_and_add_up_side_by_side():
+    assert expression("(a{10}){10}b{5}", quotes=False) == (1, 115)
+    assert expression("a{2,7}", quotes=False)[1] == 7
+    assert expression("a{3,}", quotes=False)[1] == 3
+    assert expression("a{x}", quotes=False)[1] == 0
+
+
+def test_the_look_is_linear():
+    began = time.perf_counter()
+    for text in ("(" * 60000, "{" * 60000, "[" * 60000, "\\" * 60001, "a{9" * 20000, '"' * 60001):
+        expression(text, quotes=True)
+        expression(text, quotes=False)
+    assert time.perf_counter() - began < 5

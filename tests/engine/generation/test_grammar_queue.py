@@ -1,0 +1,324 @@
+"""Requests wait at the gate until their grammar is known good and compiled; the loop never waits."""
+
+import json
+import threading
+
+import pytest
+
+from lean_ovms.engine.generation import grammar_queue
+from lean_ovms.engine.generation.grammar_queue import Gate
+from lean_ovms.engine.generation.pipeline import Grammars
+from lean_ovms.engine.protocol import Submit
+from lean_ovms.engine.worker.loop import Worker
+from lean_ovms.errors import EngineFailure, GrammarInvalid, GrammarTooComplex, Unavailable
+from tests.engine.rig import LIMITS, MemoryLink, Rig
+
+
+def tag(text="a"):
+    return json.dumps({"type": "structural_tag", "format": {"type": "regex", "pattern": text}})
+
+
+class Compiler:
+    """Compiles when let; both parts in one. calls: what was asked, in order."""
+
+    def __init__(self):
+        self.calls = []
+        self.bad = {}
+        self.cost = (0.01, 1000)
+        self.let = {"check": threading.Event(), "compile": threading.Event()}
+        for event in self.let.values():
+            event.set()
+        self.reached = {"check": threading.Semaphore(0), "compile": threading.Semaphore(0)}
+
+    def _do(self, what, text):
+        self.calls.append((what, text))
+        self.reached[what].release()
+        assert self.let[what].wait(10)
+
+    def check(self, text):
+        self._do("check", text)
+        if text in self.bad:
+            raise self.bad[text]
+        return self.cost
+
+    def compile(self, text):
+        self._do("compile", text)
+
+    def forget(self):
+        self.calls.append(("forget", ""))
+
+    def stop(self):
+        self.calls.append(("stop", ""))
+
+    def count(self, what):
+        return sum(1 for call, _ in self.calls if call == what)
+
+
+class WakingLink(MemoryLink):
+    """A link that waits for a wake-up where MemoryLink would say that nothing will come."""
+
+    def __init__(self):
+        super().__init__()
+        self.bell = threading.Event()
+
+    def take(self, wait):
+        if wait and not self.inbox and not self.closed:
+            assert self.bell.wait(10), "nobody wakes the loop"
+        self.bell.clear()
+        return super().take(False)
+
+    def wake(self):
+        self.bell.set()
+
+
+class Doorway(Rig):
+    """A worker with a gate."""
+
+    def __init__(self, limits=LIMITS, pipeline=None, **changes):
+        super().__init__(pipeline=pipeline)
+        self.compiler = Compiler()
+        self.link = WakingLink()
+        self.gate = Gate(Grammars(self.compiler, self.compiler), self.link.wake, grammar_queue.Limits(**changes))
+        self.worker = Worker(self.pipeline, self.link, limits, self.gate)
+        self.batch = self.worker.batch
+
+    def send(self, constraint, prompt="hello", **sampling):
+        number = self.submit(prompt, **sampling)
+        self.link.inbox[-1][0].constraint = constraint
+        return number
+
+    def run(self, most=4000):
+        for _ in range(most):
+            if self.batch.idle and not self.link.inbox and not self.gate.waiting and not self.gate.compiling:
+                return self
+            self.turn()
+        raise AssertionError("still at work")
+
+
+def test_a_new_grammar_is_checked_then_compiled_then_its_request_runs():
+    rig = Doorway()
+    number = rig.send(tag())
+    rig.run()
+    assert rig.answer(number).text() == "hello"
+    assert rig.compiler.calls == [("check", tag()), ("compile", tag())]
+
+
+def test_a_known_grammar_lets_its_request_run_at_once():
+    rig = Doorway()
+    rig.send(tag())
+    rig.run()
+    number = rig.send(tag())
+    rig.turn()
+    assert rig.answer(number).accepted
+    rig.run()
+    assert rig.compiler.count("check") == rig.compiler.count("compile") == 1
+
+
+def test_requests_with_one_grammar_wait_for_one_compilation():
+    rig = Doorway()
+    numbers = [rig.send(tag()) for _ in range(5)]
+    rig.run()
+    assert [rig.answer(n).text() for n in numbers] == ["hello"] * 5
+    assert rig.compiler.count("check") == rig.compiler.count("compile") == 1
+
+
+def test_nothing_is_accepted_before_the_grammar_is_known_good_and_others_run_meanwhile():
+    rig = Doorway()
+    rig.compiler.let["check"].clear()
+    number = rig.send(tag())
+    other = rig.submit("others go on")
+    for _ in range(100):
+        rig.turn()
+        if rig.answer(other).reasons:
+            break
+    assert rig.answer(other).text() == "others go on"
+    assert rig.answer(number).accepted is None
+    assert rig.stats().queued == 1
+    rig.compiler.let["check"].set()
+    rig.run()
+    assert rig.answer(number).text() == "hello"
+
+
+@pytest.mark.parametrize("error", [GrammarInvalid("no"), GrammarTooComplex("much")])
+def test_a_bad_grammar_is_refused_and_remembered(error):
+    rig = Doorway()
+    rig.compiler.bad[tag()] = error
+    numbers = [rig.send(tag()), rig.send(tag())]
+    rig.run()
+    numbers.append(rig.send(tag()))
+    rig.run()
+    assert [rig.answer(n).refused for n in numbers] == [error.to_wire()] * 3
+    assert rig.compiler.count("check") == 1
+    assert rig.compiler.count("compile") == 0
+
+
+def test_a_grammar_that_exceeds_the_bounds_never_reaches_the_helper():
+    rig = Doorway()
+    number = rig.send(tag("a{99999}"))
+    rig.run()
+    assert rig.answer(number).refused[0] == "GrammarTooComplex"
+    assert rig.compiler.calls == []
+
+
+@pytest.mark.parametrize("error", [Unavailable("later"), RuntimeError("broken")])
+def test_a_failure_that_says_nothing_about_the_grammar_is_not_remembered(error):
+    rig = Doorway()
+    rig.compiler.bad[tag()] = error
+    first = rig.send(tag())
+    rig.run()
+    assert rig.answer(first).refused[0] in (Unavailable.__name__, EngineFailure.__name__)
+    rig.compiler.bad.clear()
+    second = rig.send(tag())
+    rig.run()
+    assert rig.answer(second).text() == "hello"
+
+
+def test_a_request_that_waits_for_its_grammar_can_be_cancelled():
+    rig = Doorway()
+    rig.compiler.let["check"].clear()
+    gone, stays = rig.send(tag()), rig.send(tag())
+    rig.turn()
+    rig.cancel(gone)
+    rig.turn()
+    assert rig.gate.waiting == 1
+    rig.compiler.let["check"].set()
+    rig.run()
+    assert rig.answer(gone).accepted is None
+    assert rig.answer(stays).text() == "hello"
+
+
+def test_one_answer_of_a_waiting_request_can_be_cancelled():
+    rig = Doorway()
+    rig.compiler.let["check"].clear()
+    number = rig.send(tag(), n=3, seeds=(1, 2, 3), temperature=1.0)
+    rig.turn()
+    rig.cancel(number, 1)
+    rig.turn()
+    rig.compiler.let["check"].set()
+    rig.run()
+    assert sorted(rig.answer(number).reasons) == [0, 2]
+
+
+def test_a_grammar_nobody_waits_for_any_more_is_not_compiled_here():
+    rig = Doorway()
+    rig.compiler.let["check"].clear()
+    number = rig.send(tag())
+    rig.turn()
+    rig.cancel(number)
+    rig.turn()
+    rig.compiler.let["check"].set()
+    other = rig.send(tag("b"))
+    rig.run()
+    assert rig.answer(other).text() == "hello"
+    assert ("compile", tag()) not in rig.compiler.calls
+
+
+def test_waiting_requests_count_as_queued():
+    rig = Doorway(limits=grammar_limits_of(queued=2))
+    rig.compiler.let["check"].clear()
+    waiting = [rig.send(tag()), rig.send(tag())]
+    rig.turn()
+    refused = rig.submit("no room")
+    rig.turn()
+    assert rig.answer(refused).refused[0] == "TooManyRequests"
+    rig.compiler.let["check"].set()
+    rig.run()
+    assert [rig.answer(n).text() for n in waiting] == ["hello"] * 2
+
+
+def grammar_limits_of(**changes):
+    from dataclasses import replace
+
+    return replace(LIMITS, **changes)
+
+
+def test_too_many_new_grammars_are_refused():
+    rig = Doorway(texts=2)
+    rig.compiler.let["check"].clear()
+    numbers = [rig.send(tag(c)) for c in "abc"]
+    rig.turn()
+    assert rig.answer(numbers[2]).refused[0] == "TooManyRequests"
+    rig.compiler.let["check"].set()
+    rig.run()
+    assert [rig.answer(n).text() for n in numbers[:2]] == ["hello"] * 2
+
+
+def test_while_a_thread_compiles_nobody_with_a_grammar_starts_and_everybody_else_does():
+    rig = Doorway()
+    rig.send(tag("a"))
+    rig.run()
+    rig.compiler.let["compile"].clear()
+    new = rig.send(tag("b"))
+    rig.turn()
+    while not rig.gate.compiling:
+        rig.turn()
+    known, free = rig.send(tag("a")), rig.submit("free")
+    for _ in range(50):
+        rig.turn()
+        if rig.answer(free).reasons:
+            break
+    assert rig.answer(free).text() == "free"
+    assert rig.answer(known).accepted is None
+    rig.compiler.let["compile"].set()
+    rig.run()
+    assert [rig.answer(n).text() for n in (new, known)] == ["hello"] * 2
+
+
+def test_compiled_grammars_are_dropped_when_they_take_too_much_and_compiled_again():
+    rig = Doorway(compiled_bytes=3 * grammar_queue.LEAST_BYTES)
+    for letter in "abcdef":
+        rig.send(tag(letter))
+        rig.run()
+    assert rig.compiler.count("forget") == 1
+    before = rig.compiler.count("compile")
+    number = rig.send(tag("a"))
+    rig.run()
+    assert rig.answer(number).text() == "hello"
+    assert rig.compiler.count("compile") == before + 1
+    assert rig.compiler.count("check") == 6
+
+
+def test_verdicts_are_bounded():
+    rig = Doorway(verdicts=3)
+    for letter in "abcdef":
+        rig.compiler.bad[tag(letter)] = GrammarInvalid("no")
+        rig.send(tag(letter))
+        rig.run()
+    rig.send(tag("f"))
+    rig.send(tag("a"))
+    rig.run()
+    assert rig.compiler.count("check") == 7
+
+
+def test_the_helper_is_stopped_after_a_while_without_work():
+    rig = Doorway(idle_s=0.01)
+    rig.send(tag())
+    rig.run()
+    for _ in range(500):
+        if rig.compiler.count("stop"):
+            break
+        threading.Event().wait(0.01)
+    assert rig.compiler.count("stop") == 1
+
+
+@pytest.mark.parametrize(("field", "sampling"), [("best_of", {"beams": 2}), ("min_tokens", {"min_tokens": 2})])
+def test_what_a_grammar_does_not_go_together_with_is_refused(field, sampling):
+    rig = Doorway()
+    number = rig.send(tag(), **sampling)
+    rig.run()
+    name, _, param, code = rig.answer(number).refused
+    assert (name, param, code) == ("BadRequest", field, None)
+
+
+def test_ignore_eos_gives_way_to_the_end_of_the_grammar():
+    rig = Doorway()
+    number = rig.send(tag(), ignore_eos=True, max_tokens=200)
+    rig.run()
+    assert rig.answer(number).reasons == {0: "stop"}
+
+
+def test_without_a_gate_a_grammar_is_refused():
+    rig = Rig()
+    rig.put(Submit(1, "hello", False, None, False, {"temperature": 0.0}, tag()))
+    rig.run()
+    assert rig.answer(1).refused[0] == "GrammarInvalid"

@@ -1,0 +1,187 @@
+"""Prompts with images, checked once more where they are computed; and how many tokens images take. No engine."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from lean_ovms.engine.genai.image_tokens import LARGE, SMALL, Eyes, Patches
+from lean_ovms.engine.generation import image_prompts
+from lean_ovms.engine.generation.fake_pipeline import Script
+from lean_ovms.engine.generation.pipeline import Scene
+from lean_ovms.engine.protocol import Submit
+from lean_ovms.errors import BadRequest
+from lean_ovms.types import Image
+from tests.engine.rig import Rig
+
+PIXELS = bytes(3 * 4 * 5)
+
+
+def submit(text, count=1, **fields):
+    made = Submit(1, text, False, None, False, {}, "", [[4, 5]] * count, [PIXELS] * count)
+    return replace(made, **fields)
+
+
+def test_text_and_images_become_a_scene():
+    scene = image_prompts.read(submit("a <ov_genai_image_1> b <ov_genai_image_0>", 2, add_special_tokens=True), 100)
+    assert scene == Scene("a <ov_genai_image_1> b <ov_genai_image_0>", True, (Image(4, 5, PIXELS),) * 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("<ov_genai_image_0>", 0),
+        ("no tag", 1),
+        ("<ov_genai_image_0><ov_genai_image_0>", 1),
+        ("<ov_genai_image_1>", 1),
+        ("<ov_genai_image_0><ov_genai_image_2>", 2),
+        ("<ov_genai_image_0><ov_genai_video_0>", 1),
+        ("<ov_genai_image_0> <ov_genai_", 1),
+        ("<ov_genai_image_0> <ov_genai_image_99999999999>", 1),
+        ("<ov_genai_image_-1>", 1),
+    ],
+)
+def test_every_image_has_its_tag_and_every_tag_its_image(text, count):
+    with pytest.raises(BadRequest, match="image tags"):
+        image_prompts.read(submit(text, count), 100)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"images": [[4, 5], [4, 5]]},
+        {"images": [[5, 5]]},
+        {"images": [[0, 5]]},
+        {"images": [[-4, -5]]},
+        {"images": [[20]]},
+        {"images": [[4, 5, 1]]},
+        {"images": [[4.0, 5]]},
+        {"pixels": [PIXELS[:-1]]},
+        {"pixels": []},
+        {"prompt": [1, 2]},
+        {"prompt": ""},
+    ],
+)
+def test_pixels_that_are_not_what_they_should_be_are_refused(fields):
+    with pytest.raises(BadRequest):
+        image_prompts.read(submit("<ov_genai_image_0>", **fields), 100)
+
+
+def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized():
+    with pytest.raises(BadRequest, match="characters"):
+        image_prompts.read(submit("x" * 101 + "<ov_genai_image_0>"), 100)
+
+
+def test_a_pipeline_that_reads_text_only_refuses_images():
+    rig = Rig(Script())
+    request = rig.submit("<|user|>hi")
+    rig.link.inbox[0][0].images, rig.link.inbox[0][0].pixels = [[4, 5]], [PIXELS]
+    rig.run()
+    assert "only text input" in rig.answer(request).refused[1]
+
+
+def test_a_prompt_with_images_cannot_be_cut():
+    rig = Rig(Script(vision=True))
+    short, long = rig.submit("<|user|>hello", truncate=3), rig.submit("<|user|>hello", truncate=3000)
+    rig.run()
+    assert rig.answer(short).refused[3] is None
+    assert rig.answer(short).refused[2] == "truncate_prompt_tokens"
+    assert rig.answer(long).text() == "hello"
+
+
+def test_the_scripted_pipeline_reads_images_aloud():
+    rig = Rig(Script(vision=True))
+    request = rig.submit("<|user|>see <ov_genai_image_0>!")
+    rig.link.inbox[0][0].images, rig.link.inbox[0][0].pixels = [[4, 5]], [b"\xff\0\x80" * 20]
+    rig.run()
+    assert rig.answer(request).text() == "see [5x4 #ff0080]!"
+    assert rig.answer(request).accepted.prompt_tokens == 16 + len("<|user|>") - 7 + len("see [5x4 #ff0080]!")
+
+
+# --- how many tokens
+
+
+def eyes(tmp_path, rule, **settings):
+    """Eyes of a model whose images take rule(height, width) tokens; a character is a token."""
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
+    asked = []
+
+    def measure(sizes):
+        asked.extend(sizes)
+        return [2 + rule(*size) for size in sizes]
+
+    made = Eyes(tmp_path, lambda text, special: list(text.encode()), measure, lambda handle: 0)
+    return made, asked
+
+
+def scene(*sizes, text="ab"):
+    images = tuple(Image(h, w, bytes([n]) * (3 * h * w)) for n, (h, w) in enumerate(sizes))
+    return Scene(text + "".join(f"<ov_genai_image_{i}>" for i in range(len(images))) + "c", False, images)
+
+
+def test_a_model_with_a_fixed_number(tmp_path):
+    found, asked = eyes(tmp_path, lambda h, w: 17)
+    assert asked == SMALL
+    assert found.tokens((1000, 1000)) == 17
+    assert len(found.lay_out(scene((10, 10), (500, 20)))) == 3 + 34
+
+
+QWEN = {"patch_size": 14, "merge_size": 2, "min_pixels": 56 * 56, "max_pixels": 28 * 28 * 1280}
+
+
+SIZES = [
+    ((56, 56), 4),
+    ((28, 28), 4),
+    ((224, 224), 64),
+    ((448, 640), 368),
+    ((1080, 1920), 1222),
+    ((3000, 4000), 1230),
+    ((10, 500), 15),
+    ((57, 41), 6),
+    ((2, 200), 20),
+]
+
+
+@pytest.mark.parametrize(("size", "tokens"), SIZES)
+def test_qwens_rule_is_that_of_transformers(size, tokens):
+    """Recorded from Qwen2VLImageProcessor's smart_resize (transformers 5.5.4)."""
+    assert Patches(unit=28, least=QWEN["min_pixels"], most=QWEN["max_pixels"]).tokens(size) == tokens
+
+
+def test_qwens_rule_rounds_halves_as_openvino_genai_does():
+    assert Patches(unit=28, least=QWEN["min_pixels"], most=QWEN["max_pixels"]).tokens((70, 70)) == 9
+
+
+def test_a_model_that_follows_qwens_rule_is_not_asked_again(tmp_path):
+    rule = Patches(unit=28, least=QWEN["min_pixels"], most=QWEN["max_pixels"])
+    found, asked = eyes(tmp_path, lambda h, w: rule.tokens((h, w)) + 2, **QWEN)
+    assert asked == SMALL
+    assert found.tokens((1080, 1920)) == rule.tokens((1080, 1920)) + 2
+
+
+@pytest.mark.parametrize("settings", [{}, QWEN, {"patch_size": None}, {"size": 3}])
+def test_another_rule_is_learned_from_sizes(tmp_path, settings):
+    def rule(height, width):
+        return 10 + height // 50 * (width // 50)
+
+    found, asked = eyes(tmp_path, rule, **settings)
+    assert asked == SMALL + LARGE
+    assert found.tokens((64, 64)) == rule(64, 64)
+    assert found.tokens((600, 600)) >= rule(600, 600), "an upper estimate"
+    found.learn(scene((600, 600), (600, 600)), 3 + 2 * rule(600, 600))
+    assert found.tokens((600, 600)) == rule(600, 600)
+    found.learn(scene((60, 600), (61, 600)), 1000)
+    assert (60, 600) not in found.known, "two sizes at once tell of neither"
+
+
+def test_an_image_has_the_same_ids_wherever_it_comes(tmp_path):
+    found, _ = eyes(tmp_path, lambda h, w: 3)
+    pixels = bytes(300)
+    one = found.lay_out(Scene("x<ov_genai_image_0>y", False, (Image(10, 10, pixels),)))
+    two = found.lay_out(Scene("x<ov_genai_image_0>y", False, (Image(10, 10, bytes(300)),)))
+    other = found.lay_out(Scene("x<ov_genai_image_0>y", False, (Image(10, 10, b"\1" * 300),)))
+    assert one == two
+    assert one[0] == ord("x")
+    assert one[4] == ord("y")
+    assert max(one[1:4]) < 0
+    assert one != other

@@ -1,0 +1,222 @@
+"""After a step that raised: one request pays for it, the others go on as if nothing had happened."""
+
+import pytest
+
+from lean_ovms.engine.generation import recovery
+from lean_ovms.engine.generation.recovery import EngineLost
+from lean_ovms.engine.worker.loop import Limits
+from tests.engine.rig import Rig
+
+
+def neighbours(rig, count=7):
+    return {rig.submit(text): text for text in (f"neighbour number {i} talks on and on" for i in range(count))}
+
+
+def test_a_poisoned_step_harms_only_the_request_that_poisoned_it():
+    rig = Rig()
+    texts = neighbours(rig)
+    rig.turn(5)
+    culprit = rig.submit("<|raise|>")
+    rig.run()
+    assert rig.answer(culprit).failed == [
+        "EngineFailure",
+        "The engine failed while it computed this request.",
+        None,
+        "engine_error",
+    ]
+    assert {i: rig.answer(i).text() for i in texts} == texts
+    assert rig.stats().recoveries == 2  # it is tried a second time, among the proven
+    assert rig.stats().kv_blocks_used == 0
+
+
+def test_a_culprit_that_runs_alone_is_blamed_at_once():
+    rig = Rig()
+    assert rig.ask("<|raise|>").failed
+    assert rig.stats().recoveries == 1
+
+
+def test_a_newcomer_is_not_blamed_for_what_another_does_in_the_middle_of_its_answer():
+    rig = Rig()
+    old = rig.submit("an old one that goes on for a while")
+    rig.turn(4)
+    step = rig.pipeline.step
+
+    def once():
+        rig.pipeline.step = step
+        rig.pipeline._poisoned = True
+        raise RuntimeError("in the middle of the old one")
+
+    rig.pipeline.step = once
+    new = rig.submit("new")
+    rig.run()
+    assert rig.answer(old).text() == "an old one that goes on for a while"
+    assert rig.answer(new).text() == "new"
+
+
+def test_the_innocent_come_back_all_at_once():
+    rig = Rig()
+    neighbours(rig)
+    rig.turn(3)
+    rig.submit("<|raise|>")
+    rig.turn(2)
+    assert len(rig.batch.running) == 7
+    assert len(rig.batch.suspects) == 1
+    rig.run()
+
+
+def test_a_culprit_that_comes_together_with_others_is_found_by_trials_of_one_at_a_time():
+    rig = Rig()
+    first = neighbours(rig, 3)
+    culprit = rig.submit("<|raise|>")
+    rest = neighbours(rig, 4)
+    rig.run()
+    assert rig.answer(culprit).failed
+    assert {i: rig.answer(i).text() for i in (first | rest)} == first | rest
+    assert rig.stats().recoveries == 2
+    assert not rig.batch.suspects
+
+
+def test_several_culprits_are_found_one_after_the_other():
+    rig = Rig()
+    texts = neighbours(rig, 3)
+    culprits = [rig.submit("<|raise|>" + str(i)) for i in range(4)]
+    rig.run()
+    assert all(rig.answer(c).failed for c in culprits)
+    assert {i: rig.answer(i).text() for i in texts} == texts
+
+
+def test_a_culprit_of_several_sequences_fails_as_a_whole_and_once():
+    rig = Rig()
+    texts = neighbours(rig, 2)
+    culprit = rig.submit("<|raise|>", n=3, seeds=(1, 2, 3), temperature=1.0)
+    rig.run()
+    assert rig.answer(culprit).failed
+    assert {i: rig.answer(i).text() for i in texts} == texts
+    assert not rig.batch.requests
+
+
+def test_what_was_computed_before_the_failure_is_read_before_everybody_is_cancelled():
+    rig = Rig()
+    request = rig.submit("hello")
+    rig.turn(2)
+    handle = rig.pipeline.live[0]
+    step = rig.pipeline.step
+
+    def half_a_step():
+        rig.pipeline._tell(handle)
+        rig.pipeline.step = step
+        raise RuntimeError("half way")
+
+    rig.pipeline.step = half_a_step
+    rig.turn()
+    assert rig.answer(request).text() == "hel"
+    rig.run()
+    assert rig.answer(request).text() == "hello"
+
+
+def test_newcomers_wait_while_suspects_are_tried():
+    rig = Rig()
+    a, b, culprit = rig.submit("aaaa"), rig.submit("bbbb"), rig.submit("<|raise|>")
+    rig.turn()
+    assert len(rig.batch.suspects) == 3
+    new = rig.submit("new")
+    rig.turn()
+    assert {s.request.id for s in rig.batch.running} == {a}
+    rig.run()
+    assert [rig.answer(i).text() for i in (a, b, new)] == ["aaaa", "bbbb", "new"]
+    assert rig.answer(culprit).failed
+    assert not rig.batch.suspects
+
+
+def test_suspects_that_are_cancelled_hold_nobody_up():
+    rig = Rig()
+    a, culprit = rig.submit("aaaa"), rig.submit("<|raise|>")
+    rig.turn()
+    rig.cancel(a)
+    rig.cancel(culprit)
+    new = rig.submit("new")
+    rig.run()
+    assert rig.answer(new).text() == "new"
+    assert not rig.batch.suspects
+
+
+def test_failures_that_nobody_in_particular_causes_end_too():
+    rig = Rig()
+    step = rig.pipeline.step
+
+    def moody():
+        step()
+        if rig.pipeline.live and rig.pipeline.steps % 3 == 0:
+            raise RuntimeError("bad mood")
+
+    rig.pipeline.step = moody
+    ids = [rig.submit("hello"), rig.submit("world")]
+    rig.run()
+    outcomes = [rig.answer(i) for i in ids]
+    assert all(a.failed or a.reasons == {0: "stop"} for a in outcomes)
+
+
+def test_a_drain_that_does_not_end_fails_everybody_and_gives_the_process_up():
+    rig = Rig(limits=Limits(queued=9, running=2, sequences=20))
+    ids = [rig.submit("hello"), rig.submit("world"), rig.submit("queued")]
+    rig.turn(2)
+
+    def broken():
+        raise RuntimeError("for ever")
+
+    rig.pipeline.step = broken
+    with pytest.raises(EngineLost, match="for ever"):
+        rig.worker.run()
+    assert [rig.answer(i).failed[0] for i in ids] == ["EngineFailure"] * 3
+
+
+def test_a_pipeline_that_stays_busy_is_given_up_after_a_few_steps():
+    rig = Rig()
+    rig.submit("hello")
+    rig.turn(2)
+    steps = []
+
+    def deaf():
+        steps.append(1)
+        if len(steps) == 1:
+            raise RuntimeError("once")
+
+    rig.pipeline.step = deaf
+    rig.pipeline.busy = lambda: True
+    with pytest.raises(EngineLost):
+        rig.worker.run()
+    assert len(steps) == 1 + recovery.DRAIN_STEPS
+
+
+def test_a_handle_that_raises_when_it_is_read_does_not_stop_the_recovery(monkeypatch):
+    rig = Rig()
+    request = rig.submit("hello")
+    rig.turn(2)
+    handle = rig.pipeline.live[0]
+    monkeypatch.setattr(type(handle), "can_read", lambda self: True)
+    rig.turn()
+    monkeypatch.undo()
+    rig.run()
+    answer = rig.answer(request)
+    assert answer.failed or answer.text() == "hello"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("Exception from src/x.cpp:1:\n/home/jenkins/y.cpp:2\n\nReal reason\n", "Real reason"),
+        ("", "RuntimeError"),
+        ("one", "one"),
+    ],
+)
+def test_only_the_last_line_of_the_engines_messages_is_kept(text, line):
+    assert recovery.last_line(RuntimeError(text)) == line
+
+
+def test_no_word_of_the_exception_reaches_the_client():
+    rig = Rig()
+    request = rig.submit("<|raise|>")
+    rig.run()
+    told = " ".join(str(part) for part in rig.answer(request).failed)
+    assert "scripted" not in told
+    assert "cpp" not in told

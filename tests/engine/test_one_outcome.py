@@ -1,0 +1,199 @@
+"""The law of one end: every submitted id gets exactly one final, whatever clients, engine and chance do."""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_ovms.engine import protocol
+from lean_ovms.engine.client.replies import Mailroom
+from lean_ovms.errors import BadRequest, RequestError, Unavailable
+from tests.engine.client.harness import run_fast, running, submit, until
+
+PROMPTS = ["count 1", "count 9", "burst 20", "fail", "refuse", "mute", "hang", "die", "half", "garbage"]
+WEIGHTS = [25, 25, 25, 8, 8, 4, 8, 1, 1, 1]
+
+
+class Client:
+    """Sends requests until it has sent enough; counts how each of them ended."""
+
+    def __init__(self, engine, rng, ends, ids):
+        self.engine = engine
+        self.rng = rng
+        self.ends = ends
+        self.ids = ids
+
+    async def run(self, requests):
+        for _ in range(requests):
+            prompt = self.rng.choices(PROMPTS, WEIGHTS)[0]
+            try:
+                reply = await asyncio.wait_for(self.submit(prompt), self.rng.choice([5, 200, 600]))
+            except (RequestError, asyncio.TimeoutError) as error:
+                self.ends[type(error).__name__] += 1
+                if getattr(error, "retry_after_s", None):
+                    await asyncio.sleep(self.rng.random() * error.retry_after_s)
+                continue
+            assert reply.id not in self.ids
+            self.ids.add(reply.id)
+            self.ends[await self.follow(reply)] += 1
+            reply.close()
+            assert reply.finished
+
+    def submit(self, prompt):
+        return submit(self.engine, prompt, n=self.rng.choice([1, 1, 3]), seeds=(1, 2, 3))
+
+    async def follow(self, reply):
+        """Read to the end, or give up at some point; a reader that would wait for ever fails the test by time-out."""
+        patience = self.rng.choice([0, 1, 3, 99, 99, 99])
+        finals = Counter()
+        for _ in range(patience):
+            try:
+                found = await asyncio.wait_for(reply.next(), 50)
+            except RequestError as error:
+                with pytest.raises(type(error)):
+                    reply.poll()  # it stays the end
+                return type(error).__name__
+            except asyncio.TimeoutError:
+                return "given up"
+            if not found:
+                return "finished"
+            for record in found:
+                assert finals[record.index] == 0, "something after the final"
+                finals[record.index] += record.reason is not None
+            if self.rng.random() < 0.1:
+                index = self.rng.choice([None, 0, 1, 2])
+                reply.cancel(index)
+                gone = finals if index is None else [index]
+                finals.update({i: 1 for i in gone if finals[i] == 0})
+        return "given up"
+
+
+async def killer(engine, rng, times):
+    for _ in range(times):
+        await asyncio.sleep(rng.random() * 60)
+        if engine.pid and engine.state == "ready":
+            os.kill(engine.pid, rng.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP]))
+
+
+async def outlived(engine):
+    """An answer of the last life; what was sent last may still kill the one before it."""
+    while True:
+        await until(lambda: engine.state == "ready", 10.0)
+        with contextlib.suppress(Unavailable):
+            return await engine.encode(["still here"], True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_every_request_ends_exactly_once_whatever_happens(seed):
+    async def main():
+        rng = random.Random(seed)
+        ends, ids = Counter(), set()
+        async with running(engine_watchdog_s=60.0) as engine:
+            clients = [Client(engine, random.Random(rng.random()), ends, ids).run(15) for _ in range(12)]
+            await asyncio.wait_for(asyncio.gather(killer(engine, rng, 4), *clients), 15 * 100)
+            assert not engine._mail.busy
+            assert await outlived(engine) == [[10]]
+        assert sum(ends.values()) == 12 * 15
+        assert set(ends) <= {"finished", "given up", "Unavailable", "EngineFailure", "BadRequest", "TimeoutError"}
+        assert ends["finished"] > 0
+        assert ends["Unavailable"] > 0
+
+    run_fast(main, 100.0)
+
+
+numbers = st.integers(1, 4)
+indexes = st.integers(0, 2)
+steps = st.one_of(
+    st.tuples(st.just("open"), st.integers(1, 3)),
+    st.tuples(st.just("tokens"), numbers, indexes, st.integers(0, 3), st.sampled_from([None, None, "stop", "length"])),
+    st.tuples(st.just("failed"), numbers),
+    st.tuples(st.just("cancel"), numbers, st.none() | indexes),
+    st.tuples(st.just("read"), numbers),
+    st.tuples(st.just("lost")),
+)
+
+
+class Model:
+    """What a reader of one reply must see, written down as simply as possible."""
+
+    def __init__(self, sequences):
+        self.open = set(range(sequences))
+        self.due = {i: [] for i in self.open}  # (tokens, reason) not read yet
+        self.failed = False
+
+    def tokens(self, index, tokens, reason):
+        if index in self.open:
+            self.due[index].append((tokens, reason))
+            if reason:
+                self.open.remove(index)
+
+    def end(self, indexes, failed=False):
+        self.failed = self.failed or (failed and bool(self.open))
+        for index in self.open & indexes:
+            if not failed:
+                self.due[index] = []
+            self.open.remove(index)
+
+    def look(self):
+        """The answer of poll, or "error"."""
+        found = {
+            index: ([token for tokens, _ in parts for token in tokens], parts[-1][1])
+            for index, parts in self.due.items()
+            if parts
+        }
+        self.due = {index: [] for index in self.due}
+        if found:
+            return found
+        return None if self.open else "error" if self.failed else {}
+
+
+def look(reply):
+    try:
+        found = reply.poll()
+    except RequestError:
+        return "error"
+    return None if found is None else {t.index: (t.tokens, t.reason) for t in found}
+
+
+@given(st.lists(steps, max_size=40))
+def test_a_mailbox_gives_what_came_once_and_one_end(script):
+    sent = []
+    room = Mailroom(sent.append)
+    replies, models = {}, {}
+    serial = 0
+    for verb, *args in script:
+        if verb == "open":
+            reply = room.open(args[0])
+            replies[reply.id], models[reply.id] = reply, Model(args[0])
+        elif verb == "lost":
+            room.fail_all(lambda: Unavailable("gone"))
+            for model in models.values():
+                model.end({0, 1, 2}, failed=True)
+        elif args[0] not in replies:
+            room.deliver([protocol.Tokens(args[0], 0, [1], None, None)])
+        elif verb == "tokens":
+            number, index, count, reason = args
+            serial += count
+            tokens = list(range(serial - count, serial))
+            room.deliver([protocol.Tokens(number, index, list(tokens), None, reason)])
+            models[number].tokens(index, tokens, reason)
+        elif verb == "failed":
+            room.deliver([protocol.Failed(args[0], BadRequest("x").to_wire())])
+            models[args[0]].end({0, 1, 2}, failed=True)
+        elif verb == "cancel":
+            number, index = args
+            replies[number].cancel(index)
+            models[number].end({0, 1, 2} if index is None else {index})
+        elif verb == "read":
+            assert look(replies[args[0]]) == models[args[0]].look()
+    for number, reply in replies.items():
+        assert look(reply) == models[number].look()
+        assert reply.finished == (not models[number].open)
+    assert room.busy == any(model.open for model in models.values())

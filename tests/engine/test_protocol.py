@@ -1,0 +1,161 @@
+"""Framing: any cut, any content, and nothing but frames."""
+
+import contextlib
+import dataclasses
+import itertools
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_ovms.engine import protocol
+
+KINDS = [
+    c for c in vars(protocol).values() if isinstance(c, type) and issubclass(c, protocol.Record) and "kind" in vars(c)
+]
+
+ints = st.integers(-(2**63), 2**64 - 1)
+floats = st.floats(allow_nan=False, allow_infinity=False)
+json = st.recursive(
+    st.none() | st.booleans() | ints | floats | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+OF_TYPE = {
+    "int": ints,
+    "int | None": st.none() | ints,
+    "bool": st.booleans(),
+    "str": st.text(),
+    "str | None": st.none() | st.text(),
+    "str | list[int]": st.text() | st.lists(ints),
+    "list[int]": st.lists(ints),
+    "list[int] | None": st.none() | st.lists(ints),
+    "list[str]": st.lists(st.text()),
+    "list[str | None]": st.lists(st.none() | st.text()),
+    "list[float] | None": st.none() | st.lists(floats),
+    "list[float | None]": st.lists(st.none() | floats),
+    "list[list[int]]": st.lists(st.lists(ints)),
+    "dict[str, int]": st.dictionaries(st.text(), ints),
+    "dict[str, Any]": st.dictionaries(st.text(), json),
+}
+
+
+def sent_as_json(cls):
+    return [f for f in dataclasses.fields(cls) if "attached" not in f.metadata]
+
+
+records = st.one_of([st.builds(cls, **{f.name: OF_TYPE[f.type] for f in sent_as_json(cls)}) for cls in KINDS])
+
+SOME = [
+    protocol.Accepted(7, 3),
+    protocol.Tokens(7, 0, [1, 2], [-0.5, -1.25], None),
+    protocol.Tokens(7, 1, [], None, "stop"),
+    protocol.Failed(7, ["EngineFailure", "naïve €", None, None]),
+]
+
+
+@given(st.lists(records, max_size=4))
+def test_every_record_comes_out_as_it_went_in(sent):
+    assert protocol.Decoder().feed(protocol.encode(sent)) == sent
+
+
+def test_frames_are_understood_byte_by_byte():
+    data = protocol.encode(SOME) + protocol.encode([]) + protocol.encode(SOME[:1])
+    decoder = protocol.Decoder()
+    seen = [record for at in range(len(data)) for record in decoder.feed(data[at : at + 1])]
+    assert seen == SOME + SOME[:1]
+
+
+@given(st.lists(st.lists(st.sampled_from(SOME), max_size=3), max_size=4), st.lists(st.integers(0, 400), max_size=6))
+def test_any_cut_gives_the_same_records(frames, cuts):
+    data = b"".join(map(protocol.encode, frames))
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    decoder = protocol.Decoder()
+    seen = [r for start, end in itertools.pairwise(edges) for r in decoder.feed(data[start:end])]
+    assert seen == [record for frame in frames for record in frame]
+
+
+def test_half_a_frame_gives_nothing():
+    assert protocol.Decoder().feed(protocol.encode(SOME)[:-1]) == []
+
+
+def test_an_oversized_frame_is_refused_before_its_body_comes():
+    with pytest.raises(protocol.FrameError, match="1073741825 bytes"):
+        protocol.Decoder().feed(struct.pack("<I", protocol.MAX_FRAME_BYTES + 1))
+
+
+def test_the_largest_allowed_length_is_waited_for():
+    assert protocol.Decoder().feed(struct.pack("<I", protocol.MAX_FRAME_BYTES)) == []
+
+
+BODIES = [
+    b"",
+    b"oops",
+    b"null",
+    b"1",
+    b'"tokens"',
+    b'{"tokens": 1}',
+    b"[1]",
+    b"[[]]",
+    b'[""]',
+    b'[["nothing", 1]]',
+    b'[[["tokens"], 1]]',
+    b'[["tokens", 1]]',
+    b'[["pong", 1, {}, 2]]',
+    b'[["pong", 1, {}]',
+    b"\xff\xfe",
+    b"[" * 2000,
+]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_a_body_that_is_no_list_of_records_is_refused(body):
+    with pytest.raises(protocol.FrameError):
+        protocol.Decoder().feed(struct.pack("<I", len(body)) + body)
+
+
+@given(st.binary(max_size=60))
+def test_garbage_is_refused_or_waited_for_but_never_a_record(body):
+    with contextlib.suppress(protocol.FrameError):
+        assert protocol.Decoder().feed(struct.pack("<I", len(body)) + body) == []
+
+
+def test_the_text_of_a_traceback_is_no_frame():
+    with pytest.raises(protocol.FrameError):
+        protocol.Decoder().feed(b"Traceback (most recent call last):\n")
+
+
+def test_every_kind_has_a_name_of_its_own():
+    assert len({cls.kind for cls in KINDS}) == len(KINDS) == 18
+
+
+# --- attachments
+
+SUBMIT = protocol.Submit(7, "x", False, None, False, {}, images=[[1, 2], [1, 1]])
+PIXELS = [b"\0\x80\xff" * 2, b"abc"]
+
+
+@given(st.lists(st.integers(0, 400), max_size=6))
+def test_pixels_come_with_the_submit_after_them_in_any_cut(cuts):
+    data = protocol.encode(SOME) + b"".join(protocol.attachments(PIXELS)) + protocol.encode([SUBMIT])
+    data += protocol.encode(SOME)
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    decoder = protocol.Decoder()
+    seen = [r for start, end in itertools.pairwise(edges) for r in decoder.feed(data[start:end])]
+    assert seen == [*SOME, dataclasses.replace(SUBMIT, pixels=PIXELS), *SOME]
+
+
+def test_a_submit_without_pixels_costs_no_attachment():
+    assert protocol.attachments([]) == []
+    assert protocol.Decoder().feed(protocol.encode([SUBMIT])) == [SUBMIT]
+
+
+def test_pixels_that_belong_to_nothing_are_refused():
+    with pytest.raises(protocol.FrameError, match="attachments"):
+        protocol.Decoder().feed(b"".join(protocol.attachments(PIXELS)) + protocol.encode(SOME))
+
+
+def test_an_attachment_has_a_limit_too():
+    with pytest.raises(protocol.FrameError):
+        protocol.Decoder().feed(struct.pack("<I", protocol.ATTACHED | (protocol.MAX_FRAME_BYTES + 1)))

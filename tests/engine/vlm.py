@@ -1,0 +1,48 @@
+"""Shared by the tests of vision: the small model that names colours, and what it should say."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from lean_ovms.config import Config
+from lean_ovms.engine.genai import settings
+from lean_ovms.engine.protocol import Submit
+from lean_ovms.types import Sampling
+from tests.engine.real import EXACT
+from tests.pictures import COLOURS
+
+MODEL = Path(__file__).parents[1] / "data" / "colours"
+SIZE = (50, 60)
+
+
+def load(blocks=400, **options):
+    from lean_ovms.engine.genai.vlm_continuous import Seeing
+
+    config = Config(model_path=str(MODEL), **{**EXACT, **options})
+    return Seeing(config, replace(settings.make(config, 1 << 30), blocks=blocks))
+
+
+def turn(text):
+    return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def tags(count):
+    return "".join(f"<ov_genai_image_{i}>\n" for i in range(count))
+
+
+def said(*colours):
+    return f"The image is {colours[0]}." if len(colours) == 1 else f"The images are {' and '.join(colours)}."
+
+
+def see(rig, prompt, *colours, size=SIZE, tag="", **sampling):
+    """Put a Submit with plain images into the inbox; returns its id."""
+    rig._ids += 1
+    asked = asdict(Sampling(**{"temperature": 0.0, "max_tokens": 30, **sampling}))
+    pixels = [bytes(COLOURS[c]) * (size[0] * size[1]) for c in colours]
+    rig.put(Submit(rig._ids, prompt, False, None, False, asked, tag, [list(size)] * len(pixels), pixels))
+    return rig._ids
+
+
+def load_stateful(**options):
+    from lean_ovms.engine.genai.vlm_stateful import SeeingStateful
+
+    return SeeingStateful(Config(model_path=str(MODEL), pipeline_type="VLM", **options))

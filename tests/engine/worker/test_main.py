@@ -1,0 +1,287 @@
+"""The child as a program: python -m lean_ovms.engine on a socket pair, with the fake engine and once with the real."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.engine.generation.fake_tokenizer import EOS
+from lean_ovms.engine.protocol import (
+    Accepted,
+    Cached,
+    Decoder,
+    Load,
+    LoadFailed,
+    Ping,
+    Pong,
+    Ready,
+    Refused,
+    Submit,
+    Tokens,
+    encode,
+)
+from lean_ovms.types import Sampling
+
+ROOT = Path(__file__).parents[3]
+GRACE_S = 10.0
+
+
+class Child:
+    """The other end of the pipe, and the process."""
+
+    def __init__(self, sock, process):
+        self.socket = sock
+        self.process = process
+        self.records = []
+        self._decoder = Decoder()
+
+    def send(self, *records):
+        self.socket.sendall(encode(records))
+
+    def next(self):
+        while not self.records:
+            data = self.socket.recv(1 << 20)
+            if not data:
+                raise EOFError
+            self.records += self._decoder.feed(data)
+        return self.records.pop(0)
+
+    def submit(self, prompt, request_id=1, **sampling):
+        asked = Sampling(**{"temperature": 0.0, **sampling})
+        self.send(Submit(request_id, prompt, False, None, False, asdict(asked)))
+
+    def answer(self):
+        """The tokens of the one request that runs, to its end."""
+        assert isinstance(self.next(), Accepted)
+        tokens, record = [], self.next()
+        if isinstance(record, Cached):
+            record = self.next()
+        while True:
+            assert isinstance(record, Tokens)
+            tokens += record.tokens
+            if record.reason:
+                return tokens
+            record = self.next()
+
+    def close(self):
+        self.socket.close()
+        return self.process.wait(GRACE_S)
+
+
+@contextlib.contextmanager
+def child(**options):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        command = [sys.executable, "-m", "lean_ovms.engine", str(theirs.fileno())]
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno()], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        theirs.close()
+        ours.settimeout(30)
+        try:
+            found = Child(ours, process)
+            if options:
+                found.send(Load(Config(**options).for_engine()))
+            yield found
+        finally:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def fake():
+    with child(fake_engine=True, log_level="ERROR") as found:
+        assert isinstance(found.next(), Ready)
+        yield found
+
+
+def cpu_s(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def gone(pid):
+    """Not there, or a zombie that nobody has waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_ready_tells_the_model_and_its_vocabulary():
+    with child(fake_engine=True) as found:
+        ready = found.next()
+        assert isinstance(ready, Ready)
+        assert len(ready.pieces) == ready.info["vocab_size"]
+        assert ready.pieces[0xE4].encode("latin-1") == b"\xe4"
+        assert ready.special[0] == EOS
+        assert ready.exact is True
+
+
+def test_it_generates_and_exits_with_0_when_the_pipe_closes(fake):
+    fake.submit("hello")
+    assert bytes(fake.answer()[:-1]) == b"hello"
+    assert fake.close() == 0
+    assert fake.process.stderr.read() == ""
+
+
+def test_it_exits_with_0_when_the_pipe_closes_in_the_middle_of_an_answer(fake):
+    fake.submit("hello", ignore_eos=True)
+    fake.next()
+    assert fake.close() == 0
+
+
+def test_a_pipe_that_closes_before_the_first_frame_is_no_error():
+    with child() as found:
+        assert found.close() == 0
+
+
+def test_frames_in_any_cut_are_understood(fake):
+    for byte in encode([Ping(1), Ping(2)]):
+        fake.socket.sendall(bytes([byte]))
+    assert [fake.next().id for _ in range(2)] == [1, 2]
+
+
+def test_control_c_in_the_terminal_does_not_end_it(fake):
+    fake.process.send_signal(signal.SIGINT)
+    fake.submit("hello")
+    assert fake.answer()
+    assert fake.close() == 0
+
+
+def test_a_service_managers_stop_does_not_end_it_before_the_front_end_has_drained(fake):
+    fake.process.terminate()
+    fake.submit("hello")
+    fake.answer()
+    assert fake.close() == 0
+
+
+def test_idle_it_uses_no_cpu(fake):
+    fake.submit("hello")
+    fake.answer()
+    before = cpu_s(fake.process.pid)
+    time.sleep(0.3)
+    assert cpu_s(fake.process.pid) == before
+    fake.send(Ping(1))
+    assert isinstance(fake.next(), Pong)
+
+
+def test_a_refusal_is_answered_and_the_child_lives(fake):
+    fake.submit("")
+    assert isinstance(fake.next(), Refused)
+    fake.submit("hello", 2)
+    assert fake.answer()
+
+
+def test_an_engine_that_is_lost_fails_its_requests_and_exits_with_4():
+    with child(fake_engine=True, plugin_config='{"recoverable": false}', log_level="ERROR") as found:
+        assert isinstance(found.next(), Ready)
+        found.submit("<|raise|>")
+        assert isinstance(found.next(), Accepted)
+        failed = found.next()
+        assert failed.error[0] == "EngineFailure"
+        assert found.process.wait(GRACE_S) == 4
+        log = found.process.stderr.read()
+        assert "scripted failure" in log
+        assert "/somewhere/build" not in log
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"model_path": "/nowhere"}, "/nowhere has no openvino_model.xml"),
+        ({"plugin_config": "{"}, "--plugin_config is not valid JSON"),
+        ({"plugin_config": "[1]"}, "--plugin_config is not a JSON object"),
+        ({"draft_model_path": "/nowhere"}, "/nowhere has no openvino_model.xml"),
+        ({"fake_engine": True, "plugin_config": '{"x": 1}'}, "does not fit the fake engine"),
+        ({"fake_engine": True, "plugin_config": '{"blocks": "1"}'}, "blocks is not of type int"),
+        ({"fake_engine": True, "plugin_config": "[]"}, "does not fit the fake engine"),
+        pytest.param({"plugin_config": '{"NO_SUCH_PROPERTY": 1}'}, "NO_SUCH_PROPERTY", marks=pytest.mark.model),
+        pytest.param({"target_device": "NOSUCH"}, "NOSUCH", marks=pytest.mark.model),
+        pytest.param({"kv_cache_precision": "f99"}, "f99", marks=pytest.mark.model),
+    ],
+)
+def test_a_model_that_does_not_load_is_told_in_one_line_and_exits_with_3(options, words):
+    with child(**options) as found:
+        record = found.next()
+        assert isinstance(record, LoadFailed)
+        assert words in record.message
+        assert "\n" not in record.message
+        assert "jenkins" not in record.message
+        assert found.process.wait(GRACE_S) == 3
+
+
+def test_a_broken_model_file_is_told_in_one_line(tmp_path):
+    (tmp_path / "openvino_model.xml").write_text("<net")
+    with child(model_path=str(tmp_path)) as found:
+        record = found.next()
+        assert isinstance(record, LoadFailed)
+        assert "\n" not in record.message
+        assert ".cpp" not in record.message
+        assert found.process.wait(GRACE_S) == 3
+
+
+@pytest.mark.parametrize("arguments", [[], ["x"], ["1", "2"]])
+def test_wrong_use_is_told(arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "lean_ovms.engine", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "usage" in done.stderr
+
+
+PARENT = """
+import os, socket, subprocess, sys
+from dataclasses import asdict
+from lean_ovms.config import Config
+from lean_ovms.engine.messages import Load, Submit, encode
+from lean_ovms.shapes import Sampling
+ours, theirs = socket.socketpair()
+engine = subprocess.Popen([sys.executable, "-m", "lean_ovms.engine", str(theirs.fileno())], pass_fds=[theirs.fileno()])
+ours.sendall(encode([Load(Config(fake_engine=True).for_engine())]))
+if sys.argv[1] == "hang":
+    ours.recv(1 << 20)
+    ours.sendall(encode([Submit(1, "<|hang|>", False, None, False, asdict(Sampling(seeds=(0,))))]))
+    ours.recv(1 << 20)
+print(engine.pid, flush=True)
+sys.stdin.readline()
+os._exit(1)
+"""
+
+
+@pytest.mark.parametrize("state", ["hang", "load"])
+def test_it_dies_with_its_parent_even_while_it_computes_or_loads(state):
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, state], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with parent:
+        pid = int(parent.stdout.readline())
+        parent.kill()
+    end = time.monotonic() + GRACE_S
+    while not gone(pid):
+        assert time.monotonic() < end, "the child outlives its parent"
+        time.sleep(0.01)
+
+
+@pytest.mark.model
+def test_the_real_engine_answers_and_leaves_without_a_word():
+    with child(log_level="WARNING") as found:
+        ready = found.next()
+        assert isinstance(ready, Ready)
+        assert ready.info["context_length"] > 0
+        assert set(ready.info["versions"]) >= {"openvino", "openvino_genai"}
+        found.submit("<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\n")
+        assert found.answer()[-1] in ready.info["eos_token_ids"]
+        before = cpu_s(found.process.pid)
+        time.sleep(0.3)
+        assert cpu_s(found.process.pid) - before < 0.03
+        threads = len(list(Path(f"/proc/{found.process.pid}/task").iterdir()))
+        assert threads < 20
+        assert found.close() == 0
+        assert found.process.stderr.read() == ""

@@ -1,1 +1,0 @@
-"""Laws: what holds for every file of a kind."""

@@ -1,0 +1,37 @@
+"""How a model is spoken to, from its template and the options."""
+
+from __future__ import annotations
+
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.errors import StartError
+from lean_ovms.models.chat_format import Dialect
+from lean_ovms.repository.model_dir import ModelDir
+from lean_ovms.types import Output, Vocabulary
+from tests.fakes import INFO
+
+
+def dialect(template: str, **options: str) -> Dialect:
+    return Dialect(
+        Config(chat_template=template, **options), ModelDir(), INFO, Vocabulary(pieces=[], special=frozenset())
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "opens"),
+    [
+        ("<think></think>{% if enable_thinking %}assistant<think>\n{% endif %}", True),
+        ("<think></think>{{ messages[0].content }}<think>", True),
+        ("<think></think>{% if enable_thinking is false %}<think>\n\n</think>{% endif %}assistant", False),
+        ("<think></think>{{ raise_exception('not this one') }}", False),
+        ("{{ messages[0].content }}", False),
+    ],
+)
+def test_it_is_known_who_begins_a_thought(template: str, opens: bool) -> None:
+    assert dialect(template).setting(Output(parse=True), "").template_opens_thoughts is opens
+
+
+def test_a_parser_that_does_not_exist_stops_the_start() -> None:
+    with pytest.raises(StartError, match="tool_parser"):
+        dialect("{{ messages }}", tool_parser="nope")

@@ -1,0 +1,189 @@
+"""A running request: what choices make of tokens, however they are cut; one outcome for each."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any
+
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.models.collect import Answer, fold
+from lean_ovms.models.generation import Batch, Generation
+from lean_ovms.models.text_model import Model
+from lean_ovms.types import Output, Reasoning, Sampling, TextPrompt
+from tests.fakes import EOS, FakeEngine, say
+
+TEXT = "Grüße: STOPP, 世界 STOP und weiter 🙂"
+
+
+async def start(script: Any, sampling: Sampling | None = None, **output: Any) -> tuple[Generation, FakeEngine]:
+    config = Config(fake_engine=True)
+    engine = FakeEngine(script)
+    model = Model(config, engine)  # type: ignore[arg-type]
+    await model.load()
+    sampling = sampling or Sampling()
+    return await model.start(TextPrompt("x"), sampling, Output(**output)), engine
+
+
+async def answer(script: Any, **output: Any) -> Answer:
+    generation, engine = await start(script, **output)
+    try:
+        [found] = await fold(generation, 1)
+    finally:
+        await generation.aclose()
+    assert not engine.mail.busy
+    return found
+
+
+def in_bytes(text: str, size: int) -> Any:
+    """The text in steps of so many bytes, characters torn apart."""
+
+    def script(prompt: object, sampling: Sampling) -> Any:
+        data = text.encode()
+        pieces = [data[i : i + size] for i in range(0, len(data), size)]
+        return [[(0, p.decode("latin-1"), None)] for p in pieces] + [[(0, "", "stop")]]
+
+    return script
+
+
+@pytest.mark.parametrize("size", range(1, 12))
+async def test_any_cut_of_the_tokens_gives_the_same_answer(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fakes.encode", lambda text: list(text.encode("latin-1")))
+    whole = await answer(in_bytes(TEXT, size))
+    assert whole.text == TEXT
+    cut = await answer(in_bytes(TEXT, size), stop=("STOP ", "never"))
+    assert (cut.text, cut.finish, cut.stop) == (TEXT[: TEXT.index("STOP ")], "stop", "STOP ")
+    kept = await answer(in_bytes(TEXT, size), stop=("STOP ",), include_stop=True)
+    assert kept.text == TEXT[: TEXT.index("STOP ") + 5]
+
+
+async def test_a_character_cut_off_by_length_shows_as_a_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fakes.encode", lambda text: list(text.encode("latin-1")))
+    found = await answer([[(0, "a\xf0\x9f", "length")]])
+    assert (found.text, found.finish) == ("a\ufffd", "length")
+
+
+@pytest.mark.parametrize("size", [1, 4, 100])
+async def test_a_call_cut_off_by_length_is_shown_once(size: int) -> None:
+    text = '<tool_call>\n{"name": "get'
+    engine = FakeEngine([[(0, text[i : i + size], None)] for i in range(0, len(text), size)] + [[(0, "_", "length")]])
+    model = Model(Config(fake_engine=True, tool_parser="hermes3"), engine)  # type: ignore[arg-type]
+    await model.load()
+    tools = ({"type": "function", "function": {"name": "get_x", "parameters": {}}},)
+    [found] = await fold(await model.start(TextPrompt("x"), Sampling(), Output(parse=True, tools=tools)), 1)
+    assert (found.text, found.calls, found.finish) == (text + "_", [], "length")
+
+
+@pytest.mark.parametrize("size", [1, 5, 100])
+@pytest.mark.parametrize("text", ["<|channel>thought\nhm", '<|tool_call>call:f{a:<|"|>b', "all said"])
+async def test_the_end_of_a_text_is_hidden_wherever_a_model_stops(text: str, size: int) -> None:
+    engine = FakeEngine(say(*(text[i : i + size] for i in range(0, len(text), size))))
+    model = Model(Config(fake_engine=True, tool_parser="gemma4", reasoning_parser="gemma4"), engine)  # type: ignore[arg-type]
+    await model.load()
+    tools = ({"type": "function", "function": {"name": "f", "parameters": {}}},)
+    [found] = await fold(await model.start(TextPrompt("x"), Sampling(), Output(parse=True, tools=tools)), 1)
+    assert "<eos>" not in found.text + found.reasoning + "".join(call.arguments for call in found.calls)
+    assert found.tokens[-1] == EOS
+
+
+async def test_what_might_have_become_a_stop_string_comes_at_the_end() -> None:
+    assert (await answer(say("abST"), stop=("STOP",))).text == "abST"
+
+
+async def test_stop_strings_wait_for_min_tokens() -> None:
+    assert (await answer(say("a.", "b.", "c."), stop=(".",), min_tokens=3)).text == "a.b"
+
+
+async def test_a_stop_string_in_one_choice_leaves_the_other_alone() -> None:
+    script = [[(0, "a.", None), (1, "x", None)], [(0, "never", None), (1, "y.z", None)], [(1, "never", None)]]
+    generation, engine = await start(script, Sampling(n=2, seeds=(1, 2)), stop=(".",))
+    first, second = await fold(generation, 2)
+    assert (first.text, second.text) == ("a", "xy")
+    assert [c.index for c in engine.cancelled] == [0, 1]
+    assert not engine.mail.busy
+
+
+async def test_a_vocabulary_that_is_not_exact_is_decoded_by_the_engine() -> None:
+    config = Config(fake_engine=True)
+    engine = FakeEngine(say("Grüße ", "世界", " 🙂"))
+    engine.vocabulary = dataclasses.replace(engine.vocabulary, exact=False)
+    model = Model(config, engine)  # type: ignore[arg-type]
+    await model.load()
+    generation = await model.start(TextPrompt("x"), Sampling(), Output())
+    [found] = await fold(generation, 1)
+    assert found.text == "Grüße 世界 🙂"
+
+
+async def test_stop_token_ids_are_named_as_the_reason() -> None:
+    generation, _ = await start(say("ab"), Sampling(stop_token_ids=(EOS,)))
+    [found] = await fold(generation, 1)
+    assert found.stop == EOS
+    assert (await answer(say("ab"))).stop is None
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+async def test_stops_and_counts_do_not_depend_on_how_tokens_came(size: int) -> None:
+    text = "a.b.c.d.e.f"
+    script = [[(0, text[i : i + size], None)] for i in range(0, len(text), size)]
+    generation, _ = await start(script, stop=(".",), min_tokens=4)
+    [found] = await fold(generation, 1)
+    assert (found.text, len(found.tokens), generation.usage.completion_tokens) == ("a.b.c", 6, 6)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+async def test_reasoning_is_counted_within_the_completion(size: int) -> None:
+    config = Config(fake_engine=True, reasoning_parser="qwen3")
+    text = "<think>hm</think>yes"
+    engine = FakeEngine(say(*(text[i : i + size] for i in range(0, len(text), size))))
+    model = Model(config, engine)  # type: ignore[arg-type]
+    await model.load()
+    generation = await model.start(TextPrompt("x"), Sampling(), Output(parse=True))
+    seen = [e async for deltas in generation for d in deltas for e in d.events]
+    assert "".join(e.text for e in seen if isinstance(e, Reasoning)) == "hm"
+    assert generation.usage.reasoning_tokens == len("hm</think>")
+    assert generation.usage.completion_tokens == len("<think>hm</think>yes") + 1
+
+
+async def test_closing_twice_or_before_reading_cancels_once() -> None:
+    generation, engine = await start([[(0, "x", None)]] * 9)
+    await generation.aclose()
+    await generation.aclose()
+    assert len(engine.cancelled) == 1
+
+
+async def test_closing_a_finished_generation_cancels_nothing() -> None:
+    generation, engine = await start(say("x"))
+    await fold(generation, 1)
+    await generation.aclose()
+    assert engine.cancelled == []
+
+
+async def test_a_batch_ends_when_all_have_ended_and_closes_all() -> None:
+    generations = []
+    for script in (say("a"), say("b", "c"), [[(0, "x", None)]] * 99):
+        generation, _ = await start(script)
+        generations.append(generation)
+    batch = Batch(generations, 1)
+    seen: dict[int, str] = {}
+    async for deltas in batch:
+        for delta in deltas:
+            seen[delta.index] = seen.get(delta.index, "") + "".join(e.text for e in delta.events)  # type: ignore[union-attr]
+        if len(seen.get(2, "")) >= 3:
+            break
+    assert (seen[0], seen[1]) == ("a", "bc")
+    await batch.aclose()
+    await asyncio.sleep(0)
+    assert all(g._reply.finished for g in generations)
+    assert batch.usage.prompt_tokens == 3
+
+
+@pytest.mark.parametrize("size", [1, 3, 50])
+async def test_looking_for_nothing_and_for_what_never_comes_give_the_same(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens that nothing looks at take a shorter way; text, ids, counts and end are the same."""
+    monkeypatch.setattr("fakes.encode", lambda text: list(text.encode("latin-1")))
+
+    assert await answer(in_bytes(TEXT, size)) == await answer(in_bytes(TEXT, size), stop=("never",))

@@ -1,0 +1,96 @@
+"""A graph that is written is read back as the options that it was written from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.errors import StartError
+from lean_ovms.repository import graph, graph_writer
+from lean_ovms.repository.pbtxt import llm_options
+
+EVICTION = {"start_size": 32, "recent_size": 128, "max_cache_size": 672, "aggregation_mode": "SUM",
+            "apply_rotation": True, "kv_crush_config": {"budget": 8, "anchor_point_mode": "MEAN"}}  # fmt: skip
+SPARSE = {"mode": "XATTENTION", "xattention_threshold": 0.5, "num_last_dense_tokens_in_prefill": 10}
+
+
+def written(models_path: str = "./", draft: str = "", **options: Any) -> str:
+    return graph_writer.text(Config(**options), models_path, draft, "1.0")
+
+
+def test_what_ovms_always_writes_is_there() -> None:
+    options = llm_options(written())
+    assert options == {"models_path": "./", "device": "CPU", "max_num_seqs": 256, "cache_size": 0,
+                       "enable_prefix_caching": True}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_num_seqs": 4, "cache_size": 7, "enable_prefix_caching": False, "dynamic_split_fuse": False},
+        {"target_device": "HETERO:GPU.0,CPU", "max_num_batched_tokens": 1024, "pipeline_type": "LM_CB"},
+        {"tool_parser": "hermes3", "reasoning_parser": "none", "enable_tool_guided_generation": True},
+        {"best_of_limit": 3, "max_tokens_limit": 100, "cache_interval_multiplier": 2},
+        {"cache_eviction_config": json.dumps(EVICTION)},
+        {"sparse_attention_config": json.dumps(SPARSE)},
+        {"plugin_config": json.dumps({"NUM_STREAMS": "1", "it's": 'a "quote"\n\\', "n": {"x": 1}, "ü": "日"})},
+    ],
+)
+def test_options_come_back_as_they_were(options: dict[str, Any], tmp_path: Path) -> None:
+    config = Config(model_path="./", **options)
+    text = written(**options)
+    read = graph.applied(Config(model_path="x"), text, tmp_path / "graph.pbtxt", Path())
+    for name, value in options.items():
+        got = getattr(read, name)
+        assert (json.loads(got) if name.endswith("_config") else got) == (
+            json.loads(value) if name.endswith("_config") else value
+        )
+    assert read.model_path == "."
+    rest = graph_writer.defaulted(config)
+    assert replace(config, **rest) == Config(model_path="./")
+
+
+def test_properties_of_the_plugin_are_gathered() -> None:
+    text = written(
+        plugin_config='{"NUM_STREAMS": "2"}', kv_cache_precision="u8", max_prompt_len=4096, cache_dir="/var/cache",
+        model_distribution_policy="TENSOR_PARALLEL",
+    )  # fmt: skip
+    assert json.loads(llm_options(text)["plugin_config"]) == {
+        "NUM_STREAMS": "2",
+        "KV_CACHE_PRECISION": "u8",
+        "MAX_PROMPT_LEN": 4096,
+        "CACHE_DIR": "/var/cache",
+        "MODEL_DISTRIBUTION_POLICY": "TENSOR_PARALLEL",
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"plugin_config": "{"}, "--plugin_config is not a JSON object"),
+        ({"plugin_config": "[]"}, "--plugin_config is not a JSON object"),
+        ({"plugin_config": '{"KV_CACHE_PRECISION": "u8"}', "kv_cache_precision": "f16"}, "say different things"),
+    ],
+)
+def test_properties_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(StartError, match=message):
+        written(**options)
+
+
+def test_a_draft_and_a_gguf_file_are_named() -> None:
+    options = llm_options(written("./Q4/a.gguf", "org-draft", draft_model_path="/elsewhere", draft_device="GPU"))
+    assert (options["models_path"], options["draft_models_path"]) == ("./Q4/a.gguf", "org-draft")
+    assert options["draft_device"] == "GPU"
+
+
+def test_the_frame_is_what_ovms_wants_around_it() -> None:
+    text = written()
+    for line in ('calculator: "HttpLLMCalculator"', "LLM_NODE_RESOURCES:llm", "LLM_NODE_EXECUTION_CONTEXTS:llm_ctx",
+                 "SyncSetInputStreamHandler", "back_edge: true"):  # fmt: skip
+        assert line in text
+    assert "OVMS_GRAPH_QUEUE_MAX_SIZE: AUTO" in text

@@ -1,0 +1,155 @@
+"""The model directory: what is read from it, and what a stranger hears about a wrong one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lean_ovms.errors import StartError
+from lean_ovms.repository.model_dir import ModelDir, read
+
+DATA = Path(__file__).parents[1] / "data"
+FILES = ("openvino_model.xml", "openvino_tokenizer.xml", "openvino_detokenizer.xml")
+
+
+@pytest.fixture
+def model(tmp_path):
+    for name in FILES:
+        (tmp_path / name).write_text("")
+    return tmp_path
+
+
+def write(path, name, value):
+    file = path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(value if isinstance(value, str) else json.dumps(value))
+
+
+def test_a_bare_model_needs_no_other_file(model):
+    assert read(model) == ModelDir(path=model)
+
+
+def test_a_real_one():
+    found = read(DATA / "llama_sp")
+    assert found.generation_config["eos_token_id"] == 2
+    assert found.config["model_type"] == "llama"
+    assert found.chat_template.startswith("{%- for message")
+    assert found.special_tokens == {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "</s>"}
+
+
+def test_a_vision_models_text_part_will_do(model):
+    (model / "openvino_model.xml").rename(model / "openvino_language_model.xml")
+    assert read(model).path == model
+
+
+def test_a_gguf_file_is_a_model(tmp_path):
+    file = tmp_path / "m.gguf"
+    file.write_bytes(b"GGUF")
+    assert read(file) == ModelDir(path=file)
+
+
+def test_special_tokens_may_be_objects_or_missing(model):
+    write(model, "tokenizer_config.json", {"bos_token": {"content": "<s>"}, "eos_token": None, "unk_token": 3})
+    assert read(model).special_tokens == {"bos_token": "<s>"}
+
+
+# --- templates -----------------------------------------------------------------------------------------------------
+
+
+def test_templates_in_json_files_go_by_order(model):
+    write(model, "tokenizer_config.json", {"chat_template": "of the tokenizer"})
+    assert read(model).fallback_template == "of the tokenizer"
+    write(model, "processor_config.json", {"chat_template": "of the processor"})
+    assert read(model).fallback_template == "of the processor"
+    write(model, "chat_template.json", {"chat_template": "json"})
+    assert read(model).fallback_template == "json"
+    assert read(model).chat_template == ""
+    write(model, "chat_template.jinja", "\ufeffjinja é")
+    assert read(model).chat_template == "jinja é"
+
+
+def test_the_entry_called_default_of_a_list(model):
+    entries = [
+        {"name": "rag", "template": "r"},
+        {"name": "default", "template": "d"},
+        {"name": "tool_use", "template": "t"},
+    ]
+    write(model, "tokenizer_config.json", {"chat_template": entries})
+    found = read(model)
+    assert (found.fallback_template, found.tool_template) == ("d", "t")
+    write(model, "additional_chat_templates/tool_use.jinja", "file")
+    assert read(model).tool_template == "file"
+
+
+@pytest.mark.parametrize("entry", [None, 5, [], ["x"], [{"name": "default"}], [{"name": "default", "template": 5}], {}])
+def test_odd_templates_are_no_templates(model, entry):
+    write(model, "tokenizer_config.json", {"chat_template": entry})
+    assert read(model).fallback_template == ""
+    assert read(model).tool_template == ""
+
+
+# --- errors --------------------------------------------------------------------------------------------------------
+
+
+def complaint(path) -> str:
+    with pytest.raises(StartError) as error:
+        read(path)
+    return str(error.value)
+
+
+def test_no_such_directory(tmp_path):
+    assert complaint(tmp_path / "typo") == f"there is no model at {tmp_path / 'typo'}: no such directory"
+
+
+def test_a_file_is_no_directory(tmp_path):
+    file = tmp_path / "model.bin"
+    file.write_text("")
+    assert "is not a model directory" in complaint(file)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_missing_file_is_named(model, name):
+    (model / name).unlink()
+    others = sorted(set(FILES) - {name})
+    assert complaint(model) == (
+        f"{model} is not a complete OpenVINO model: {name} missing; it holds {', '.join(others)}"
+    )
+
+
+def test_the_usual_reasons_are_told(tmp_path):
+    assert complaint(tmp_path).endswith("it is empty")
+    for i in range(12):
+        write(tmp_path, f"file{i:02}", "")
+    assert complaint(tmp_path).endswith("it holds file00, file01, file02, file03, file04, file05, file06, file07, ...")
+    write(tmp_path, "INT4/openvino_model.xml", "")
+    assert complaint(tmp_path).endswith("there is a model one level below, in INT4")
+    write(tmp_path, "model.safetensors", "")
+    assert "optimum-cli export openvino" in complaint(tmp_path)
+    write(tmp_path, "model_index.json", "{}")
+    assert "image generation" in complaint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("generation_config.json", "{", "generation_config.json is not valid JSON"),
+        ("config.json", "[1]", "config.json must hold a JSON object"),
+        ("tokenizer_config.json", "[" * 100_000, "tokenizer_config.json is not valid JSON"),
+        ("config.json", "   ", "config.json is not valid JSON"),
+    ],
+)
+def test_a_malformed_file_is_named(model, name, text, says):
+    write(model, name, text)
+    assert says in complaint(model)
+
+
+def test_bytes_that_are_no_text_are_named(model):
+    (model / "chat_template.jinja").write_bytes(b"\xff\xfe")
+    assert "chat_template.jinja cannot be read" in complaint(model)
+
+
+def test_an_empty_json_file_says_nothing(model):
+    write(model, "generation_config.json", "")
+    assert read(model).generation_config == {}

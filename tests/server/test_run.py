@@ -1,0 +1,152 @@
+"""Starts that cannot succeed say why in one line and end with a status of their own."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lean_ovms.config import DEMO_MODEL
+from lean_ovms.server import run as serve
+
+BUFFERED = {**os.environ, "PYTHONUNBUFFERED": ""}
+
+
+def run(*flags: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "lean_ovms", "--rest_bind_address", "127.0.0.1", *flags]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_wrong_model_path_is_named() -> None:
+    done = run("--model_path", "/no/such/model", "--rest_port", "0")
+    assert done.returncode == 3
+    assert "/no/such/model" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_directory_that_is_no_model_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "readme.txt").write_text("x")
+    done = run("--model_path", str(tmp_path), "--rest_port", "0")
+    assert done.returncode == 3
+    assert "openvino_model.xml" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_model_that_does_not_load_stops_the_start(tmp_path: Path) -> None:
+    for name in ("openvino_model.xml", "openvino_tokenizer.xml", "openvino_detokenizer.xml"):
+        (tmp_path / name).write_text("<nonsense/>")
+    done = run("--model_path", str(tmp_path), "--rest_port", "0")
+    assert done.returncode == 3
+    assert "cannot start" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = run("--rest_port", str(port), "--fake_engine", "true")
+    assert done.returncode == 3
+    assert str(port) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+INTERRUPTED = """
+import os, signal, sys
+
+class WhenImported:
+    def find_spec(self, name, path, target=None):
+        if name == "orjson":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, WhenImported())
+sys.argv[1:] = ["--fake_engine", "true", "--rest_port", "0"]
+from lean_ovms.cli import main
+main()
+"""
+
+
+def test_ctrl_c_while_all_is_imported_is_the_end_at_once() -> None:
+    """An exception there crashes orjson."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_an_unreadable_key_file_is_named(tmp_path: Path) -> None:
+    done = run("--api_key_file", str(tmp_path / "none"), "--rest_port", "0")
+    assert done.returncode == 3
+    assert "--api_key_file" in done.stderr
+
+
+def test_a_log_file_that_cannot_be_written_is_named() -> None:
+    done = run("--log_path", "/no/such/directory/log", "--rest_port", "0")
+    assert done.returncode == 3
+    assert "--log_path /no/such/directory/log" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_connection_takes_the_number_of_a_standard_stream_that_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    command = [sys.executable, "-m", "lean_ovms", "--fake_engine", "true", "--unix_socket", str(path)]
+    server = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command])
+    try:
+        deadline = time.monotonic() + 30
+        with socket.socket(socket.AF_UNIX) as client:
+            while client.connect_ex(str(path)) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            client.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert client.recv(100).startswith(b"HTTP/1.1 200")
+            assert [os.readlink(f"/proc/{server.pid}/fd/{number}") for number in range(3)] == [os.devnull] * 3
+        server.terminate()
+        assert server.wait(30) == 0
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised", "connections"),
+    [
+        (1024, 524288, 1280, 1024),
+        (1024, resource.RLIM_INFINITY, 1280, 1024),
+        (4096, 4096, None, 1024),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None, 1024),
+        (256, 1024, 1024, 768),  # the rest are our own: an engine must be able to come back
+        (64, 64, 64, 16),
+    ],
+)
+def test_connections_leave_files_for_the_server_itself(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, raised: int | None, connections: int
+) -> None:
+    set_to: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: set_to.append(limits))
+    assert serve._connections(1024) == connections
+    assert set_to == ([] if raised is None else [(raised, hard)])
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_of_a_list_may_have_enough(unbuffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "lean_ovms", "--list_models", "--model_repository_path", str(DEMO_MODEL.parent)]
+    environ = {**BUFFERED, "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=environ, check=False, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_list_that_a_full_disk_does_not_take_is_an_error() -> None:
+    command = [sys.executable, "-m", "lean_ovms", "--list_models", "--model_repository_path", str(DEMO_MODEL.parent)]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, env=BUFFERED, check=False, timeout=60
+        )
+    assert (done.returncode, done.stderr) == (1, "lean_ovms: stdout: No space left on device\n")

@@ -1,0 +1,134 @@
+"""sd_notify: a supervisor hears that the server is ready, alive, stopping; without one nothing happens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lean_ovms.api.app import App
+from lean_ovms.config import Config
+from lean_ovms.server import run
+from lean_ovms.server.systemd import READY, Supervisor
+
+
+@pytest.fixture
+def listener(tmp_path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    sock.bind(str(tmp_path / "notify"))
+    sock.settimeout(20)
+    return sock
+
+
+def test_the_environment_names_it_and_children_do_not_inherit_it(listener: socket.socket) -> None:
+    with listener:
+        environ = {"NOTIFY_SOCKET": listener.getsockname(), "WATCHDOG_USEC": "5000000", "HOME": "/"}
+        supervisor = Supervisor.of(environ)
+        assert environ == {"HOME": "/"}
+        assert supervisor.watchdog_s == 5.0
+        supervisor.tell(READY, "STATUS=x")
+        assert listener.recv(100) == b"READY=1\nSTATUS=x"
+
+
+def test_a_watchdog_for_another_process_is_not_ours() -> None:
+    assert Supervisor.of({"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "1"}).watchdog_s == 0
+    assert Supervisor.of({"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "1000", "WATCHDOG_PID": str(os.getpid())}).watchdog_s
+
+
+def test_abstract_sockets_work() -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(f"\0lean_ovms_test_{os.getpid()}")
+        sock.settimeout(5)
+        Supervisor(f"@lean_ovms_test_{os.getpid()}").tell(READY)
+        assert sock.recv(100) == b"READY=1"
+
+
+def test_nobody_to_tell_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Supervisor.of({}).tell(READY)
+    assert caplog.text == ""
+    Supervisor(str(tmp_path / "none")).tell(READY)
+    assert "does not listen" in caplog.text
+
+
+async def test_signs_of_life_come_within_the_period(listener: socket.socket) -> None:
+    with listener:
+        living = asyncio.ensure_future(Supervisor(listener.getsockname(), 0.02).keep_alive())
+        for _ in range(3):
+            assert await asyncio.to_thread(listener.recv, 100) == b"WATCHDOG=1"
+        living.cancel()
+        await asyncio.wait([living])
+
+
+def test_a_server_tells_when_it_is_ready_and_when_it_stops(listener: socket.socket, tmp_path: Path) -> None:
+    """Started as by the unit: no home, a working directory that cannot be written, nothing left behind."""
+    place = tmp_path / "cwd"
+    place.mkdir(mode=0o555)
+    environ = {k: v for k, v in os.environ.items() if k not in ("HOME", "TMPDIR") and not k.startswith("XDG_")}
+    environ |= {"NOTIFY_SOCKET": listener.getsockname(), "WATCHDOG_USEC": "200000", "PYTHONPATH": os.getcwd()}
+    command = [sys.executable, "-m", "lean_ovms", "--rest_port", "0", "--rest_bind_address", "127.0.0.1"]
+    with (
+        listener,
+        subprocess.Popen(
+            [*command, "--fake_engine"], cwd=place, env=environ, stderr=subprocess.PIPE, text=True
+        ) as process,
+    ):
+        try:
+            assert listener.recv(200).startswith(b"READY=1\n")
+            assert listener.recv(200) == b"WATCHDOG=1"
+            process.send_signal(signal.SIGTERM)
+            while not (said := listener.recv(200)).startswith(b"STOPPING=1"):
+                assert said == b"WATCHDOG=1"
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+    assert list(place.iterdir()) == []
+
+
+class Hands:
+    """serve.Signals without signals: openvino leaves this thread a stack for them that is gone with its last model."""
+
+    def __init__(self) -> None:
+        self.stop, self.hurry = asyncio.Event(), asyncio.Event()
+
+
+async def test_signs_of_life_go_on_while_requests_are_finished(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hands = Hands()
+    monkeypatch.setattr(run, "Signals", lambda: hands)
+    app = App(Config(drain_timeout_s=5, fake_engine=True, rest_port=0, rest_bind_address="127.0.0.1"), [])
+    app.keeper = Nobody()  # type: ignore[assignment]
+    finished = asyncio.Event()
+
+    async def settle(timeout_s: float) -> None:
+        await finished.wait()
+
+    app.responses.settle = settle  # type: ignore[method-assign]
+    with listener:
+        serving = asyncio.create_task(run.serve(app, Supervisor(listener.getsockname(), 0.02)))
+        for _ in range(2):
+            said = await asyncio.to_thread(listener.recv, 100)
+        hands.stop.set()
+        while not said.startswith(b"STOPPING=1"):
+            said = await asyncio.to_thread(listener.recv, 100)
+        for _ in range(3):
+            assert await asyncio.to_thread(listener.recv, 100) == b"WATCHDOG=1"
+        finished.set()
+        assert await serving == 0
+
+
+class Nobody:
+    """A keeper of no models."""
+
+    async def load(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def watch(self, period_s: float) -> None:
+        await asyncio.Event().wait()

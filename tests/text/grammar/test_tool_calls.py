@@ -1,0 +1,227 @@
+"""Grammars for tool calls: what each family may write, from its own samples, and what it cannot."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
+from lean_ovms.text import parsers
+from lean_ovms.text.grammar import build
+from lean_ovms.text.grammar.build import Setting
+from lean_ovms.types import Guide, Json
+
+WEATHER: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+def tool(name: str = "f", parameters: Any = WEATHER) -> Json:
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+def setting(family: str | None, *tools: Json, reasoning: str | None = None, tail: str = "") -> Setting:
+    return Setting(tool_parser=family, reasoning_parser=reasoning, tail=tail, tools=tools)
+
+
+def grammar(family: str, *tools: Json, reasoning: str | None = None, tail: str = "", **guide: Any) -> str:
+    """The EBNF for one call."""
+    asked = Guide(**{"calls": "required", "parallel": False, **guide})
+    built = build.build(asked, setting(family, *(tools or (tool(),)), reasoning=reasoning, tail=tail))
+    assert built.notices == []
+    tag = json.loads(built.tag)
+    assert tag["type"] == "structural_tag"
+    assert tag["format"]["type"] == "grammar"
+    text: str = tag["format"]["grammar"]
+    return text
+
+
+@pytest.mark.parametrize("family", parsers.names().tool)
+def test_every_tool_parser_has_a_form_to_write_calls_in(family: str) -> None:
+    assert parsers.form(family) is not None
+
+
+CALLS = {
+    "hermes3": r'"<tool_call>\n{\"name\": \"f\", \"arguments\": " object "}\n</tool_call>"',
+    "llama3": r'"{\"name\": \"f\", \"parameters\": " object "}"',
+    "phi4": r'"functools[" "{\"name\": \"f\", \"arguments\": " object "}" "]"',
+    "mistral": r'"[TOOL_CALLS][" "{\"name\": \"f\", \"arguments\": " object "}" "]"',
+    "devstral": r'"[TOOL_CALLS]f[ARGS]" object',
+    "gptoss": r'"<|channel|>commentary to=functions.f <|constrain|>json<|message|>" object',
+    "qwen3coder": r'"<tool_call>\n<function=f>\n" first "</function>\n</tool_call>"',
+    "lfm2": r'"<|tool_call_start|>[" "f(" first ")" "]<|tool_call_end|>"',
+    "gemma4": r'"<|tool_call>" "call:f" object "<tool_call|>"',
+    "onyx": (
+        r'" to=f<|message|><atem:function_calls>\n<atem:invoke name=\"f\">\n" first '
+        r'"</atem:invoke>\n</atem:function_calls>"'
+    ),
+    "minicpm5": r'"<function name=\"f\">" first "</function>"',
+    "deepseek_v3": (
+        r'"<｜tool▁calls▁begin｜>" "<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n" object '
+        r'"\n```<｜tool▁call▁end｜>" "<｜tool▁calls▁end｜>"'
+    ),
+    "kimi_k2": (
+        r'"<|tool_calls_section_begin|>" "<|tool_call_begin|>functions.f:" [0-9]{1,2} "<|tool_call_argument_begin|>" '
+        r'object "<|tool_call_end|>" "<|tool_calls_section_end|>"'
+    ),
+    "glm4_moe": r'"<tool_call>f\n" first "</tool_call>"',
+    "granite": r'"<|tool_call|>[" "{\"name\": \"f\", \"arguments\": " object "}" "]"',
+    "pythonic": r'"[" "f(" first ")" "]"',
+    "internlm2": r'"<|action_start|><|plugin|>\n{\"name\": \"f\", \"parameters\": " object "}<|action_end|>"',
+    "jamba": r'"<tool_calls>[\n    " "{\"name\": \"f\", \"arguments\": " object "}" "\n]</tool_calls>"',
+    "olmo3": r'"<function_calls>" "f(" first ")" "</function_calls>"',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", parsers.names().tool)
+def test_one_call_is_written_as_the_family_writes_it(family: str) -> None:
+    rules = dict(line.split(" ::= ", 1) for line in grammar(family).splitlines())
+    whole = rules["calls"].replace(" call ", f" {rules['call']} ")
+    whole = rules["call"] if whole == "call" else whole
+    whole = whole.removesuffix(" call") + (f" {rules['call']}" if whole.endswith(" call") else "")
+    assert whole == CALLS[family]
+
+
+MEMBERS = {
+    "hermes3": r'"\"city\"" ":" " "? string',
+    "pythonic": '"city=" string',
+    "qwen3coder": r'"<parameter=city>\n" text',
+    "glm4_moe": r'"<arg_key>city</arg_key>\n<arg_value>" text',
+    "gemma4": '"city" ":" string',
+}
+
+
+@pytest.mark.parametrize("family", sorted(MEMBERS))
+def test_arguments_are_written_in_the_familys_notation(family: str) -> None:
+    rules = dict(line.split(" ::= ", 1) for line in grammar(family).splitlines())
+    assert rules["city"] == MEMBERS[family]
+
+
+def test_several_calls_are_bounded_and_separated() -> None:
+    assert r'calls ::= call ("\n" call){0,31}' in grammar("hermes3", parallel=True)
+    assert r'calls ::= "[" call (", " call){0,31} "]"' in grammar("pythonic", parallel=True)
+    assert "calls ::= call\n" in grammar("gptoss", parallel=True), "harmony ends a message with its call"
+
+
+def test_each_tool_may_be_the_one() -> None:
+    text = grammar("devstral", tool("a"), tool("b"))
+    assert 'one ::= "[TOOL_CALLS]a[ARGS]" object nothing' in text
+    assert 'one_2 ::= "[TOOL_CALLS]b[ARGS]" object nothing' in text
+    assert "either ::= one | one_2" in text
+
+
+@pytest.mark.parametrize("parameters", [None, {}, {"type": "object", "properties": {}}])
+def test_a_tool_without_parameters_gets_an_empty_object(parameters: Any) -> None:
+    assert 'object ::= "{" blanks "}"' in grammar("hermes3", tool("now", parameters))
+
+
+def test_a_shaped_call_is_held_to_the_schema_once_it_begins() -> None:
+    text = grammar("hermes3", calls="shaped")
+    assert 'answer ::= TagDispatch(("<tool_call>", call))' in text
+    assert r'call ::= "\n{\"name\": \"f\", \"arguments\": " object "}\n</tool_call>"' in text
+
+
+def test_a_shaped_list_of_calls_is_whole() -> None:
+    text = grammar("jamba", calls="shaped")
+    assert 'TagDispatch(("<tool_calls>", ' in text
+    assert r'"[\n    " call (",\n    " call){0,31} "\n]</tool_calls>"' in text
+
+
+@pytest.mark.parametrize("family", sorted(set(parsers.names().tool) - {"pythonic", "onyx"}))
+def test_every_family_with_a_trigger_can_shape_calls(family: str) -> None:
+    assert "TagDispatch((" in grammar(family, calls="shaped")
+
+
+REASONING = [
+    ("hermes3", "qwen3", "<|im_start|>assistant\n", r'reasoning ::= ("<think>" thought)?'),
+    ("hermes3", "qwen3", "assistant\n<think>\n", "root ::= thought calls_after"),
+    ("hermes3", "qwen3", "assistant\n<think>\n\n</think>\n\n", "root ::= calls"),
+    ("hermes3", "deepseek_r1", "<｜Assistant｜>", "root ::= thought calls_after"),
+    ("gptoss", "gptoss", "assistant", 'reasoning ::= ("<|channel|>analysis<|message|>" thought "<|start|>assistant")?'),
+    ("onyx", "onyx", "<|start|>assistant", 'reasoning ::= (" to=self<|message|>" thought "<|start|>assistant")?'),
+    ("gemma4", "gemma4", "<|turn>model\n", 'reasoning ::= ("<|channel>thought" thought)?'),
+]  # fmt: skip
+
+
+def test_no_thought_is_offered_where_the_template_would_have_begun_it() -> None:
+    asked = Guide(format={"type": "json_schema", "json_schema": {"enum": ["red"]}}, param="response_format")
+    offered = Setting(tool_parser=None, reasoning_parser="qwen3", tail="assistant\n", tools=())
+    assert "<think>" in build.build(asked, offered).tag
+    assert "<think>" not in build.build(asked, replace(offered, template_opens_thoughts=True)).tag
+    thinking = replace(offered, template_opens_thoughts=True, tail="assistant\n<think>\n")
+    assert "thought" in build.build(asked, thinking).tag
+
+
+@pytest.mark.parametrize(("family", "reasoning", "tail", "expected"), REASONING)
+def test_reasoning_stays_possible_before_the_calls(family: str, reasoning: str, tail: str, expected: str) -> None:
+    assert expected in grammar(family, reasoning=reasoning, tail=tail)
+
+
+UNSAYABLE = [
+    ("pythonic", tool("get-weather")),
+    ("pythonic", tool("f", {"type": "object", "properties": {"a b": {}}})),
+    ("qwen3coder", tool("a>b")),
+    ("qwen3coder", tool("f", {"type": "object", "properties": {"<a>": {}}})),
+    ("gptoss", tool("get weather")),
+    (None, tool()),
+]
+
+
+@pytest.mark.parametrize(("family", "one"), UNSAYABLE)
+def test_what_a_family_cannot_write_is_told_and_not_enforced(family: str | None, one: Json) -> None:
+    built = build.build(Guide(calls="required"), setting(family, one))
+    assert built.tag == ""
+    assert len(built.notices) == 1
+    assert built.notices[0].startswith("tool calls are not enforced: ")
+
+
+def test_a_json_family_can_write_any_name() -> None:
+    assert r"\"name\": \"a \\\"b\\\" ž\"" in grammar("hermes3", tool('a "b" ž'))
+
+
+def test_a_bad_schema_of_one_tool_becomes_any_object_and_is_told() -> None:
+    built = build.build(Guide(calls="required"), setting("devstral", tool("a", {"type": "nope"}), tool("b")))
+    assert built.notices == ["the schema of the tool a is not imposed: 'nope' is not a type"]
+    assert "[TOOL_CALLS]a[ARGS]" in built.tag
+    assert "[TOOL_CALLS]b[ARGS]" in built.tag
+
+
+def test_keywords_that_are_not_imposed_are_told() -> None:
+    parameters = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+    built = build.build(Guide(calls="required"), setting("hermes3", tool("f", parameters)))
+    assert built.notices == ["not imposed in the schema of the tool f: uniqueItems"]
+
+
+@pytest.mark.parametrize("family", parsers.names().tool)
+def test_schemas_that_lead_round_in_a_circle_do_no_harm(family: str) -> None:
+    circle = {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b", "x": 1}, "b": {"$ref": "#/$defs/a", "y": 1}}}
+    built = build.build(Guide(calls="required"), setting(family, tool("f", circle)))
+    assert built.notices
+    assert built.tag
+
+
+# --- what is tried when a grammar is refused
+
+
+def test_a_format_that_is_wrong_is_dropped_unless_it_must_be() -> None:
+    asked = Guide(format={"type": "regex", "pattern": "("})
+    left, _, notice = build.relaxed(asked, setting(None), GrammarInvalid("no"))
+    assert left.format is None
+    assert notice == "response_format was not imposed: no"
+    for error in (GrammarInvalid("no"), GrammarTooComplex("much")):
+        must = Guide(format=asked.format, param="guided_regex", must=isinstance(error, GrammarInvalid))
+        with pytest.raises(type(error)):
+            build.relaxed(must, setting(None), error)
+
+
+def test_tools_lose_their_schemas_before_the_call_is_given_up() -> None:
+    asked, place = Guide(calls="required"), setting("hermes3", tool())
+    asked, place, notice = build.relaxed(asked, place, GrammarTooComplex("much"))
+    assert asked.calls == "required"
+    assert notice == "the schemas of the tools are not imposed: much"
+    assert build.build(asked, place).notices == []
+    with pytest.raises(GrammarTooComplex):
+        build.relaxed(asked, place, GrammarTooComplex("much"))
+    shaped, _, _ = build.relaxed(Guide(calls="shaped"), place, GrammarTooComplex("much"))
+    assert shaped.calls == ""

@@ -1,0 +1,320 @@
+"""What holds for every parser in the directory, whatever a model writes.
+
+A family joins by having a file in lean_ovms/text/parsers and its vectors in tests/vectors/<name>.json:
+{"tools": [...], "cases": [{"name", "text", "content", "reasoning", "calls": [[name, arguments], ...], ...}]}, where
+"arguments" is the exact text (a string) or the object that the text must mean; "prompt_tail", "tools", "tool" and
+"reasoning_parser" of a case override the default (both parts of the family). "long": a piece of the text that the
+tests of cost stretch; one case of each family has it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lean_ovms.text.parsers import Parser, make, names
+from lean_ovms.types import CallArgs, CallStart, Event, Reasoning, Text
+
+VECTORS = Path(__file__).parents[2] / "vectors"
+NAMES = sorted({*names().tool, *names().reasoning})
+ANY_TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+
+
+@dataclass
+class Answer:
+    """All events of a generation, folded."""
+
+    content: str = ""
+    reasoning: str = ""
+    calls: list[list[str]] = field(default_factory=list)
+
+    def add(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, Text):
+                self.content += event.text
+            elif isinstance(event, Reasoning):
+                self.reasoning += event.text
+            elif isinstance(event, CallStart):
+                assert event.index == len(self.calls)
+                assert event.id.startswith("call_")
+                self.calls.append([event.name, ""])
+            elif isinstance(event, CallArgs):
+                assert event.index == len(self.calls) - 1
+                self.calls[-1][1] += event.text
+
+
+@dataclass
+class Case:
+    """One vector of one family."""
+
+    family: str
+    name: str
+    text: str
+    want: dict[str, Any]
+    tools: list[dict[str, Any]]
+
+    def parser(self) -> Parser:
+        tool = self.want.get("tool", self.family if self.family in names().tool else None)
+        thinks = self.want.get("reasoning_parser", self.family if self.family in names().reasoning else None)
+        return make(tool, thinks, tools=self.tools, prompt_tail=self.want.get("prompt_tail", ""))
+
+
+def read_cases(family: str) -> list[Case]:
+    data = json.loads((VECTORS / f"{family}.json").read_text())
+    return [Case(family, c["name"], c["text"], c, c.get("tools", data.get("tools", ANY_TOOLS))) for c in data["cases"]]
+
+
+CASES = [case for family in NAMES if (VECTORS / f"{family}.json").exists() for case in read_cases(family)]
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.family}-{c.name.replace(' ', '-')}")
+each_long = pytest.mark.parametrize("case", [c for c in CASES if "long" in c.want], ids=lambda c: c.family)
+each_family = pytest.mark.parametrize("family", NAMES)
+
+
+def parse(parser: Parser, chunks: list[str]) -> Answer:
+    answer = Answer()
+    said = [parser.feed(chunk) for chunk in chunks]
+    said.append(parser.finish())
+    for events in said:  # only now: what a parser has handed over may not change any more
+        answer.add(events)
+    return answer
+
+
+def family_parser(family: str) -> Parser:
+    tool = family if family in names().tool else None
+    return make(tool, family if family in names().reasoning else None, tools=ANY_TOOLS)
+
+
+@each_family
+def test_every_family_has_vectors(family: str) -> None:
+    assert any("long" in case.want for case in read_cases(family))
+
+
+@each_case
+def test_golden(case: Case) -> None:
+    answer = parse(case.parser(), [case.text])
+    assert answer.content == case.want.get("content", "")
+    assert answer.reasoning == case.want.get("reasoning", "")
+    wanted = case.want.get("calls", [])
+    assert [name for name, _ in answer.calls] == [name for name, _ in wanted]
+    for (_, text), (_, arguments) in zip(answer.calls, wanted, strict=True):
+        assert (text if isinstance(arguments, str) else json.loads(text)) == arguments
+
+
+@each_case
+def test_any_cut_gives_the_same_answer(case: Case) -> None:
+    whole = parse(case.parser(), [case.text])
+    for at in range(1, len(case.text)):
+        assert parse(case.parser(), [case.text[:at], case.text[at:]]) == whole, at
+    assert parse(case.parser(), list(case.text)) == whole
+
+
+@each_case
+def test_truncated_anywhere_is_visible(case: Case) -> None:
+    """Nothing raises, and something of the cut call is seen: text, reasoning or a call."""
+    for at in range(1, len(case.text)):
+        answer = parse(case.parser(), [case.text[:at]])
+        seen = answer.content + answer.reasoning + "".join(name for name, _ in answer.calls)
+        so_far = case.text[:at].rstrip()
+        assert seen or not so_far or so_far.endswith(case.parser().tags), at
+
+
+@each_case
+def test_the_token_that_ends_a_text_is_never_shown(case: Case) -> None:
+    endings = {tag for syntax in getattr(case.parser(), "syntaxes", ()) for tag in syntax.noise}
+    for ending in sorted(endings):
+        for cut in random.Random(case.name).sample(range(len(case.text)), min(20, len(case.text))):
+            answer, parser = Answer(), case.parser()
+            for events in (parser.feed(case.text[:cut]), parser.finish(ending)):
+                answer.add(events)
+            whole = parse(case.parser(), [case.text[:cut]])
+            assert repr(answer).count(ending) <= repr(whole).count(ending), (ending, case.text[:cut])
+
+
+def soup(family: str, rng: random.Random) -> str:
+    tags = list(family_parser(family).tags)
+    tags += [tag.replace("<", "</", 1) for tag in tags] + [tag[: len(tag) // 2] for tag in tags]
+    bits = [
+        *"{}[]()\",:'\\ \n=<>|a1é",
+        "name",
+        '"name"',
+        '"arguments"',
+        "f",
+        "null",
+        "😀",
+        '{"name": "f", "arguments": {',
+        "\\u12",
+    ]
+    return "".join(rng.choice(tags if tags and rng.random() < 0.3 else bits) for _ in range(rng.randint(1, 40)))
+
+
+@pytest.mark.slow
+@each_family
+def test_soups_never_raise_and_cuts_agree(family: str) -> None:
+    rng = random.Random(family)
+    for number in range(3000):
+        text = soup(family, rng)
+        at = rng.randint(0, len(text))
+        whole = parse(family_parser(family), [text])
+        assert parse(family_parser(family), [text[:at], text[at:]]) == whole, text
+        if number % 5 == 0:
+            assert parse(family_parser(family), list(text)) == whole, text
+
+
+def shreds(cases: list[Case], rng: random.Random) -> str:
+    """Pieces of real outputs in the wrong order, with soup and words between."""
+    bits = []
+    for n in range(rng.randint(1, 8)):
+        text = rng.choice(cases).text
+        start = rng.randint(0, len(text))
+        bits += [
+            text[start : start + rng.randint(1, 60)],
+            soup(cases[0].family, rng)[:20] if rng.random() < 0.4 else "",
+        ]
+        bits += [f"ж{n}ж"]
+    return "".join(bits)
+
+
+@pytest.mark.slow
+@each_family
+def test_shredded_outputs_never_raise_and_cuts_agree(family: str) -> None:
+    rng = random.Random("shreds" + family)
+    cases = read_cases(family)
+    for _ in range(200):
+        text, case = shreds(cases, rng), rng.choice(cases)
+        cuts = sorted(rng.randint(0, len(text)) for _ in range(2))
+        whole = parse(case.parser(), [text])
+        pieces = [text[: cuts[0]], text[cuts[0] : cuts[1]], text[cuts[1] :]]
+        assert parse(case.parser(), pieces) == whole, text
+        assert parse(case.parser(), list(text)) == whole, text
+
+
+@each_family
+def test_letters_between_markup_are_never_lost(family: str) -> None:
+    """Letters that are in no tag and no key must come out somewhere, each exactly once and in order per channel."""
+    rng = random.Random("letters" + family)
+    for _ in range(300):
+        words = [f"ж{n}ж" for n in range(rng.randint(1, 6))]
+        text = "".join(soup(family, rng) + word for word in words)
+        answer = parse(family_parser(family), [text])
+        seen = answer.content + answer.reasoning + "".join(name + args for name, args in answer.calls)
+        assert all(word in seen for word in words), text
+
+
+@each_family
+def test_plain_text_passes_unchanged_and_undelayed(family: str) -> None:
+    """Undelayed: what is held back at any moment is no more than a beginning of one of the parser's tags."""
+    parser = family_parser(family)
+    fed, answer = "", Answer()
+    for chunk in [
+        "It",
+        " is",
+        " 20",
+        " °C",
+        ".\n",
+        "\n",
+        "*",
+        " So ",
+        "😀",
+        "; x < y",
+        " [",
+        "1]",
+        " to be",
+        " `f`.",
+        "\n",
+    ]:
+        fed += chunk
+        answer.add(parser.feed(chunk))
+        seen = answer.content + answer.reasoning
+        assert fed.startswith(seen)
+        held = fed[len(seen) :]
+        assert not held or any(tag.startswith(held) for tag in parser.tags)
+    answer.add(parser.finish())
+    assert answer.content + answer.reasoning == fed
+
+
+def work_of(parser: Parser, chunks: list[str]) -> int:
+    """Python and C calls made while parsing: a measure of work that does not depend on the machine."""
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        for chunk in chunks:
+            parser.feed(chunk)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.slow
+@each_long
+def test_work_is_linear_in_a_long_value(case: Case) -> None:
+    """Stretching a value: twice the length costs at most twice the work, and nothing piles up in the buffer."""
+    head, tail = case.text.split(case.want["long"], 1)
+    work = []
+    for size in (4_000, 8_000):
+        body = "x" * size
+        parser = case.parser()
+        parser.feed(head)
+        work.append(work_of(parser, [body[at : at + 1] for at in range(size)]))
+        assert len(vars(parser)["scanner"].text) < 64
+        parser.feed(tail)
+        parser.finish()
+    assert work[1] < 2.1 * work[0]
+
+
+HOSTILE = [
+    "<",
+    "[",
+    "{",
+    "(",
+    '"',
+    "'",
+    "\\",
+    "', ",
+    "f(a='",
+    '{"a":',
+    '{"name": "f", "arguments": {',
+    "to=",
+    "<![CDATA[",
+]
+
+
+@each_family
+def test_work_is_linear_in_hostile_text(family: str) -> None:
+    """Nothing that a model repeats, in one chunk, after any of the family's tags, costs more than its length."""
+    tags = family_parser(family).tags
+    for unit in [*HOSTILE, *tags, *(tag + '{"' for tag in tags)]:
+        for before in ("", *tags[:1], tags[0] + '[f(a="', tags[0] + '{"name": "f", "arguments": {"a": "'):
+            work = []
+            for size in (2000, 4000):
+                parser = family_parser(family)
+                work.append(work_of(parser, [before + unit * (size // len(unit))]))
+                parser.finish()
+            assert work[1] < 2.2 * work[0] + 200, (before, unit)
+
+
+@each_long
+def test_deep_nesting_needs_no_recursion(case: Case) -> None:
+    """Brackets a hundred thousand deep, as a model that has lost itself writes them."""
+    for deep in ("[" * 100_000, '{"a":' * 100_000):
+        answer = parse(case.parser(), [case.text.replace(case.want["long"], deep, 1)])
+        assert answer.content or answer.reasoning or answer.calls
+
+
+@each_long
+def test_a_megabyte_argument_arrives_whole(case: Case) -> None:
+    body = ("0123456789abcde " * 65536)[: 1 << 20]
+    text = case.text.replace(case.want["long"], body, 1)
+    answer = parse(case.parser(), [text[at : at + 4096] for at in range(0, len(text), 4096)])
+    seen = answer.content + answer.reasoning + "".join(args for _, args in answer.calls)
+    assert body in seen

@@ -1,0 +1,285 @@
+"""The registry, the choice by chat template, and how the two parts of a parser work together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lean_ovms.text.parsers import detect, load, make, names, reasoning_names, tool_names
+from lean_ovms.text.parsers.literals import literal_to_json, python_text
+from lean_ovms.text.parsers.values import kinds_of, typed
+from lean_ovms.types import CallArgs, CallStart, Event, Reasoning, Text
+
+DATA = Path(__file__).parents[2] / "data" / "chat_templates"
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+
+
+def test_names_lists_only_families() -> None:
+    assert "hermes3" in names().tool
+    assert "qwen3" in names().reasoning
+    assert not {"base", "plain", "detection", "json_calls"} & {*names().tool, *names().reasoning}
+
+
+@pytest.mark.parametrize("call", [lambda: load("base"), lambda: make("nope", None), lambda: make(None, "hermes3")])
+def test_an_unknown_name_is_refused_with_the_list(call: object) -> None:
+    with pytest.raises(ValueError, match=r"known are .*(qwen3|hermes3)"):
+        call()  # type: ignore[operator]
+
+
+def test_without_parsers_everything_is_text() -> None:
+    parser = make(None, None, tools=TOOLS)
+    assert parser.feed("<think>") == [Text("<think>")]
+    assert parser.feed("") == []
+    assert parser.finish() == []
+    assert not parser.keep_special_tokens
+
+
+def test_an_unknown_tool_parser_is_refused_even_without_tools() -> None:
+    with pytest.raises(ValueError, match="unknown tool parser"):
+        make("nope", None, tools=[])
+
+
+def test_a_name_goes_out_before_the_arguments_and_arguments_as_they_come() -> None:
+    parser = make("hermes3", None, tools=TOOLS)
+    assert parser.feed('<tool_call>\n{"name": "f') == []
+    (start,) = parser.feed('"')
+    assert isinstance(start, CallStart)
+    assert (start.index, start.name) == (0, "f")
+    assert parser.feed(', "arguments": {"a": "b') == [CallArgs(0, '{"a": "b')]
+    assert parser.feed(" c") == [CallArgs(0, " c")]
+    assert parser.feed('"}}\n</tool_call>') == [CallArgs(0, '"}')]
+    assert parser.finish() == []
+
+
+def test_ids_are_unique_and_look_like_openais() -> None:
+    events = make("hermes3", None, tools=TOOLS).feed('<tool_call>{"name": "f"}</tool_call>' * 50)
+    ids = [event.id for event in events if isinstance(event, CallStart)]
+    assert len(set(ids)) == 50
+    assert all(len(i) == 29 and i.startswith("call_") and i[5:].isalnum() for i in ids)
+
+
+def test_what_came_with_one_chunk_leaves_as_one_event_per_kind() -> None:
+    parser = make("hermes3", "qwen3", tools=TOOLS)
+    assert parser.feed("<think>a < b</think>c < d") == [Reasoning("a < b"), Text("c < d")]
+
+
+def test_blanks_alone_are_an_answer_when_no_call_came() -> None:
+    parser = make("hermes3", None, tools=TOOLS)
+    assert parser.feed(" \n") == []
+    assert parser.finish() == [Text(" \n")]
+
+
+def test_finish_twice_says_nothing_twice() -> None:
+    parser = make("hermes3", None, tools=TOOLS)
+    parser.feed("a<tool_")
+    assert parser.finish() == [Text("<tool_")]
+    assert parser.finish() == []
+
+
+RULES = [
+    ("x <|channel|> y", ("gptoss", "gptoss")),
+    ("<|start|><|message|><|eom|><|eot|>", ("onyx", "onyx")),
+    ("<|tool_call>call:", ("gemma4", "gemma4")),
+    ("<parameter=a></parameter><function=b>", ("qwen3coder", None)),
+    ("<parameter=a></parameter><function=b></think>", ("qwen3coder", "qwen3")),
+    ('<param name="', ("minicpm5", "minicpm5")),
+    ("keep_past_thinking", ("lfm2", None)),
+    ("<|tool_call_start|> message.thinking", ("lfm2", "lfm2")),
+    ("functools", ("phi4", None)),
+    ("[TOOL_CALLS][ARGS]", ("devstral", None)),
+    ("[TOOL_CALLS]", ("mistral", None)),
+    ("[AVAILABLE_TOOLS] [/AVAILABLE_TOOLS]", ("mistral", None)),
+    ("[AVAILABLE_TOOLS]", (None, None)),
+    ("<|python_tag|>", ("llama3", None)),
+    ("<tool_call></tool_call>", ("hermes3", None)),
+    ("<tool_call></tool_call><think>", ("hermes3", "qwen3")),
+    ("<tool_call></tool_call>content.split('</think>')", ("hermes3", "qwen3")),
+    ("<think>", (None, "qwen3")),
+    ("content.split('</think>')", (None, "qwen3")),
+    ("plain", (None, None)),
+    ("<tool_call></tool_call><arg_key><think>", ("glm4_moe", "qwen3")),
+    ("<｜tool▁calls▁begin｜>content.split('</think>')", ("deepseek_v3", "qwen3")),
+    ("<|tool_calls_section_begin|>", ("kimi_k2", None)),
+    ("<|action_start|><|plugin|>", ("internlm2", None)),
+    ("<tool_calls></tool_calls>", ("jamba", None)),
+    ("<function_calls>", ("olmo3", None)),
+    ("<|tool_call|>", ("granite", None)),
+]
+
+
+@pytest.mark.parametrize(("source", "found"), RULES)
+def test_detection_by_the_template(source: str, found: tuple[str | None, str | None]) -> None:
+    assert detect(source) == found
+
+
+TEMPLATES = {
+    "devstral": ("devstral", None),
+    "gemma": ("gemma4", "gemma4"),
+    "gpt_oss": ("gptoss", "gptoss"),
+    "lfm2": ("lfm2", None),
+    "lfm25": ("lfm2", "lfm2"),
+    "minicpm5": ("minicpm5", "minicpm5"),
+    "mistral7b_v03": ("mistral", None),
+    "onyx": ("onyx", "onyx"),
+    "phi4_mini": ("phi4", None),
+    "qwen3": ("hermes3", "qwen3"),
+    "qwen3_30b": ("hermes3", None),
+    "qwen36": ("qwen3coder", "qwen3"),
+    "qwen3coder_instruct": ("qwen3coder", None),
+    "qwen3vl": ("hermes3", None),
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_detection_on_real_templates(name: str) -> None:
+    source = (DATA / f"chat_template_{name}.jinja").read_text()
+    assert detect(source) == TEMPLATES[name]
+
+
+def test_every_detected_name_exists() -> None:
+    found = [found for _, found in RULES]
+    assert {tool for tool, _ in found if tool} <= set(tool_names())
+    assert {reasoning for _, reasoning in found if reasoning} <= set(reasoning_names())
+
+
+def test_choices_share_no_state() -> None:
+    text = '<think>a</think><tool_call>{"name": "f", "arguments": {"b": "c"}}</tool_call>'
+    first, second = (make("hermes3", "qwen3", tools=TOOLS) for _ in range(2))
+    events = [(first.feed(char), second.feed(char)) for char in text]
+    assert [kinds(a) for a, _ in events] == [kinds(b) for _, b in events]
+    assert any(isinstance(event, CallStart) and event.index == 0 for _, b in events for event in b)
+
+
+def kinds(events: list[Event]) -> list[tuple[type, str]]:
+    return [(type(event), event.name if isinstance(event, CallStart) else event.text) for event in events]
+
+
+@pytest.mark.parametrize("quote", ["`", '"', "'"])
+def test_a_reasoning_tag_that_is_quoted_is_talked_about(quote: str) -> None:
+    parser = make("hermes3", "qwen3", tools=TOOLS)
+    text = f"Write {quote}<think>{quote} first. Then <think>really</think> stop."
+    events = parser.feed(text) + parser.finish()
+    assert "".join(e.text for e in events if isinstance(e, Reasoning)) == "really"
+    assert "".join(e.text for e in events if isinstance(e, Text)) == f"Write {quote}<think>{quote} first. Then  stop."
+
+
+@pytest.mark.parametrize(
+    ("tail", "open_"),
+    [("<think>", True), ("<think>\n", True), ("<think>\n\n</think>\n\n", False), ("", False), ("a <think> b", False)],
+)
+def test_reasoning_is_open_when_the_prompt_ends_with_its_tag(tail: str, open_: bool) -> None:
+    (event,) = make(None, "qwen3", prompt_tail=tail).feed("hm")
+    assert isinstance(event, Reasoning if open_ else Text)
+
+
+def test_markup_is_named_for_the_detokenizer() -> None:
+    parser = make("lfm2", "lfm2", tools=TOOLS)
+    assert parser.keep_special_tokens
+    assert {"<think>", "<|tool_call_start|>", "<|im_end|>"} <= set(parser.tags)
+    assert not make("hermes3", "qwen3", tools=TOOLS).keep_special_tokens
+
+
+@pytest.mark.parametrize(
+    ("schema", "kinds"),
+    [
+        ({"type": "string"}, {"string"}),
+        ({"type": ["string", "null"]}, {"string", "null"}),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, {"integer", "null"}),
+        ({"anyOf": [{"type": "integer"}, {"$ref": "#/x"}]}, set()),
+        (
+            {"enum": ["a", 1, None, True, 1.5, [], {}]},
+            {"string", "integer", "null", "boolean", "number", "array", "object"},
+        ),
+        ({"const": "a"}, {"string"}),
+        ({"type": "integer", "nullable": True}, {"integer", "null"}),
+        ({"type": 5}, set()),
+        ({}, set()),
+        (True, set()),
+        (None, set()),
+    ],
+)
+def test_kinds_of_a_schema(schema: object, kinds: set[str]) -> None:
+    assert kinds_of(schema) == kinds
+
+
+def test_a_schema_that_nests_for_ever_says_nothing() -> None:
+    schema: dict[str, object] = {}
+    schema["anyOf"] = [schema]
+    assert kinds_of(schema) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds", "value"),
+    [
+        ("42", "string", '"42"'),
+        (" 42 ", "integer", "42"),
+        ("42", "number", "42"),
+        ("42", "string null", '"42"'),
+        ("null", "string null", "null"),
+        ("null", "string", '"null"'),
+        ("None", "integer", "null"),
+        ("None", "", '"None"'),
+        ("TRUE", "boolean", "true"),
+        ("True", "", '"True"'),
+        ("true", "", "true"),
+        ("many", "integer", '"many"'),
+        ("", "integer", '""'),
+        ('{"a": 1}', "object", '{"a": 1}'),
+        ("{'a': [1, None]}", "object", '{"a":[1,null]}'),
+        ("{'a': f()}", "object", "\"{'a': f()}\""),
+        ("['a'", "array", "\"['a'\""),
+        ("NaN", "number", '"NaN"'),
+        ("123456789012345678901234567890", "integer", "123456789012345678901234567890"),
+        ("[" * 100_000, "array", '"' + "[" * 100_000 + '"'),
+    ],
+)
+def test_text_becomes_the_value_that_the_schema_means(text: str, kinds: str, value: str) -> None:
+    assert typed(text, frozenset(kinds.split())) == value
+
+
+@pytest.mark.parametrize(
+    ("literal", "value"),
+    [
+        ("'a'", "a"),
+        ('"it\'s"', "it's"),
+        ("[]", []),
+        ("()", []),
+        ("{}", {}),
+        ("(1, 'b',)", [1, "b"]),
+        ("{'a': {'b': [True, None]}, 2: 'c',}", {"a": {"b": [True, None]}, "2": "c"}),
+        ("-1.5e3", -1500.0),
+        ("0x1F", 31),
+        ("1_000", 1000),
+        (".5", 0.5),
+        ("nan", "nan"),
+    ],
+)
+def test_python_literals_become_json(literal: str, value: object) -> None:
+    text = literal_to_json(literal)
+    assert text is not None
+    assert json.loads(text) == value
+
+
+@pytest.mark.parametrize(
+    "literal",
+    ["", "[", "[1", "{1}", "{1: 2", "'a", "[1 2]", "f(1)", "[1]]", "1 + 1", "{'a' 1}", "{'a': }", "[,]", "[" * 5000],
+)
+def test_what_is_no_literal_is_refused(literal: str) -> None:
+    assert literal_to_json(literal) is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (r"a\nb\t\\n\'\"", "a\nb\t\\n'\""),
+        (r"\x41\u00e9\U0001F600", "Aé😀"),
+        (r"\d\x4\uD800\N{DASH}", r"\d\x4\uD800\N{DASH}"),
+        ("a\\\nb", "ab"),
+        ("\\", "\\"),
+        ("\\\\", "\\"),
+    ],
+)
+def test_python_escapes(raw: str, text: str) -> None:
+    assert python_text(raw) == text

@@ -1,0 +1,146 @@
+"""The scanner reads the same whatever the cut, holds back as little as possible and never reads twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from lean_ovms.text.parsers.scanner import Scanner, Sink, Steps, Tags
+
+TAGS = Tags(["<tool_call>", "<think>", "[TOOL_CALLS]"])
+Reading = Callable[[Scanner, Sink], Steps[object]]
+
+
+def read(reading: Reading, chunks: list[str]) -> tuple[object, str, str]:
+    """Result, what was handed on, and what was left unread."""
+    scanner = Scanner()
+    out: list[str] = []
+    steps = reading(scanner, out.append)
+    rest = list(chunks)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return stop.value, "".join(out), scanner.text[scanner.pos :] + "".join(rest)
+        if rest:
+            scanner.feed(rest.pop(0))
+        else:
+            scanner.ended = True
+
+
+def read_everyhow(reading: Reading, text: str) -> tuple[object, str, str]:
+    whole = read(reading, [text])
+    assert read(reading, list(text)) == whole
+    assert all(read(reading, [text[:at], text[at:]]) == whole for at in range(1, len(text)))
+    return whole
+
+
+@pytest.mark.parametrize(
+    ("text", "tag", "before", "rest"),
+    [
+        ("ab<think>c", "<think>", "ab", "c"),
+        ("<<thin<think>", "<think>", "<<thin", ""),
+        ("a[TOOL_CALL [TOOL_CALLS]x", "[TOOL_CALLS]", "a[TOOL_CALL ", "x"),
+        ("no tag <too", "", "no tag <too", ""),
+        ("", "", "", ""),
+    ],
+)
+def test_until_finds_the_first_tag_in_any_cut(text: str, tag: str, before: str, rest: str) -> None:
+    assert read_everyhow(lambda s, sink: s.until(TAGS, sink), text) == (tag, before, rest)
+
+
+def test_only_a_tail_that_may_become_a_tag_is_held_back() -> None:
+    scanner = Scanner()
+    out: list[str] = []
+    steps = scanner.until(TAGS, out.append)
+    seen = []
+    for chunk in ["a <", "b <t", "h", "x", "[", "]", "<thi", "nk>"]:
+        scanner.feed(chunk)
+        next(steps, None)
+        seen.append("".join(out))
+        out.clear()
+    assert seen == ["a ", "<b ", "", "<thx", "", "[]", "", ""]
+
+
+def test_no_tag_may_begin_another() -> None:
+    with pytest.raises(AssertionError):
+        Tags(["<a", "<a>"])
+
+
+def test_without_tags_everything_is_text() -> None:
+    assert read_everyhow(lambda s, sink: s.until(Tags([]), sink), "a<b") == ("", "a<b", "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": [1, {"b": "}]\\"{"}], "c": null}',
+        "[]",
+        "{}",
+        '"a\\\\"',
+        '{"é": "\\u00e9\\uD83D\\uDE00😀"}',
+        "-1.5e+3",
+        "true",
+    ],
+)
+def test_json_values_pass_as_they_are(text: str) -> None:
+    assert read_everyhow(lambda s, sink: s.json_value(sink), text + " ,x") == (True, text, " ,x")
+
+
+@pytest.mark.parametrize(
+    ("text", "handed", "rest"),
+    [
+        ('{"a": 1', '{"a": 1', ""),
+        ('{"a": <x', '{"a": ', "<x"),
+        ('{"a": 1]}', '{"a": 1', "]}"),
+        ('{"a": "b', '{"a": "b', ""),
+        ('{"a": "b\\', '{"a": "b\\', ""),
+        ("<", "", "<"),
+        ("", "", ""),
+    ],
+)
+def test_broken_json_stops_where_it_breaks(text: str, handed: str, rest: str) -> None:
+    assert read_everyhow(lambda s, sink: s.json_value(sink), text) == (False, handed, rest)
+
+
+@pytest.mark.parametrize(
+    ("text", "means"),
+    [
+        ('"a\nb\t\x01"', "a\nb\t\x01"),
+        ('"a\\d"', "a\\d"),
+        ('"\\u12x"', "\\u12x"),
+        ('"\\\\u12"', "\\u12"),
+        ('"\\\'"', "\\'"),
+    ],
+)
+def test_strings_are_made_valid(text: str, means: str) -> None:
+    done, handed, _ = read_everyhow(lambda s, sink: s.json_value(sink), text)
+    assert done
+    assert json.loads(handed) == means
+
+
+def test_deep_nesting_needs_no_recursion() -> None:
+    text = "[" * 100_000 + "]" * 100_000
+    assert read(lambda s, sink: s.json_value(sink), [text]) == (True, text, "")
+
+
+def test_a_record_returns_what_was_read_over_any_number_of_chunks() -> None:
+    def reading(scanner: Scanner, sink: Sink) -> Steps[object]:
+        scanner.record("<x>")
+        yield from scanner.json_value(sink)
+        return scanner.recorded(), scanner.recorded()
+
+    assert read_everyhow(reading, '{"a": "b"}c')[0] == ('<x>{"a": "b"}', "")
+
+
+@pytest.mark.parametrize(("text", "found", "rest"), [("abc", True, "c"), ("ac", False, "ac"), ("a", False, "a")])
+def test_a_literal_is_read_whole_or_not_at_all(text: str, found: bool, rest: str) -> None:
+    assert read_everyhow(lambda s, _: s.literal("ab"), text) == (found, "", rest)
+
+
+def test_space_reads_blanks_and_shows_the_next_character() -> None:
+    assert read_everyhow(lambda s, _: s.space(), " \n\t x") == ("x", "", "x")
+    assert read_everyhow(lambda s, _: s.space(), " \n") == ("", "", "")
+    assert read_everyhow(lambda s, _: s.peek(), " x") == (" ", "", " x")

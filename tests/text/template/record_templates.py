@@ -1,0 +1,57 @@
+"""Record what Hugging Face transformers renders: python tests/text/template/record_templates.py (needs transformers).
+
+The result, tests/vectors/templates.json, holds for every template and conversation the rendered text, or null where
+transformers refuses. The date is fixed.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from transformers import PreTrainedTokenizerFast
+from transformers.utils import chat_template_utils
+
+from tests.text.template.template_cases import DATA, TEMPLATES, TOKENS, VECTORS, Case, for_transformers
+
+
+class FixedDate(datetime):
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:
+        return datetime(2026, 2, 3, 4, 5, 6)
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast(tokenizer_file=str(DATA / "llama_sp" / "tokenizer.json"), **TOKENS)
+
+
+def rendered(tokenizer: PreTrainedTokenizerFast, source: str, case: Case) -> str | None:
+    """transformers' text, or None where it refuses."""
+    try:
+        text = tokenizer.apply_chat_template(
+            case.messages,
+            tools=case.tools,
+            chat_template=source,
+            tokenize=False,
+            add_generation_prompt=case.add_generation_prompt,
+            continue_final_message=case.continue_final_message,
+            **case.kwargs,
+        )
+    except Exception:
+        return None
+    return str(text)
+
+
+def render_all() -> dict[str, dict[str, str | None]]:
+    one = tokenizer()
+    rows = {name: for_transformers(name) for name in TEMPLATES}
+    return {
+        name: {case: rendered(one, source, ask) for case, ask in cases.items()}
+        for name, (source, cases) in rows.items()
+    }
+
+
+if __name__ == "__main__":
+    chat_template_utils.datetime = FixedDate
+    VECTORS.write_text(json.dumps(render_all(), ensure_ascii=False, indent=1) + "\n")

@@ -1,0 +1,223 @@
+"""What is kept of a client's messages, and in which form a template gets them."""
+
+from __future__ import annotations
+
+import pytest
+
+from lean_ovms.text.template.chat_template import ChatTemplate
+from lean_ovms.text.template.messages import Capabilities, prepare
+from lean_ovms.types import ChatPrompt
+from tests.text.template.template_cases import EVERY_ROLE, READ_PARTS, STRING_ARGUMENTS, TEMPLATES, TOKENS
+
+TEXT = Capabilities()
+
+
+def one(message, capabilities=TEXT):
+    return prepare([message], capabilities)[0]
+
+
+def part(text):
+    return {"type": "text", "text": text}
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "x"}}
+
+
+def test_known_fields_are_kept_and_others_dropped():
+    message = {
+        "role": "assistant", "content": "x", "name": "n", "tool_call_id": "i", "reasoning_content": "r",
+        "refusal": "no", "audio": {}, "function_call": {}, "weight": 1,
+    }  # fmt: skip
+    assert one(message) == {
+        "role": "assistant",
+        "content": "x",
+        "name": "n",
+        "tool_call_id": "i",
+        "reasoning_content": "r",
+    }
+    assert one({"role": "assistant", "content": "x", "reasoning": "r"})["reasoning_content"] == "r"
+    assert one({**message, "reasoning": "other"})["reasoning_content"] == "r"
+    wrong = {
+        "role": "user",
+        "content": "x",
+        "name": 1,
+        "tool_call_id": None,
+        "reasoning_content": ["r"],
+        "tool_calls": "t",
+    }
+    assert one(wrong) == {"role": "user", "content": "x"}
+
+
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [
+        ("text", "text"),
+        ("", ""),
+        (None, None),
+        ([], None),
+        (5, ""),
+        ({"a": 1}, ""),
+        ([part("a")], "a"),
+        ([part("a"), part(""), part("b")], "a\n\nb"),
+        ([part(""), part("b")], "b"),
+        ([part("a"), IMAGE], [part("a"), IMAGE]),
+    ],
+)
+def test_content_for_a_template_that_reads_strings(content, kept):
+    assert one({"role": "user", "content": content}) == {"role": "user", "content": kept}
+
+
+def test_absent_content_is_empty():
+    assert one({"role": "user"}) == {"role": "user", "content": ""}
+
+
+def test_content_for_a_template_that_reads_parts():
+    both = Capabilities(parts=frozenset({"user"}))
+    assert one({"role": "user", "content": [part("a"), part("b")]}, both)["content"] == [part("a"), part("b")]
+    assert one({"role": "user", "content": "a"}, both)["content"] == "a"
+    assert one({"role": "tool", "content": [part("a"), part("b")]}, both)["content"] == "a\nb"
+    only = Capabilities(strings=False)
+    assert one({"role": "user", "content": [part("a"), part("b")]}, only)["content"] == [part("a"), part("b")]
+    assert one({"role": "user", "content": "a"}, only)["content"] == [part("a")]
+    assert one({"role": "user", "content": None}, only)["content"] is None
+
+
+def test_no_content_is_said_as_the_template_bears_it():
+    message = {"role": "assistant", "content": None}
+    assert one(message, Capabilities(null="missing")) == {"role": "assistant"}
+    assert one(message, Capabilities(null="empty")) == {"role": "assistant", "content": ""}
+
+
+def test_tool_calls_are_copied_verbatim_and_empty_ones_removed():
+    calls = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}", "more": 1}, "extra": 2}]
+    assert one({"role": "assistant", "content": "", "tool_calls": calls})["tool_calls"] == calls
+    assert "tool_calls" not in one({"role": "assistant", "content": "", "tool_calls": []})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ("", {}),
+        (" ", {}),
+        ("{", "{"),
+        ("[1]", "[1]"),
+        ("5", "5"),
+        ("[" * 100_000, "[" * 100_000),
+        ({"a": 1}, {"a": 1}),
+        (None, None),
+    ],
+)
+def test_arguments_become_objects_where_they_must(arguments, given):
+    message = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}
+    kept = one(message, Capabilities(arguments="object"))
+    assert kept["tool_calls"][0]["function"]["arguments"] == given
+    assert one(message)["tool_calls"] == message["tool_calls"]
+
+
+def test_arguments_become_text_where_they_must():
+    message = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"a": "é"}}}]}
+    kept = one(message, Capabilities(arguments="string"))
+    assert kept["tool_calls"][0]["function"]["arguments"] == '{"a": "é"}'
+
+
+@pytest.mark.parametrize("call", ["x", {"function": "x"}, {"function": {"name": "f"}}, {}, None])
+def test_malformed_calls_pass_as_they_are(call):
+    message = {"role": "assistant", "content": "", "tool_calls": [call]}
+    for form in ("object", "string", "any"):
+        assert one(message, Capabilities(arguments=form))["tool_calls"] == [call]
+
+
+def test_reasoning_is_copied_to_thinking_where_that_is_read():
+    message = {"role": "assistant", "content": "", "reasoning_content": "r"}
+    assert one(message, Capabilities(thinking=True))["thinking"] == "r"
+    assert "thinking" not in one(message)
+    assert "thinking" not in one({"role": "assistant", "content": ""}, Capabilities(thinking=True))
+
+
+# --- probes --------------------------------------------------------------------------------------------------------
+
+
+def capabilities_of(source):
+    return ChatTemplate(source, special_tokens=TOKENS).capabilities
+
+
+@pytest.mark.parametrize("family", list(TEMPLATES))
+def test_what_the_model_families_templates_read(family):
+    found = capabilities_of(TEMPLATES[family].read_text())
+    assert found.strings
+    assert found.parts - {"developer"} == READ_PARTS.get(family, set())
+    assert found.arguments == ("string" if family in STRING_ARGUMENTS else "object")
+    assert found.thinking == (family in {"lfm25", "gpt_oss"})
+
+
+LOOP = "{% for m in messages %}{% for c in m.content %}{{ c.text }}{% endfor %}{% endfor %}"
+
+
+def test_a_template_that_reads_only_parts():
+    found = capabilities_of(LOOP)
+    assert (found.parts, found.strings) == ({*EVERY_ROLE, "developer"}, False)
+    template = ChatTemplate(LOOP)
+    assert template.render(ChatPrompt(messages=[{"role": "user", "content": "Hi"}])) == "Hi"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for m in messages %}{{ m.content }}{% endfor %}",
+        "{% for m in messages %}{{ m.content | tojson }}{% endfor %}",
+        "{% for m in messages %}{{ m.content | trim }}{% endfor %}",
+        "{{ raise_exception('always') }}",
+        "nothing",
+    ],
+)
+def test_a_template_that_reads_strings(source):
+    found = capabilities_of(source)
+    assert (found.parts, found.strings) == (set(), True)
+
+
+def test_the_operator_may_know_better():
+    parts, text = [part("a"), part("b")], "{% for m in messages %}{{ m.content }}{% endfor %}"
+    prompt = ChatPrompt(messages=[{"role": "user", "content": parts}, {"role": "user", "content": "c"}])
+    assert ChatTemplate(text, content_format="openai").render(prompt) == f"{parts}{[part('c')]}"
+    assert ChatTemplate(LOOP.replace("c.text", "c"), content_format="string").render(prompt) == "a\nbc"
+
+
+@pytest.mark.parametrize(
+    ("use", "form"),
+    [
+        ("{{ f.arguments.items() | list }}", "object"),
+        ("{{ 'args: ' + f.arguments }}", "string"),
+        ("{{ f.name }}", "any"),
+        ("{{ '<parameter=' + (f.arguments | list | first) + '>' if f.arguments is mapping }}", "object"),
+    ],
+)
+def test_the_form_of_arguments_by_what_does_not_fail(use, form):
+    source = (
+        "{% for m in messages %}{% for t in m.tool_calls or [] %}{% set f = t.function %}"
+        + use
+        + "{% endfor %}{% endfor %}"
+    )
+    assert capabilities_of(source).arguments == form
+
+
+CALLS = "{% for m in messages %}{% if m.tool_calls %}call{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("source", "null"),
+    [
+        ("{% for m in messages %}{% if m.content is not none %}{{ m.content }}{% endif %}{% endfor %}", "null"),
+        ("{% for m in messages %}{{ m.content }}{% endfor %}", "missing"),
+        ("{% for m in messages %}{{ m.content + '.' }}{% endfor %}", "empty"),
+        (CALLS + "{{ m.content + '.' if not (m.tool_calls and loop.last) }}{% endfor %}", "empty"),
+        ("{% for m in messages %}{{ raise_exception('no calls') if m.tool_calls }}{{ m.content }}{% endfor %}", "null"),
+    ],
+)
+def test_no_content_is_probed_within_a_conversation(source, null):
+    assert capabilities_of(source).null == null
+
+
+def test_a_template_that_writes_calls_only_with_tools_is_probed_with_tools():
+    source = "{% for m in messages %}{% if tools %}{{ m.tool_calls | default([]) | tojson }}{% endif %}{% endfor %}"
+    assert capabilities_of(source).arguments == "object"

@@ -1,0 +1,88 @@
+"""Rendering equals Hugging Face transformers': recorded always, and against the installed one where it is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lean_ovms.errors import BadRequest
+from lean_ovms.text.template import sandbox
+from lean_ovms.text.template.chat_template import ChatTemplate
+from lean_ovms.types import ChatPrompt
+from tests.text.template.template_cases import (
+    CASES,
+    STRING_ARGUMENTS,
+    TEMPLATES,
+    TOKENS,
+    VECTORS,
+    Case,
+    cases_for,
+    with_string_arguments,
+)
+
+RECORDED = json.loads(VECTORS.read_text())
+
+
+@pytest.fixture(autouse=True)
+def fixed_date(monkeypatch):
+    from datetime import datetime
+
+    class FixedDate(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime(2026, 2, 3, 4, 5, 6)
+
+    monkeypatch.setattr(sandbox, "datetime", FixedDate)
+
+
+def ours(template: ChatTemplate, case: Case) -> str | None:
+    prompt = ChatPrompt(
+        messages=case.messages,
+        tools=case.tools or [],
+        template_kwargs=case.kwargs,
+        add_generation_prompt=case.add_generation_prompt,
+        continue_final_message=case.continue_final_message,
+    )
+    try:
+        return template.render(prompt)
+    except BadRequest:
+        return None
+
+
+@pytest.fixture(scope="module", params=list(TEMPLATES))
+def family(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def template(family):
+    return ChatTemplate(TEMPLATES[family].read_text(), special_tokens=TOKENS)
+
+
+def test_renders_what_transformers_recorded(family, template):
+    assert list(RECORDED[family]) == list(cases_for(family))
+    for name, case in cases_for(family).items():
+        assert ours(template, case) == RECORDED[family][name], name
+
+
+@pytest.mark.parametrize("family", [name for name in TEMPLATES if name not in STRING_ARGUMENTS])
+def test_arguments_as_json_text_render_like_objects(family):
+    """OpenAI's clients send text; transformers' users give what the template wants."""
+    template = ChatTemplate(TEMPLATES[family].read_text(), special_tokens=TOKENS)
+    for name, case in cases_for(family).items():
+        assert ours(template, with_string_arguments(case)) == RECORDED[family][name], name
+
+
+def test_arguments_as_objects_render_like_json_text(family, template):
+    for name, case in CASES.items():
+        assert ours(template, case) == RECORDED[family][name], name
+
+
+@pytest.mark.slow
+def test_the_installed_transformers_renders_the_same(monkeypatch):
+    pytest.importorskip("transformers")
+    from tests.text.template import record_templates
+
+    monkeypatch.setattr(record_templates.chat_template_utils, "datetime", record_templates.FixedDate)
+    assert record_templates.render_all() == RECORDED

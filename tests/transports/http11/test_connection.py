@@ -1,0 +1,786 @@
+"""Connections with a fake transport, in virtual time: timers, flow control, departures, failures."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.errors import TooManyRequests, Unavailable
+from lean_ovms.transports.http11.connection import LINGER_S, MAX_AHEAD_BYTES
+from lean_ovms.types import Handle, Request, Response
+from tests.transports.http11.fakes import Body, JumpLoop, Wire, answering, jump_loop
+
+CONFIG = Config(
+    header_timeout_s=10,
+    body_timeout_s=20,
+    keep_alive_timeout_s=30,
+    stream_stall_timeout_s=40,
+    max_body_bytes=100_000,
+    max_header_bytes=2048,
+)
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+HEAD = GET.replace(b"GET", b"HEAD")
+GET_10 = b"GET / HTTP/1.0\r\n\r\n"
+POST_HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n"
+
+
+@pytest.fixture
+def loop() -> Iterator[JumpLoop]:
+    with jump_loop() as loop:
+        yield loop
+
+
+def wire(loop: JumpLoop, handle: Handle, **fakes: object) -> Wire:
+    return Wire(loop, handle, CONFIG, **fakes)
+
+
+def ok(body: bytes = b"ok") -> Response:
+    return Response(200, [], body)
+
+
+def stream(body: Body, status: int = 200) -> Response:
+    return Response(status, [("Content-Type", "text/event-stream")], body)
+
+
+def error_code(received: bytes) -> tuple[int, str]:
+    """Status and code of the last answer received, an error object."""
+    head, _, body = received[received.rindex(b"HTTP/1.1") :].partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)["error"]["code"]
+
+
+def gone(it: Wire) -> bool:
+    """Nothing of the connection is left."""
+    return it.transport.lost and not it.hub.connections and it.hub.open_exchanges == 0
+
+
+# --- answers
+
+
+def test_a_whole_answer_is_one_write_and_the_connection_stays(loop: JumpLoop) -> None:
+    it = wire(loop, answering(ok(), ok(b"again")))
+    it.send(GET)
+    it.send(GET)
+    assert it.transport.writes == [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nagain",
+    ]
+    assert it.hub.open_exchanges == 0
+    it.transport.peer_shuts()
+    it.run()
+    assert gone(it)
+
+
+def test_a_stream_leaves_piece_by_piece_with_its_head_in_the_first_write(loop: JumpLoop) -> None:
+    body = Body(1.0, b"one", b"", 1.0, b"two", b"three", 1.0)
+    it = wire(loop, answering(stream(body)))
+    it.send(GET, 0.5)
+    assert it.transport.writes == []
+    it.run(1)
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert it.transport.writes == [head + b"3\r\none\r\n"]
+    it.run(1)
+    assert it.transport.writes[1:] == [b"3\r\ntwo\r\n", b"5\r\nthree\r\n"]
+    it.run(1)
+    assert it.transport.writes[3:] == [b"0\r\n\r\n"]
+    assert body.closed == 1
+    it.connection.drain()
+    it.run()
+
+
+def test_a_stream_without_a_piece_is_a_whole_answer(loop: JumpLoop) -> None:
+    it = wire(loop, answering(stream(Body())))
+    it.send(GET)
+    assert len(it.transport.writes) == 1
+    assert it.received.endswith(b"\r\n\r\n0\r\n\r\n")
+    it.connection.drain()
+    it.run()
+
+
+def test_a_stream_to_http_1_0_is_raw_and_closes(loop: JumpLoop) -> None:
+    body = Body(b"one", b"two")
+    it = wire(loop, answering(stream(body)))
+    it.send(GET_10)
+    assert it.received.endswith(b"Connection: close\r\n\r\nonetwo")
+    assert gone(it)
+    assert not it.transport.aborted
+    assert body.closed == 1
+
+
+@pytest.mark.parametrize(("request_bytes", "status"), [(HEAD, 200), (GET, 204), (GET, 304)])
+def test_a_stream_that_nobody_wants_is_closed_unread(loop: JumpLoop, request_bytes: bytes, status: int) -> None:
+    body = Body(b"one")
+    it = wire(loop, answering(stream(body, status), ok()))
+    it.send(request_bytes + GET)
+    assert (body.given, body.closed) == (0, 1)
+    assert it.received.count(b"HTTP/1.1") == 2
+    assert b"one" not in it.received
+    it.connection.drain()
+    it.run()
+
+
+def test_pipelined_requests_are_answered_in_order_one_at_a_time(loop: JumpLoop) -> None:
+    running: list[int] = []
+
+    async def handle(request: Request) -> Response:
+        running.append(it.hub.open_exchanges)
+        await asyncio.sleep(3 - int(request.path[1:]))
+        return ok(request.path.encode())
+
+    it = wire(loop, handle)
+    it.send(b"".join(GET.replace(b"/ ", b"/%d " % i) for i in range(3)), 10)
+    assert [write[-2:] for write in it.transport.writes] == [b"/0", b"/1", b"/2"]
+    assert running == [1, 1, 1]
+    it.connection.drain()
+    it.run()
+
+
+def test_the_handler_knows_the_peer(loop: JumpLoop) -> None:
+    seen: list[str] = []
+
+    async def handle(request: Request) -> Response:
+        seen.append(request.peer)
+        return ok()
+
+    it = wire(loop, handle)
+    it.send(GET_10)
+    assert seen == ["192.0.2.7:4711"]
+
+
+# --- departures
+
+
+@pytest.mark.parametrize("leave", ["peer_shuts", "peer_resets"])
+@pytest.mark.parametrize("pieces", [0, 1, 3])
+def test_a_peer_that_leaves_cancels_its_stream(loop: JumpLoop, leave: str, pieces: int) -> None:
+    body = Body(1.0, b"a", 1.0, b"b", 1.0, b"c", 1000.0, b"never")
+    it = wire(loop, answering(stream(body)))
+    it.send(GET, 0.5 + pieces)
+    getattr(it.transport, leave)()
+    it.run()
+    assert (body.given, body.cancelled, body.closed) == (pieces, 1, 1)
+    assert gone(it)
+
+
+@pytest.mark.parametrize("leave", ["peer_shuts", "peer_resets"])
+def test_a_peer_that_leaves_cancels_a_handler_that_has_not_answered(loop: JumpLoop, leave: str) -> None:
+    cancelled: list[bool] = []
+
+    async def handle(request: Request) -> Response:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+        return ok()
+
+    it = wire(loop, handle)
+    it.send(GET, 1)
+    getattr(it.transport, leave)()
+    it.run()
+    assert cancelled == [True]
+    assert it.received == b""
+    assert gone(it)
+
+
+def test_leaving_before_the_handler_started_leaves_nothing(loop: JumpLoop) -> None:
+    asked: list[Request] = []
+
+    async def handle(request: Request) -> Response:
+        asked.append(request)
+        return ok()
+
+    it = wire(loop, handle)
+    it.transport.peer_sends(GET)
+    it.transport.peer_shuts()
+    it.run()
+    assert asked == []
+    assert gone(it)
+
+
+def test_pipelined_requests_of_a_peer_that_left_are_not_begun(loop: JumpLoop) -> None:
+    asked: list[str] = []
+
+    async def handle(request: Request) -> Response:
+        asked.append(request.path)
+        await asyncio.sleep(1)
+        return ok()
+
+    it = wire(loop, handle)
+    it.send(GET + GET)
+    it.transport.peer_shuts()
+    it.run(5)
+    assert len(asked) == 1
+    assert gone(it)
+
+
+def test_releasing_is_not_interrupted_by_a_departure(loop: JumpLoop) -> None:
+    class Slow(Body):
+        async def aclose(self) -> None:
+            await asyncio.sleep(5)
+            await super().aclose()
+
+    body = Slow(b"a")
+    it = wire(loop, answering(stream(body)))
+    it.send(GET, 1)
+    it.transport.peer_shuts()
+    it.run()
+    assert it.transport.lost
+    assert body.closed == 0
+    it.run(5)
+    assert body.closed == 1
+    assert gone(it)
+
+
+def test_cleaning_up_after_a_departure_is_not_interrupted_by_the_loss(loop: JumpLoop) -> None:
+    cleaned: list[bool] = []
+
+    async def handle(request: Request) -> Response:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(5)
+            cleaned.append(True)
+        return ok()
+
+    it = wire(loop, handle)
+    it.send(GET, 1)
+    it.transport.peer_shuts()
+    it.run(1)
+    assert it.transport.lost
+    it.run(10)
+    assert cleaned == [True]
+    assert gone(it)
+
+
+def test_a_handler_that_ignores_its_cancellation_does_not_reach_the_wire(loop: JumpLoop) -> None:
+    body = Body(b"late")
+
+    async def handle(request: Request) -> Response:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(1000)
+        return stream(body)
+
+    it = wire(loop, handle)
+    it.send(GET, 1)
+    it.transport.peer_resets()
+    it.run()
+    assert it.transport.writes == []
+    assert (body.given, body.closed) == (0, 1)
+    assert gone(it)
+
+
+def test_a_stream_that_ignores_its_cancellation_is_closed_and_not_sent_on(loop: JumpLoop) -> None:
+    class Stubborn(Body):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for piece in (b"one", b"two", b"three"):
+                self.given += 1
+                yield piece
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(1000)
+
+    body = Stubborn()
+    it = wire(loop, answering(stream(body)))
+    it.send(GET, 1)
+    it.transport.peer_shuts()
+    it.run()
+    assert (body.given, body.closed) == (2, 1)
+    assert len(it.transport.writes) == 1
+    assert gone(it)
+
+
+# --- failures
+
+
+def test_a_handler_that_raises_is_a_500_without_its_text(loop: JumpLoop, caplog: pytest.LogCaptureFixture) -> None:
+    it = wire(loop, answering(KeyError("/secret/path"), ok()))
+    it.send(GET)
+    assert error_code(it.received) == (500, "internal_error")
+    assert b"secret" not in it.received
+    assert "secret" in caplog.text
+    it.send(GET)
+    assert it.received.endswith(b"ok")
+    it.connection.drain()
+    it.run()
+
+
+def test_a_request_error_keeps_its_status(loop: JumpLoop) -> None:
+    it = wire(loop, answering(TooManyRequests("full")))
+    it.send(GET)
+    assert error_code(it.received) == (429, "queue_full")
+    assert b"Retry-After: 1\r\n" in it.received
+    it.connection.drain()
+    it.run()
+
+
+def test_a_cancellation_from_within_is_a_500_and_no_hang(loop: JumpLoop, caplog: pytest.LogCaptureFixture) -> None:
+    it = wire(loop, answering(asyncio.CancelledError(), stream(Body(asyncio.CancelledError())), ok()))
+    for _ in range(2):
+        it.send(GET)
+        assert error_code(it.received) == (500, "internal_error")
+    it.send(GET)
+    assert it.received.endswith(b"ok")
+    it.connection.drain()
+    it.run()
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        Response(200, [("X", "a\r\nb")], b""),
+        Response(99),
+        Response(200, [], "text"),  # type: ignore[arg-type]
+        None,
+    ],
+)
+def test_a_response_that_cannot_be_sent_is_a_500(
+    loop: JumpLoop, response: Response, caplog: pytest.LogCaptureFixture
+) -> None:
+    it = wire(loop, answering(response, ok()))
+    it.send(GET)
+    assert error_code(it.received) == (500, "internal_error")
+    it.send(GET)
+    assert it.received.endswith(b"ok")
+    it.connection.drain()
+    it.run()
+
+
+def test_a_stream_that_fails_before_its_first_piece_is_a_500(loop: JumpLoop, caplog: pytest.LogCaptureFixture) -> None:
+    body = Body(ValueError("secret"))
+    it = wire(loop, answering(stream(body), ok()))
+    it.send(GET)
+    assert error_code(it.received) == (500, "internal_error")
+    assert body.closed == 1
+    it.send(GET)
+    assert it.received.endswith(b"ok")
+    it.connection.drain()
+    it.run()
+
+
+@pytest.mark.parametrize("failure", [ValueError("secret"), asyncio.CancelledError()])
+def test_a_stream_that_fails_later_ends_without_its_last_chunk(
+    loop: JumpLoop, failure: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = Body(b"one", failure)
+    it = wire(loop, answering(stream(body)))
+    it.send(GET + GET)
+    assert it.received.endswith(b"3\r\none\r\n")
+    assert body.closed == 1
+    assert gone(it)
+    assert not it.transport.aborted
+    assert "the response" in caplog.text
+
+
+def test_a_stream_that_fails_to_http_1_0_resets_since_its_end_would_look_whole(
+    loop: JumpLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    it = wire(loop, answering(stream(Body(b"one", ValueError()))))
+    it.send(GET_10)
+    assert it.transport.aborted
+    assert gone(it)
+
+
+def test_a_failing_aclose_is_logged_and_harms_nobody(loop: JumpLoop, caplog: pytest.LogCaptureFixture) -> None:
+    class Bad(Body):
+        async def aclose(self) -> None:
+            raise ValueError("bad")
+
+    it = wire(loop, answering(stream(Bad(b"one")), ok()))
+    it.send(GET + GET)
+    assert it.received.endswith(b"ok")
+    assert "closing a response failed" in caplog.text
+    it.connection.drain()
+    it.run()
+
+
+# --- timers
+
+
+def test_a_connection_that_says_nothing_is_closed_in_silence(loop: JumpLoop) -> None:
+    it = wire(loop, answering())
+    it.run(9.9)
+    assert not it.transport.lost
+    it.run(0.2)
+    assert gone(it)
+    assert it.received == b""
+
+
+def test_an_idle_connection_is_closed_in_silence(loop: JumpLoop) -> None:
+    it = wire(loop, answering(ok()))
+    it.run(9)
+    it.send(GET)
+    it.send(b"\r\n", 20)  # an empty line is not a request and buys no time
+    it.send(b"\r\n", 9.9)
+    assert not it.transport.lost
+    it.run(0.2)
+    assert gone(it)
+    assert it.received.count(b"HTTP") == 1
+
+
+def test_headers_one_byte_at_a_time_are_408_in_the_end(loop: JumpLoop) -> None:
+    it = wire(loop, answering(ok()))
+    it.send(GET, 5)
+    for byte in GET[:-1]:
+        it.send(bytes([byte]), 0.5)
+        if it.transport.eof_written:
+            break
+    assert error_code(it.received) == (408, "request_timeout")
+    assert 15 <= loop.time() < 16
+    it.run(LINGER_S)
+    assert gone(it)
+
+
+def test_a_body_one_byte_at_a_time_is_408_in_the_end(loop: JumpLoop) -> None:
+    it = wire(loop, answering())
+    it.send(POST_HEAD, 9)
+    for _ in range(3):
+        it.send(b"a", 3)
+        assert it.received == b""
+    it.send(b"a", 3)
+    assert error_code(it.received) == (408, "request_timeout")
+    it.run(LINGER_S)
+    assert gone(it)
+
+
+def test_each_part_of_a_request_has_its_own_time(loop: JumpLoop) -> None:
+    it = wire(loop, answering(ok(), ok()))
+    it.run(9)
+    for _ in range(2):
+        it.send(POST_HEAD[:20], 9)
+        it.send(POST_HEAD[20:], 19)
+        it.send(b"hello", 29)
+    assert it.received.count(b"200 OK") == 2
+    it.connection.drain()
+    it.run()
+
+
+def test_a_handler_has_all_the_time_it_needs(loop: JumpLoop) -> None:
+    it = wire(loop, answering(ok(), after_s=10_000))
+    it.send(GET, 10_001)
+    assert it.received.endswith(b"ok")
+    it.connection.drain()
+    it.run()
+
+
+def test_a_silent_stream_is_not_a_stalled_one(loop: JumpLoop) -> None:
+    it = wire(loop, answering(stream(Body(b"one", 10_000, b"two"))))
+    it.transport.room = 10  # the rest stays in the transport, below its limit
+    it.send(GET, 10_001)
+    it.transport.take(None)
+    assert it.received.endswith(b"two\r\n0\r\n\r\n")
+    it.connection.drain()
+    it.run()
+
+
+# --- flow control
+
+
+def test_a_client_that_takes_nothing_is_cut_and_its_stream_cancelled(loop: JumpLoop) -> None:
+    body = Body(*[b"x" * 10_000] * 100)
+    it = wire(loop, answering(stream(body)))
+    it.transport.room = 0
+    it.send(GET, 39)
+    assert body.given == 7  # what fits the transport, then one waits
+    assert not it.transport.lost
+    it.run(1.1)
+    assert it.transport.aborted
+    assert body.closed == 1
+    assert gone(it)
+
+
+def test_a_client_that_takes_a_little_is_not_cut(loop: JumpLoop) -> None:
+    body = Body(*[b"x" * 10_000] * 20)
+    it = wire(loop, answering(stream(body)))
+    it.transport.room = 0
+    it.send(GET)
+    for _ in range(10):
+        it.run(30)
+        it.transport.take(1_000)
+    assert not it.transport.lost
+    it.transport.take(None)
+    it.run()
+    assert body.given == 20
+    assert it.received.endswith(b"0\r\n\r\n")
+    assert body.closed == 1
+    it.connection.drain()
+    it.run()
+
+
+def test_a_large_whole_answer_that_nobody_takes_is_cut(loop: JumpLoop) -> None:
+    it = wire(loop, answering(ok(b"x" * 1_000_000)))
+    it.transport.room = 0
+    it.send(GET, 41)
+    assert it.transport.aborted
+    assert gone(it)
+
+
+def test_a_small_answer_that_nobody_takes_is_cut_after_the_idle_time(loop: JumpLoop) -> None:
+    it = wire(loop, answering(ok()))
+    it.transport.room = 0
+    it.send(GET, 30 + 40 + 1)
+    assert it.transport.aborted
+    assert gone(it)
+
+
+def test_pipelining_without_taking_answers_does_not_fill_memory(loop: JumpLoop) -> None:
+    asked: list[int] = []
+
+    async def handle(request: Request) -> Response:
+        asked.append(1)
+        return ok(b"x" * 50_000)
+
+    it = wire(loop, handle)
+    it.transport.room = 0
+    it.send(GET * 50)
+    assert len(asked) == 2
+    it.run(41)
+    assert gone(it)
+
+
+def test_reading_pauses_when_too_much_comes_ahead(loop: JumpLoop) -> None:
+    it = wire(loop, answering(*[ok()] * 3000, after_s=1))
+    it.send(GET)
+    it.send(b"x" * MAX_AHEAD_BYTES)
+    assert not it.transport.reading_paused
+    it.send(b"x")
+    assert it.transport.reading_paused
+    it.run(2)
+    assert error_code(it.received) == (431, "headers_too_large")
+    it.run(LINGER_S)
+    assert gone(it)
+
+
+def test_reading_goes_on_when_what_came_ahead_is_used(loop: JumpLoop) -> None:
+    post = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 30000\r\n\r\n" + b"x" * 30_000
+    it = wire(loop, answering(*[ok()] * 4, after_s=1))
+    it.send(GET)
+    it.send(post * 2 + post[:10_000])
+    assert it.transport.reading_paused
+    it.run(1.5)
+    assert not it.transport.reading_paused
+    it.send(post[10_000:], 10)
+    assert it.received.count(b"200 OK") == 4
+    it.connection.drain()
+    it.run()
+
+
+def test_a_body_of_tiny_chunks_is_read_in_turns(loop: JumpLoop) -> None:
+    bodies: list[bytes] = []
+
+    async def handle(request: Request) -> Response:
+        bodies.append(request.body)
+        return ok()
+
+    it = wire(loop, handle)
+    it.transport.peer_sends(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 5000)
+    assert it.transport.reading_paused
+    it.run()
+    it.send(b"0\r\n\r\n")
+    assert bodies == [b"a" * 5000]
+    assert not it.transport.reading_paused
+    it.connection.drain()
+    it.run()
+
+
+def large_head(size: int) -> bytes:
+    return b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size
+
+
+def test_bodies_still_coming_in_are_accounted_for_until_they_are_whole(loop: JumpLoop) -> None:
+    it = Wire(loop, answering(ok()), Config())
+    it.send(large_head(2_000_000))
+    for size in (300_000, 600_000):
+        it.send(b"x" * 300_000)
+        assert it.hub.held_bytes == size
+    it.send(b"x" * 1_400_000)
+    assert it.received.endswith(b"ok")
+    assert it.hub.held_bytes == 0
+    it.send(large_head(2_000_000) + b"x" * 1_000_000)
+    assert it.hub.held_bytes == 1_000_000
+    it.transport.peer_resets()
+    it.run()
+    assert it.hub.held_bytes == 0
+
+
+def test_a_large_body_too_many_is_503_and_its_memory_is_free_at_once(loop: JumpLoop) -> None:
+    it = Wire(loop, answering(ok()), Config(), most_held_bytes=500_000)
+    it.send(large_head(2_000_000) + b"x" * 400_000)
+    assert it.received == b""
+    it.send(b"x" * 200_000)
+    assert error_code(it.received) == (503, "too_many_large_requests")
+    assert it.hub.held_bytes == 0
+    it.run(LINGER_S)
+    assert gone(it)
+
+
+def test_a_small_body_is_welcome_when_memory_is_short(loop: JumpLoop) -> None:
+    it = Wire(loop, answering(ok()), Config(), most_held_bytes=-1)
+    it.send(large_head(200_000) + b"x" * 199_999)
+    it.send(b"x")
+    assert it.received.endswith(b"ok")
+    it.connection.drain()
+    it.run()
+
+
+def test_chunked_bodies_count_too(loop: JumpLoop) -> None:
+    it = Wire(loop, answering(ok()), Config(), most_held_bytes=500_000)
+    it.send(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+    it.send(b"61A80\r\n" + b"x" * 400_000 + b"\r\n")
+    assert it.hub.held_bytes == 400_000
+    it.send(b"61A80\r\n" + b"x" * 200_000)
+    assert error_code(it.received) == (503, "too_many_large_requests")
+    it.run(LINGER_S)
+    assert gone(it)
+
+
+# --- closing
+
+
+def test_after_a_refusal_what_still_comes_is_dropped_until_the_peer_leaves(loop: JumpLoop) -> None:
+    it = wire(loop, answering())
+    it.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100001\r\n\r\n")
+    assert error_code(it.received) == (413, "payload_too_large")
+    assert it.transport.ended
+    assert not it.transport.lost
+    it.send(b"x" * 50_000)
+    it.send(b"x" * 50_000)
+    assert not it.transport.lost
+    it.transport.peer_shuts()
+    it.run()
+    assert gone(it)
+    assert not it.transport.aborted
+
+
+def test_lingering_is_bounded_in_time_and_bytes(loop: JumpLoop) -> None:
+    for amount, seconds in ((0, LINGER_S + 0.1), (200_001, 0)):
+        it = wire(loop, answering())
+        it.send(b"nonsense\r\n\r\n")
+        assert error_code(it.received) == (400, None)
+        if amount:
+            it.send(b"x" * amount)
+        it.run(seconds)
+        assert gone(it)
+
+
+def test_after_close_was_asked_the_connection_closes_at_once(loop: JumpLoop) -> None:
+    it = wire(loop, answering(ok()))
+    it.send(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    assert gone(it)
+    assert it.received.endswith(b"ok")
+
+
+def test_a_response_can_close_and_what_was_pipelined_is_dropped(loop: JumpLoop) -> None:
+    it = wire(loop, answering(Response(200, [], b"bye", close=True)))
+    it.send(GET + GET)
+    assert it.received == b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbye"
+    assert it.transport.ended
+    it.run(LINGER_S)
+    assert gone(it)
+
+
+def test_a_connection_refused_at_the_start_gets_a_503(loop: JumpLoop) -> None:
+    it = wire(loop, answering(), on_open=lambda connection: connection.refuse(Unavailable("full", code="full")))
+    assert error_code(it.received) == (503, "full")
+    assert b"Retry-After: 2\r\n" in it.received
+    it.send(GET)
+    it.transport.peer_shuts()
+    it.run()
+    assert gone(it)
+
+
+# --- drain
+
+
+def test_drain_closes_an_idle_connection_at_once(loop: JumpLoop) -> None:
+    it = wire(loop, answering(ok()))
+    it.send(GET)
+    it.connection.drain()
+    it.run()
+    assert gone(it)
+
+
+def test_drain_lets_an_exchange_finish_and_says_close(loop: JumpLoop) -> None:
+    it = wire(loop, answering(ok(), after_s=5))
+    it.send(GET + GET, 1)
+    it.hub.draining = True
+    it.connection.drain()
+    it.run(5)
+    assert it.received == b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+    it.transport.peer_shuts()
+    it.run()
+    assert gone(it)
+
+
+def test_drain_lets_a_request_arrive(loop: JumpLoop) -> None:
+    it = wire(loop, answering(ok()))
+    it.send(POST_HEAD)
+    it.hub.draining = True
+    it.connection.drain()
+    it.send(b"hello")
+    assert it.received.endswith(b"Connection: close\r\n\r\nok")
+    it.transport.peer_shuts()
+    it.run()
+    assert gone(it)
+
+
+def test_a_stream_begun_before_the_drain_ends_whole_and_closes(loop: JumpLoop) -> None:
+    it = wire(loop, answering(stream(Body(b"one", 5, b"two"))))
+    it.send(GET, 1)
+    it.hub.draining = True
+    it.connection.drain()
+    it.run(5)
+    assert it.received.endswith(b"3\r\ntwo\r\n0\r\n\r\n")
+    it.run(LINGER_S)
+    assert gone(it)
+
+
+def test_giving_up_answers_503_where_nothing_was_said_yet(loop: JumpLoop) -> None:
+    it = wire(loop, answering(ok(), after_s=1000))
+    it.send(GET, 1)
+    it.connection.give_up()
+    it.run()
+    assert error_code(it.received) == (503, "shutting_down")
+    assert gone(it)
+
+
+def test_giving_up_truncates_a_stream(loop: JumpLoop) -> None:
+    body = Body(b"one", 1000)
+    it = wire(loop, answering(stream(body)))
+    it.send(GET, 1)
+    it.connection.give_up()
+    it.run()
+    assert it.received.endswith(b"3\r\none\r\n")
+    assert body.closed == 1
+    assert gone(it)
+
+
+def test_giving_up_during_the_release_of_a_whole_answer_keeps_it(loop: JumpLoop) -> None:
+    class Slow(Body):
+        async def aclose(self) -> None:
+            await asyncio.sleep(5)
+            await super().aclose()
+
+    body = Slow(b"one")
+    it = wire(loop, answering(stream(body)))
+    it.send(GET, 1)
+    it.connection.give_up()
+    it.run(5)
+    assert it.received.endswith(b"0\r\n\r\n")
+    assert body.closed == 1
+    assert gone(it)
+
+
+def test_nothing_is_logged_for_ordinary_departures(loop: JumpLoop, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    for leave in ("peer_shuts", "peer_resets"):
+        it = wire(loop, answering(stream(Body(b"one", 1000))))
+        it.send(GET, 1)
+        getattr(it.transport, leave)()
+        it.run()
+        assert gone(it)
+    assert caplog.records == []

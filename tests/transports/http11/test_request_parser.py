@@ -1,0 +1,102 @@
+"""Heads that are read without h11 come to what h11 would have made of them, or to the same refusal."""
+
+from __future__ import annotations
+
+import random
+
+import h11
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lean_ovms.errors import RequestError
+from lean_ovms.transports.http11.request_parser import Head, _beyond_doubt, _judge, _next_event
+
+USUAL = (
+    b"POST /v3/chat/completions HTTP/1.1\r\nHost: localhost:8000\r\nAccept: */*\r\nContent-Type: application/json\r\n"
+    b"User-Agent: OpenAI/Python 2.0\r\nAuthorization: Bearer a b\r\nX-A: 1\r\nx-a: \t2\t \r\nContent-Length: 12\r\n\r\n"
+)
+
+
+def by_h11(raw: bytes) -> Head:
+    machine = h11.Connection(h11.SERVER, 65536)
+    machine.receive_data(raw)
+    event = _next_event(machine)
+    assert isinstance(event, h11.Request)
+    return _judge(event)
+
+
+def outcome(read, raw: bytes) -> object:
+    try:
+        return read(raw)
+    except RequestError as error:
+        return error.status, str(error)
+
+
+def test_what_everybody_sends_is_beyond_doubt() -> None:
+    assert _beyond_doubt(USUAL) == by_h11(USUAL)
+    assert _beyond_doubt(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n") == by_h11(
+        b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"GET / HTTP/1.0\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\nHost: x\n\n",
+        b"GET / HTTP/1.1\r\nHost: x\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\ntransfer-encoding:\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1, 1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: +1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1_0\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: x\r\nContent-Length: ²\r\n\r\n".encode("latin-1"),
+        b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length:\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nA: 1\r\n folded\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost : x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nA: \x00\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nA: \rb\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\n: b\r\n\r\n",
+        b"GET  / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+)
+def test_whatever_can_be_doubted_is_h11s(raw: bytes) -> None:
+    assert _beyond_doubt(raw) is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_a_head_that_is_read_here_is_the_one_that_h11_reads(data: st.DataObject) -> None:
+    value = st.text(st.sampled_from('ab 0,:;="\t\x85\xa0\xe9\x00\x01\x0b\x7f\r\n'), max_size=6)
+    name = st.sampled_from(
+        ["Host", "host", "Content-Length", "A", "a", "Accept ", "X-\xe9", "Connection", "Expect", ""]
+    )
+    line = st.builds("{}:{}".format, name, st.one_of(value, st.sampled_from(["1", " 12 ", "close", "100-continue"])))
+    target = st.sampled_from(["/", "/a?b=c?d", "/%41", "/%zz", "/%ff", "*", "/\xe9", "/a b", "/%00"])
+    method = st.sampled_from(["GET", "POST", "get", "M-SEARCH"])
+    end = st.sampled_from(["\r\n", "\r\n", "\r\n", "\n"])
+    lines = data.draw(st.lists(line, max_size=5)) + ["Host: x"] * data.draw(st.sampled_from([0, 1, 1, 1]))
+    raw = f"{data.draw(method)} {data.draw(target)} HTTP/1.1" + data.draw(end)
+    raw += "".join(each + data.draw(end) for each in lines) + "\r\n"
+
+    read = outcome(_beyond_doubt, raw.encode("latin-1"))
+
+    assert read is None or read == outcome(by_h11, raw.encode("latin-1"))
+
+
+def test_a_usual_head_with_any_byte_changed_is_never_read_otherwise_than_by_h11() -> None:
+    rng = random.Random(5)
+    here = 0
+    for _ in range(4000):
+        raw = bytearray(USUAL)
+        raw[rng.randrange(len(raw) - 4)] = rng.choice(b"\r\n\t :;,/?%aZ0\x00\x0b\x7f\x80\xff")
+        read = outcome(_beyond_doubt, bytes(raw))
+        here += read is not None
+        assert read is None or read == outcome(by_h11, bytes(raw)), bytes(raw)
+    assert here > 1000

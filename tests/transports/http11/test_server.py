@@ -1,0 +1,693 @@
+"""Servers on real sockets, on uvloop and on asyncio's own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import re
+import shutil
+import socket
+import ssl
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from lean_ovms.config import Config
+from lean_ovms.errors import StartError
+from lean_ovms.transports.http11 import connection as connection_module
+from lean_ovms.transports.http11 import tls
+from lean_ovms.transports.http11.connection import Connection
+from lean_ovms.transports.http11.server import MAX_SURPLUS, Server
+from lean_ovms.types import Handle, Request, Response
+from tests.transports.http11.fakes import Body, FakeTransport, answering
+
+TLS = Path(__file__).parents[1] / "tls"
+CERT, KEY = str(TLS / "cert.pem"), str(TLS / "key.pem")
+OTHER_CERT, OTHER_KEY = str(TLS / "other_cert.pem"), str(TLS / "other_key.pem")
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+CLOSE = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+Run = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def run(request: pytest.FixtureRequest) -> Iterator[Run]:
+    """Runs a coroutine function on a loop of either kind; unhandled problems fail the test."""
+    if request.param == "asyncio" and sys.version_info < (3, 11) and "tls" in request.node.name:
+        pytest.skip("asyncio's own TLS of Python 3.10 does not cut connections (docs/embedding.md)")
+    loop = uvloop.new_event_loop() if request.param == "uvloop" else asyncio.new_event_loop()
+    problems: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: problems.append(context))
+    yield lambda main: loop.run_until_complete(asyncio.wait_for(main(), 20))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+    assert problems == []
+
+
+def config(**options: Any) -> Config:
+    return Config(**{"rest_port": 0, "rest_bind_address": "127.0.0.1", **options})
+
+
+@contextlib.asynccontextmanager
+async def serving(handle: Handle, **options: Any) -> AsyncIterator[Server]:
+    server = Server(config(**options), handle)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.drain(0)
+        assert (server.open_connections, server.open_exchanges) == (0, 0)
+
+
+@contextlib.asynccontextmanager
+async def client(server: Server, address: int = 0, **options: Any) -> AsyncIterator[Any]:
+    """A connection to the server: (reader, writer)."""
+    where = server.addresses[address]
+    if where.startswith("unix:"):
+        reader, writer = await asyncio.open_unix_connection(where[5:], **options)
+    else:
+        host, _, port = where.partition("://")[2].rpartition(":")
+        reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), **options)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+async def ask(server: Server, data: bytes = CLOSE, address: int = 0, **options: Any) -> bytes:
+    """Send data, and read until the server closes."""
+    async with client(server, address, **options) as (reader, writer):
+        writer.write(data)
+        return bytes(await reader.read())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that happens in another task; the test's own limit bounds it."""
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+async def ok(request: Request) -> Response:
+    return Response(200, [], b"ok")
+
+
+# --- listening
+
+
+def test_serves_and_names_its_real_port(run: Run) -> None:
+    async def main() -> None:
+        async with serving(ok) as server:
+            assert server.addresses[0].startswith("http://127.0.0.1:")
+            assert not server.addresses[0].endswith(":0")
+            assert (await ask(server)).endswith(b"\r\n\r\nok")
+
+    run(main)
+
+
+def test_several_addresses_and_ipv6(run: Run) -> None:
+    async def main() -> None:
+        async with serving(ok, rest_bind_address="127.0.0.1, 127.0.0.2,[::1]") as server:
+            assert len(server.addresses) == 3
+            assert server.addresses[2].startswith("http://[::1]:")
+            for index in range(3):
+                assert (await ask(server, address=index)).endswith(b"ok")
+
+    if not _has_ipv6():
+        pytest.skip("no IPv6 here")
+    run(main)
+
+
+def test_both_wildcards_on_one_port(run: Run) -> None:
+    async def main() -> None:
+        with socket.socket() as probe:
+            probe.bind(("0.0.0.0", 0))
+            port = probe.getsockname()[1]
+        async with serving(ok, rest_bind_address="0.0.0.0,::", rest_port=port) as server:
+            assert server.addresses == [f"http://0.0.0.0:{port}", f"http://[::]:{port}"]
+
+    if not _has_ipv6():
+        pytest.skip("no IPv6 here")
+    run(main)
+
+
+def test_a_comma_too_many_does_not_mean_everywhere(run: Run) -> None:
+    async def main() -> None:
+        async with serving(ok, rest_bind_address=",127.0.0.1,") as server:
+            assert len(server.addresses) == 1
+            assert server.addresses[0].startswith("http://127.0.0.1:")
+
+    run(main)
+
+
+def test_a_host_name_works_where_any_of_its_addresses_does(run: Run) -> None:
+    async def main() -> None:
+        async with serving(ok, rest_bind_address="localhost") as server:
+            assert (await ask(server)).endswith(b"ok")
+
+    run(main)
+
+
+def test_a_port_in_use_stops_the_start_in_one_line(run: Run) -> None:
+    async def main() -> None:
+        async with serving(ok) as server:
+            port = int(server.addresses[0].rpartition(":")[2])
+            with pytest.raises(StartError, match=rf"^cannot listen on 127\.0\.0\.1:{port}: Address already in use$"):
+                await Server(config(rest_port=port), ok).start()
+            with pytest.raises(StartError, match="Address already in use"):
+                await Server(config(rest_port=port, rest_bind_address="127.0.0.2,127.0.0.1"), ok).start()
+            async with serving(ok, rest_port=port, rest_bind_address="127.0.0.2"):
+                pass  # the failed start let go of what it had bound
+
+    run(main)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid", "256.1.1.1"])
+def test_an_address_that_cannot_be_had_stops_the_start(run: Run, host: str) -> None:
+    async def main() -> None:
+        with pytest.raises(StartError, match=f"^cannot listen on {host}"):
+            await Server(config(rest_bind_address=host), ok).start()
+
+    run(main)
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+def test_a_cors_option_that_no_header_can_carry_stops_the_start(run: Run) -> None:
+    async def main() -> None:
+        with pytest.raises(StartError, match="--allowed_origins"):
+            await Server(config(allowed_origins="a\r\nX: y"), ok).start()
+
+    run(main)
+
+
+# --- Unix socket
+
+
+def test_unix_socket_serves_and_is_removed(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+
+    async def main() -> None:
+        peers: list[str] = []
+
+        async def handle(request: Request) -> Response:
+            peers.append(request.peer)
+            return Response(200, [], b"ok")
+
+        async with serving(handle, unix_socket=str(path)) as server:
+            assert server.addresses == [f"unix:{path}"]
+            assert (await ask(server)).endswith(b"ok")
+            assert peers == ["unix"]
+            with pytest.raises(StartError, match="another process is listening"):
+                await Server(config(unix_socket=str(path)), ok).start()
+            assert (await ask(server)).endswith(b"ok")
+        assert not path.exists()
+
+    run(main)
+
+
+def test_a_stale_unix_socket_is_replaced_and_a_file_is_not(run: Run, tmp_path: Path) -> None:
+    stale, file = tmp_path / "s", tmp_path / "f"
+    with socket.socket(socket.AF_UNIX) as left_behind:
+        left_behind.bind(str(stale))
+    file.write_text("precious")
+
+    async def main() -> None:
+        async with serving(ok, unix_socket=str(stale)) as server:
+            assert (await ask(server)).endswith(b"ok")
+        with pytest.raises(StartError, match="is not a socket"):
+            await Server(config(unix_socket=str(file)), ok).start()
+        with pytest.raises(StartError, match="cannot listen on"):
+            await Server(config(unix_socket=str(tmp_path / "no" / "s")), ok).start()
+        with pytest.raises(StartError, match="too long"):
+            await Server(config(unix_socket=str(tmp_path / ("x" * 200))), ok).start()
+
+    run(main)
+    assert file.read_text() == "precious"
+
+
+def test_a_unix_socket_that_another_server_put_there_is_left(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+
+    async def main() -> None:
+        first = Server(config(unix_socket=str(path)), ok)
+        await first.start()
+        os.rename(path, tmp_path / "moved")
+        async with serving(ok, unix_socket=str(path)) as second:
+            await first.drain(0)
+            assert (await ask(second)).endswith(b"ok")
+
+    run(main)
+
+
+# --- TLS
+
+
+def tls_client(**options: Any) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=CERT)
+    for name, value in options.items():
+        setattr(context, name, value)
+    return context
+
+
+def test_tls_unary_stream_and_refusal(run: Run) -> None:
+    async def main() -> None:
+        handle = answering(Response(200, [], b"x" * 300_000), Response(200, [], Body(b"one", 0.01, b"two")))
+        async with serving(handle, ssl_certfile=CERT, ssl_keyfile=KEY, max_body_bytes=1024) as server:
+            assert server.addresses[0].startswith("https://")
+            assert (await ask(server, ssl=tls_client())).endswith(b"\r\n\r\n" + b"x" * 300_000)
+            assert (await ask(server, ssl=tls_client())).endswith(b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
+            async with client(server, ssl=tls_client()) as (reader, writer):
+                writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\n\r\n")
+                assert (await reader.readline()).startswith(b"HTTP/1.1 413")
+
+    run(main)
+
+
+def test_a_tls_certificate_that_is_replaced_is_used_once_it_is_whole(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(tls.Certificate.follow, "__defaults__", (0.01,))
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+
+    def said(text: str) -> bool:
+        return any(text in record.getMessage() for record in caplog.records)
+
+    async def main() -> None:
+        shutil.copy(CERT, cert)
+        shutil.copy(KEY, key)
+        async with serving(ok, ssl_certfile=str(cert), ssl_keyfile=str(key)) as server:
+            assert (await ask(server, ssl=tls_client())).endswith(b"ok")
+            shutil.copy(OTHER_CERT, cert)
+            await until(lambda: said("the certificate in use stays: cannot use"))
+            assert (await ask(server, ssl=tls_client())).endswith(b"ok")
+            shutil.copy(OTHER_KEY, key)
+            await until(lambda: said(f"new connections get the certificate that is in {cert} now"))
+            assert (await ask(server, ssl=ssl.create_default_context(cafile=OTHER_CERT))).endswith(b"ok")
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await ask(server, ssl=tls_client())
+
+    run(main)
+
+
+def test_tls_departure_cancels(run: Run) -> None:
+    async def main() -> None:
+        body = Body(b"one", 1000)
+        async with serving(answering(Response(200, [], body)), ssl_certfile=CERT, ssl_keyfile=KEY) as server:
+            async with client(server, ssl=tls_client()) as (reader, writer):
+                writer.write(GET)
+                await reader.readuntil(b"one\r\n")
+            await until(lambda: body.closed == 1)
+            await until(lambda: server.open_connections == 0)
+
+    run(main)
+
+
+def test_plain_http_on_a_tls_port_and_old_tls_are_turned_away_quietly(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+
+    async def main() -> None:
+        async with serving(ok, ssl_certfile=CERT, ssl_keyfile=KEY) as server:
+            with contextlib.suppress(ConnectionError):
+                assert b"200" not in await ask(server)
+            with pytest.warns(DeprecationWarning, match="TLS"):
+                old = tls_client(minimum_version=ssl.TLSVersion.TLSv1, maximum_version=ssl.TLSVersion.TLSv1_1)
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await ask(server, ssl=old)
+            assert (await ask(server, ssl=tls_client())).endswith(b"ok")
+
+    run(main)
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+def test_tls_on_a_plain_port_is_answered_at_once(run: Run) -> None:
+    async def main() -> None:
+        async with serving(ok) as server:
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await ask(server, ssl=tls_client())
+
+    run(main)
+
+
+def test_wrong_certificates_stop_the_start(run: Run, tmp_path: Path) -> None:
+    empty, none = str(tmp_path / "empty"), str(tmp_path / "none")
+    Path(empty).write_text("")
+
+    async def main() -> None:
+        for cert, key, says in (
+            (CERT, CERT, "cannot use --ssl_certfile and --ssl_keyfile: they must hold a certificate and a private key"),
+            (empty, KEY, "cannot use --ssl_certfile and --ssl_keyfile: they must hold a certificate and a private key"),
+            (CERT, OTHER_KEY, "cannot use --ssl_certfile and --ssl_keyfile: the key belongs to another certificate"),
+            (none, KEY, f"--ssl_certfile {none}: No such file or directory"),
+            (CERT, none, f"--ssl_keyfile {none}: No such file or directory"),
+        ):
+            with pytest.raises(StartError, match=rf"^{re.escape(says)}[^\n]*$"):
+                await Server(config(ssl_certfile=cert, ssl_keyfile=key), ok).start()
+
+    run(main)
+
+
+def test_tls_connections_that_are_kept_idle_do_not_hold_up_the_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "LINGER_S", 0.05)
+
+    async def main() -> None:
+        async with serving(ok, ssl_certfile=CERT, ssl_keyfile=KEY) as server:
+            address = ("127.0.0.1", int(server.addresses[0].rpartition(":")[2]))
+            with await asyncio.to_thread(socket.create_connection, address) as plain:
+                peer = await asyncio.to_thread(tls_client(check_hostname=False).wrap_socket, plain)
+                await asyncio.to_thread(peer.sendall, GET)
+                assert (await asyncio.to_thread(peer.recv, 1000)).endswith(b"ok")
+                began = asyncio.get_running_loop().time()
+                await server.drain(10)
+                assert asyncio.get_running_loop().time() - began < 5
+                await asyncio.to_thread(peer.close)
+
+    run(main)
+
+
+# --- limits
+
+
+def test_connections_beyond_the_limit_get_503_and_others_are_served(run: Run) -> None:
+    async def main() -> None:
+        async with serving(ok, max_connections=2) as server, contextlib.AsyncExitStack() as stack:
+            first = await stack.enter_async_context(client(server))
+            await stack.enter_async_context(client(server))
+            await until(lambda: server.open_connections == 2)
+            surplus = await ask(server, GET)
+            assert surplus.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+            assert b"Retry-After: " in surplus
+            assert json.loads(surplus.partition(b"\r\n\r\n")[2])["error"]["code"] == "too_many_connections"
+            first[1].write(GET)
+            assert (await first[0].readline()).startswith(b"HTTP/1.1 200")
+            await until(lambda: server.open_connections == 2)
+
+    run(main)
+
+
+def test_a_flood_beyond_the_limit_does_not_pile_up(run: Run) -> None:
+    async def main() -> None:
+        async with serving(ok, max_connections=1) as server, contextlib.AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(client(server)) for _ in range(MAX_SURPLUS + 20)]
+            await until(lambda: server.open_connections <= 1 + MAX_SURPLUS)
+            answers = 0
+            for reader, _ in clients[1:]:
+                with contextlib.suppress(ConnectionError):
+                    answers += (await reader.read()).startswith(b"HTTP/1.1 503")
+            assert answers == MAX_SURPLUS
+
+    run(main)
+
+
+def test_a_slow_sender_of_headers_gets_408(run: Run) -> None:
+    async def main() -> None:
+        async with serving(ok, header_timeout_s=0.1) as server:
+            assert (await ask(server, b"GET / HT")).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+            assert await ask(server, b"") == b""
+
+    run(main)
+
+
+def test_the_client_sees_413_although_it_is_still_sending(run: Run) -> None:
+    async def main() -> None:
+        async with serving(ok, max_body_bytes=4_000_000) as server, client(server) as (reader, writer):
+            writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n")
+            writer.write(b"x" * 5_000_000)  # sent in full before the answer is looked at, as simple clients do
+            await writer.drain()
+            assert (await reader.read()).startswith(b"HTTP/1.1 413 ")
+
+    run(main)
+
+
+def test_a_tls_client_that_reads_nothing_is_cut_and_its_stream_cancelled(run: Run) -> None:
+    async def main() -> None:
+        body = Body(*[b"x" * 100_000] * 1000)
+        options = {"ssl_certfile": CERT, "ssl_keyfile": KEY, "stream_stall_timeout_s": 0.2}
+        async with (
+            serving(answering(Response(200, [], body)), **options) as server,
+            client(server, ssl=tls_client(), limit=1000) as (_, writer),
+        ):
+            writer.write(GET)
+            await until(lambda: body.closed == 1)
+            assert 0 < body.given < 1000
+            await until(lambda: server.open_connections == 0)
+
+    run(main)
+
+
+def test_a_client_that_reads_nothing_is_cut_and_its_stream_cancelled(run: Run) -> None:
+    async def main() -> None:
+        body = Body(*[b"x" * 100_000] * 1000)
+        async with serving(answering(Response(200, [], body)), stream_stall_timeout_s=0.2) as server:
+            with socket.socket() as peer:
+                peer.connect(("127.0.0.1", int(server.addresses[0].rpartition(":")[2])))
+                peer.sendall(GET)
+                await until(lambda: body.closed == 1)
+                assert body.given < 1000
+                await until(lambda: server.open_connections == 0)
+
+    run(main)
+
+
+def test_a_slow_reader_gets_everything(run: Run) -> None:
+    async def main() -> None:
+        body = Body(*[b"x" * 100_000] * 30)
+        async with (
+            serving(answering(Response(200, [], body))) as server,
+            client(server, limit=1000) as (reader, writer),
+        ):
+            writer.write(CLOSE)
+            received = b""
+            while piece := await reader.read(50_000):
+                received += piece
+            assert received.count(b"x") == 3_000_000
+            assert received.endswith(b"0\r\n\r\n")
+
+    run(main)
+
+
+# --- departures
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_cancels_its_exchange(run: Run, stream: bool) -> None:
+    async def main() -> None:
+        body, cancelled = Body(b"one", 1000), asyncio.Event()
+
+        async def handle(request: Request) -> Response:
+            if stream:
+                return Response(200, [], body)
+            try:
+                await asyncio.sleep(1000)
+            finally:
+                cancelled.set()
+            return Response(200)
+
+        async with serving(handle) as server:
+            async with client(server) as (reader, writer):
+                writer.write(GET)
+                await until(lambda: server.open_exchanges == 1)
+                if stream:
+                    await reader.readuntil(b"one\r\n")
+            await until(lambda: server.open_exchanges == 0)
+            assert body.closed == 1 if stream else cancelled.is_set()
+            await until(lambda: server.open_connections == 0)
+
+    run(main)
+
+
+# --- drain
+
+
+def test_drain_lets_running_streams_finish_and_refuses_new_connections(run: Run) -> None:
+    async def main() -> None:
+        go = asyncio.Event()
+
+        class Waiting(Body):
+            async def __aiter__(self) -> AsyncIterator[bytes]:
+                yield b"one"
+                await go.wait()
+                yield b"two"
+
+        body = Waiting()
+        server = Server(config(), answering(Response(200, [], body)))
+        await server.start()
+        async with client(server) as idle, client(server) as (reader, writer):
+            writer.write(GET)
+            await reader.readuntil(b"one\r\n")
+            draining = asyncio.ensure_future(server.drain(10))
+            assert await idle[0].read() == b""
+            with pytest.raises(ConnectionError):
+                await ask(server)
+            assert not draining.done()
+            go.set()
+            assert await reader.read() == b"3\r\ntwo\r\n0\r\n\r\n"
+        await draining
+        assert (server.open_connections, server.open_exchanges, body.closed) == (0, 0, 1)
+
+    run(main)
+
+
+def test_drain_cancels_what_does_not_finish(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        body = Body(b"one", 1000)
+        server = Server(config(), _by_path({"/s": Response(200, [], body)}))
+        await server.start()
+        async with client(server) as (reader, writer), client(server) as (unary_reader, unary_writer):
+            writer.write(GET.replace(b"/ ", b"/s "))
+            unary_writer.write(GET)
+            await reader.readuntil(b"one\r\n")
+            await until(lambda: server.open_exchanges == 2)
+            await server.drain(0.05)
+            assert (server.open_connections, server.open_exchanges, body.closed) == (0, 0, 1)
+            assert await reader.read() == b""  # no last chunk: the client can tell
+            assert (await unary_reader.read()).startswith(b"HTTP/1.1 503 ")
+        assert "cancelling 2 exchanges" in caplog.text
+
+    run(main)
+
+
+def test_drain_does_not_wait_for_a_handler_that_ignores_its_cancellation(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("lean_ovms.transports.http11.server.CLOSING_S", 0.05)
+    release = asyncio.Event
+
+    async def main() -> None:
+        let_go = release()
+
+        async def stubborn(request: Request) -> Response:
+            while not let_go.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await let_go.wait()
+            return Response(200)
+
+        server = Server(config(), stubborn)
+        await server.start()
+        async with client(server) as (reader, writer):
+            writer.write(GET)
+            await until(lambda: server.open_exchanges == 1)
+            await server.drain(0)
+            assert server.open_connections == 0
+            let_go.set()
+            await until(lambda: server.open_exchanges == 0)
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+
+    run(main)
+
+
+def test_drain_waits_for_an_exchange_whose_client_has_left(run: Run) -> None:
+    async def main() -> None:
+        class Slow(Body):
+            async def aclose(self) -> None:
+                await asyncio.sleep(0.05)
+                await super().aclose()
+
+        body = Slow(b"one", 1000)
+        server = Server(config(), answering(Response(200, [], body)))
+        await server.start()
+        async with client(server) as (reader, writer):
+            writer.write(GET)
+            await reader.readuntil(b"one\r\n")
+        await until(lambda: server.open_connections == 0)
+        assert body.closed == 0
+        await server.drain(5)
+        assert (server.open_exchanges, body.closed) == (0, 1)
+
+    run(main)
+
+
+def test_a_connection_that_comes_after_the_drain_began_is_dropped(run: Run) -> None:
+    """A TLS handshake may end that late; the listening sockets are closed by then."""
+
+    async def main() -> None:
+        server = Server(config(), ok)
+        await server.drain(0)
+        loop = asyncio.get_running_loop()
+        late = Connection(server, loop)
+        transport = FakeTransport(loop, late)
+        late.connection_made(transport)
+        await asyncio.sleep(0)
+        assert transport.aborted
+        assert server.open_connections == 0
+
+    run(main)
+
+
+def test_all_bodies_together_are_bounded(run: Run) -> None:
+    async def main() -> None:
+        size = 1_000_000
+        head = f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode()
+        async with serving(ok, max_body_bytes=size) as server, contextlib.AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(client(server)) for _ in range(6)]
+            for _, writer in clients:
+                writer.write(head + b"x" * (size - 1))
+            first = [asyncio.ensure_future(reader.read(12)) for reader, _ in clients]
+            refused, waiting = await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            assert {await answer for answer in refused} == {b"HTTP/1.1 503"}
+            for _, writer in clients:
+                writer.write(b"x")
+            assert {await answer for answer in waiting} <= {b"HTTP/1.1 503", b"HTTP/1.1 200"}
+            assert (await ask(server)).endswith(b"ok")
+
+    run(main)
+
+
+def test_drain_before_anything_happened_and_of_an_unstarted_server(run: Run) -> None:
+    async def main() -> None:
+        await Server(config(), ok).drain(1)
+        server = Server(config(), ok)
+        await server.start()
+        await server.drain(1)
+        await server.drain(0)
+        with pytest.raises(ConnectionError):
+            await ask(server)
+
+    run(main)
+
+
+def _by_path(answers: dict[str, Response]) -> Callable[[Request], Awaitable[Response]]:
+    """Answers by path; any other path waits for ever."""
+
+    async def handle(request: Request) -> Response:
+        if request.path not in answers:
+            await asyncio.sleep(1000)
+        return answers[request.path]
+
+    return handle
+
+
+def test_the_socket_sends_at_once(run: Run) -> None:
+    seen: list[int] = []
+
+    async def main() -> None:
+        async with serving(ok) as server, client(server) as (reader, writer):
+            writer.write(GET)
+            await reader.readuntil(b"ok")
+            (connection,) = server._connections
+            sock = connection._transport.get_extra_info("socket")
+            seen.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            seen.append(sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+
+    run(main)
+    assert all(seen)
+    assert len(seen) == 2
+    assert connection_module.LINGER_S < 5

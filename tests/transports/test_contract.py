@@ -1,0 +1,397 @@
+"""The door contract, one suite for every door: run the handler in a task of its own; when the peer leaves, cancel it;
+close the response exactly once, whatever happened; enforce limits before the handler runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import uvloop
+
+from lean_ovms.errors import TooManyRequests
+from lean_ovms.transports.asgi import Asgi
+from lean_ovms.types import Handle, Request, Response
+from tests.transports.transports import ALL, LIMIT, NETWORK, AsgiDeaf, Door
+
+PIECES = 5
+
+
+class Engine:
+    """What a request holds while it is served: taken once, given back once. A gate stands before every event."""
+
+    def __init__(self) -> None:
+        self.taken = self.released = self.asked = 0
+        self.gate = asyncio.Semaphore(0)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for i in range(PIECES):
+            await self.gate.acquire()
+            yield b"data: %d\n\n" % i
+
+    async def aclose(self) -> None:
+        await asyncio.sleep(0)
+        self.released += 1
+
+    async def stream(self, request: Request) -> Response:
+        """As a streaming endpoint does: take, wait to be accepted, hand out the body."""
+        self.asked += 1
+        self.taken += 1
+        try:
+            await self.gate.acquire()
+        except BaseException:
+            await self.aclose()
+            raise
+        return Response(200, [("Content-Type", "text/event-stream")], self)
+
+    async def unary(self, request: Request) -> Response:
+        """As a unary endpoint does: take, wait for all of it, give back, answer."""
+        self.asked += 1
+        self.taken += 1
+        try:
+            for _ in range(1 + PIECES):
+                await self.gate.acquire()
+        finally:
+            await self.aclose()
+        return Response(200, [("Content-Type", "application/json")], b"{}")
+
+    async def refuse(self, request: Request) -> Response:
+        """As the api does: errors are responses."""
+        self.asked += 1
+        error = TooManyRequests("the queue is full")
+        return Response(error.status, error.headers(), error.to_bytes())
+
+    def let(self, events: int) -> None:
+        """Open the gate for so many events."""
+        for _ in range(events):
+            self.gate.release()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(2000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it never happened")
+
+
+def on_uvloop(main: Callable[[], Awaitable[None]]) -> None:
+    """Run to the end; no task, no unhandled problem is left."""
+    loop = uvloop.new_event_loop()
+    problems: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: problems.append(context))
+    try:
+        loop.run_until_complete(asyncio.wait_for(main(), 20))
+        loop.run_until_complete(asyncio.sleep(0))
+        assert not asyncio.all_tasks(loop)
+        assert problems == []
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+
+
+def with_door(door: str, kind: str, body: Callable[[Engine, Door], Awaitable[None]]) -> None:
+    async def main() -> None:
+        engine = Engine()
+        handle: Handle = getattr(engine, kind)
+        client: Door = ALL[door](handle)
+        await body(engine, client)
+        await client.stop()
+        assert engine.released == engine.taken
+
+    on_uvloop(main)
+
+
+@pytest.mark.parametrize("door", ALL)
+@pytest.mark.parametrize("kind", ["stream", "unary"])
+def test_a_client_that_stays_gets_everything(door: str, kind: str) -> None:
+    async def body(engine: Engine, client: Door) -> None:
+        await client.ask("POST", "/x", b"{}")
+        engine.let(1 + PIECES)
+        await until(lambda: client.whole)
+        expected = b"".join(b"data: %d\n\n" % i for i in range(PIECES)) if kind == "stream" else b"{}"
+        assert (client.status, client.data) == (200, expected)
+        await until(lambda: engine.released == 1)
+
+    with_door(door, kind, body)
+
+
+@pytest.mark.parametrize("door", ALL)
+def test_pieces_leave_when_they_come(door: str) -> None:
+    async def body(engine: Engine, client: Door) -> None:
+        await client.ask("POST", "/x", b"{}")
+        engine.let(1)
+        for i in range(PIECES):
+            await until(lambda: client.data.count(b"data") == i)  # noqa: B023
+            assert not client.whole
+            engine.let(1)
+        await until(lambda: client.whole)
+
+    with_door(door, "stream", body)
+
+
+@pytest.mark.parametrize("door", ALL)
+@pytest.mark.parametrize("kind", ["stream", "unary"])
+@pytest.mark.parametrize("events", ["before the start", 0, 1, 2, 4])
+def test_a_client_that_leaves_frees_the_engine_at_once(door: str, kind: str, events: int | str) -> None:
+    """events: how far the request got when the client left: accepted after 1, one piece is out after 2, ..."""
+
+    async def body(engine: Engine, client: Door) -> None:
+        await client.ask("POST", "/x", b"{}")
+        if isinstance(events, int):
+            await until(lambda: engine.taken == 1)
+            engine.let(events)
+            await until(lambda: engine.gate.locked())
+            if kind == "stream":
+                await until(lambda: client.data.count(b"data") == max(0, events - 1))
+        await client.leave()
+        await until(lambda: engine.released == engine.taken)
+        await client.stop()
+        assert engine.released == engine.taken <= 1
+        assert not client.whole
+
+    async def main() -> None:
+        engine = Engine()
+        await body(engine, ALL[door](getattr(engine, kind)))
+
+    on_uvloop(main)
+
+
+@pytest.mark.parametrize("door", [name for name in NETWORK if name != "socket"])
+def test_releasing_is_not_interrupted_by_leaving(door: str) -> None:
+    async def main() -> None:
+        releasing, go = asyncio.Event(), asyncio.Event()
+
+        class Slow(Engine):
+            async def aclose(self) -> None:
+                releasing.set()
+                await go.wait()
+                self.released += 1
+
+        engine = Slow()
+        client: Door = NETWORK[door](engine.stream)
+        await client.ask("POST", "/x", b"{}")
+        engine.let(1 + PIECES)
+        await releasing.wait()
+        await client.leave()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        go.set()
+        await until(lambda: engine.released == 1)
+        await client.stop()
+
+    on_uvloop(main)
+
+
+@pytest.mark.parametrize("door", ALL)
+def test_a_refusal_is_an_answer(door: str) -> None:
+    async def body(engine: Engine, client: Door) -> None:
+        await client.ask("POST", "/x", b"{}")
+        await until(lambda: client.whole)
+        assert client.status == 429
+        assert json.loads(client.data)["error"]["code"] == "queue_full"
+
+    with_door(door, "refuse", body)
+
+
+@pytest.mark.parametrize("door", NETWORK)
+@pytest.mark.parametrize("kind", ["stream", "unary"])
+def test_head_has_no_body_and_a_stream_is_closed_unread(door: str, kind: str) -> None:
+    async def body(engine: Engine, client: Door) -> None:
+        await client.ask("HEAD", "/x", b"")
+        engine.let(1 + (PIECES if kind == "unary" else 0))
+        await until(lambda: client.whole)
+        assert (client.status, client.data) == (200, b"")
+        await until(lambda: engine.released == 1)
+
+    with_door(door, kind, body)
+
+
+@pytest.mark.parametrize("door", NETWORK)
+def test_a_body_beyond_the_limit_never_reaches_the_handler(door: str) -> None:
+    async def body(engine: Engine, client: Door) -> None:
+        await client.ask("POST", "/x", b"x" * (LIMIT + 1))
+        await until(lambda: client.whole)
+        assert client.status == 413
+        assert json.loads(client.data)["error"]["code"] == "payload_too_large"
+        assert engine.asked == 0
+
+    with_door(door, "unary", body)
+
+
+@pytest.mark.parametrize("door", NETWORK)
+def test_a_body_of_just_the_limit_reaches_the_handler(door: str) -> None:
+    async def main() -> None:
+        bodies: list[bytes] = []
+
+        async def handle(request: Request) -> Response:
+            bodies.append(request.body)
+            return Response(200)
+
+        client: Door = NETWORK[door](handle)
+        await client.ask("POST", "/x", b"x" * LIMIT)
+        await until(lambda: client.status == 200)
+        assert bodies == [b"x" * LIMIT]
+        await client.stop()
+
+    on_uvloop(main)
+
+
+class Broken:
+    """A body that fails after some pieces."""
+
+    def __init__(self, pieces: int) -> None:
+        self.pieces = pieces
+        self.released = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for _ in range(self.pieces):
+            yield b"x"
+        raise OSError("/secret")
+
+    async def aclose(self) -> None:
+        self.released += 1
+
+
+@pytest.mark.parametrize("door", NETWORK)
+@pytest.mark.parametrize("pieces", [None, 0, 1, 3])
+def test_bugs_are_a_500_or_a_body_that_visibly_ends_too_soon(
+    door: str, pieces: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """pieces None: the handler itself raises."""
+
+    async def main() -> None:
+        broken = Broken(pieces or 0)
+
+        async def handle(request: Request) -> Response:
+            if pieces is None:
+                raise RecursionError("/secret")
+            return Response(200, [], broken)
+
+        client: Door = NETWORK[door](handle)
+        await client.ask("POST", "/x", b"{}")
+        if pieces:
+            await until(lambda: broken.released == 1 and client.data == b"x" * pieces)
+            await client.stop()
+            assert not client.whole
+        else:
+            await until(lambda: client.whole)
+            assert client.status == 500
+            assert json.loads(client.data)["error"]["type"] == "server_error"
+            assert b"secret" not in client.data
+            await client.stop()
+        assert broken.released == (0 if pieces is None else 1)
+        assert "secret" in caplog.text
+
+    on_uvloop(main)
+
+
+def test_asgi_send_alone_tells_that_the_client_left() -> None:
+    async def main() -> None:
+        engine = Engine()
+        client = AsgiDeaf(engine.stream)
+        await client.ask("POST", "/x", b"{}")
+        engine.let(2)
+        await until(lambda: client.data != b"")
+        await client.leave()
+        engine.let(1)
+        await until(lambda: engine.released == 1)
+        await client.call
+        await client.stop()
+
+    on_uvloop(main)
+
+
+# --- what only ASGI has
+
+
+async def call_asgi(app: Asgi, scope: dict[str, Any], *incoming: dict[str, Any]) -> list[Any]:
+    """Messages that the app sends for these incoming ones; then receive waits for ever."""
+    messages, sent = list(incoming), []
+
+    async def receive() -> Any:
+        if not messages:
+            await asyncio.Event().wait()
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app({"method": "GET", "path": "/", "headers": [], **scope}, receive, send)
+    return sent
+
+
+async def test_asgi_lifespan() -> None:
+    sent = await call_asgi(
+        Asgi(Engine().refuse, LIMIT),
+        {"type": "lifespan"},
+        {"type": "lifespan.startup"},
+        {"type": "lifespan.shutdown"},
+    )
+    assert [message["type"] for message in sent] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+async def test_asgi_closes_web_sockets_and_refuses_unknown_scopes() -> None:
+    app = Asgi(Engine().refuse, LIMIT)
+    assert await call_asgi(app, {"type": "websocket"}, {"type": "websocket.connect"}) == [
+        {"type": "websocket.close", "code": 1000}
+    ]
+    with pytest.raises(ValueError, match="unknown ASGI scope"):
+        await call_asgi(app, {"type": "carrier pigeon"})
+
+
+async def test_asgi_request_and_response_in_our_words() -> None:
+    seen: list[Request] = []
+
+    async def handle(request: Request) -> Response:
+        seen.append(request)
+        headers = [("Content-Type", "text/plain"), ("Content-Length", "7"), ("Connection", "close"), ("X", "é日")]
+        return Response(201, headers, b"ok", close=True)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/mount/v1/é",
+        "root_path": "/mount",
+        "query_string": b"a=%20",
+        "headers": [(b"Accept", b"a"), (b"accept", b"b"), (b"x", b"\xe9")],
+        "client": ("::1", 80),
+    }
+    sent = await call_asgi(
+        Asgi(handle, LIMIT),
+        scope,
+        {"type": "http.request", "body": b"a", "more_body": True},
+        {"type": "http.request"},
+    )
+    assert seen == [Request("POST", "/v1/é", "a=%20", {"accept": "a, b", "x": "é"}, b"a", "[::1]:80")]
+    start, body = sent
+    assert start["status"] == 201
+    assert start["headers"] == [
+        (b"content-type", b"text/plain"),
+        (b"x", b"\xe9?"),
+        (b"content-length", b"2"),
+        (b"connection", b"close"),
+    ]
+    assert body == {"type": "http.response.body", "body": b"ok"}
+
+
+async def test_asgi_declared_length_is_refused_before_the_body_is_read() -> None:
+    scope = {"type": "http", "headers": [(b"content-length", b"%d" % (LIMIT + 1))]}
+    sent = await call_asgi(Asgi(Engine().unary, LIMIT), scope)
+    assert sent[0]["status"] == 413
+
+
+async def test_asgi_client_that_leaves_during_its_body_is_not_answered() -> None:
+    incoming = {"type": "http.request", "body": b"a", "more_body": True}
+    sent = await call_asgi(Asgi(Engine().unary, LIMIT), {"type": "http"}, incoming, {"type": "http.disconnect"})
+    assert sent == []
+
+
+async def test_asgi_headers_cannot_be_injected(caplog: pytest.LogCaptureFixture) -> None:
+    async def handle(request: Request) -> Response:
+        return Response(200, [("X", "a\r\nY: b")], b"ok")
+
+    sent = await call_asgi(Asgi(handle, LIMIT), {"type": "http"}, {"type": "http.request"})
+    assert sent[0]["status"] == 500
