@@ -1,4 +1,4 @@
-"""The whole server under an ASGI host: `uvicorn lean_ovms.adapters.hosted:app`, options from LEAN_OVMS_… variables.
+"""The whole server under an ASGI host: `uvicorn lean_ovms.asgi:app`, options from LEAN_OVMS_… variables.
 
 Models are loaded when the host starts its lifespan and stopped when it ends it; importing this starts nothing.
 Addresses, TLS, timeouts and access lines are the host's. Each worker process of a host has models of its own.

@@ -18,6 +18,7 @@ import orjson
 from .api.app import App
 from .config import Config
 from .errors import StartError
+from .observability.logging import setup as setup_logging
 from .server.run import build, close, load, watch
 from .transports.asgi import Asgi
 from .transports.http11.server import Server
@@ -35,6 +36,7 @@ __all__ = [
     "asgi",
     "opened",
     "running",
+    "setup_logging",
 ]
 CHAT, DONE = "/v1/chat/completions", b"[DONE]"
 

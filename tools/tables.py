@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import re
 from dataclasses import fields
 from pathlib import Path
 
-from lean_ovms.api import endpoints
 from lean_ovms.api.fields import Row
 from lean_ovms.api.generation import common_fields as shared
 from lean_ovms.api.generation import sampling, structured_output
-from lean_ovms.api.router import BASES, collect
+from lean_ovms.api.router import BASES, collect, endpoints
 from lean_ovms.config import Config
 from lean_ovms.observability.metrics import FAMILIES
 
@@ -36,11 +33,16 @@ def routes() -> str:
     """Every path once, with its methods; the bases are folded into `…`."""
     found: dict[str, set[str]] = {}
     for route in collect():
-        base = next((b for b in sorted(BASES, key=len, reverse=True) if route.path.startswith(b + "/")), "")
-        found.setdefault(("…" if base else "") + route.path[len(base) :], set()).add(route.method)
+        found.setdefault(_path(route.path), set()).add(route.method)
     lines = ["| path | methods |", "|---|---|"]
     lines += [f"| `{path}` | {', '.join(sorted(methods))} |" for path, methods in sorted(found.items())]
     return "\n".join(lines)
+
+
+def _path(path: str) -> str:
+    """A path with "…" for its base."""
+    base = next((b for b in sorted(BASES, key=len, reverse=True) if path.startswith(b + "/")), "")
+    return ("…" if base else "") + path[len(base) :]
 
 
 def request_fields() -> str:
@@ -50,10 +52,9 @@ def request_fields() -> str:
         "Every generating endpoint: sampling": sampling.SAMPLING,
         "Every generating endpoint: the form of the answer": structured_output.STRUCTURED,
     }
-    for module in sorted(pkgutil.iter_modules(endpoints.__path__), key=lambda m: m.name):
-        rows = getattr(importlib.import_module(f"{endpoints.__name__}.{module.name}"), "FIELDS", None)
-        if rows:
-            groups[module.name] = rows
+    for module in sorted(endpoints(), key=lambda module: _path(module.ROUTES[0].path)):
+        if rows := getattr(module, "FIELDS", None):
+            groups[_path(module.ROUTES[0].path)] = rows
     parts = []
     for title, rows in groups.items():
         lines = [f"### {title}", "", "| field | type | range | default | meaning |", "|---|---|---|---|---|"]

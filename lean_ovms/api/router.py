@@ -1,4 +1,4 @@
-"""The table of routes, collected from the modules of endpoints/: a new endpoint is one new file."""
+"""The table of routes, collected from the packages of the APIs: a new endpoint is one new file."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ..types import Request, Response
@@ -61,13 +62,17 @@ def under_bases(
 
 
 def collect() -> list[Route]:
-    """Every route of every endpoint module."""
-    from . import endpoints  # the modules import this file
+    """Every route of every module with ROUTES, by package and module name."""
+    return [route for module in endpoints() for route in module.ROUTES]
 
-    found: list[Route] = []
-    for module in sorted(pkgutil.iter_modules(endpoints.__path__), key=lambda m: m.name):
-        found += importlib.import_module(f"{endpoints.__name__}.{module.name}").ROUTES
-    return found
+
+def endpoints() -> list[ModuleType]:
+    """Every module below this package that has ROUTES, by its name."""
+    from . import __name__ as package
+    from . import __path__ as places  # the modules import this file
+
+    names = sorted(found.name for found in pkgutil.walk_packages(places, f"{package}."))
+    return [module for name in names if hasattr(module := importlib.import_module(name), "ROUTES")]
 
 
 MOST_PARTS = 4

@@ -21,6 +21,8 @@ from typing import Any, ClassVar
 
 import orjson
 
+AHEAD = "ahead"
+"""Argument of the child's command: import what every model needs, even before the first frame."""
 MAX_FRAME_BYTES = 1 << 30
 ATTACHED = 1 << 31
 _LENGTH = struct.Struct("<I")

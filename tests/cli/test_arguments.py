@@ -181,7 +181,7 @@ def test_the_help_calls_no_default_none_which_is_a_value_of_some_options() -> No
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys\n"
-        "from lean_ovms.cli import parser\n"
+        "from lean_ovms.cli.arguments import parser\n"
         "parser().format_help()\n"
         "print(*{m.split('.')[0] for m in sys.modules} & {'uvloop', 'jinja2', 'openvino', 'h11', 'numpy', 'asyncio'})"
     )

@@ -200,8 +200,8 @@ def test_trouble_that_may_pass_has_another_status_than_trouble_that_will_not(
 
 STOPPED = """
 import os, signal, sys
-from lean_ovms import commands
-from lean_ovms.cli import parse
+from lean_ovms.cli import commands
+from lean_ovms.cli.arguments import parse
 from lean_ovms.hub import pull
 
 number = int(sys.argv[1])
@@ -289,9 +289,9 @@ def test_the_console_command_lists_without_loading_anything_heavy(tmp_path: Path
     (tmp_path / "m").mkdir()
     (tmp_path / "m/graph.pbtxt").touch()
     code = (
-        "import sys; from lean_ovms import cli\n"
+        "import sys; from lean_ovms.cli.arguments import main\n"
         f"sys.argv = ['lean_ovms', '--list_models', '--model_repository_path', {str(tmp_path)!r}]\n"
-        "try: cli.main()\n"
+        "try: main()\n"
         "except SystemExit as end: print(end.code, *({'uvloop', 'openvino', 'huggingface_hub'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

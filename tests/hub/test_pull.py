@@ -380,10 +380,10 @@ def test_a_conversion_that_makes_no_model_is_none(
 
 PULL = """
 import sys, pathlib
-from lean_ovms import log
-from lean_ovms.hub.library import Hub
+from lean_ovms.observability import logging
+from lean_ovms.hub.client import Hub
 from lean_ovms.hub.pull import Order, pull
-log.setup("INFO")
+logging.setup("INFO")
 repository = pathlib.Path(sys.argv[2])
 print(pull(Order(source="org/model", repository=repository, target=repository / "org/model"), lambda: Hub(sys.argv[1])))
 """

@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...util.child_process import import_path, started
+from ..protocol import AHEAD
 
-COMMAND = (sys.executable, "-m", "lean_ovms.engine")
-AHEAD = "ahead"
-"""An argument for a child: import what every model needs, even before the first frame."""
+COMMAND = (sys.executable, "-m", "lean_ovms.engine.worker")
 
 
 class Spawned(NamedTuple):

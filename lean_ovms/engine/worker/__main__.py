@@ -1,4 +1,4 @@
-"""python -m lean_ovms.engine <fd>: the engine child, on its end of a socket pair that it inherited.
+"""python -m lean_ovms.engine.worker <fd>: the engine child, on its end of a socket pair that it inherited.
 
 Exit status: 0 the front end closed the pipe, 2 wrong use, 3 the model does not load (LoadFailed was sent), 4 the engine
 broke and could not be repaired. Always leaves by os._exit: GenAI's destructors may crash after a failed step.
@@ -21,13 +21,12 @@ from ...errors import StartError
 from ...observability import logging as logs
 from ...types import Vocabulary
 from ...util.child_process import die_with_parent
-from ..client.prestart import AHEAD
 from ..generation import grammar_queue
 from ..generation.grammar_limits import Bounds
 from ..generation.grammar_queue import Gate
 from ..generation.pipeline import Pipeline
 from ..generation.recovery import EngineLost, last_line
-from ..protocol import Load, LoadFailed, Ready
+from ..protocol import AHEAD, Load, LoadFailed, Ready
 from .loop import Limits, Worker
 from .transport import SocketLink
 
@@ -44,7 +43,7 @@ def main(argv: list[str]) -> int:
     if ahead:
         argv = argv[1:]
     if len(argv) != 1 or not argv[0].isdigit():
-        print("usage: python -m lean_ovms.engine <fd>   (the server starts this by itself)", file=sys.stderr)
+        print("usage: python -m lean_ovms.engine.worker <fd>   (the server starts this by itself)", file=sys.stderr)
         return MISUSED
     die_with_parent()
     # A terminal's Ctrl-C and a service manager's stop reach every process; the front end drains, then closes the pipe.
@@ -53,7 +52,7 @@ def main(argv: list[str]) -> int:
     link = SocketLink(socket.socket(fileno=int(argv[0])))
     if ahead:
         with contextlib.suppress(ImportError):  # whoever loads a model will say so
-            importlib.import_module(".choice", __package__)
+            importlib.import_module("lean_ovms.engine.genai.factory")
     try:
         return serve(link)
     except OSError:

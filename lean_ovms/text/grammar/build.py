@@ -44,7 +44,7 @@ class Setting:
     tool_parser: str | None
     reasoning_parser: str | None
     tail: str
-    tool_choice: tuple[Json, ...]
+    tools: tuple[Json, ...]
     sentencepiece: bool = False
     template_opens_thoughts: bool = False
 

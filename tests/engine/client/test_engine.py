@@ -502,7 +502,7 @@ async def test_a_model_that_is_not_there_is_told_by_the_real_child(tmp_path):
 PARENT = """
 import asyncio
 from lean_ovms.config import Config
-from lean_ovms.engine.client import Engine
+from lean_ovms.engine.client.engine import Engine
 
 async def main():
     engine = Engine(Config(fake_engine=True))

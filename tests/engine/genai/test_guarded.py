@@ -241,12 +241,12 @@ def test_a_crowd_of_which_a_third_leaves_is_served_exactly_and_leaves_nothing(en
 
 LOST = """
 import os
-from lean_ovms.engine import checks
-from lean_ovms.engine.recovery import EngineLost
-from real import chat, draft_model, load
-from rig import Rig
+from lean_ovms.engine.generation import validation
+from lean_ovms.engine.generation.recovery import EngineLost
+from tests.engine.real import chat, draft_model, load
+from tests.engine.rig import Rig
 rig = Rig(pipeline=load(draft_model_path=draft_model()))
-checks.token_ids = lambda *a: None
+validation.token_ids = lambda *a: None
 ids = [rig.submit(chat("Hello!")), rig.submit([10**6], repetition_penalty=1.5)]
 try:
     rig.worker.run()
@@ -258,10 +258,9 @@ os._exit(0)
 
 def test_a_draft_pipeline_that_failed_is_given_up_and_everybody_told():
     """GenAI throws for ever then, also after everybody was cancelled; and it may crash when it is taken down."""
-    here = Path(__file__).parents[1]
+    root = Path(__file__).parents[3]
     command = [sys.executable, "-c", LOST]
-    env = {**os.environ, "PYTHONPATH": f"{here}:{here.parents[1]}"}
-    done = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["EngineFailure", "EngineFailure"]
 
 

@@ -1,4 +1,4 @@
-"""The child as a program: python -m lean_ovms.engine on a socket pair, with the fake engine and once with the real."""
+"""The child as a program, python -m lean_ovms.engine.worker, with the fake engine and once with the real one."""
 
 import contextlib
 import os
@@ -80,7 +80,7 @@ class Child:
 def child(**options):
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        command = [sys.executable, "-m", "lean_ovms.engine", str(theirs.fileno())]
+        command = [sys.executable, "-m", "lean_ovms.engine.worker", str(theirs.fileno())]
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()], cwd=ROOT, stderr=subprocess.PIPE, text=True)
         theirs.close()
         ours.settimeout(30)
@@ -230,7 +230,7 @@ def test_a_broken_model_file_is_told_in_one_line(tmp_path):
 @pytest.mark.parametrize("arguments", [[], ["x"], ["1", "2"]])
 def test_wrong_use_is_told(arguments):
     done = subprocess.run(
-        [sys.executable, "-m", "lean_ovms.engine", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "lean_ovms.engine.worker", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
     assert "usage" in done.stderr
@@ -240,10 +240,10 @@ PARENT = """
 import os, socket, subprocess, sys
 from dataclasses import asdict
 from lean_ovms.config import Config
-from lean_ovms.engine.messages import Load, Submit, encode
-from lean_ovms.shapes import Sampling
+from lean_ovms.engine.protocol import Load, Submit, encode
+from lean_ovms.types import Sampling
 ours, theirs = socket.socketpair()
-engine = subprocess.Popen([sys.executable, "-m", "lean_ovms.engine", str(theirs.fileno())], pass_fds=[theirs.fileno()])
+engine = subprocess.Popen([sys.executable, "-m", "lean_ovms.engine.worker", str(theirs.fileno())], pass_fds=[theirs.fileno()])
 ours.sendall(encode([Load(Config(fake_engine=True).for_engine())]))
 if sys.argv[1] == "hang":
     ours.recv(1 << 20)
