@@ -19,7 +19,7 @@ import openvino_genai as genai
 from bench.processes import answering
 from bench.work import Outcome, Work
 from lean_ovms.cli.arguments import parse
-from lean_ovms.engine.genai.continuous import GenAi
+from lean_ovms.engine.genai.continuous import ContinuousPipeline
 
 
 class Running:
@@ -38,7 +38,7 @@ class Loop:
     """Adds requests, steps, reads."""
 
     def __init__(self, argv: list[str]) -> None:
-        self._engine = GenAi(parse(argv, {}))
+        self._engine = ContinuousPipeline(parse(argv, {}))
         self._pipe = self._engine._pipe
         self._tokenizer = self._engine._tokenizer
         self._stops = frozenset(self._engine.info.eos_token_ids)

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from bench import figures
-from bench.processes import Accounts, Server, Worker, closing, free_port, lean_ovms
+from bench.processes import KvBudget, Server, Worker, closing, free_port, lean_ovms
 from bench.report import Report, options, tick
 from bench.work import Outcome, Work, prompts
 
@@ -103,7 +103,7 @@ class Run:
         pids = {**self._server.pids, "client": self._load.pid}
         total, cpu = Outcome(), dict.fromkeys(pids, 0.0)
         for _ in range(args.rounds):
-            accounts = Accounts(pids)
+            accounts = KvBudget(pids)
             total.add(self._once(count, seconds))
             cpu = {role: cpu[role] + seconds for role, seconds in accounts.since().items()}
             tick(bar, f"{name}, {count} connections")

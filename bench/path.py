@@ -18,7 +18,7 @@ from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.engine import Engine
-from lean_ovms.engine.generation.fake_pipeline import Scripted
+from lean_ovms.engine.generation.fake_pipeline import FakePipeline
 from lean_ovms.models.text_model import Model
 from lean_ovms.transports.http11.connection import Connection
 from lean_ovms.transports.http11.server import Server
@@ -43,7 +43,7 @@ class LocalEngine(Engine):
 
     async def start(self) -> ModelInfo:
         """Ready at once."""
-        scripted = Scripted()
+        scripted = FakePipeline()
         self.info, self.vocabulary = scripted.info, scripted.vocabulary
         self._child = Sink()  # type: ignore[assignment]
         self.state = "ready"

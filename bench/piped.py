@@ -18,7 +18,7 @@ import uvloop
 from bench.work import Outcome, Work
 from lean_ovms.cli.arguments import parse
 from lean_ovms.models.text_model import Model
-from lean_ovms.types import ChatPrompt, Sampling
+from lean_ovms.types import ChatPrompt, SamplingParams
 
 
 class Parent:
@@ -43,7 +43,7 @@ class Parent:
     async def _run(self, work: Work, ignore_eos: bool) -> Outcome:
         outcome = Outcome()
         texts = [await self._model.render(ChatPrompt([{"role": "user", "content": p}])) for p in work.prompts]
-        sampling = Sampling(max_tokens=work.max_tokens, temperature=0.0, ignore_eos=ignore_eos)
+        sampling = SamplingParams(max_tokens=work.max_tokens, temperature=0.0, ignore_eos=ignore_eos)
         cpu, start = time.process_time(), time.perf_counter()
         if work.arrivals:
             pairs = zip(work.arrivals, texts, strict=True)
@@ -54,15 +54,15 @@ class Parent:
         outcome.wall_s, outcome.cpu_s = time.perf_counter() - start, time.process_time() - cpu
         return outcome
 
-    async def _later(self, began: float, text: str, sampling: Sampling, outcome: Outcome) -> None:
+    async def _later(self, began: float, text: str, sampling: SamplingParams, outcome: Outcome) -> None:
         await asyncio.sleep(max(0.0, began - time.perf_counter()))
         await self._one(text, began, sampling, outcome)
 
-    async def _lane(self, texts, sampling: Sampling, outcome: Outcome) -> None:
+    async def _lane(self, texts, sampling: SamplingParams, outcome: Outcome) -> None:
         for text in texts:
             await self._one(text, time.perf_counter(), sampling, outcome)
 
-    async def _one(self, text: str, began: float, sampling: Sampling, outcome: Outcome) -> None:
+    async def _one(self, text: str, began: float, sampling: SamplingParams, outcome: Outcome) -> None:
         reply = await self._model.engine.submit(
             text, add_special_tokens=False, truncate=None, want_tokens=False, sampling=sampling
         )

@@ -52,7 +52,7 @@ def family(pid: int) -> list[int]:
     return [pid, *(member for child in children(pid) for member in family(child))]
 
 
-class Accounts:
+class KvBudget:
     """CPU seconds of named processes between two looks."""
 
     def __init__(self, pids: dict[str, int]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bench import figures
-from bench.processes import Accounts, rss_mb
+from bench.processes import KvBudget, rss_mb
 from bench.report import Report, tick
 from bench.work import Outcome, Work, case_name, poisson, prompts, turns
 
@@ -90,7 +90,7 @@ def race(args: argparse.Namespace, report: Report, contestants: list[Contestant]
         for streams, rate in cases(args):
             laps = {contestant.name: Lap() for contestant in contestants}
             for number, contestant in turns(contestants, args.rounds):
-                lap, accounts = laps[contestant.name], Accounts(contestant.pids)
+                lap, accounts = laps[contestant.name], KvBudget(contestant.pids)
                 lap.outcomes.append(contestant.run(work(args, streams, rate, number)))
                 lap.cpu_s.append(accounts.since())
                 tick(bar, f"{case_name(streams, rate)}: {contestant.name}")

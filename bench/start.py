@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from bench import figures, race
 from bench.client import chat, payload
-from bench.processes import ROOT, Accounts, children, family, free_port, get, rss_mb
+from bench.processes import ROOT, KvBudget, children, family, free_port, get, rss_mb
 from bench.report import Report, options, tick
 
 
@@ -64,7 +64,7 @@ def watched(server: subprocess.Popen, port: int, began: float, idle_s: float) ->
     seen["first_token_s"] = first_token(port) - began
     time.sleep(0.3)
     engine = children(server.pid)[0]
-    accounts = Accounts({str(pid): pid for pid in family(server.pid)})
+    accounts = KvBudget({str(pid): pid for pid in family(server.pid)})
     time.sleep(idle_s)
     seen["idle_cpu_share"] = sum(accounts.since().values()) / idle_s
     seen["front_rss_mb"], seen["engine_rss_mb"] = rss_mb(server.pid), rss_mb(engine)

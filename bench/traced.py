@@ -49,12 +49,12 @@ def front(file: str, argv: list[str]) -> int:
     from lean_ovms.cli.arguments import parse
     from lean_ovms.engine.client.child import Child
     from lean_ovms.engine.client.engine import Engine
-    from lean_ovms.engine.client.replies import Reply
+    from lean_ovms.engine.client.replies import ReplyStream
     from lean_ovms.models.text_model import Model
     from lean_ovms.observability import logging
     from lean_ovms.server import run
     from lean_ovms.transports.http11.connection import Connection
-    from lean_ovms.transports.http11.writer import Outflow
+    from lean_ovms.transports.http11.writer import Writer
 
     config = parse(argv, {})
     logging.setup(config.log_level)
@@ -63,9 +63,9 @@ def front(file: str, argv: list[str]) -> int:
     before(Model, "start", "fields read")
     before(Engine, "submit", "template rendered")
     after(Child, "write", "frame written")
-    before(Reply, "put", "token is here")
-    before(Outflow, "write", "event rendered")
-    after(Outflow, "write", "event written")
+    before(ReplyStream, "put", "token is here")
+    before(Writer, "write", "event rendered")
+    after(Writer, "write", "event written")
     command = [sys.executable, "-m", "bench.traced", file, "--child"]
     try:
         return uvloop.run(run.serve(run.build(config, lambda one: Model(one, Engine(one, command)))))
@@ -75,13 +75,13 @@ def front(file: str, argv: list[str]) -> int:
 
 def child(file: str, fd: str) -> int:
     """The engine child."""
-    from lean_ovms.engine.generation.admission import Intake
+    from lean_ovms.engine.generation.admission import Admission
     from lean_ovms.engine.generation.scheduler import Batch
     from lean_ovms.engine.worker import __main__ as entry
     from lean_ovms.engine.worker.transport import SocketLink
 
     after(SocketLink, "take", "frame read")
-    after(Intake, "request", "encoded, checked")
+    after(Admission, "request", "encoded, checked")
     after(Batch, "admit", "added")
     before(Batch, "step", "step begins")
     after(Batch, "step", "step ends")

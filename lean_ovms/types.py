@@ -96,13 +96,13 @@ class ChatPrompt:
     add_special_tokens: bool = False
     images: tuple[Image, ...] = ()
     characters: int = -1
-    parted: bool = False
+    has_parts: bool = False
 
     def __post_init__(self) -> None:
         if self.characters < 0:
             contents = [message.get("content") for message in self.messages]
             object.__setattr__(self, "characters", sum(map(_characters, contents)))
-            object.__setattr__(self, "parted", any(isinstance(content, list) for content in contents))
+            object.__setattr__(self, "has_parts", any(isinstance(content, list) for content in contents))
 
     @property
     def work(self) -> int:
@@ -137,7 +137,7 @@ Prompt = ChatPrompt | TextPrompt | TokenPrompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
+class SamplingParams:
     """How the engine picks tokens; complete and in range, nobody downstream asks "was it set?".
 
     max_tokens: None means as many as fit the context. temperature: 0 is greedy. top_k: 0 is off.
@@ -171,7 +171,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guide:
+class OutputConstraint:
     """The form that an answer must have; the text room makes a grammar of it.
 
     format: an XGrammar format ({"type": "json_schema", "json_schema": {...}}, regex, sequence, ...), None: any text.
@@ -182,7 +182,7 @@ class Guide:
 
     format: Json | None = None
     param: str = "response_format"
-    must: bool = False
+    strict: bool = False
     calls: str = ""
     parallel: bool = True
 
@@ -203,7 +203,7 @@ class Output:
     skip_special_tokens: bool = True
     parse: bool = False
     tools: tuple[Json, ...] = ()
-    guide: Guide | None = None
+    guide: OutputConstraint | None = None
 
 
 # --- compute: what the engine says about itself --------------------------------------------------------------------
@@ -238,7 +238,7 @@ class ModelInfo:
     context_length: most prompt + generated tokens of one request. kv_blocks, block_size: KV cache in tokens.
     eos_token_ids: every id that ends a text by itself. chat_template: the one stored in the tokenizer, or "".
     sentencepiece: tokens have "▁" for a space and "<0x0A>" for a byte in the text that grammars are matched against.
-    tells_cached: what a prompt finds in the prefix cache can be accounted for.
+    reports_cached_tokens: what a prompt finds in the prefix cache can be accounted for.
     assisted: "", "draft" or "prompt_lookup". vision: it reads images. image_tokens: texts that stand for images in the
     model's own notation, and must not come from a client.
     """
@@ -252,11 +252,11 @@ class ModelInfo:
     bos_token: str
     eos_token: str
     chat_template: str
-    assisted: str
+    speculative: str
     prefix_caching: bool
     versions: dict[str, str]
     sentencepiece: bool = False
-    tells_cached: bool = False
+    reports_cached_tokens: bool = False
     vision: bool = False
     image_tokens: list[str] = field(default_factory=list)
 
@@ -297,7 +297,7 @@ class Reasoning:
 
 
 @dataclass(slots=True)
-class CallStart:
+class ToolCallStart:
     """The model begins to call a tool. index counts the calls of one choice from 0."""
 
     index: int
@@ -306,14 +306,14 @@ class CallStart:
 
 
 @dataclass(slots=True)
-class CallArgs:
+class ToolCallDelta:
     """A piece of a call's arguments; all pieces of one index joined are the JSON text of the arguments."""
 
     index: int
     text: str
 
 
-Event = Text | Reasoning | CallStart | CallArgs
+Event = Text | Reasoning | ToolCallStart | ToolCallDelta
 
 
 @dataclass(slots=True)

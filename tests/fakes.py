@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from lean_ovms.engine import protocol
-from lean_ovms.engine.client.replies import Mailroom, Reply
+from lean_ovms.engine.client.replies import ReplyRouter, ReplyStream
 from lean_ovms.engine.generation import validation
 from lean_ovms.errors import RequestError, Unavailable
-from lean_ovms.types import EngineStats, Image, ModelInfo, Sampling, Vocabulary
+from lean_ovms.types import EngineStats, Image, ModelInfo, SamplingParams, Vocabulary
 
 EOS = 256
 
@@ -30,7 +30,7 @@ INFO = ModelInfo(
     bos_token="",
     eos_token="<eos>",
     chat_template="{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}",
-    assisted="",
+    speculative="",
     prefix_caching=True,
     versions={"openvino_genai": "fake"},
 )
@@ -53,7 +53,7 @@ class FakeEngine:
     refusal: of every request; bad_grammar: of those with a constraint.
     """
 
-    def __init__(self, script: Callable[[Any, Sampling], Script] | Script) -> None:
+    def __init__(self, script: Callable[[Any, SamplingParams], Script] | Script) -> None:
         self.script = script if callable(script) else lambda prompt, sampling: script
         self.info = INFO
         self.vocabulary = Vocabulary(pieces=[bytes([i]) for i in range(256)] + [b"<eos>"], special=frozenset([EOS]))
@@ -64,9 +64,9 @@ class FakeEngine:
         self.bad_grammar: RequestError | None = None
         self.constraints: list[str] = []
         self.images: list[tuple[Image, ...]] = []
-        self.submitted: list[tuple[Any, Sampling]] = []
+        self.submitted: list[tuple[Any, SamplingParams]] = []
         self.cancelled: list[protocol.Cancel] = []
-        self.mail = Mailroom(self._sent)
+        self.mail = ReplyRouter(self._sent)
 
     async def start(self) -> ModelInfo:
         self.state = "ready"
@@ -83,8 +83,8 @@ class FakeEngine:
         self.cancelled.append(record)
 
     async def submit(self, prompt: Any, *, add_special_tokens: bool, truncate: int | None, want_tokens: bool,
-                     sampling: Sampling, constraint: str = "", images: Any = (),
-                     timeout_s: float = 0.0) -> Reply:  # fmt: skip
+                     sampling: SamplingParams, constraint: str = "", images: Any = (),
+                     timeout_s: float = 0.0) -> ReplyStream:  # fmt: skip
         if self.state != "ready":
             raise self.unavailable()
         if self.refusal is not None:
@@ -92,7 +92,7 @@ class FakeEngine:
         if constraint and self.bad_grammar is not None:
             raise self.bad_grammar
         validation.sampling(
-            {name: getattr(sampling, name) for name in Sampling.__dataclass_fields__}, INFO.vocab_size, 20
+            {name: getattr(sampling, name) for name in SamplingParams.__dataclass_fields__}, INFO.vocab_size, 20
         )
         if not isinstance(prompt, str):
             validation.token_ids(prompt, INFO.vocab_size, "prompt")
@@ -107,7 +107,7 @@ class FakeEngine:
         self._play(reply.id, list(self.script(prompt, sampling)), sampling)
         return reply
 
-    def _play(self, number: int, script: Script, sampling: Sampling) -> None:
+    def _play(self, number: int, script: Script, sampling: SamplingParams) -> None:
         if not script or not self.mail.busy:
             return
         step = script.pop(0)

@@ -21,7 +21,7 @@ from lean_ovms.api.generation.messages import read_tools
 from lean_ovms.api.openai.chat import Stream
 from lean_ovms.api.openai.chunks import Pending
 from lean_ovms.text import parsers
-from lean_ovms.types import CallArgs, CallStart, Event, Reasoning, Text
+from lean_ovms.types import Event, Reasoning, Text, ToolCallDelta, ToolCallStart
 
 
 def parse(case: dict[str, Any], tool: str | None, reasoning: str | None) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def parse(case: dict[str, Any], tool: str | None, reasoning: str | None) -> dict
     tools, _ = read_tools(case.get("tools"), None)
     parser = parsers.make(tool, reasoning, tools=tools, prompt_tail=case.get("prompt_tail") or "")
     said = [event for chunk in case["chunks"] for event in parser.feed(chunk)] + parser.finish()
-    calls = [{"name": e.name, "arguments": _arguments(said, e.index)} for e in said if isinstance(e, CallStart)]
+    calls = [{"name": e.name, "arguments": _arguments(said, e.index)} for e in said if isinstance(e, ToolCallStart)]
     reason = case.get("finish_reason") or "stop"
     return {
         "content": "".join(e.text for e in said if isinstance(e, Text)),
@@ -41,7 +41,7 @@ def parse(case: dict[str, Any], tool: str | None, reasoning: str | None) -> dict
 
 
 def _arguments(said: list[Event], index: int) -> str:
-    return "".join(e.text for e in said if isinstance(e, CallArgs) and e.index == index)
+    return "".join(e.text for e in said if isinstance(e, ToolCallDelta) and e.index == index)
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from lean_ovms.api.fields import Row
+from lean_ovms.api.fields import Field
 from lean_ovms.api.generation import common_fields as shared
 from lean_ovms.api.generation import sampling, structured_output
 from lean_ovms.api.router import BASES, collect, endpoints
@@ -47,7 +47,7 @@ def _path(path: str) -> str:
 
 def request_fields() -> str:
     """Every request field by endpoint."""
-    groups: dict[str, tuple[Row, ...]] = {
+    groups: dict[str, tuple[Field, ...]] = {
         "Every generating endpoint: how to answer": shared.ANSWERING,
         "Every generating endpoint: sampling": sampling.SAMPLING,
         "Every generating endpoint: the form of the answer": structured_output.STRUCTURED,
@@ -63,13 +63,13 @@ def request_fields() -> str:
     return "\n\n".join(parts)
 
 
-def _range(row: Row) -> str:
+def _range(row: Field) -> str:
     low = f"≥ {row.low:.12g}" if row.low is not None else f"> {row.above:.12g}" if row.above is not None else ""
     high = f"≤ {row.high:.12g}" if row.high is not None else f"< {row.below:.12g}" if row.below is not None else ""
     return ", ".join(part for part in (low, high) if part)
 
 
-def _default(row: Row) -> str:
+def _default(row: Field) -> str:
     value = row.default if row.builtin is None else row.builtin
     if value is None or isinstance(value, str):
         return value or ""

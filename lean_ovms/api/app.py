@@ -16,16 +16,16 @@ from typing import Protocol, TypeVar
 
 from ..config import Config
 from ..errors import MethodNotAllowed, ModelNotFound, NotFound, RequestError, Unauthorized
-from ..media.images.loader import Gallery
+from ..media.images.loader import ImageLoader
 from ..models.text_model import Model
 from ..observability.logging import Access, safe
 from ..observability.metrics import Metrics, Prometheus
-from ..observability.records import CLIENT_LEFT, Note, current
+from ..observability.records import CLIENT_LEFT, RequestRecord, current
 from ..types import ByteStream, Json, Request, Response
-from ..util.concurrency import Aside
+from ..util.concurrency import Offload
 from .fields import json_body
 from .generation.common_fields import fit_for_an_id
-from .openai.responses.service import Desk
+from .openai.responses.service import ResponseService
 from .response import model_name
 from .router import Route, Table, collect
 
@@ -44,7 +44,7 @@ _NAMES = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+(?:, *[-!#$%&'*+.^_`|~0-9A-Za-z
 T = TypeVar("T")
 
 
-class Keeper(Protocol):
+class ModelManager(Protocol):
     """Who brings the set of models to what the configuration wishes (deployment.fleet)."""
 
     async def load(self) -> None: ...
@@ -56,7 +56,7 @@ class Keeper(Protocol):
     async def stop(self) -> None: ...
 
 
-class Nobody:
+class NoModelManager:
     """The keeper of models that somebody else looks after."""
 
     async def load(self) -> None:
@@ -78,18 +78,18 @@ class App:
 
     def __init__(self, config: Config, models: list[Model], metrics: Metrics | None = None) -> None:
         self.config = config
-        self.aside = Aside(MOST_ASIDE * config.max_body_bytes)
+        self.aside = Offload(MOST_ASIDE * config.max_body_bytes)
         self.metrics = metrics or (Prometheus(config.metrics_list) if config.metrics_enable else Metrics())
         self.models: dict[str, Model] = {}
-        self.withdrawn: dict[str, str] = {}  # names no longer served: "UNLOADING" or "END"
-        self.keeper: Keeper = Nobody()
+        self.unloaded: dict[str, str] = {}  # names no longer served: "UNLOADING" or "END"
+        self.keeper: ModelManager = NoModelManager()
         for model in models:
             self.install(model)
         self.draining = False
         self._watched = config.access_log or self.metrics.enabled
-        self._open: set[Note] = set()
-        self.responses = Desk(config)
-        self.gallery = Gallery(config)
+        self._open: set[RequestRecord] = set()
+        self.responses = ResponseService(config)
+        self.gallery = ImageLoader(config)
         self._table = Table(collect())
         self._key = config.api_key.encode()
         self._cors = config.cors_headers()
@@ -97,19 +97,19 @@ class App:
 
     def install(self, model: Model) -> None:
         """Serve model under its name, in the place of another one perhaps."""
-        for one in model.family:
+        for one in model.with_adapters:
             one.metrics, one.aside = self.metrics, self.aside
         self.models[model.name] = model
-        self.withdrawn.pop(model.name, None)
+        self.unloaded.pop(model.name, None)
 
-    def arrange(self, names: list[str]) -> None:
+    def reorder(self, names: list[str]) -> None:
         """The order of the model list; names that are not served do not matter."""
         self.models = {name: self.models[name] for name in names if name in self.models} | self.models
 
     @property
     def served(self) -> list[Model]:
         """All models, each with its adapters after it."""
-        return [one for model in self.models.values() for one in model.family]
+        return [one for model in self.models.values() for one in model.with_adapters]
 
     def model(self, name: str) -> Model:
         """The model of that name. Raises ModelNotFound."""
@@ -121,7 +121,7 @@ class App:
             note.model = model.name
         return model
 
-    def meant(self, values: Json) -> Model:
+    def default_model(self, values: Json) -> Model:
         """The model that is named, or else the only one. Raises RequestError.
 
         For what vLLM alone has, whose clients leave it out; OVMS and OpenAI want a name where text is generated.
@@ -129,7 +129,7 @@ class App:
         alone = len(self.models) == 1 and not values["model"]
         return self.model(next(iter(self.models)) if alone else model_name(values))
 
-    async def hear(self, request: Request, read: Callable[[Json, App], T]) -> T:
+    async def parse_body(self, request: Request, read: Callable[[Json, App], T]) -> T:
         """What `read` makes of the request's JSON body; a large one is read beside the loop. Raises RequestError."""
         size = len(request.body)
         most = 0 if size < BRIEF_BYTES else self.config.max_body_values
@@ -137,7 +137,7 @@ class App:
 
     async def handle(self, request: Request) -> Response:
         """The answer to a request; errors are answers too."""
-        note = Note(_request_id(request), request.method, request.path, request.peer, time.monotonic())
+        note = RequestRecord(_request_id(request), request.method, request.path, request.peer, time.monotonic())
         if self._watched:
             self._open.add(note)
         token = current.set(note)
@@ -156,7 +156,7 @@ class App:
             return response
         return _Observed(response, note, self._ended, whole=request.method == "HEAD")
 
-    async def _answer(self, request: Request, note: Note) -> Response:
+    async def _answer(self, request: Request, note: RequestRecord) -> Response:
         try:
             return await self._dispatch(request, note)
         except RequestError as error:
@@ -171,7 +171,7 @@ class App:
         """Exchanges about a model that are not over."""
         return sum(note.model == model for note in self._open)
 
-    def _ended(self, note: Note) -> None:
+    def _ended(self, note: RequestRecord) -> None:
         """The door has closed the response, or will get none: the access line, the metrics."""
         self._open.discard(note)
         note.seconds = time.monotonic() - note.started
@@ -179,7 +179,7 @@ class App:
             logger.info(Access(note))
         self.metrics.exchange(note)
 
-    async def _dispatch(self, request: Request, note: Note) -> Response:
+    async def _dispatch(self, request: Request, note: RequestRecord) -> Response:
         if request.method == "OPTIONS":
             return Response(200, self._preflight(request))  # on any path, as in OVMS
         route = self._route(request)
@@ -229,7 +229,9 @@ class _Observed(Response):
 
     __slots__ = ("_ended", "_note")
 
-    def __init__(self, response: Response, note: Note, ended: Callable[[Note], None], *, whole: bool) -> None:
+    def __init__(
+        self, response: Response, note: RequestRecord, ended: Callable[[RequestRecord], None], *, whole: bool
+    ) -> None:
         """whole: the client takes no body."""
         body = response.body
         super().__init__(response.status, response.headers, body, response.close)
@@ -254,7 +256,7 @@ class _Counted:
 
     __slots__ = ("_body", "_next", "_note", "_status")
 
-    def __init__(self, body: ByteStream, note: Note, status: int) -> None:
+    def __init__(self, body: ByteStream, note: RequestRecord, status: int) -> None:
         self._body = body
         self._next = aiter(body).__anext__
         self._note = note

@@ -24,7 +24,7 @@ MOST_LEVELS, ORJSON_LEVELS = 120, 254
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Field:
     """One request field.
 
     kind: "bool", "number", "int", "uint", "string", "object", "array" or "any". low, high: inclusive bounds.
@@ -49,11 +49,11 @@ class Row:
     default: Any = None
     builtin: float | None = None
     required: bool = False
-    fields: tuple[Row, ...] = ()
+    fields: tuple[Field, ...] = ()
     schema: Json | None = None
 
 
-class Rows(tuple[Row, ...]):
+class FieldSet(tuple[Field, ...]):
     """All rows of an endpoint, for reading bodies."""
 
     @cached_property
@@ -124,7 +124,7 @@ def _values(body: bytes) -> int:
     return body.count(b",") + body.count(b"[") + body.count(b"{")
 
 
-def read(rows: Rows, body: Json) -> Json:
+def read(rows: FieldSet, body: Json) -> Json:
     """Every row's value by name; its default where absent or null. Raises BadRequest with the field's name as param.
 
     Of several errors the first row's is told. Only the rows that a body has are looked at: most have five of eighty.
@@ -136,7 +136,7 @@ def read(rows: Rows, body: Json) -> Json:
     return values
 
 
-def read_one(row: Row, value: Any) -> Any:
+def read_one(row: Field, value: Any) -> Any:
     """One value, checked against its row."""
     if value is None:
         return row.default
@@ -150,7 +150,7 @@ def read_one(row: Row, value: Any) -> Any:
     return row.read(value) if row.read else value
 
 
-def _inside(row: Row, value: float) -> bool:
+def _inside(row: Field, value: float) -> bool:
     return (
         math.isfinite(value)
         and (row.low is None or value >= row.low)
@@ -160,7 +160,7 @@ def _inside(row: Row, value: float) -> bool:
     )
 
 
-def _interval(row: Row) -> str:
+def _interval(row: Field) -> str:
     low = row.low if row.low is not None else 0 if row.kind == "uint" else row.above
     high = row.high if row.high is not None else row.below
     form = float if row.kind == "number" else int

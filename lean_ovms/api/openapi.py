@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from .. import __version__
 from ..types import Json
-from .fields import Row
-from .router import BASES, About, Route
+from .fields import Field
+from .router import BASES, Route, RouteDoc
 from .schemas import ANSWERS, named
 
 _TYPES = {
@@ -63,7 +63,7 @@ def document(routes: Iterable[Route], models: Iterable[str], *, key: bool) -> Js
     }
 
 
-def schema(row: Row, *, nullable: bool = True) -> Json:
+def schema(row: Field, *, nullable: bool = True) -> Json:
     """What a row says of a value, as JSON Schema 2020-12. nullable: null may stand for an absent one."""
     found: Json = dict(row.schema or {})
     if row.kind in _TYPES:
@@ -89,7 +89,7 @@ def _or_null(found: Json) -> Json:
     return {"anyOf": [*found["anyOf"], {"type": "null"}]} if "anyOf" in found else found
 
 
-def body_schema(rows: Iterable[Row], models: list[str]) -> Json:
+def body_schema(rows: Iterable[Field], models: list[str]) -> Json:
     """A JSON body with these rows' fields; the model is one of those served."""
     rows = list(rows)
     properties = {row.name: schema(row) for row in rows}
@@ -126,7 +126,7 @@ def _parameters_named(path: str) -> str:
 
 
 def _operation(route: Route, path: str, models: list[str], *, key: bool) -> Json:
-    about = route.about or About(summary=_said_of(route))
+    about = route.about or RouteDoc(summary=_said_of(route))
     guarded = key and route.guard != "open"
     operation: Json = {
         "operationId": _operation_id(route.method, path),
@@ -181,7 +181,7 @@ def _errors(route: Route, path: str, *, guarded: bool) -> list[int]:
     return sorted(found)
 
 
-def _responses(about: About, errors: list[int]) -> Json:
+def _responses(about: RouteDoc, errors: list[int]) -> Json:
     content: Json = {}
     if "/" in about.answer:
         content[about.answer] = {"schema": {"type": "string"}}

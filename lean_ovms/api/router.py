@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ..types import Request, Response
-from .fields import Row
+from .fields import Field
 
 if TYPE_CHECKING:
     from .app import App
@@ -24,7 +24,7 @@ BASES = ("/v1", "/v3", "/v3/v1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
+class RouteDoc:
     """What the OpenAPI document says of a route.
 
     body, query: the rows that its handler reads. answer: a name in schemas.ANSWERS, or a media type; chunks: of the
@@ -32,9 +32,9 @@ class About:
     """
 
     summary: str
-    body: tuple[Row, ...] = ()
+    body: tuple[Field, ...] = ()
     body_optional: bool = False
-    query: tuple[Row, ...] = ()
+    query: tuple[Field, ...] = ()
     answer: str = ""
     chunks: str = ""
     errors: tuple[int, ...] = ()
@@ -51,11 +51,11 @@ class Route:
     path: str
     handle: Handler
     guard: str = "key"
-    about: About | None = None
+    about: RouteDoc | None = None
 
 
-def under_bases(
-    method: str, path: str, handle: Handler, guard: str = "key", *, about: About | None = None
+def for_each_prefix(
+    method: str, path: str, handle: Handler, guard: str = "key", *, about: RouteDoc | None = None
 ) -> list[Route]:
     """One handler under every base."""
     return [Route(method, base + path, handle, guard, about) for base in BASES]

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import orjson
 
 from ..errors import EngineFailure, RequestError
-from ..models.generation import Stream
+from ..models.generation import DeltaStream
 from ..types import Delta, Response, Usage
 
 logger = logging.getLogger("lean_ovms.api")
@@ -50,7 +50,7 @@ def event(data: Any) -> bytes:
     return b"data: %b\n\n" % orjson.dumps(data)
 
 
-def response(generation: Stream, renderer: Renderer, ping_s: float, headers: list[tuple[str, str]]) -> Response:
+def response(generation: DeltaStream, renderer: Renderer, ping_s: float, headers: list[tuple[str, str]]) -> Response:
     """A 200 that streams this generation and closes it, whatever happens."""
     return Response(200, HEADERS + headers, EventStream(generation, renderer, ping_s))
 
@@ -64,7 +64,7 @@ class EventStream:
 
     def __init__(
         self,
-        generation: Stream,
+        generation: DeltaStream,
         renderer: Renderer,
         ping_s: float,
         *,

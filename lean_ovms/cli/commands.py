@@ -164,12 +164,12 @@ def _need(given: object, otherwise: str) -> None:
 
 def pulled(config: Config) -> Config:
     """Options that serve source_model from the repository, where it is from now on. Raises StartError."""
-    from ..hub.pull import Order, check_name, pull
+    from ..hub.pull import PullRequest, check_name, pull
 
     source = check_name(config.source_model or config.model_name)
     repository = Path(config.model_repository_path)
     target = repository / source
-    order = Order(
+    order = PullRequest(
         source=source,
         repository=repository,
         target=target,

@@ -25,7 +25,7 @@ def stat(path: Path) -> Stat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ModelSpec:
     """A model that should be served, with its options.
 
     problem: why it cannot be. stamp: differs when the model has to be loaded again although its options are the same.
@@ -42,22 +42,22 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class DesiredState:
     """All models that should be served, in the order of the model list. files: what was read, as it was before."""
 
-    models: tuple[Wanted, ...]
+    models: tuple[ModelSpec, ...]
     files: dict[Path, Stat] = field(default_factory=dict)
 
 
-def wish(config: Config) -> Wish:
+def wish(config: Config) -> DesiredState:
     """What these options ask for. Raises StartError when the config file cannot be understood."""
     if config.config_path:
         return _from_file(config)
     if not config.model_path or config.fake_engine:
-        return Wish(models=(Wanted(config=config),))
+        return DesiredState(models=(ModelSpec(config=config),))
     base = Path(config.model_path)
     files = {path: stat(path) for path in (base, base / graph.FILE)}
-    return Wish(models=(_named(config, base),), files=files)
+    return DesiredState(models=(_named(config, base),), files=files)
 
 
 def server(config: Config) -> Config:
@@ -73,11 +73,11 @@ def server(config: Config) -> Config:
     return replace(config, **{name: value for name, value in found.items() if name in known})
 
 
-def _named(config: Config, base: Path) -> Wanted:
+def _named(config: Config, base: Path) -> ModelSpec:
     """The model of the command line: its options before the graph's, unless --task makes the graph void (as OVMS)."""
     path = base / graph.FILE
     if config.task or not os.path.isfile(path):
-        return Wanted(config=config)
+        return ModelSpec(config=config)
     given = {row.name: getattr(config, row.name) for row in fields(Config) if row.metadata["group"] in PER_MODEL}
     given = {row.name: given[row.name] for row in fields(Config) if given.get(row.name, row.default) != row.default}
     del given["model_path"]
@@ -85,12 +85,12 @@ def _named(config: Config, base: Path) -> Wanted:
     try:
         text = graph.text_of(path)
         graph.tell_queue(text, path)
-        return Wanted(config=replace(graph.applied(config, text, path, base), **given), stamp=_digest(text))
+        return ModelSpec(config=replace(graph.applied(config, text, path, base), **given), stamp=_digest(text))
     except StartError as error:
-        return Wanted(config=config, problem=error)
+        return ModelSpec(config=config, problem=error)
 
 
-def _from_file(config: Config) -> Wish:
+def _from_file(config: Config) -> DesiredState:
     path = config_file.location(config.config_path)
     files = {path: stat(path)}
     models = []
@@ -98,11 +98,11 @@ def _from_file(config: Config) -> Wish:
         files |= {place: stat(place) for place in (entry.base, entry.graph)}
         try:
             options = config_file.options_of(entry, config)
-            models.append(Wanted(config=options, stamp=_stamp(entry.graph)))
+            models.append(ModelSpec(config=options, stamp=_stamp(entry.graph)))
         except StartError as error:
             unusable = replace(config, config_path="", model_name=entry.name, model_path=str(entry.base))
-            models.append(Wanted(config=unusable, problem=error, stamp=_stamp(entry.graph)))
-    return Wish(models=tuple(models), files=files)
+            models.append(ModelSpec(config=unusable, problem=error, stamp=_stamp(entry.graph)))
+    return DesiredState(models=tuple(models), files=files)
 
 
 def _stamp(path: Path) -> str:

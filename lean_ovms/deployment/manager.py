@@ -17,7 +17,7 @@ from typing import Protocol
 from ..config import Config
 from ..errors import StartError
 from ..models.text_model import Model
-from .desired import Stat, Wanted, Wish, stat, wish
+from .desired import DesiredState, ModelSpec, Stat, stat, wish
 
 log = logging.getLogger("lean_ovms.models")
 
@@ -30,16 +30,16 @@ class Shelf(Protocol):
     """Where served models lie. withdrawn: names that are no longer served, and "UNLOADING" or "END"."""
 
     models: dict[str, Model]
-    withdrawn: dict[str, str]
+    unloaded: dict[str, str]
 
     def install(self, model: Model) -> None:
         """Serve model under its name."""
 
-    def arrange(self, names: list[str]) -> None:
+    def reorder(self, names: list[str]) -> None:
         """The order of the model list."""
 
 
-class Fleet:
+class ModelManager:
     """Plan it, load it, and perhaps watch it; stop it in any case."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Fleet:
         config: Config,
         shelf: Shelf,
         *,
-        read: Callable[[Config], Wish] = wish,
+        read: Callable[[Config], DesiredState] = wish,
         make: Callable[[Config], Model] = Model,
     ) -> None:
         """Raises StartError when it cannot be known what to serve."""
@@ -57,7 +57,7 @@ class Fleet:
         self._make = make
         self._wish = read(config)
         self._seen = dict(self._wish.files)
-        self._served: dict[str, Wanted] = {}  # what the models on the shelf were made of
+        self._served: dict[str, ModelSpec] = {}  # what the models on the shelf were made of
         self._reloading: asyncio.Task[bool] | None = None
         self._next: asyncio.Task[bool] | None = None  # the reload that has not read anything yet
         self._retiring: set[asyncio.Task[None]] = set()
@@ -136,12 +136,12 @@ class Fleet:
             self._withdraw(name)
         changed = [one for one in wanted.values() if self._differs(one)]
         failures = await asyncio.gather(*(self._bring(one) for one in changed))
-        self._shelf.arrange(list(wanted))
+        self._shelf.reorder(list(wanted))
         if failed := [str(failure) for failure in failures if failure is not None]:
             raise StartError("; ".join(failed), reason="A model could not be loaded.")
         return bool(gone or changed)
 
-    def _differs(self, wanted: Wanted) -> bool:
+    def _differs(self, wanted: ModelSpec) -> bool:
         """It is not served, or not as it is wished."""
         model = self._shelf.models.get(wanted.name)
         return model is None or model.failure is not None or self._served.get(wanted.name) != wanted
@@ -149,7 +149,7 @@ class Fleet:
     def _look(self) -> dict[Path, Stat]:
         return {path: stat(path) for path in self._seen}
 
-    async def _bring(self, wanted: Wanted) -> StartError | None:
+    async def _bring(self, wanted: ModelSpec) -> StartError | None:
         """Serve wanted, in place of what has its name now; why not."""
         name = wanted.name
         old = self._shelf.models.get(name)
@@ -167,7 +167,7 @@ class Fleet:
             log.info("%s is served as it is configured now", name)
         return failure
 
-    async def _replace(self, old: Model, wanted: Wanted) -> StartError | None:
+    async def _replace(self, old: Model, wanted: ModelSpec) -> StartError | None:
         """Load beside the old one, then swap."""
         model = self._made(wanted)
         try:
@@ -186,13 +186,13 @@ class Fleet:
 
     # --- parts of it
 
-    def _made(self, wanted: Wanted) -> Model:
+    def _made(self, wanted: ModelSpec) -> Model:
         """A model that leaves the others their share of the memory."""
         many = sum(not one.config.cache_size for one in self._wish.models)
         share = max(1, min(wanted.config.cache_memory_percent, ALL_CACHES_PERCENT // max(many, 1)))
         return self._make(replace(wanted.config, cache_memory_percent=share))
 
-    def _install(self, wanted: Wanted) -> Model:
+    def _install(self, wanted: ModelSpec) -> Model:
         """Put a model on the shelf that is still to be loaded; what lies there under its name serves nobody."""
         old = self._shelf.models.get(wanted.name)
         model = self._made(wanted)
@@ -203,7 +203,7 @@ class Fleet:
             self._begin_retiring(old, model)
         return model
 
-    async def _fill(self, wanted: Wanted, model: Model) -> StartError | None:
+    async def _fill(self, wanted: ModelSpec, model: Model) -> StartError | None:
         """Load what _install has put there; why that failed."""
         if wanted.problem is None:
             try:
@@ -215,19 +215,19 @@ class Fleet:
     def _withdraw(self, name: str) -> None:
         model = self._shelf.models.pop(name)
         self._served.pop(name, None)
-        self._shelf.withdrawn[name] = "UNLOADING"
+        self._shelf.unloaded[name] = "UNLOADING"
         log.info("%s is no longer served", name)
         self._begin_retiring(model, None)
 
-    def _begin_retiring(self, model: Model, heir: Model | None) -> None:
-        task = asyncio.get_running_loop().create_task(self._retire(model, heir))
+    def _begin_retiring(self, model: Model, successor: Model | None) -> None:
+        task = asyncio.get_running_loop().create_task(self._retire(model, successor))
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
 
-    async def _retire(self, model: Model, heir: Model | None) -> None:
+    async def _retire(self, model: Model, successor: Model | None) -> None:
         try:
-            await model.retire(heir)
+            await model.drain(successor)
         finally:
             await model.stop()
-        if heir is None and self._shelf.withdrawn.get(model.name):
-            self._shelf.withdrawn[model.name] = "END"
+        if successor is None and self._shelf.unloaded.get(model.name):
+            self._shelf.unloaded[model.name] = "END"

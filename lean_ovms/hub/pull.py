@@ -24,7 +24,7 @@ NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class PullRequest:
     """What to pull. target: the directory of the model. repository: where staging is, on the same file system.
 
     gguf: the file to take out of the hub's repository instead of a whole model. overwrite: also if it is there.
@@ -47,7 +47,7 @@ def check_name(source: str) -> str:
     return source
 
 
-def pull(order: Order, open_hub: Callable[[], Hub]) -> bool:
+def pull(order: PullRequest, open_hub: Callable[[], Hub]) -> bool:
     """Have the model in order.target; whether it had to be pulled. Raises PullError."""
     try:
         if not order.overwrite and _is_there(order):
@@ -65,7 +65,7 @@ def pull(order: Order, open_hub: Callable[[], Hub]) -> bool:
     return True
 
 
-def _is_there(order: Order) -> bool:
+def _is_there(order: PullRequest) -> bool:
     if order.gguf:
         return all((order.target / name).is_file() for name in select.shards(order.gguf))
     if not order.target.exists():
@@ -77,11 +77,11 @@ def _is_there(order: Order) -> bool:
     return True
 
 
-def _say_wait(order: Order) -> None:
+def _say_wait(order: PullRequest) -> None:
     log.info("another process is pulling %s; waiting until it is done", order.source)
 
 
-def _obtain(order: Order, hub: Hub, staging: Staging) -> None:
+def _obtain(order: PullRequest, hub: Hub, staging: Staging) -> None:
     listing = hub.listing(order.source)
     if order.gguf:
         files = select.gguf_files(listing, order.gguf)
@@ -121,7 +121,7 @@ def _bring(hub: Hub, listing: Listing, files: list[RemoteFile], staging: Staging
                 raise PullError(f"{twice}: a proxy or a mirror spoils it", temporary=True)
 
 
-def _convert(order: Order, staging: Staging) -> None:
+def _convert(order: PullRequest, staging: Staging) -> None:
     shutil.rmtree(staging.ready, ignore_errors=True)
     log.info("%s holds no OpenVINO model: converting it", order.source)
     try:

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from .. import lora_modules
 from ..config import Config
 from ..engine.client.engine import Engine
-from ..engine.client.lazy_engine import OnDemand, Slots
+from ..engine.client.lazy_engine import EngineSlots, LazyEngine
 from ..errors import StartError
 
 
@@ -21,21 +21,21 @@ class Served(Protocol):
 
     async def stop(self) -> None: ...
 
-    async def retire(self, heir: Any = None) -> None: ...
+    async def drain(self, successor: Any = None) -> None: ...
 
 
 M = TypeVar("M", bound=Served)
 
 
-class Loras(Generic[M]):
+class AdapterSet(Generic[M]):
     """By name, in the order of the option. make: a model of its own config and engine."""
 
-    def __init__(self, config: Config, base: Engine | OnDemand, make: Callable[[Config, OnDemand], M]) -> None:
+    def __init__(self, config: Config, base: Engine | LazyEngine, make: Callable[[Config, LazyEngine], M]) -> None:
         """Raises StartError for a name that the model itself has."""
         self._config = config
         self._base = base
         self._make = make
-        self._slots = Slots(config.max_loras)
+        self._slots = EngineSlots(config.max_loras)
         self._leaving: set[asyncio.Task[None]] = set()
         self.models: dict[str, M] = {}
         for module in lora_modules.parse(config.lora_modules):
@@ -56,21 +56,21 @@ class Loras(Generic[M]):
         old = self.models.get(module.name)
         self.models[module.name] = model
         if old is not None:
-            self._begin(old.retire(model))
+            self._begin(old.drain(model))
         return model
 
     def remove(self, name: str) -> None:
         """Serve it no longer; what runs may finish. Raises KeyError."""
-        self._begin(self.models.pop(name).retire())
+        self._begin(self.models.pop(name).drain())
 
     def _begin(self, leaving: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(leaving)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
-    async def retire(self, heirs: dict[str, M]) -> None:
+    async def drain(self, heirs: dict[str, M]) -> None:
         """Leave new requests to those of the same names, let the running ones finish, then stop."""
-        await asyncio.gather(*(model.retire(heirs.get(name)) for name, model in self.models.items()))
+        await asyncio.gather(*(model.drain(heirs.get(name)) for name, model in self.models.items()))
 
     async def stop(self) -> None:
         """Stop all engines. Idempotent."""
@@ -88,4 +88,4 @@ class Loras(Generic[M]):
         share = max(1, self._config.cache_memory_percent // (2 * self._config.max_loras))
         own = replace(self._config, model_name=module.name, lora_modules="", allow_runtime_lora=False)
         engine = replace(own, lora_modules=lora_modules.written(module), cache_memory_percent=share)
-        return self._make(own, OnDemand(engine, self._base, self._slots))
+        return self._make(own, LazyEngine(engine, self._base, self._slots))

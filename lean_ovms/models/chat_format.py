@@ -19,19 +19,19 @@ from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
 from ..text.decode.stop_strings import StopMatcher
 from ..text.grammar.build import Setting
 from ..text.template.chat_template import ChatTemplate
-from ..text.template.escape import Neutral
+from ..text.template.escape import SpecialTokenEscaper
 from ..text.template.limits import NotBrief
-from ..types import ChatPrompt, ModelInfo, Output, Sampling, Vocabulary
-from ..util.concurrency import BRIEF_CHARACTERS, Aside
-from .output_decoder import Choice
-from .structured_output import impose
+from ..types import ChatPrompt, ModelInfo, Output, SamplingParams, Vocabulary
+from ..util.concurrency import BRIEF_CHARACTERS, Offload
+from .output_decoder import OutputDecoder
+from .structured_output import apply_constraint
 
 T = TypeVar("T")
 
 PROBE = [{"role": "user", "content": "Hey"}]
 
 
-class Dialect:
+class ChatFormat:
     """tool_parser, reasoning_parser: names, or None for none. template: renders chats."""
 
     def __init__(self, config: Config, directory: ModelDir, info: ModelInfo, vocabulary: Vocabulary) -> None:
@@ -53,7 +53,7 @@ class Dialect:
         self._opens_thoughts = self._begins_thoughts_itself()
         self._shown: tuple[Vocabulary, tuple[str, ...], Vocabulary] | None = None
 
-    async def render(self, prompt: ChatPrompt, aside: Aside) -> str:
+    async def render(self, prompt: ChatPrompt, aside: Offload) -> str:
         """The text the model would see; what takes long is done beside the loop. Raises RequestError."""
         if prompt.work < BRIEF_CHARACTERS:
             try:
@@ -64,7 +64,7 @@ class Dialect:
         return await aside.run(prompt.work, slowly)
 
     async def imposed(
-        self, output: Output, tail: str, submit: Callable[[str], Awaitable[T]], aside: Aside
+        self, output: Output, tail: str, submit: Callable[[str], Awaitable[T]], aside: Offload
     ) -> tuple[T, list[str]]:
         """What submit makes of the structural tag of the form asked for, and what of it is not imposed.
 
@@ -72,7 +72,7 @@ class Dialect:
         """
         if output.guide is None:
             return await submit(""), []
-        return await impose(output.guide, self.setting(output, tail), submit, self._config, aside)
+        return await apply_constraint(output.guide, self.setting(output, tail), submit, self._config, aside)
 
     def setting(self, output: Output, tail: str) -> Setting:
         """What a grammar for an answer needs to know. tail: the prompt's end."""
@@ -85,7 +85,9 @@ class Dialect:
             template_opens_thoughts=self._opens_thoughts,
         )
 
-    def choice(self, index: int, output: Output, sampling: Sampling, tail: str, vocabulary: Vocabulary) -> Choice:
+    def choice(
+        self, index: int, output: Output, sampling: SamplingParams, tail: str, vocabulary: Vocabulary
+    ) -> OutputDecoder:
         """The reader of one answer. vocabulary: the engine's, which may be another one after a restart."""
         parser = None
         if output.parse:
@@ -96,7 +98,7 @@ class Dialect:
         special = vocabulary.special
         if parser is not None and parser.keep_special_tokens:
             vocabulary, skip = self._showing(parser.tags, vocabulary), False
-        return Choice(
+        return OutputDecoder(
             index=index,
             detokenizer=Detokenizer(vocabulary, output.skip_special_tokens),
             window=window,
@@ -125,8 +127,8 @@ class Dialect:
         return parsers.thinks(self.reasoning_parser, text)
 
 
-def _neutral(words: Vocabulary) -> Neutral:
-    return Neutral(words.pieces[token].decode("utf-8", "replace") for token in words.special)
+def _neutral(words: Vocabulary) -> SpecialTokenEscaper:
+    return SpecialTokenEscaper(words.pieces[token].decode("utf-8", "replace") for token in words.special)
 
 
 def _chosen(option: str, asked: str, detected: str | None, known: tuple[str, ...]) -> str | None:

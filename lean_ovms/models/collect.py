@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..types import CallArgs, CallStart, Event, Reasoning, Text, TokenLogprob
-from .generation import Stream
+from ..types import Event, Reasoning, Text, TokenLogprob, ToolCallDelta, ToolCallStart
+from .generation import DeltaStream
 
 
 @dataclass(slots=True)
@@ -18,7 +18,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class Answer:
+class CompletedChoice:
     """One choice, whole: the fold of its deltas."""
 
     text: str = ""
@@ -30,9 +30,9 @@ class Answer:
     stop: str | int | None = None
 
 
-async def fold(generation: Stream, choices: int) -> list[Answer]:
+async def collect(generation: DeltaStream, choices: int) -> list[CompletedChoice]:
     """The whole answers: the unary reply is nothing but the stream, read to its end."""
-    answers = [Answer() for _ in range(choices)]
+    answers = [CompletedChoice() for _ in range(choices)]
     texts: list[list[Event]] = [[] for _ in answers]
     async for deltas in generation:
         for delta in deltas:
@@ -47,9 +47,9 @@ async def fold(generation: Stream, choices: int) -> list[Answer]:
     return answers
 
 
-def _fill(answer: Answer, events: list[Event]) -> None:
+def _fill(answer: CompletedChoice, events: list[Event]) -> None:
     answer.text = "".join(e.text for e in events if isinstance(e, Text))
     answer.reasoning = "".join(e.text for e in events if isinstance(e, Reasoning))
-    answer.calls = [Call(e.id, e.name) for e in events if isinstance(e, CallStart)]
+    answer.calls = [Call(e.id, e.name) for e in events if isinstance(e, ToolCallStart)]
     for index, call in enumerate(answer.calls):
-        call.arguments = "".join(e.text for e in events if isinstance(e, CallArgs) and e.index == index)
+        call.arguments = "".join(e.text for e in events if isinstance(e, ToolCallDelta) and e.index == index)

@@ -11,17 +11,17 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
-from ..engine.client.engine import Engine, Reply
-from ..engine.client.lazy_engine import OnDemand
+from ..engine.client.engine import Engine, ReplyStream
+from ..engine.client.lazy_engine import LazyEngine
 from ..engine.protocol import Tokens
 from ..errors import RequestError, RequestTimeout
-from ..observability.metrics import Pace
-from ..observability.records import Course
+from ..observability.metrics import TokenTimer
+from ..observability.records import GenerationRecord
 from ..types import Delta, TokenLogprob, Usage
-from .output_decoder import Choice
+from .output_decoder import OutputDecoder
 
 
-class Stream(Protocol):
+class DeltaStream(Protocol):
     """What an endpoint needs of a running generation, be it one or several."""
 
     @property
@@ -34,17 +34,19 @@ class Stream(Protocol):
     async def aclose(self) -> None: ...
 
 
-OnClose = Callable[[Course, "Pace | None"], None]
+OnClose = Callable[[GenerationRecord, "TokenTimer | None"], None]
 """Hears how a generation went, once, when it is closed."""
 
 
 class Generation:
     """One accepted request. Iterate for what is new; close it in any case, read to the end or not."""
 
-    def __init__(self, engine: Engine | OnDemand, reply: Reply, choices: list[Choice], on_close: OnClose) -> None:
+    def __init__(
+        self, engine: Engine | LazyEngine, reply: ReplyStream, choices: list[OutputDecoder], on_close: OnClose
+    ) -> None:
         self.notices: list[str] = []  # what of the request could not be honoured
         self.asked = time.monotonic()  # whoever knows better when it was asked for sets it
-        self.pace: Pace | None = None  # as are the gaps between tokens, by who wants to know them
+        self.pace: TokenTimer | None = None  # as are the gaps between tokens, by who wants to know them
         self._first_token: float | None = None
         self._error = ""
         self._on_close: OnClose | None = on_close
@@ -106,7 +108,7 @@ class Generation:
         return deltas
 
     @staticmethod
-    def _texts(choice: Choice, record: Tokens) -> list[str]:
+    def _texts(choice: OutputDecoder, record: Tokens) -> list[str]:
         """record's tokens as text, by the table."""
         tokens, feed = record.tokens, choice.detokenizer.feed
         texts = [feed([token]) for token in tokens] if len(tokens) > 1 and choice.token_by_token else [feed(tokens)]
@@ -114,7 +116,7 @@ class Generation:
             texts[-1] += choice.detokenizer.flush()
         return texts
 
-    async def _decoded(self, choice: Choice, record: Tokens) -> list[str]:
+    async def _decoded(self, choice: OutputDecoder, record: Tokens) -> list[str]:
         """record's tokens as text, by the engine and all together, where the table is not exact."""
         assert choice.window is not None
         final = record.reason is not None
@@ -137,15 +139,15 @@ class Generation:
             on_close, self._on_close = self._on_close, None
             on_close(self._course(), self.pace)
 
-    def conclude(self) -> None:
+    def finish_early(self) -> None:
         """Nothing more of it is wanted: what has not finished ends here as if the model had stopped."""
         for choice in self._choices:
             choice.finish = choice.finish or "stop"
 
-    def _course(self) -> Course:
+    def _course(self) -> GenerationRecord:
         now, first, usage = time.monotonic(), self._first_token, self.usage
         unfinished = "error" if self._error else "abort"
-        return Course(
+        return GenerationRecord(
             engine_id=self._reply.id,
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
@@ -158,7 +160,7 @@ class Generation:
         )
 
 
-class Batch:
+class GenerationGroup:
     """Several generations as one: choice i of generation g is choice g * n + i. Answers come as they are ready."""
 
     def __init__(self, generations: list[Generation], n: int) -> None:
@@ -178,7 +180,7 @@ class Batch:
             None if any(u.cached_tokens is None for u in parts) else sum(u.cached_tokens or 0 for u in parts),
         )
 
-    def __aiter__(self) -> Batch:
+    def __aiter__(self) -> GenerationGroup:
         return self
 
     async def __anext__(self) -> list[Delta]:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, cast
 from ..engine.protocol import Tokens
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
 from ..text.decode.stop_strings import StopMatcher
-from ..types import CallArgs, CallStart, Delta, Event, Reasoning, Text, TokenLogprob
+from ..types import Delta, Event, Reasoning, Text, TokenLogprob, ToolCallDelta, ToolCallStart
 
 if TYPE_CHECKING:
     from ..text.parsers import Parser
 
 
 @dataclass(slots=True, kw_only=True)
-class Choice:
+class OutputDecoder:
     """The life of one answer: its detokenizer, stop strings, parser, and what was counted."""
 
     index: int
@@ -115,9 +115,9 @@ class Choice:
 def _append(events: list[Event], event: Event) -> None:
     """Add an event, joined to the last one if it goes on with the same."""
     last = events[-1] if events else None
-    joins = type(last) is type(event) and not isinstance(event, CallStart)
-    if joins and isinstance(event, CallArgs):
-        joins = cast(CallArgs, last).index == event.index
+    joins = type(last) is type(event) and not isinstance(event, ToolCallStart)
+    if joins and isinstance(event, ToolCallDelta):
+        joins = cast(ToolCallDelta, last).index == event.index
     if joins:
         cast(Text, last).text += cast(Text, event).text
     else:

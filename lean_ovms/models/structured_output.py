@@ -15,8 +15,8 @@ from ..errors import GrammarInvalid, GrammarTooComplex
 from ..observability.logging import safe
 from ..text.grammar import build
 from ..text.grammar.build import Constraint, Setting
-from ..types import Guide
-from ..util.concurrency import Aside
+from ..types import OutputConstraint
+from ..util.concurrency import Offload
 
 log = logging.getLogger("lean_ovms.models.structured_output")
 
@@ -28,8 +28,8 @@ MOST_SCHEMAS = 8
 """Of all tools and the format together, in grammars of the largest size."""
 
 
-async def impose(
-    guide: Guide, setting: Setting, submit: Callable[[str], Awaitable[T]], config: Config, aside: Aside
+async def apply_constraint(
+    guide: OutputConstraint, setting: Setting, submit: Callable[[str], Awaitable[T]], config: Config, aside: Offload
 ) -> tuple[T, list[str]]:
     """What submit makes of the structural tag, and what of the form is not imposed.
 
@@ -55,7 +55,7 @@ async def impose(
     return accepted, notices
 
 
-async def _built(guide: Guide, setting: Setting, config: Config, aside: Aside) -> Constraint:
+async def _built(guide: OutputConstraint, setting: Setting, config: Config, aside: Offload) -> Constraint:
     """The grammar; of large schemas it is made beside the loop. Raises as guides.build."""
     size, most = build.size(guide, setting.tools), MOST_SCHEMAS * config.grammar_max_bytes
     if size > most:

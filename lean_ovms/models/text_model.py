@@ -14,23 +14,23 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..config import Config
-from ..engine.client.engine import Engine, Reply
-from ..engine.client.lazy_engine import OnDemand
+from ..engine.client.engine import Engine, ReplyStream
+from ..engine.client.lazy_engine import LazyEngine
 from ..errors import BadRequest, ModelNotFound, StartError, Unavailable, too_long
 from ..observability.logging import safe
-from ..observability.metrics import Metrics, Pace
-from ..observability.records import Course, Note, current
+from ..observability.metrics import Metrics, TokenTimer
+from ..observability.records import GenerationRecord, RequestRecord, current
 from ..repository.model_dir import ModelDir
 from ..repository.model_dir import read as read_model_dir
 from ..text.decode.detokenizer import Detokenizer
-from ..types import ChatPrompt, EngineStats, ModelInfo, Output, Prompt, Sampling, TokenPrompt
-from ..util.concurrency import Aside
-from ..util.in_flight import Uses
-from .adapters import Loras
+from ..types import ChatPrompt, EngineStats, ModelInfo, Output, Prompt, SamplingParams, TokenPrompt
+from ..util.concurrency import Offload
+from ..util.in_flight import InFlight
+from .adapters import AdapterSet
 from .generation import Generation
 
 if TYPE_CHECKING:
-    from .chat_format import Dialect
+    from .chat_format import ChatFormat
 
 log = logging.getLogger("lean_ovms.models.text_model")
 
@@ -44,11 +44,11 @@ SPARE_TOKENS = 8
 """Room that an assisted pipeline wants for tokens it may have to take back."""
 
 
-def _dialect() -> type[Dialect]:
+def _dialect() -> type[ChatFormat]:
     """A third of all that the front end imports, jinja2 among it: read while the engine loads, after listening."""
-    from .chat_format import Dialect
+    from .chat_format import ChatFormat
 
-    return Dialect
+    return ChatFormat
 
 
 class Model:
@@ -58,7 +58,7 @@ class Model:
     failure: why the last attempt to load it, or what should replace it, failed.
     """
 
-    def __init__(self, config: Config, engine: Engine | OnDemand | None = None, parent: str = "") -> None:
+    def __init__(self, config: Config, engine: Engine | LazyEngine | None = None, parent: str = "") -> None:
         self.config = config
         self.parent = parent
         self.name = config.served_name
@@ -67,13 +67,13 @@ class Model:
         self.engine = engine or Engine(replace(config, lora_modules=""))
         self.metrics = Metrics()
         self.failure: StartError | None = None
-        self._uses = Uses()
-        self._retired = False
-        self._heir: Model | None = None
-        self.aside = Aside(config.max_body_bytes)
+        self._uses = InFlight()
+        self._draining = False
+        self._successor: Model | None = None
+        self.aside = Offload(config.max_body_bytes)
         self._most_characters = 0
-        self.dialect: Dialect | None = None
-        self.loras: Loras[Model] = Loras(config, self.engine, self._adapter)
+        self.dialect: ChatFormat | None = None
+        self.loras: AdapterSet[Model] = AdapterSet(config, self.engine, self._adapter)
 
     async def load(self) -> None:
         """Read the directory, start the engine and learn what only it knows. Raises StartError."""
@@ -104,19 +104,19 @@ class Model:
         await self.loras.stop()
         await self.engine.stop()
 
-    async def retire(self, heir: Model | None = None) -> None:
+    async def drain(self, successor: Model | None = None) -> None:
         """Leave new requests to heir, let the running ones finish, then stop."""
-        self._retired, self._heir = True, heir
-        await self.loras.retire(heir.loras.models if heir is not None else {})
+        self._draining, self._successor = True, successor
+        await self.loras.drain(successor.loras.models if successor is not None else {})
         await self._uses.over()
         await self.stop()
 
     @property
-    def family(self) -> list[Model]:
+    def with_adapters(self) -> list[Model]:
         """The model and its adapters."""
         return [self, *self.loras.models.values()]
 
-    def _adapter(self, config: Config, engine: OnDemand) -> Model:
+    def _adapter(self, config: Config, engine: LazyEngine) -> Model:
         model = Model(config, engine, parent=self.name)
         model.metrics, model.aside = self.metrics, self.aside
         return model
@@ -124,9 +124,9 @@ class Model:
     def _serving(self) -> Model:
         """This one, or the one that took its place while a request was on its way. Raises RequestError."""
         model = self
-        while model._heir is not None:
-            model = model._heir
-        if model._retired:
+        while model._successor is not None:
+            model = model._successor
+        if model._draining:
             raise ModelNotFound(f"The model {safe(self.name)!r} is no longer served", param="model")
         if model.dialect is None:
             if model.failure is not None:
@@ -173,7 +173,7 @@ class Model:
         return text in self._serving().known_dialect.template.render(prompt)
 
     @property
-    def known_dialect(self) -> Dialect:
+    def known_dialect(self) -> ChatFormat:
         """How it is spoken to. Raises RequestError while that is not known."""
         if self.dialect is None:
             raise self.engine.unavailable()
@@ -200,7 +200,7 @@ class Model:
                 add_special_tokens=prompt.add_special_tokens,
                 truncate=None,
                 want_tokens=False,
-                sampling=Sampling(max_tokens=1),
+                sampling=SamplingParams(max_tokens=1),
                 images=prompt.images,
             )
             reply.close()
@@ -222,7 +222,13 @@ class Model:
         return await self.engine.stats()
 
     async def start(
-        self, prompt: Prompt, sampling: Sampling, output: Output, *, truncate: int | None = None, echo: bool = False
+        self,
+        prompt: Prompt,
+        sampling: SamplingParams,
+        output: Output,
+        *,
+        truncate: int | None = None,
+        echo: bool = False,
     ) -> Generation:
         """A running generation. Raises RequestError when the prompt or the engine refuses it.
 
@@ -241,7 +247,7 @@ class Model:
         return generation
 
     async def _started(
-        self, prompt: Prompt, sampling: Sampling, output: Output, *, truncate: int | None, echo: bool
+        self, prompt: Prompt, sampling: SamplingParams, output: Output, *, truncate: int | None, echo: bool
     ) -> Generation:
         asked, note = time.monotonic(), current.get()
         words, special = await self._words(prompt, truncate)
@@ -250,7 +256,7 @@ class Model:
         images = prompt.images if isinstance(prompt, ChatPrompt) else ()
         tail = words[-PROMPT_TAIL:] if isinstance(words, str) else ""
 
-        async def submit(tag: str) -> Reply:
+        async def submit(tag: str) -> ReplyStream:
             return await self.engine.submit(
                 words,
                 add_special_tokens=special,
@@ -271,14 +277,14 @@ class Model:
         generation.asked, generation.pace, generation.notices = asked, self.metrics.pace(), notices
         return generation
 
-    def _ended(self, note: Note | None, course: Course, pace: Pace | None) -> None:
+    def _ended(self, note: RequestRecord | None, course: GenerationRecord, pace: TokenTimer | None) -> None:
         self._uses.end()
         if note is not None:
             note.courses.append(course)
             note.error = note.error or course.error
         self.metrics.generation(self.name, course, pace)
 
-    def _room(self, sampling: Sampling) -> int:
+    def _room(self, sampling: SamplingParams) -> int:
         """Most prompt tokens that leave room for the answer asked for."""
         room = min(self.info.context_length, self.info.kv_blocks * self.info.block_size)
         return max(1, room - min(sampling.max_tokens or 1, room // 2) - SPARE_TOKENS)

@@ -16,8 +16,8 @@ from typing import Any
 import orjson
 
 from .file_handler import LogFile
-from .records import Note
-from .stderr_handler import Unhurried
+from .records import RequestRecord
+from .stderr_handler import NonBlockingHandler
 
 TRACE = 5
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -47,7 +47,7 @@ def _add_file(root: logging.Logger, path: str, formatter: logging.Formatter) -> 
     """Raises OSError; a file's handler is there nevertheless, and tries again."""
     file: logging.Handler
     if Path(path).is_fifo():  # /dev/stdout perhaps: as slow as its reader, and without one an error now
-        file = Unhurried(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        file = NonBlockingHandler(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
     else:
         file = LogFile(path, root.handlers[0].handle)
     file.setFormatter(formatter)
@@ -58,7 +58,7 @@ def _add_file(root: logging.Logger, path: str, formatter: logging.Formatter) -> 
 
 def _to_stderr() -> logging.Handler:
     try:
-        return Unhurried(sys.stderr.fileno())
+        return NonBlockingHandler(sys.stderr.fileno())
     except (AttributeError, OSError):  # embedded in something that has put an object of its own there, or nothing
         return logging.StreamHandler()
 
@@ -105,7 +105,7 @@ class Access(Event):
 
     __slots__ = ("_note",)
 
-    def __init__(self, note: Note) -> None:
+    def __init__(self, note: RequestRecord) -> None:
         self._note = note
 
     def fields(self) -> dict[str, Any]:

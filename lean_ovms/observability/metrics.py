@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import StartError
 from ..types import EngineStats
-from .records import CLIENT_LEFT, Course, Note
+from .records import CLIENT_LEFT, GenerationRecord, RequestRecord
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -129,7 +129,7 @@ class EngineState:
     stats: EngineStats | None
 
 
-class Pace:
+class TokenTimer:
     """The gaps between one generation's tokens, counted where they come, added to the histogram when it is over."""
 
     __slots__ = ("_last", "counts", "total")
@@ -154,14 +154,14 @@ class Metrics:
 
     enabled = False
 
-    def exchange(self, note: Note) -> None:
+    def exchange(self, note: RequestRecord) -> None:
         """An exchange ended."""
 
-    def pace(self) -> Pace | None:
+    def pace(self) -> TokenTimer | None:
         """What counts the gaps of a new generation; None if nobody wants to know."""
         return None
 
-    def generation(self, model: str, course: Course, pace: Pace | None) -> None:
+    def generation(self, model: str, course: GenerationRecord, pace: TokenTimer | None) -> None:
         """A generation ended."""
 
     def not_imposed(self, model: str) -> None:
@@ -200,14 +200,14 @@ class Prometheus(Metrics):
     def __init__(self, listed: str = "") -> None:
         from prometheus_client import CollectorRegistry, ProcessCollector
 
-        self._families = {family.name: family for family in chosen(listed)}
+        self._families = {with_adapters.name: with_adapters for with_adapters in chosen(listed)}
         self._values: dict[str, dict[tuple[str, ...], Any]] = {name: {} for name in self._families}
         self._registry = CollectorRegistry()
         self._registry.register(self)
         if not listed or any(name in listed for name in PROCESS):
             ProcessCollector(registry=self._registry)
 
-    def exchange(self, note: Note) -> None:
+    def exchange(self, note: RequestRecord) -> None:
         path = note.route or "other"
         method = note.method if note.route else "other"
         self._add("lean_ovms_requests_total", (path, method, str(note.status)))
@@ -227,10 +227,10 @@ class Prometheus(Metrics):
         self._add("ovms_responses", labels, note.pieces)
         self._observe("ovms_graph_processing_time_us", (method, name), note.seconds * 1e6)
 
-    def pace(self) -> Pace | None:
-        return Pace() if "vllm:inter_token_latency_seconds" in self._families else None
+    def pace(self) -> TokenTimer | None:
+        return TokenTimer() if "vllm:inter_token_latency_seconds" in self._families else None
 
-    def generation(self, model: str, course: Course, pace: Pace | None) -> None:
+    def generation(self, model: str, course: GenerationRecord, pace: TokenTimer | None) -> None:
         labels = (model,)
         self._add("vllm:prompt_tokens_total", labels, course.prompt_tokens)
         self._add("vllm:generation_tokens_total", labels, course.completion_tokens)
@@ -260,8 +260,8 @@ class Prometheus(Metrics):
     def expose(self, engines: Iterable[EngineState] = ()) -> bytes:
         from prometheus_client import generate_latest
 
-        for name, family in self._families.items():
-            if family.kind == "gauge":
+        for name, with_adapters in self._families.items():
+            if with_adapters.kind == "gauge":
                 self._values[name].clear()
         for engine in engines:
             self._begin(engine.model)
@@ -274,19 +274,21 @@ class Prometheus(Metrics):
         from prometheus_client import core
 
         made = {"counter": core.CounterMetricFamily, "gauge": core.GaugeMetricFamily}
-        for name, family in self._families.items():
-            if family.kind == "histogram":
-                yield self._histogram(core.HistogramMetricFamily(name, family.help, labels=family.labels), family)
+        for name, with_adapters in self._families.items():
+            if with_adapters.kind == "histogram":
+                yield self._histogram(
+                    core.HistogramMetricFamily(name, with_adapters.help, labels=with_adapters.labels), with_adapters
+                )
                 continue
-            shown = made[family.kind](name, family.help, labels=family.labels)
+            shown = made[with_adapters.kind](name, with_adapters.help, labels=with_adapters.labels)
             for labels, value in self._values[name].items():
                 shown.add_metric(labels, value)
             yield shown
 
-    def _histogram(self, shown: Any, family: Family) -> Metric:
-        for labels, distribution in self._values[family.name].items():
+    def _histogram(self, shown: Any, with_adapters: Family) -> Metric:
+        for labels, distribution in self._values[with_adapters.name].items():
             sums = list(accumulate(distribution.counts))
-            bounds = [f"{bound:g}" if bound < 1e6 else f"{bound:.0f}" for bound in family.buckets]
+            bounds = [f"{bound:g}" if bound < 1e6 else f"{bound:.0f}" for bound in with_adapters.buckets]
             shown.add_metric(labels, list(zip([*bounds, "+Inf"], sums, strict=True)), distribution.total)
         metric: Metric = shown
         return metric
@@ -311,11 +313,11 @@ class Prometheus(Metrics):
 
     def _begin(self, model: str) -> None:
         """A served model's series exist before anything has happened, or its first events would not show in a rate."""
-        for name, family in self._families.items():
-            if family.kind == "gauge":
+        for name, with_adapters in self._families.items():
+            if with_adapters.kind == "gauge":
                 continue
-            for labels in _expected(family.labels, model):
-                if family.kind == "histogram":
+            for labels in _expected(with_adapters.labels, model):
+                if with_adapters.kind == "histogram":
                     self._distribution(name, labels)
                 else:
                     self._values[name].setdefault(labels, 0)
@@ -357,8 +359,16 @@ def chosen(listed: str) -> list[Family]:
     if not listed:
         return list(FAMILIES)
     names = {name.strip() for name in listed.split(",") if name.strip()}
-    known = {name: family for family in FAMILIES for name in (family.name, family.name.removesuffix("_total"))}
+    known = {
+        name: with_adapters
+        for with_adapters in FAMILIES
+        for name in (with_adapters.name, with_adapters.name.removesuffix("_total"))
+    }
     unknown = sorted(names - set(known) - set(CLASSIC) - set(PROCESS))
     if unknown:
         raise StartError(f"--metrics_list has unknown metrics: {', '.join(unknown)}")
-    return [family for family in FAMILIES if {family.name, family.name.removesuffix("_total")} & names]
+    return [
+        with_adapters
+        for with_adapters in FAMILIES
+        if {with_adapters.name, with_adapters.name.removesuffix("_total")} & names
+    ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class GenerationRecord:
     """How a generation went.
 
     engine_id: its number in the engine's log. ttft_s: from the request to its first token, None without one.
@@ -32,7 +32,7 @@ class Course:
 
 
 @dataclass(slots=True, eq=False)
-class Note:
+class RequestRecord:
     """One exchange. started: time.monotonic(). route: the path as the table of routes has it, "" if it is unknown.
 
     model: a served model that it is about. stream: text is to come piece by piece. error: the code of what went wrong,
@@ -52,7 +52,7 @@ class Note:
     bytes: int = 0
     pieces: int = 0
     seconds: float = 0.0
-    courses: list[Course] = field(default_factory=list)
+    courses: list[GenerationRecord] = field(default_factory=list)
 
     @property
     def ttft_s(self) -> float | None:
@@ -63,5 +63,5 @@ class Note:
 CLIENT_LEFT = 499
 """The status of an exchange whose client did not wait for the answer (nginx's number; it is never sent)."""
 
-current: ContextVar[Note | None] = ContextVar("current", default=None)
+current: ContextVar[RequestRecord | None] = ContextVar("current", default=None)
 """The note of the exchange that this task serves."""

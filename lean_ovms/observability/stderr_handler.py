@@ -23,7 +23,7 @@ FLUSH_S = 0.5
 """Time for a reader to take what waits, when the process ends."""
 
 
-class Unhurried(LineHandler):
+class NonBlockingHandler(LineHandler):
     """Lines to a file descriptor, in order, without waiting for its reader.
 
     poll(2) promises room for PIPE_BUF bytes, so no more than that is written at once. The descriptor itself is left

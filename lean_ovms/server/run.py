@@ -22,14 +22,14 @@ from .. import __version__
 from ..api.app import App
 from ..config import Config
 from ..deployment.desired import server
-from ..deployment.manager import Fleet
+from ..deployment.manager import ModelManager
 from ..engine.client import prestart
 from ..errors import StartError
 from ..models.text_model import Model
 from ..observability import logging as log
 from ..transports.http11.server import Server
 from ..util.concurrency import SWITCH_INTERVAL_S
-from .systemd import READY, STOPPING, Supervisor
+from .systemd import READY, STOPPING, SystemdNotifier
 
 logger = logging.getLogger("lean_ovms")
 
@@ -54,7 +54,7 @@ def run(config: Config) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     config = replace(config, max_connections=_connections(config.max_connections))
     try:
-        return uvloop.run(serve(build(config), Supervisor.of(os.environ)))
+        return uvloop.run(serve(build(config), SystemdNotifier.of(os.environ)))
     except StartError as error:
         logger.error("cannot start: %s", error)
         return NEVER_SERVED
@@ -68,7 +68,7 @@ def build(config: Config, make: Callable[[Config], Model] = Model) -> App:
     """
     config = replace(server(config), api_key=_api_key(config))
     app = App(config, [])
-    app.keeper = Fleet(config, app, make=make)
+    app.keeper = ModelManager(config, app, make=make)
     return app
 
 
@@ -87,9 +87,9 @@ async def close(app: App) -> None:
     app.aside.close()
 
 
-async def serve(app: App, supervisor: Supervisor | None = None) -> int:
+async def serve(app: App, supervisor: SystemdNotifier | None = None) -> int:
     """Listen at once (health says when models are ready), serve until a signal, drain, stop."""
-    supervisor = supervisor or Supervisor()
+    supervisor = supervisor or SystemdNotifier()
     signals = Signals()
     server = Server(app.config, app.handle)
     alive = None

@@ -16,7 +16,7 @@ log = logging.getLogger("lean_ovms")
 READY, STOPPING, ALIVE = "READY=1", "STOPPING=1", "WATCHDOG=1"
 
 
-class Supervisor:
+class SystemdNotifier:
     """address: the socket to write to, "" for none. watchdog_s: we are killed after so much silence; 0: never."""
 
     def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
@@ -24,7 +24,7 @@ class Supervisor:
         self.watchdog_s = watchdog_s
 
     @classmethod
-    def of(cls, environ: MutableMapping[str, str]) -> Supervisor:
+    def of(cls, environ: MutableMapping[str, str]) -> SystemdNotifier:
         """The one that environ names. Its variables are taken out: children have no business with it."""
         address = environ.pop("NOTIFY_SOCKET", "")
         period, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")

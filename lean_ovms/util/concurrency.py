@@ -24,7 +24,7 @@ BRIEF_CHARACTERS = 1 << 20
 """Of a conversation; work on a longer one does not begin on the event loop."""
 
 
-class Aside:
+class Offload:
     """One worker thread, started by the first work, and the queue before it."""
 
     def __init__(self, most_bytes: int) -> None:

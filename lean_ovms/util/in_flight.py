@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Uses:
+class InFlight:
     """A count of uses; each begin has its end. As a context manager, one use."""
 
     def __init__(self) -> None:

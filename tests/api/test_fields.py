@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from lean_ovms.api.fields import Row, Rows, json_body, parsed, read, read_one
+from lean_ovms.api.fields import Field, FieldSet, json_body, parsed, read, read_one
 from lean_ovms.api.generation.sampling import SAMPLING
 from lean_ovms.errors import BadRequest, UnsupportedMediaType
 from lean_ovms.types import Request
@@ -31,13 +31,13 @@ def test_a_byte_order_mark_in_front_is_no_part_of_the_body() -> None:
 
 
 @pytest.mark.parametrize("row", SAMPLING, ids=lambda row: row.name)
-def test_null_and_absent_are_the_same_for_every_field(row: Row) -> None:
-    assert read(Rows([row]), {row.name: None}) == read(Rows([row]), {}) == {row.name: row.default}
+def test_null_and_absent_are_the_same_for_every_field(row: Field) -> None:
+    assert read(FieldSet([row]), {row.name: None}) == read(FieldSet([row]), {}) == {row.name: row.default}
 
 
 @pytest.mark.parametrize("row", [r for r in SAMPLING if r.kind != "any"], ids=lambda row: row.name)
 @pytest.mark.parametrize("wrong", ["x", 1.5, True, [], {}], ids=repr)
-def test_a_value_of_another_kind_is_refused_by_name(row: Row, wrong: object) -> None:
+def test_a_value_of_another_kind_is_refused_by_name(row: Field, wrong: object) -> None:
     fits = {"bool": bool, "array": list, "number": float, "string": str}.get(row.kind)
     if fits is not None and isinstance(wrong, fits):
         return

@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from lean_ovms.api.app import App
-from lean_ovms.api.fields import Row, read_one
+from lean_ovms.api.fields import Field, read_one
 from lean_ovms.api.openai import chat, completions
 from lean_ovms.api.openai.responses import fields as responses
 from lean_ovms.api.openapi import schema
@@ -77,7 +77,7 @@ PLAIN = {n: r for n, r in ROWS.items() if r.kind != "any" and not (r.schema or r
 
 
 @pytest.mark.parametrize("row", PLAIN.values(), ids=PLAIN)
-def test_a_row_takes_what_its_schema_takes(row: Row) -> None:
+def test_a_row_takes_what_its_schema_takes(row: Field) -> None:
     validator = Draft202012Validator(schema(row))
     for value in VALUES:
         try:

@@ -11,12 +11,12 @@ import pytest
 from bench import __main__ as command
 from bench import front, parts, rivals, serve, stall, start, timeline
 
-Rows = list[dict]
+FieldSet = list[dict]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., Rows]:
-    def runs(main, line: str) -> Rows:
+def run(tmp_path: Path) -> Callable[..., FieldSet]:
+    def runs(main, line: str) -> FieldSet:
         file = tmp_path / "lines"
         main([*line.split(), "--json", str(file), "--plots", str(tmp_path)])
         header, *rows = map(json.loads, file.read_text().splitlines())

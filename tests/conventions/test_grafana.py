@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lean_ovms.observability.metrics import FAMILIES, PROCESS, EngineState, Prometheus
-from lean_ovms.observability.records import Course, Note
+from lean_ovms.observability.records import GenerationRecord, RequestRecord
 from lean_ovms.types import EngineStats
 
 BOARD = json.loads((Path(__file__).parents[2] / "docs" / "grafana.json").read_text("utf-8"))
@@ -25,9 +25,9 @@ GROUPING = re.compile(r"by \(([\w, ]+)\)")
 def samples() -> dict[str, set[str]]:
     """Labels of every sample of a server that has had all kinds of events, by name."""
     metrics = Prometheus()
-    course = Course(engine_id=1, prompt_tokens=1, completion_tokens=3, ttft_s=0.1, seconds=1, decode_s=0.9,
+    course = GenerationRecord(engine_id=1, prompt_tokens=1, completion_tokens=3, ttft_s=0.1, seconds=1, decode_s=0.9,
                     finishes=("abort",), cached_tokens=1)  # fmt: skip
-    note = Note("id", "POST", "/x", "", 0.0, route="/x", model="m", status=200, error="e")
+    note = RequestRecord("id", "POST", "/x", "", 0.0, route="/x", model="m", status=200, error="e")
     metrics.exchange(note)
     metrics.generation("m", course, metrics.pace())
     stats = EngineStats(running=1, queued=1, kv_blocks_used=1, kv_blocks_total=2, steps=1, preemptions=0, recoveries=0)

@@ -139,7 +139,7 @@ def test_every_folder_imports_only_what_it_may() -> None:
         ("models.text_model", "from ..engine.genai.grammar_compiler import GrammarCompiler"),
         ("models.text_model", "from ..engine.worker import loop"),
         ("engine.client.engine", "from ..generation import scheduler"),
-        ("engine.generation.scheduler", "from ..genai.continuous import GenAi"),
+        ("engine.generation.scheduler", "from ..genai.continuous import ContinuousPipeline"),
         ("api.openai.chat", "from ..vllm import tokenize"),
         ("api.vllm.tokenize", "from ..openai.chat import handle"),
         ("transports.http11.server", "from ...api.app import App"),

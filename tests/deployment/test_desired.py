@@ -10,18 +10,18 @@ import pytest
 
 from lean_ovms.cli import ovms_flags
 from lean_ovms.config import Config
-from lean_ovms.deployment.desired import Wanted, server, wish
+from lean_ovms.deployment.desired import ModelSpec, server, wish
 from lean_ovms.errors import StartError
 from lean_ovms.repository import model_dir
 from tests.deployment.graphs import graph, write_config
 
 
-def only(config: Config) -> Wanted:
+def only(config: Config) -> ModelSpec:
     [one] = wish(config).models
     return one
 
 
-def by_name(path: Path, **options: Any) -> dict[str, Wanted]:
+def by_name(path: Path, **options: Any) -> dict[str, ModelSpec]:
     return {one.name: one for one in wish(Config(config_path=str(path), **options)).models}
 
 

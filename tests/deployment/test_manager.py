@@ -12,11 +12,11 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
-from lean_ovms.deployment.desired import Wanted, Wish, stat
-from lean_ovms.deployment.manager import Fleet
+from lean_ovms.deployment.desired import DesiredState, ModelSpec, stat
+from lean_ovms.deployment.manager import ModelManager
 from lean_ovms.errors import ModelNotFound, StartError, Unavailable
 from lean_ovms.models.text_model import Model
-from lean_ovms.types import ModelInfo, Output, Sampling, TextPrompt
+from lean_ovms.types import ModelInfo, Output, SamplingParams, TextPrompt
 from tests.fakes import FakeEngine, say
 
 BASE = Config(fake_engine=True, config_path="config.json", access_log=False)
@@ -43,7 +43,7 @@ class House:
     """An app with a fleet; want() says what to serve, made holds every model that was ever made."""
 
     def __init__(self) -> None:
-        self.wanted: list[Wanted] = []
+        self.wanted: list[ModelSpec] = []
         self.files: dict[Path, Any] = {}
         self.made: list[Model] = []
         self.faults: dict[str, str] = {}
@@ -52,13 +52,13 @@ class House:
 
     def want(self, *names: str, **options: Any) -> None:
         config = replace(BASE, config_path="", **options)
-        self.wanted = [Wanted(config=replace(config, model_name=name)) for name in names]
+        self.wanted = [ModelSpec(config=replace(config, model_name=name)) for name in names]
 
-    def fleet(self, config: Config = BASE) -> Fleet:
-        return Fleet(config, self.app, read=lambda _: self.wish(), make=self.make)
+    def fleet(self, config: Config = BASE) -> ModelManager:
+        return ModelManager(config, self.app, read=lambda _: self.wish(), make=self.make)
 
-    def wish(self) -> Wish:
-        return Wish(models=tuple(self.wanted), files={path: stat(path) for path in self.files})
+    def wish(self) -> DesiredState:
+        return DesiredState(models=tuple(self.wanted), files={path: stat(path) for path in self.files})
 
     def make(self, config: Config) -> Model:
         engine = SlowEngine(self.faults.get(config.model_name, ""))
@@ -86,7 +86,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def begin(model: Model) -> Any:
-    return await model.start(TextPrompt("hi"), Sampling(max_tokens=5), Output())
+    return await model.start(TextPrompt("hi"), SamplingParams(max_tokens=5), Output())
 
 
 @pytest.fixture
@@ -245,16 +245,16 @@ async def test_a_removed_model_finishes_its_requests_and_is_not_found_any_more(h
     assert await fleet.reload() is True
     assert list(house.app.models) == ["a"]
     await asyncio.sleep(0)
-    assert house.app.withdrawn == {"b": "UNLOADING"}
+    assert house.app.unloaded == {"b": "UNLOADING"}
     with pytest.raises(ModelNotFound):
         await begin(gone)
     assert gone.engine.state == "ready"
     await generation.aclose()
-    await until(lambda: house.app.withdrawn == {"b": "END"})
+    await until(lambda: house.app.unloaded == {"b": "END"})
     assert gone.engine.state == "stopped"
     house.want("a", "b")
     await fleet.reload()
-    assert house.app.withdrawn == {}
+    assert house.app.unloaded == {}
 
 
 async def test_one_that_failed_is_tried_again_at_the_next_reload(house: House) -> None:
@@ -272,12 +272,12 @@ async def test_a_configuration_that_cannot_be_read_changes_nothing(house: House)
     house.want("a")
     wishes = iter([house.wish()])
 
-    def read(_: Config) -> Wish:
+    def read(_: Config) -> DesiredState:
         for wish in wishes:
             return wish
         raise StartError("config.json is not valid JSON")
 
-    fleet = Fleet(BASE, house.app, read=read, make=house.make)
+    fleet = ModelManager(BASE, house.app, read=read, make=house.make)
     await fleet.load()
     with pytest.raises(StartError, match="not valid JSON"):
         await fleet.reload()

@@ -35,20 +35,20 @@ def answers(kind: str) -> dict[str, tuple[list[str], list[str]]]:
     helper = (
         {"draft_model": genai.draft_model(str(DRAFT), "CPU", **exact)} if kind == "draft" else {"prompt_lookup": True}
     )
-    assisted = genai.ContinuousBatchingPipeline(str(DEMO_MODEL), scheduler, "CPU", {**exact, **helper})
+    speculative = genai.ContinuousBatchingPipeline(str(DEMO_MODEL), scheduler, "CPU", {**exact, **helper})
     plain = genai.ContinuousBatchingPipeline(str(DEMO_MODEL), scheduler, "CPU", exact)
 
     def text(pipe: Any, prompt: str) -> str:
         config = genai.GenerationConfig()
         config.max_new_tokens, config.stop_token_ids = 24, pipe.get_config().stop_token_ids
-        if pipe is assisted:
+        if pipe is speculative:
             config.num_assistant_tokens = 4
             if kind == "lookup":
                 config.max_ngram_size = 2
         result = pipe.generate([pipe.get_tokenizer().encode(prompt).input_ids], [config])[0]
         return str(pipe.get_tokenizer().decode(result.m_generation_ids[0]))
 
-    return {prompt: ([text(assisted, prompt)], [text(plain, prompt)]) for prompt in PROMPTS}
+    return {prompt: ([text(speculative, prompt)], [text(plain, prompt)]) for prompt in PROMPTS}
 
 
 async def test_greedy_answers_are_those_of_direct_calls_and_guesses_are_counted(kind: str, answers: Any) -> None:

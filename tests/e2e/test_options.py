@@ -40,7 +40,7 @@ async def plain() -> str:
 async def test_assisted_decoding_gives_the_same_greedy_text(options: dict[str, Any]) -> None:
     expected = await plain()
     async with open_house(plugin_config=EXACT, **options) as house:
-        assert house.model.info.assisted
+        assert house.model.info.speculative
         together = await asyncio.gather(*(text(house) for _ in range(6)))
         assert set(together) == {expected}
         tuned = {"num_assistant_tokens": 3, **({"max_ngram_size": 2} if "prompt_lookup" in options else {})}

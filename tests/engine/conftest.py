@@ -30,6 +30,6 @@ def tight():
 @pytest.fixture(scope="session")
 def stateful():
     """One text at a time."""
-    from lean_ovms.engine.genai.stateful import Stateful
+    from lean_ovms.engine.genai.stateful import StatefulPipeline
 
-    return Stateful(Config(**EXACT, pipeline_type="LM"))
+    return StatefulPipeline(Config(**EXACT, pipeline_type="LM"))

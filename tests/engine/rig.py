@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import asdict
 
-from lean_ovms.engine.generation.fake_pipeline import Script, Scripted
+from lean_ovms.engine.generation.fake_pipeline import FakePipeline, Script
 from lean_ovms.engine.protocol import (
     Accepted,
     Cached,
@@ -18,7 +18,7 @@ from lean_ovms.engine.protocol import (
     Tokens,
 )
 from lean_ovms.engine.worker.loop import Limits, Worker
-from lean_ovms.types import EngineStats, Sampling
+from lean_ovms.types import EngineStats, SamplingParams
 
 LIMITS = Limits(queued=64, running=64, sequences=20)
 
@@ -47,7 +47,7 @@ class MemoryLink:
         self.frames.append(list(records))
 
 
-class Answer:
+class CompletedChoice:
     """Everything that was said about one request."""
 
     def __init__(self):
@@ -68,7 +68,7 @@ class Rig:
     """A worker and what it has said so far, by request."""
 
     def __init__(self, script=None, pipeline=None, limits=LIMITS, **changes):
-        self.pipeline = pipeline or Scripted(script or Script(**changes))
+        self.pipeline = pipeline or FakePipeline(script or Script(**changes))
         self.link = MemoryLink()
         self.worker = Worker(self.pipeline, self.link, limits)
         self.batch = self.worker.batch
@@ -79,7 +79,7 @@ class Rig:
     def submit(self, prompt, *, truncate=None, want_tokens=False, add_special_tokens=False, **sampling):
         """Put a Submit into the inbox; returns its id. Greedy unless it says otherwise."""
         self._ids += 1
-        asked = Sampling(**{"temperature": 0.0, **sampling})
+        asked = SamplingParams(**{"temperature": 0.0, **sampling})
         self.put(Submit(self._ids, prompt, add_special_tokens, truncate, want_tokens, asdict(asked)))
         return self._ids
 
@@ -104,7 +104,7 @@ class Rig:
     def answer(self, request_id):
         """Raises AssertionError if what was said breaks the order of records or says a final twice."""
         self._take_in()
-        return self._answers.get(request_id, Answer())
+        return self._answers.get(request_id, CompletedChoice())
 
     def ask(self, prompt, **kw):
         """Submit, run to the end, and return the answer."""
@@ -126,7 +126,7 @@ class Rig:
         for frame in self.link.frames[self._read :]:
             for record in frame:
                 if not isinstance(record, Pong):
-                    take_in(self._answers.setdefault(record.id, Answer()), record)
+                    take_in(self._answers.setdefault(record.id, CompletedChoice()), record)
         self._read = len(self.link.frames)
 
 

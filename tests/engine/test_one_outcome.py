@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_ovms.engine import protocol
-from lean_ovms.engine.client.replies import Mailroom
+from lean_ovms.engine.client.replies import ReplyRouter
 from lean_ovms.errors import BadRequest, RequestError, Unavailable
 from tests.engine.client.harness import run_fast, running, submit, until
 
@@ -165,7 +165,7 @@ def look(reply):
 @given(st.lists(steps, max_size=40))
 def test_a_mailbox_gives_what_came_once_and_one_end(script):
     sent = []
-    room = Mailroom(sent.append)
+    room = ReplyRouter(sent.append)
     replies, models = {}, {}
     serial = 0
     for verb, *args in script:

@@ -7,25 +7,25 @@ from dataclasses import replace
 
 import pytest
 
-from lean_ovms.engine.generation.fake_pipeline import Script, Scripted
-from lean_ovms.engine.generation.pipeline import Work
+from lean_ovms.engine.generation.fake_pipeline import FakePipeline, Script
+from lean_ovms.engine.generation.pipeline import PipelineRequest
 from lean_ovms.errors import BadRequest
-from lean_ovms.types import Sampling
+from lean_ovms.types import SamplingParams
 from tests.engine.real import chat, draft_model, load
 
 BLOCKS = 12
-GREEDY = Sampling(temperature=0.0)
+GREEDY = SamplingParams(temperature=0.0)
 
 
-def genai(assisted=""):
+def genai(speculative=""):
     options = {"draft": {"draft_model_path": draft_model()}, "prompt_lookup": {"prompt_lookup": True}}
-    return load(blocks=BLOCKS, **options.get(assisted, {}))
+    return load(blocks=BLOCKS, **options.get(speculative, {}))
 
 
 @pytest.fixture(scope="module", params=["scripted", pytest.param("genai", marks=pytest.mark.model)])
 def pipeline(request):
     if request.param == "scripted":
-        return Scripted(Script(blocks=BLOCKS, context=8192))
+        return FakePipeline(Script(blocks=BLOCKS, context=8192))
     return genai()
 
 
@@ -35,7 +35,7 @@ def pipeline(request):
 def each(request):
     if request.param == "stateful":
         return request.getfixturevalue("stateful")
-    return Scripted(Script(blocks=BLOCKS, context=8192)) if request.param == "scripted" else genai()
+    return FakePipeline(Script(blocks=BLOCKS, context=8192)) if request.param == "scripted" else genai()
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def work(tokens=(40, 41, 42), max_tokens=8, **changes):
         "seed": 0,
         "stops": frozenset(),
     }
-    return Work(**{**fields, **changes})
+    return PipelineRequest(**{**fields, **changes})
 
 
 def finish(pipe, *handles, most=400):
@@ -235,7 +235,7 @@ def test_whoever_does_not_fit_the_cache_is_lost_without_a_word_and_takes_others_
 
 def poison(pipe):
     """A request whose computation raises: unchecked on purpose."""
-    if isinstance(pipe, Scripted):
+    if isinstance(pipe, FakePipeline):
         return pipe.add(work(pipe.encode("<|raise|>", False)))
     return pipe.add(work([10**6], sampling=replace(GREEDY, repetition_penalty=1.5)))
 
@@ -303,9 +303,9 @@ def test_the_model_says_what_it_is(pipeline):
 
 @pytest.mark.model
 @pytest.mark.parametrize("assisted", ["draft", "prompt_lookup"])
-def test_assisted_pipelines_bring_several_tokens_and_the_same_text(assisted, engine):
-    pipe = genai(assisted)
-    assert pipe.recoverable is (assisted != "draft")
+def test_assisted_pipelines_bring_several_tokens_and_the_same_text(speculative, engine):
+    pipe = genai(speculative)
+    assert pipe.recoverable is (speculative != "draft")
     prompt = pipe.encode(chat("Count from 1 to 9."), False)
     sampling = replace(GREEDY, ignore_eos=True, num_assistant_tokens=4, max_ngram_size=3)
     plain = finish(engine, engine.add(work(prompt, max_tokens=24)))[0]

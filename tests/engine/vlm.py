@@ -6,7 +6,7 @@ from pathlib import Path
 from lean_ovms.config import Config
 from lean_ovms.engine.genai import settings
 from lean_ovms.engine.protocol import Submit
-from lean_ovms.types import Sampling
+from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT
 from tests.pictures import COLOURS
 
@@ -15,10 +15,10 @@ SIZE = (50, 60)
 
 
 def load(blocks=400, **options):
-    from lean_ovms.engine.genai.vlm_continuous import Seeing
+    from lean_ovms.engine.genai.vlm_continuous import VlmContinuous
 
     config = Config(model_path=str(MODEL), **{**EXACT, **options})
-    return Seeing(config, replace(settings.make(config, 1 << 30), blocks=blocks))
+    return VlmContinuous(config, replace(settings.make(config, 1 << 30), blocks=blocks))
 
 
 def turn(text):
@@ -36,13 +36,13 @@ def said(*colours):
 def see(rig, prompt, *colours, size=SIZE, tag="", **sampling):
     """Put a Submit with plain images into the inbox; returns its id."""
     rig._ids += 1
-    asked = asdict(Sampling(**{"temperature": 0.0, "max_tokens": 30, **sampling}))
+    asked = asdict(SamplingParams(**{"temperature": 0.0, "max_tokens": 30, **sampling}))
     pixels = [bytes(COLOURS[c]) * (size[0] * size[1]) for c in colours]
     rig.put(Submit(rig._ids, prompt, False, None, False, asked, tag, [list(size)] * len(pixels), pixels))
     return rig._ids
 
 
 def load_stateful(**options):
-    from lean_ovms.engine.genai.vlm_stateful import SeeingStateful
+    from lean_ovms.engine.genai.vlm_stateful import VlmStateful
 
-    return SeeingStateful(Config(model_path=str(MODEL), pipeline_type="VLM", **options))
+    return VlmStateful(Config(model_path=str(MODEL), pipeline_type="VLM", **options))

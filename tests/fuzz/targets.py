@@ -14,7 +14,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.text.parsers import make, names
 from lean_ovms.transports.http11.protocol import CONTINUE, Phase, Session
-from lean_ovms.types import CallArgs, CallStart, Event, Reasoning, Request, Response, Text
+from lean_ovms.types import Event, Reasoning, Request, Response, Text, ToolCallDelta, ToolCallStart
 
 CORPUS = Path(__file__).parent / "corpus"
 CONFIG = Config(max_header_bytes=1024, max_body_bytes=1024)
@@ -103,9 +103,9 @@ def _told(family: str, pieces: list[str]) -> tuple[str, str, list[list[str]]]:
     tool = family if family in names().tool else None
     parser = make(tool, family if family in names().reasoning else None, tools=TOOLS, prompt_tail="")
     events: list[Event] = [event for piece in pieces for event in parser.feed(piece)] + parser.finish()
-    calls = [[event.name, ""] for event in events if isinstance(event, CallStart)]
+    calls = [[event.name, ""] for event in events if isinstance(event, ToolCallStart)]
     for event in events:
-        if isinstance(event, CallArgs):
+        if isinstance(event, ToolCallDelta):
             calls[event.index][1] += event.text
     content = "".join(event.text for event in events if isinstance(event, Text))
     return content, "".join(event.text for event in events if isinstance(event, Reasoning)), calls

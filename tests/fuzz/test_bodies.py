@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.api.app import App
-from lean_ovms.api.fields import Row
+from lean_ovms.api.fields import Field
 from lean_ovms.api.generation.sampling import SAMPLING
 from lean_ovms.api.openai import chat, completions
 from lean_ovms.api.vllm import tokenize
@@ -76,7 +76,7 @@ SPECIAL = {
 }
 
 
-def body_of(rows: tuple[Row, ...], always: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+def body_of(rows: tuple[Field, ...], always: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
     names = {row.name for row in rows} | {"stream", "stream_options", "return_token_ids", "logit_bias", "unknown"}
     optional = {name: SPECIAL.get(name, ANYTHING) for name in names if name not in always}
     mostly = {name: st.one_of(st.just(good), SPECIAL[name]) for name, good in always.items()}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.hub.client import Hub, Patience
-from lean_ovms.hub.pull import Order
+from lean_ovms.hub.pull import PullRequest
 from tests.hub.hub_server import HubServer, Repo
 
 WEIGHTS = bytes(range(256)) * 2000
@@ -78,12 +78,12 @@ def open_hub(server: HubServer, waits: list[float]) -> Callable[[], Hub]:
 
 
 @pytest.fixture
-def order(tmp_path: Path) -> Callable[..., Order]:
+def order(tmp_path: Path) -> Callable[..., PullRequest]:
     """An order for org/model, or with other fields."""
 
-    def make(source: str = "org/model", **fields: Any) -> Order:
+    def make(source: str = "org/model", **fields: Any) -> PullRequest:
         repository = tmp_path / "models"
-        return Order(source=source, repository=repository, target=repository / source, **fields)
+        return PullRequest(source=source, repository=repository, target=repository / source, **fields)
 
     return make
 

@@ -18,11 +18,11 @@ import pytest
 from lean_ovms.hub import staging
 from lean_ovms.hub.client import Hub, Patience
 from lean_ovms.hub.failure import PullError
-from lean_ovms.hub.pull import Order, pull
+from lean_ovms.hub.pull import PullRequest, pull
 from tests.hub.conftest import WEIGHTS, model_files, tree
 from tests.hub.hub_server import Fault, HubServer, Repo
 
-MakeOrder = Callable[..., Order]
+MakeOrder = Callable[..., PullRequest]
 OpenHub = Callable[[], Hub]
 PULLED = {k: v for k, v in model_files().items() if k not in (".gitattributes", "model.safetensors")}
 
@@ -382,10 +382,10 @@ PULL = """
 import sys, pathlib
 from lean_ovms.observability import logging
 from lean_ovms.hub.client import Hub
-from lean_ovms.hub.pull import Order, pull
+from lean_ovms.hub.pull import PullRequest, pull
 logging.setup("INFO")
 repository = pathlib.Path(sys.argv[2])
-print(pull(Order(source="org/model", repository=repository, target=repository / "org/model"), lambda: Hub(sys.argv[1])))
+print(pull(PullRequest(source="org/model", repository=repository, target=repository / "org/model"), lambda: Hub(sys.argv[1])))
 """
 
 

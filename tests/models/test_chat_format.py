@@ -6,14 +6,14 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
-from lean_ovms.models.chat_format import Dialect
+from lean_ovms.models.chat_format import ChatFormat
 from lean_ovms.repository.model_dir import ModelDir
 from lean_ovms.types import Output, Vocabulary
 from tests.fakes import INFO
 
 
-def dialect(template: str, **options: str) -> Dialect:
-    return Dialect(
+def dialect(template: str, **options: str) -> ChatFormat:
+    return ChatFormat(
         Config(chat_template=template, **options), ModelDir(), INFO, Vocabulary(pieces=[], special=frozenset())
     )
 

@@ -9,28 +9,28 @@ from typing import Any
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.models.collect import Answer, fold
-from lean_ovms.models.generation import Batch, Generation
+from lean_ovms.models.collect import CompletedChoice, collect
+from lean_ovms.models.generation import Generation, GenerationGroup
 from lean_ovms.models.text_model import Model
-from lean_ovms.types import Output, Reasoning, Sampling, TextPrompt
+from lean_ovms.types import Output, Reasoning, SamplingParams, TextPrompt
 from tests.fakes import EOS, FakeEngine, say
 
 TEXT = "Grüße: STOPP, 世界 STOP und weiter 🙂"
 
 
-async def start(script: Any, sampling: Sampling | None = None, **output: Any) -> tuple[Generation, FakeEngine]:
+async def start(script: Any, sampling: SamplingParams | None = None, **output: Any) -> tuple[Generation, FakeEngine]:
     config = Config(fake_engine=True)
     engine = FakeEngine(script)
     model = Model(config, engine)  # type: ignore[arg-type]
     await model.load()
-    sampling = sampling or Sampling()
+    sampling = sampling or SamplingParams()
     return await model.start(TextPrompt("x"), sampling, Output(**output)), engine
 
 
-async def answer(script: Any, **output: Any) -> Answer:
+async def answer(script: Any, **output: Any) -> CompletedChoice:
     generation, engine = await start(script, **output)
     try:
-        [found] = await fold(generation, 1)
+        [found] = await collect(generation, 1)
     finally:
         await generation.aclose()
     assert not engine.mail.busy
@@ -40,7 +40,7 @@ async def answer(script: Any, **output: Any) -> Answer:
 def in_bytes(text: str, size: int) -> Any:
     """The text in steps of so many bytes, characters torn apart."""
 
-    def script(prompt: object, sampling: Sampling) -> Any:
+    def script(prompt: object, sampling: SamplingParams) -> Any:
         data = text.encode()
         pieces = [data[i : i + size] for i in range(0, len(data), size)]
         return [[(0, p.decode("latin-1"), None)] for p in pieces] + [[(0, "", "stop")]]
@@ -72,7 +72,7 @@ async def test_a_call_cut_off_by_length_is_shown_once(size: int) -> None:
     model = Model(Config(fake_engine=True, tool_parser="hermes3"), engine)  # type: ignore[arg-type]
     await model.load()
     tools = ({"type": "function", "function": {"name": "get_x", "parameters": {}}},)
-    [found] = await fold(await model.start(TextPrompt("x"), Sampling(), Output(parse=True, tools=tools)), 1)
+    [found] = await collect(await model.start(TextPrompt("x"), SamplingParams(), Output(parse=True, tools=tools)), 1)
     assert (found.text, found.calls, found.finish) == (text + "_", [], "length")
 
 
@@ -83,7 +83,7 @@ async def test_the_end_of_a_text_is_hidden_wherever_a_model_stops(text: str, siz
     model = Model(Config(fake_engine=True, tool_parser="gemma4", reasoning_parser="gemma4"), engine)  # type: ignore[arg-type]
     await model.load()
     tools = ({"type": "function", "function": {"name": "f", "parameters": {}}},)
-    [found] = await fold(await model.start(TextPrompt("x"), Sampling(), Output(parse=True, tools=tools)), 1)
+    [found] = await collect(await model.start(TextPrompt("x"), SamplingParams(), Output(parse=True, tools=tools)), 1)
     assert "<eos>" not in found.text + found.reasoning + "".join(call.arguments for call in found.calls)
     assert found.tokens[-1] == EOS
 
@@ -98,8 +98,8 @@ async def test_stop_strings_wait_for_min_tokens() -> None:
 
 async def test_a_stop_string_in_one_choice_leaves_the_other_alone() -> None:
     script = [[(0, "a.", None), (1, "x", None)], [(0, "never", None), (1, "y.z", None)], [(1, "never", None)]]
-    generation, engine = await start(script, Sampling(n=2, seeds=(1, 2)), stop=(".",))
-    first, second = await fold(generation, 2)
+    generation, engine = await start(script, SamplingParams(n=2, seeds=(1, 2)), stop=(".",))
+    first, second = await collect(generation, 2)
     assert (first.text, second.text) == ("a", "xy")
     assert [c.index for c in engine.cancelled] == [0, 1]
     assert not engine.mail.busy
@@ -111,14 +111,14 @@ async def test_a_vocabulary_that_is_not_exact_is_decoded_by_the_engine() -> None
     engine.vocabulary = dataclasses.replace(engine.vocabulary, exact=False)
     model = Model(config, engine)  # type: ignore[arg-type]
     await model.load()
-    generation = await model.start(TextPrompt("x"), Sampling(), Output())
-    [found] = await fold(generation, 1)
+    generation = await model.start(TextPrompt("x"), SamplingParams(), Output())
+    [found] = await collect(generation, 1)
     assert found.text == "Grüße 世界 🙂"
 
 
 async def test_stop_token_ids_are_named_as_the_reason() -> None:
-    generation, _ = await start(say("ab"), Sampling(stop_token_ids=(EOS,)))
-    [found] = await fold(generation, 1)
+    generation, _ = await start(say("ab"), SamplingParams(stop_token_ids=(EOS,)))
+    [found] = await collect(generation, 1)
     assert found.stop == EOS
     assert (await answer(say("ab"))).stop is None
 
@@ -128,7 +128,7 @@ async def test_stops_and_counts_do_not_depend_on_how_tokens_came(size: int) -> N
     text = "a.b.c.d.e.f"
     script = [[(0, text[i : i + size], None)] for i in range(0, len(text), size)]
     generation, _ = await start(script, stop=(".",), min_tokens=4)
-    [found] = await fold(generation, 1)
+    [found] = await collect(generation, 1)
     assert (found.text, len(found.tokens), generation.usage.completion_tokens) == ("a.b.c", 6, 6)
 
 
@@ -139,7 +139,7 @@ async def test_reasoning_is_counted_within_the_completion(size: int) -> None:
     engine = FakeEngine(say(*(text[i : i + size] for i in range(0, len(text), size))))
     model = Model(config, engine)  # type: ignore[arg-type]
     await model.load()
-    generation = await model.start(TextPrompt("x"), Sampling(), Output(parse=True))
+    generation = await model.start(TextPrompt("x"), SamplingParams(), Output(parse=True))
     seen = [e async for deltas in generation for d in deltas for e in d.events]
     assert "".join(e.text for e in seen if isinstance(e, Reasoning)) == "hm"
     assert generation.usage.reasoning_tokens == len("hm</think>")
@@ -155,7 +155,7 @@ async def test_closing_twice_or_before_reading_cancels_once() -> None:
 
 async def test_closing_a_finished_generation_cancels_nothing() -> None:
     generation, engine = await start(say("x"))
-    await fold(generation, 1)
+    await collect(generation, 1)
     await generation.aclose()
     assert engine.cancelled == []
 
@@ -165,7 +165,7 @@ async def test_a_batch_ends_when_all_have_ended_and_closes_all() -> None:
     for script in (say("a"), say("b", "c"), [[(0, "x", None)]] * 99):
         generation, _ = await start(script)
         generations.append(generation)
-    batch = Batch(generations, 1)
+    batch = GenerationGroup(generations, 1)
     seen: dict[int, str] = {}
     async for deltas in batch:
         for delta in deltas:

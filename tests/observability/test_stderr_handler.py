@@ -39,7 +39,7 @@ def reader() -> Iterator[Reader]:
 @pytest.fixture
 def logger(reader: Reader) -> Iterator[logging.Logger]:
     logger = logging.Logger("x")
-    handler = stderr_handler.Unhurried(reader.end)
+    handler = stderr_handler.NonBlockingHandler(reader.end)
     logger.addHandler(handler)
     yield logger
     writer = handler._writer
@@ -117,7 +117,7 @@ def test_several_threads_do_not_mix_their_lines(reader: Reader, logger: logging.
 @pytest.mark.parametrize("waiting", [False, True])
 def test_a_reader_that_is_gone_is_no_error(waiting: bool, capsys: pytest.CaptureFixture[str]) -> None:
     reader = Reader()
-    handler = stderr_handler.Unhurried(reader.end)
+    handler = stderr_handler.NonBlockingHandler(reader.end)
     record = logging.makeLogRecord({"msg": "x" * 10_000})
     for _ in range(20 if waiting else 0):
         handler.handle(record)
@@ -159,7 +159,7 @@ def test_a_message_that_does_not_fit_its_arguments_is_told_as_everywhere(
 def test_a_terminal_that_nobody_reads_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stderr_handler, "AGAIN_S", 0.001)
     master, terminal = os.openpty()
-    handler = stderr_handler.Unhurried(terminal)
+    handler = stderr_handler.NonBlockingHandler(terminal)
     logger = logging.Logger("x")
     logger.addHandler(handler)
     for number in range(1000):

@@ -15,7 +15,7 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.server import run
-from lean_ovms.server.systemd import READY, Supervisor
+from lean_ovms.server.systemd import READY, SystemdNotifier
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def listener(tmp_path: Path) -> socket.socket:
 def test_the_environment_names_it_and_children_do_not_inherit_it(listener: socket.socket) -> None:
     with listener:
         environ = {"NOTIFY_SOCKET": listener.getsockname(), "WATCHDOG_USEC": "5000000", "HOME": "/"}
-        supervisor = Supervisor.of(environ)
+        supervisor = SystemdNotifier.of(environ)
         assert environ == {"HOME": "/"}
         assert supervisor.watchdog_s == 5.0
         supervisor.tell(READY, "STATUS=x")
@@ -37,28 +37,30 @@ def test_the_environment_names_it_and_children_do_not_inherit_it(listener: socke
 
 
 def test_a_watchdog_for_another_process_is_not_ours() -> None:
-    assert Supervisor.of({"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "1"}).watchdog_s == 0
-    assert Supervisor.of({"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "1000", "WATCHDOG_PID": str(os.getpid())}).watchdog_s
+    assert SystemdNotifier.of({"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "1"}).watchdog_s == 0
+    assert SystemdNotifier.of(
+        {"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "1000", "WATCHDOG_PID": str(os.getpid())}
+    ).watchdog_s
 
 
 def test_abstract_sockets_work() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(f"\0lean_ovms_test_{os.getpid()}")
         sock.settimeout(5)
-        Supervisor(f"@lean_ovms_test_{os.getpid()}").tell(READY)
+        SystemdNotifier(f"@lean_ovms_test_{os.getpid()}").tell(READY)
         assert sock.recv(100) == b"READY=1"
 
 
 def test_nobody_to_tell_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    Supervisor.of({}).tell(READY)
+    SystemdNotifier.of({}).tell(READY)
     assert caplog.text == ""
-    Supervisor(str(tmp_path / "none")).tell(READY)
+    SystemdNotifier(str(tmp_path / "none")).tell(READY)
     assert "does not listen" in caplog.text
 
 
 async def test_signs_of_life_come_within_the_period(listener: socket.socket) -> None:
     with listener:
-        living = asyncio.ensure_future(Supervisor(listener.getsockname(), 0.02).keep_alive())
+        living = asyncio.ensure_future(SystemdNotifier(listener.getsockname(), 0.02).keep_alive())
         for _ in range(3):
             assert await asyncio.to_thread(listener.recv, 100) == b"WATCHDOG=1"
         living.cancel()
@@ -103,7 +105,7 @@ async def test_signs_of_life_go_on_while_requests_are_finished(
     hands = Hands()
     monkeypatch.setattr(run, "Signals", lambda: hands)
     app = App(Config(drain_timeout_s=5, fake_engine=True, rest_port=0, rest_bind_address="127.0.0.1"), [])
-    app.keeper = Nobody()  # type: ignore[assignment]
+    app.keeper = NoModelManager()  # type: ignore[assignment]
     finished = asyncio.Event()
 
     async def settle(timeout_s: float) -> None:
@@ -111,7 +113,7 @@ async def test_signs_of_life_go_on_while_requests_are_finished(
 
     app.responses.settle = settle  # type: ignore[method-assign]
     with listener:
-        serving = asyncio.create_task(run.serve(app, Supervisor(listener.getsockname(), 0.02)))
+        serving = asyncio.create_task(run.serve(app, SystemdNotifier(listener.getsockname(), 0.02)))
         for _ in range(2):
             said = await asyncio.to_thread(listener.recv, 100)
         hands.stop.set()
@@ -123,7 +125,7 @@ async def test_signs_of_life_go_on_while_requests_are_finished(
         assert await serving == 0
 
 
-class Nobody:
+class NoModelManager:
     """A keeper of no models."""
 
     async def load(self) -> None: ...

@@ -25,7 +25,7 @@ PATIENT_S = 60.0
 
 
 @dataclass(frozen=True)
-class Answer:
+class CompletedChoice:
     """One HTTP answer, whole. headers: by lower-case name."""
 
     status: int
@@ -85,7 +85,7 @@ class House:
         self.sockets.append(sock)
         return sock
 
-    def raw(self, *pieces: bytes, method: str = "POST") -> Answer:
+    def raw(self, *pieces: bytes, method: str = "POST") -> CompletedChoice:
         """The answer to these bytes. method: as far as it says whether the answer has a body."""
         with self.connect() as sock:
             with contextlib.suppress(OSError):  # it may have answered and stopped reading
@@ -93,14 +93,14 @@ class House:
                     sock.sendall(piece)
             return read_answer(sock, method)
 
-    def post(self, path: str, body: Any, **headers: str) -> Answer:
+    def post(self, path: str, body: Any, **headers: str) -> CompletedChoice:
         """body: JSON text as bytes, or what becomes JSON."""
         return self.raw(request(path, body, **headers))
 
-    def chat(self, **fields: Any) -> Answer:
+    def chat(self, **fields: Any) -> CompletedChoice:
         return self.post(CHAT, {"model": "m", "messages": HI, "temperature": 0, "max_tokens": 8, **fields})
 
-    def get(self, path: str) -> Answer:
+    def get(self, path: str) -> CompletedChoice:
         return self.raw(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode(), method="GET")
 
     # --- looking
@@ -170,13 +170,13 @@ def request(path: str, body: Any, **headers: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + data
 
 
-def read_answer(sock: socket.socket, method: str = "POST") -> Answer:
+def read_answer(sock: socket.socket, method: str = "POST") -> CompletedChoice:
     """The next answer on a connection."""
     response = HTTPResponse(sock, method=method)
     try:
         response.begin()
         body = response.read()
-        return Answer(response.status, {name.lower(): text for name, text in response.getheaders()}, body)
+        return CompletedChoice(response.status, {name.lower(): text for name, text in response.getheaders()}, body)
     finally:
         response.close()
 

@@ -19,7 +19,7 @@ import lean_ovms
 from lean_ovms.errors import BadRequest
 from lean_ovms.text.parsers import make, names
 from lean_ovms.text.template.chat_template import ChatTemplate
-from lean_ovms.types import CallArgs, CallStart, ChatPrompt, Event
+from lean_ovms.types import ChatPrompt, Event, ToolCallDelta, ToolCallStart
 from tests.threats.house import House
 
 PACKAGE = Path(lean_ovms.__file__).parent
@@ -137,11 +137,11 @@ def test_t13_choices_share_no_state_and_borders_do_not_matter(family: str) -> No
 
 def told(events: list[Event]) -> tuple[str, list[list[str]]]:
     """(all text, [name, arguments] of each call)."""
-    calls = [[event.name, ""] for event in events if isinstance(event, CallStart)]
+    calls = [[event.name, ""] for event in events if isinstance(event, ToolCallStart)]
     for event in events:
-        if isinstance(event, CallArgs):
+        if isinstance(event, ToolCallDelta):
             calls[event.index][1] += event.text
-    return "".join(e.text for e in events if not isinstance(e, CallStart | CallArgs)), calls
+    return "".join(e.text for e in events if not isinstance(e, ToolCallStart | ToolCallDelta)), calls
 
 
 # --- model files -----------------------------------------------------------------------------------------------------

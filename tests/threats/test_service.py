@@ -13,7 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.threats.house import CHAT, HI, Answer, Bystander, House, open_house, read_all, read_answer, request, until
+from tests.threats.house import (
+    CHAT,
+    HI,
+    Bystander,
+    CompletedChoice,
+    House,
+    open_house,
+    read_all,
+    read_answer,
+    request,
+    until,
+)
 
 LONG = {"model": "m", "messages": HI, "max_tokens": 5000, "ignore_eos": True, "temperature": 0}
 
@@ -106,7 +117,7 @@ def test_t25_connections_have_a_limit_and_those_within_it_work(slow_house: House
 def test_t28_a_full_queue_is_429_with_an_honest_time_to_wait(slow_house: House) -> None:
     ask = {**LONG, "max_tokens": 60}
     with ThreadPoolExecutor(24) as pool:
-        answers: list[Answer] = list(pool.map(lambda _: slow_house.post(CHAT, ask), range(24)))
+        answers: list[CompletedChoice] = list(pool.map(lambda _: slow_house.post(CHAT, ask), range(24)))
     served = [answer for answer in answers if answer.status == 200]
     refused = [answer for answer in answers if answer.status == 429]
     assert len(served) + len(refused) == 24
@@ -186,7 +197,7 @@ def test_a_burst_of_500_requests_is_served_or_refused_and_leaves_nothing(tmp_pat
         house.settle()
         before_mb = house.resident_mb()
         socks = [house.connect() for _ in range(500)]
-        answers: dict[int, Answer] = {}
+        answers: dict[int, CompletedChoice] = {}
         for place, sock in enumerate(socks):
             stream = place % 2 == 0
             sock.sendall(request(CHAT, {**LONG, "max_tokens": 10 + place % 40, "stream": stream}))

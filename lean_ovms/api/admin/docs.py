@@ -14,7 +14,7 @@ from ...types import Request, Response
 from ..app import App
 from ..openapi import document
 from ..response import json
-from ..router import About, Route, collect
+from ..router import Route, RouteDoc, collect
 
 PAGE = Path(__file__).parents[1] / "docs.html"
 SAFETY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
@@ -32,8 +32,8 @@ async def handle_page(request: Request, app: App) -> Response:
 
 
 ROUTES = [
-    Route("GET", "/openapi.json", handle, "models", About(summary="This document", answer="application/json")),
-    Route("GET", "/docs", handle_page, "open", About(summary="A page to read and try the API", answer="text/html")),
+    Route("GET", "/openapi.json", handle, "models", RouteDoc(summary="This document", answer="application/json")),
+    Route("GET", "/docs", handle_page, "open", RouteDoc(summary="A page to read and try the API", answer="text/html")),
 ]
 
 

@@ -11,7 +11,7 @@ from ...errors import Unavailable
 from ...types import Request, Response
 from ..app import App
 from ..response import json
-from ..router import About, Route
+from ..router import Route, RouteDoc
 
 
 async def handle_live(request: Request, app: App) -> Response:
@@ -33,9 +33,9 @@ async def handle_version(request: Request, app: App) -> Response:
     return json({"version": __version__, **versions})
 
 
-LIVE = About(summary="The process answers")
-READY = About(summary="Every model is served that can be")
-VERSION = About(summary="Versions of the server and of what it runs on", answer="Version")
+LIVE = RouteDoc(summary="The process answers")
+READY = RouteDoc(summary="Every model is served that can be")
+VERSION = RouteDoc(summary="Versions of the server and of what it runs on", answer="Version")
 
 ROUTES = [
     Route("GET", "/health", handle_ready, "open", READY),

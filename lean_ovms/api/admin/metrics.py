@@ -14,7 +14,7 @@ from ...models.text_model import Model
 from ...observability.metrics import EngineState
 from ...types import EngineStats, Request, Response
 from ..app import App
-from ..router import About, Route
+from ..router import Route, RouteDoc
 
 PATIENCE_S = 1.0
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
@@ -27,7 +27,7 @@ async def handle(request: Request, app: App) -> Response:
     return Response(200, [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")], app.metrics.expose(states))
 
 
-ABOUT = About(summary="Metrics for Prometheus, with --metrics_enable", answer="text/plain", errors=(404,))
+ABOUT = RouteDoc(summary="Metrics for Prometheus, with --metrics_enable", answer="text/plain", errors=(404,))
 ROUTES = [Route("GET", "/metrics", handle, "open", ABOUT)]
 
 

@@ -11,13 +11,13 @@ from typing import Any
 from ...errors import BadRequest
 from ...types import Json
 from .. import schemas
-from ..fields import UINT32_MAX, Row
+from ..fields import UINT32_MAX, Field
 
-MODEL = Row(
+MODEL = Field(
     name="model", kind="string", help="name of a served model", wrong="model field is not a string", required=True
 )
 SOME_MODEL = replace(MODEL, required=False, help=f"{MODEL.help}; vLLM: the only one may be left out")
-STREAM = Row(
+STREAM = Field(
     name="stream",
     kind="bool",
     help="answer with server-sent events",
@@ -28,19 +28,19 @@ STREAM = Row(
 MAX_REQUEST_ID = 128
 
 
-def _option(name: str, help: str) -> Row:  # noqa: A002 - the word of the row
-    return Row(name=name, kind="bool", help=help, wrong=f"stream_options.{name} is not a boolean", default=False)
+def _option(name: str, help: str) -> Field:  # noqa: A002 - the word of the row
+    return Field(name=name, kind="bool", help=help, wrong=f"stream_options.{name} is not a boolean", default=False)
 
 
 INCLUDE_USAGE = _option("include_usage", "a last chunk with the token counts")
 INCLUDE_OBFUSCATION = _option("include_obfuscation", "pad events to lengths that tell little")
-STREAM_OPTIONS = Row(
+STREAM_OPTIONS = Field(
     name="stream_options",
     kind="object",
     help="include_usage, continuous_usage_stats, include_obfuscation",
     fields=(INCLUDE_USAGE, _option("continuous_usage_stats", "token counts in every chunk"), INCLUDE_OBFUSCATION),
 )
-RESPONSE_STREAM_OPTIONS = Row(
+RESPONSE_STREAM_OPTIONS = Field(
     name="stream_options",
     kind="object",
     help="include_obfuscation; usage always comes",
@@ -63,37 +63,39 @@ ANSWERING = (
     MODEL,
     STREAM,
     STREAM_OPTIONS,
-    Row(name="return_token_ids", kind="bool", help="add prompt_token_ids and token_ids", default=False),
-    Row(name="return_tokens_as_token_ids", kind="bool", help="logprobs name tokens as token_id:NUMBER", default=False),
-    Row(name="request_id", kind="string", help="vLLM's: the answer's id ends with it", read=_request_id),
+    Field(name="return_token_ids", kind="bool", help="add prompt_token_ids and token_ids", default=False),
+    Field(
+        name="return_tokens_as_token_ids", kind="bool", help="logprobs name tokens as token_id:NUMBER", default=False
+    ),
+    Field(name="request_id", kind="string", help="vLLM's: the answer's id ends with it", read=_request_id),
 )
 """Rows that say how chat and completions answer."""
 
-MESSAGES = Row(
+MESSAGES = Field(
     name="messages",
     kind="any",
     help="the conversation: role, content, tool_calls, tool_call_id, name",
     schema=schemas.MESSAGES,
 )
 TOOLS = (
-    Row(name="tools", kind="any", help="functions that the model may call; no built-in tools", schema=schemas.TOOLS),
-    Row(
+    Field(name="tools", kind="any", help="functions that the model may call; no built-in tools", schema=schemas.TOOLS),
+    Field(
         name="tool_choice",
         kind="any",
         help="none, auto, required, one function, or allowed_tools",
         schema=schemas.TOOL_CHOICE,
     ),
-    Row(name="parallel_tool_calls", kind="bool", help="false: the answer has one call at most", default=True),
+    Field(name="parallel_tool_calls", kind="bool", help="false: the answer has one call at most", default=True),
 )
-LOGPROBS = Row(name="logprobs", kind="bool", help="log probability of each chosen token", default=False)
-TOP_LOGPROBS = Row(name="top_logprobs", kind="uint", high=20, help="accepted; only the chosen token is known")
-TEMPLATE_KWARGS = Row(
+LOGPROBS = Field(name="logprobs", kind="bool", help="log probability of each chosen token", default=False)
+TOP_LOGPROBS = Field(name="top_logprobs", kind="uint", high=20, help="accepted; only the chosen token is known")
+TEMPLATE_KWARGS = Field(
     name="chat_template_kwargs",
     kind="object",
     help="variables for the chat template, such as enable_thinking",
     wrong="chat_template_kwargs must be an object",
 )
-ADD_GENERATION_PROMPT = Row(
+ADD_GENERATION_PROMPT = Field(
     name="add_generation_prompt", kind="bool", help="end the prompt with the assistant's turn (default true)"
 )
 
@@ -104,10 +106,10 @@ def _documents(value: list[Any]) -> list[Any]:
     return value
 
 
-DOCUMENTS = Row(
+DOCUMENTS = Field(
     name="documents", kind="array", help="for chat templates that answer from documents: objects", read=_documents
 )
-CONTINUE_FINAL_MESSAGE = Row(
+CONTINUE_FINAL_MESSAGE = Field(
     name="continue_final_message", kind="bool", help="go on inside the last message", default=False
 )
 
@@ -124,13 +126,13 @@ def template_kwargs(values: Json) -> Json:
     return kwargs
 
 
-def token_limit(name: str, help: str) -> Row:  # noqa: A002 - the word of the row
+def token_limit(name: str, help: str) -> Field:  # noqa: A002 - the word of the row
     """The row of a field that bounds what is generated."""
     outside = f"{name} value can't be greater than {UINT32_MAX}"
-    return Row(name=name, kind="uint", high=UINT32_MAX, help=help, outside=outside)
+    return Field(name=name, kind="uint", high=UINT32_MAX, help=help, outside=outside)
 
 
-def stream_options(row: Row, values: Json) -> dict[str, Any]:
+def stream_options(row: Field, values: Json) -> dict[str, Any]:
     """Every option of a request's stream_options by name. Raises BadRequest."""
     asked = values[row.name]
     if asked is None:
@@ -146,7 +148,7 @@ def stream_options(row: Row, values: Json) -> dict[str, Any]:
     return read_options(row, asked)
 
 
-def read_options(row: Row, given: Json) -> dict[str, Any]:
+def read_options(row: Field, given: Json) -> dict[str, Any]:
     """The options of an object by name, defaults where absent or null. Raises BadRequest naming row.option."""
     found = {}
     for option in row.fields:

@@ -15,7 +15,7 @@ from ...types import ChatPrompt, Json
 _reading: WeakKeyDictionary[Model, bool] = WeakKeyDictionary()
 
 
-def heard(messages: list[Json], model: Model) -> list[Json]:
+def map_developer_role(messages: list[Json], model: Model) -> list[Json]:
     """The messages with roles that the model's template shows. Raises RequestError while that is not known."""
     if not any(message["role"] == "developer" for message in messages) or _reads(model):
         return messages

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import BadRequest
-from ...media.images.loader import Gallery, Wanted
+from ...media.images.loader import ImageLoader, Wanted
 from ...models.text_model import Model
 from ...types import IMAGE_TAG, ChatPrompt, Json
 from ...util.concurrency import BRIEF_CHARACTERS
@@ -21,10 +21,10 @@ TAG_START = "<ov_genai_"
 TEXT_ONLY = "This servable supports only text input, but image_url has been provided"
 
 
-async def illustrated(prompt: ChatPrompt, model: Model, gallery: Gallery) -> ChatPrompt:
+async def load_images(prompt: ChatPrompt, model: Model, gallery: ImageLoader) -> ChatPrompt:
     """The prompt with its images loaded; one of many messages is searched beside the loop. Raises RequestError."""
     native = model.image_tokens
-    if native is None and not prompt.parted:
+    if native is None and not prompt.has_parts:
         return prompt
     search = partial(_searched, prompt, native)
     prompt, wanted = await model.aside.run(prompt.work, search, brief=BRIEF_CHARACTERS)

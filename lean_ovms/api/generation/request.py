@@ -9,31 +9,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...errors import BadRequest
-from ...media.images.loader import Gallery
-from ...models.generation import Generation, Stream
+from ...media.images.loader import ImageLoader
+from ...models.generation import DeltaStream, Generation
 from ...models.text_model import Model
 from ...observability.records import current
-from ...types import ChatPrompt, Guide, Json, Output, Prompt, Sampling
+from ...types import ChatPrompt, Json, Output, OutputConstraint, Prompt, SamplingParams
 from ..app import App
-from ..fields import Rows, read
+from ..fields import FieldSet, read
 from ..response import model_name, warnings
-from .images import illustrated
+from .images import load_images
 from .messages import read_tools
 from .sampling import Defaults, Limits, build_output, build_sampling
-from .single_call import FirstCall
+from .single_call import SingleCallStream
 from .structured_output import ToolRule, read_guide, with_tools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class GenerationRequest:
     """A generating request, but for its prompt.
 
     one_call: it ends before a second tool call. headers: those that tell what is not honoured.
     """
 
     model: Model
-    gallery: Gallery
-    sampling: Sampling
+    gallery: ImageLoader
+    sampling: SamplingParams
     output: Output
     stream: bool
     one_call: bool
@@ -43,20 +43,20 @@ class Order:
     async def start(self, prompt: Prompt, *, echo: bool = False) -> Generation:
         """The running generation. Raises RequestError. echo: it knows the prompt's ids."""
         if isinstance(prompt, ChatPrompt):
-            prompt = await illustrated(prompt, self.model, self.gallery)
+            prompt = await load_images(prompt, self.model, self.gallery)
         return await self.model.start(prompt, self.sampling, self.output, truncate=self.truncate, echo=echo)
 
     async def count(self, prompt: ChatPrompt) -> int:
         """Tokens of a prompt. Raises RequestError."""
-        return await self.model.count(await illustrated(prompt, self.model, self.gallery))
+        return await self.model.count(await load_images(prompt, self.model, self.gallery))
 
-    def source(self, generation: Generation) -> Stream:
+    def source(self, generation: Generation) -> DeltaStream:
         """What is told of a generation."""
-        return FirstCall(generation, self.sampling.n) if self.one_call else generation
+        return SingleCallStream(generation, self.sampling.n) if self.one_call else generation
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ToolOffer:
     """The tools that are left after tool_choice, and what it demands."""
 
     tools: list[Json]
@@ -65,13 +65,13 @@ class Offer:
 
 SHARED_CACHE = "cache_salt is not honoured: the engine's prefix cache is one for all (--enable_prefix_caching false)"
 """GenAI finds cached blocks by their tokens alone, and no request can be kept out of its cache."""
-NO_TOOLS = Offer([], ToolRule(offered=False, required=False, parallel=True, strict=False))
+NO_TOOLS = ToolOffer([], ToolRule(offered=False, required=False, parallel=True, strict=False))
 
 
-class Reading:
+class RequestParser:
     """A body on its way to an Order. values: of every row, by name."""
 
-    def __init__(self, rows: Rows, body: Json, app: App) -> None:
+    def __init__(self, rows: FieldSet, body: Json, app: App) -> None:
         self.values = read(rows, body)
         self.model = app.model(model_name(self.values))
         self.config = self.model.config
@@ -89,24 +89,29 @@ class Reading:
             raise BadRequest(f"{name} exceeds limit of this server: {self._limits.max_tokens}", param=name)
         return asked
 
-    def offer(self, tools: object) -> Offer:
+    def offer(self, tools: object) -> ToolOffer:
         """tools as the client gave them, after tool_choice and parallel_tool_calls."""
         if tools is None and self.values["tool_choice"] is None:
             return NO_TOOLS
         left, choice = read_tools(tools, self.values["tool_choice"])
-        return Offer(left, ToolRule.read(left, choice, self.values["parallel_tool_calls"]))
+        return ToolOffer(left, ToolRule.read(left, choice, self.values["parallel_tool_calls"]))
 
-    def sampling(self, *, logprobs: bool) -> Sampling:
+    def sampling(self, *, logprobs: bool) -> SamplingParams:
         """How tokens are picked."""
         return build_sampling(self.values, self._defaults, self._limits, logprobs=logprobs)
 
-    def guide(self) -> tuple[Guide | None, list[str]]:
+    def guide(self) -> tuple[OutputConstraint | None, list[str]]:
         """The form of the answer as the fields of formats.py say it, and what of it is not imposed."""
         return read_guide(self.values, self.config)
 
     def order(
-        self, sampling: Sampling, guide: tuple[Guide | None, list[str]], offer: Offer = NO_TOOLS, *, parse: bool = False
-    ) -> Order:
+        self,
+        sampling: SamplingParams,
+        guide: tuple[OutputConstraint | None, list[str]],
+        offer: ToolOffer = NO_TOOLS,
+        *,
+        parse: bool = False,
+    ) -> GenerationRequest:
         """The whole. parse: the answer's text may hold reasoning and calls."""
         values, (form, dropped) = self.values, guide
         output = build_output(
@@ -119,7 +124,7 @@ class Reading:
         )
         top = ["top_logprobs holds no alternatives"] if values.get("top_logprobs") else []
         shared = [SHARED_CACHE] if values["cache_salt"] and self.config.enable_prefix_caching else []
-        return Order(
+        return GenerationRequest(
             model=self.model,
             gallery=self._gallery,
             sampling=sampling,

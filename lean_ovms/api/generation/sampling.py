@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import BadRequest
-from ...types import Guide, Json, Output, Sampling
-from ..fields import UINT32_MAX, Row, Rows
+from ...types import Json, Output, OutputConstraint, SamplingParams
+from ..fields import UINT32_MAX, Field, FieldSet
 from ..schemas import TOKENS, array, either
 
 MAX_STOPS = 16
@@ -66,40 +66,40 @@ def _salt(value: str) -> str:
 
 _STOP: Json = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
 
-SAMPLING = Rows((
-    Row(name="max_tokens", kind="uint", high=UINT32_MAX, help="most tokens to generate",
+SAMPLING = FieldSet((
+    Field(name="max_tokens", kind="uint", high=UINT32_MAX, help="most tokens to generate",
         outside=f"max_tokens value can't be greater than {UINT32_MAX}"),
-    Row(name="min_tokens", kind="uint", high=UINT32_MAX, help="no end of text before so many tokens"),
-    Row(name="temperature", kind="number", low=0, high=2, builtin=1.0, help="0 is greedy"),
-    Row(name="top_p", kind="number", above=0, high=1, builtin=1.0, help="nucleus sampling"),
-    Row(name="top_k", kind="int", low=-1, high=UINT32_MAX, builtin=40, help="-1 or 0: all tokens",
+    Field(name="min_tokens", kind="uint", high=UINT32_MAX, help="no end of text before so many tokens"),
+    Field(name="temperature", kind="number", low=0, high=2, builtin=1.0, help="0 is greedy"),
+    Field(name="top_p", kind="number", above=0, high=1, builtin=1.0, help="nucleus sampling"),
+    Field(name="top_k", kind="int", low=-1, high=UINT32_MAX, builtin=40, help="-1 or 0: all tokens",
         outside="top_k must be -1 (all tokens) or a positive integer"),
-    Row(name="min_p", kind="number", low=0, below=1, builtin=0.0,
+    Field(name="min_p", kind="number", low=0, below=1, builtin=0.0,
         help="drop tokens less likely than this share of the likeliest"),
-    Row(name="repetition_penalty", kind="number", above=0, high=100, builtin=1.0, help="1 is none"),
-    Row(name="presence_penalty", kind="number", low=-2, high=2, builtin=0.0, help="for tokens seen in the answer"),
-    Row(name="frequency_penalty", kind="number", low=-2, high=2, builtin=0.0, help="per occurrence in the answer"),
-    Row(name="seed", kind="int", low=0, high=UINT32_MAX, help="repeats a sampled answer; random if not given"),
-    Row(name="n", kind="uint", help="answers to return (default 1)"),
-    Row(name="best_of", kind="uint", help="> 1: beam search of that width, the n best are returned"),
-    Row(name="use_beam_search", kind="bool", default=False,
+    Field(name="repetition_penalty", kind="number", above=0, high=100, builtin=1.0, help="1 is none"),
+    Field(name="presence_penalty", kind="number", low=-2, high=2, builtin=0.0, help="for tokens seen in the answer"),
+    Field(name="frequency_penalty", kind="number", low=-2, high=2, builtin=0.0, help="per occurrence in the answer"),
+    Field(name="seed", kind="int", low=0, high=UINT32_MAX, help="repeats a sampled answer; random if not given"),
+    Field(name="n", kind="uint", help="answers to return (default 1)"),
+    Field(name="best_of", kind="uint", help="> 1: beam search of that width, the n best are returned"),
+    Field(name="use_beam_search", kind="bool", default=False,
         help="vLLM's: n without best_of is a beam search of width n"),
-    Row(name="length_penalty", kind="number", low=-100, high=100, builtin=1.0, help="beam search only"),
-    Row(name="stop", kind="any", help=f"up to {MAX_STOPS} strings that end the answer", read=_stop,
+    Field(name="length_penalty", kind="number", low=-100, high=100, builtin=1.0, help="beam search only"),
+    Field(name="stop", kind="any", help=f"up to {MAX_STOPS} strings that end the answer", read=_stop,
         schema=either(_STOP, array(_STOP) | {"maxItems": MAX_STOPS})),
-    Row(name="include_stop_str_in_output", kind="bool", help="keep the stop string; true in streams if not given"),
-    Row(name="stop_token_ids", kind="array", help="token ids that end the answer", read=_stop_ids,
+    Field(name="include_stop_str_in_output", kind="bool", help="keep the stop string; true in streams if not given"),
+    Field(name="stop_token_ids", kind="array", help="token ids that end the answer", read=_stop_ids,
         schema=TOKENS | {"maxItems": MAX_STOP_IDS}),
-    Row(name="ignore_eos", kind="bool", help="generate to max_tokens"),
-    Row(name="skip_special_tokens", kind="bool", default=True,
+    Field(name="ignore_eos", kind="bool", help="generate to max_tokens"),
+    Field(name="skip_special_tokens", kind="bool", default=True,
         wrong="skip_special_tokens is not a bool", help="false: special tokens stay visible, no parsing"),
-    Row(name="truncate_prompt_tokens", kind="int", low=-1, high=UINT32_MAX,
+    Field(name="truncate_prompt_tokens", kind="int", low=-1, high=UINT32_MAX,
         help="keep only so many last prompt tokens; -1: as many as fit", read=_truncate),
-    Row(name="cache_salt", kind="string", help="vLLM's: needs --enable_prefix_caching false, else a Warning header",
+    Field(name="cache_salt", kind="string", help="vLLM's: needs --enable_prefix_caching false, else a Warning header",
         read=_salt),
-    Row(name="num_assistant_tokens", kind="uint", high=64, help="draft model or prompt lookup only"),
-    Row(name="assistant_confidence_threshold", kind="number", low=0, high=1, help="draft model only"),
-    Row(name="max_ngram_size", kind="uint", high=64, help="prompt lookup only"),
+    Field(name="num_assistant_tokens", kind="uint", high=64, help="draft model or prompt lookup only"),
+    Field(name="assistant_confidence_threshold", kind="number", low=0, high=1, help="draft model only"),
+    Field(name="max_ngram_size", kind="uint", high=64, help="prompt lookup only"),
 ))  # fmt: skip
 """Rows of OVMS's parameter tables and of vLLM's that the engine can honour."""
 
@@ -134,7 +134,7 @@ class Defaults:
         return tuple(s for s in stops if isinstance(s, str) and s)
 
 
-def build_sampling(given: Json, defaults: Defaults, limits: Limits, *, logprobs: bool = False) -> Sampling:
+def build_sampling(given: Json, defaults: Defaults, limits: Limits, *, logprobs: bool = False) -> SamplingParams:
     """Sampling from the values of the SAMPLING rows. Raises BadRequest for what is impossible together."""
     n, beams = _sequences(given, limits)
     temperature = _pick(given, defaults, "temperature")
@@ -144,7 +144,7 @@ def build_sampling(given: Json, defaults: Defaults, limits: Limits, *, logprobs:
         raise BadRequest(f"min_tokens {min_tokens} exceeds max_tokens {max_tokens}", param="min_tokens")
     seed = given["seed"]
     first = seed if seed is not None else int.from_bytes(os.urandom(8), "little") % UINT32_MAX + 1
-    return Sampling(
+    return SamplingParams(
         max_tokens=max_tokens,
         min_tokens=min_tokens,
         temperature=temperature,
@@ -171,7 +171,7 @@ def build_output(
     stream: bool,
     parse: bool = False,
     tools: list[Json] | None = None,
-    guide: Guide | None = None,
+    guide: OutputConstraint | None = None,
 ) -> Output:
     """What the text room does with the tokens. A stop string stays in a stream unless refused (seeds 000, 001)."""
     include = given["include_stop_str_in_output"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ...models.generation import Generation
-from ...types import CallStart, Delta, Usage
+from ...types import Delta, ToolCallStart, Usage
 
 
-class FirstCall:
+class SingleCallStream:
     """A Stream with one call a choice at most; it stops the generation when every choice is over."""
 
     def __init__(self, generation: Generation, choices: int) -> None:
@@ -17,7 +17,7 @@ class FirstCall:
     def usage(self) -> Usage:
         return self._generation.usage
 
-    def __aiter__(self) -> FirstCall:
+    def __aiter__(self) -> SingleCallStream:
         return self
 
     async def __anext__(self) -> list[Delta]:
@@ -26,14 +26,14 @@ class FirstCall:
             self._running -= {delta.index for delta in told if delta.finish is not None}
             if told:
                 return told
-        self._generation.conclude()
+        self._generation.finish_early()
         await self._generation.aclose()
         raise StopAsyncIteration
 
     @staticmethod
     def _cut(delta: Delta) -> Delta:
         for place, said in enumerate(delta.events):
-            if isinstance(said, CallStart) and said.index > 0:
+            if isinstance(said, ToolCallStart) and said.index > 0:
                 return Delta(delta.index, events=delta.events[:place], tokens=delta.tokens, finish="stop")
         return delta
 

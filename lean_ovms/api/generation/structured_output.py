@@ -14,36 +14,36 @@ import orjson
 
 from ...config import Config
 from ...errors import BadRequest, GrammarInvalid, GrammarTooComplex
-from ...types import Guide, Json, Sampling
-from ..fields import Row, parsed
+from ...types import Json, OutputConstraint, SamplingParams
+from ..fields import Field, parsed
 from ..schemas import BOOLEAN, OBJECT, STRING, either
 
-RESPONSE_FORMAT = Row(
+RESPONSE_FORMAT = Field(
     name="response_format",
     kind="object",
     help="text, json_object, json_schema, or an XGrammar format (regex, sequence, structural_tag, ...)",
     wrong="response_format is not an object",
 )
 STRUCTURED = (
-    Row(
+    Field(
         name="structured_outputs",
         kind="object",
         help="vLLM's: one of json, json_object, regex, choice, grammar (EBNF), structural_tag",
     ),
-    Row(
+    Field(
         name="guided_json",
         kind="any",
         help="vLLM's older form: a JSON schema",
         schema=either(OBJECT, BOOLEAN, STRING),
     ),
-    Row(name="guided_regex", kind="string", help="vLLM's older form: a regular expression"),
-    Row(
+    Field(name="guided_regex", kind="string", help="vLLM's older form: a regular expression"),
+    Field(
         name="guided_choice",
         kind="array",
         help="vLLM's older form: one of these strings",
         schema={"items": {"type": "string", "minLength": 1}, "minItems": 1},
     ),
-    Row(name="guided_grammar", kind="string", help="vLLM's older form: an EBNF grammar"),
+    Field(name="guided_grammar", kind="string", help="vLLM's older form: an EBNF grammar"),
 )
 """Rows for every generating endpoint."""
 
@@ -82,27 +82,29 @@ XGRAMMAR_FORMATS = (
 )
 
 
-def read_guide(values: Json, config: Config) -> tuple[Guide | None, list[str]]:
+def read_guide(values: Json, config: Config) -> tuple[OutputConstraint | None, list[str]]:
     """What the fields of these rows ask for, and what of it will not be imposed. Raises BadRequest."""
     asked = {name: values[name] for name in _READERS if values.get(name) is not None}
     if len(asked) > 1:
         first, second = list(asked)[:2]
         raise BadRequest(f"{first} and {second} exclude each other", param=second)
     for name, value in asked.items():
-        must = name != "response_format"
+        strict = name != "response_format"
         try:
             form = _READERS[name](value, name)
         except GrammarInvalid as error:
-            if must or config.strict_response_format:
+            if strict or config.strict_response_format:
                 raise
             return None, [f"{name} was not imposed: {error.message}"]
         if form is not None and len(orjson.dumps(form)) > config.grammar_max_bytes:
             raise GrammarTooComplex(f"{name} has more than {config.grammar_max_bytes} bytes", param=name)
-        return (None if form is None else Guide(format=form, param=name, must=must)), []
+        return (None if form is None else OutputConstraint(format=form, param=name, strict=strict)), []
     return None, []
 
 
-def with_tools(guide: Guide | None, tools: ToolRule, config: Config, sampling: Sampling) -> Guide | None:
+def with_tools(
+    guide: OutputConstraint | None, tools: ToolRule, config: Config, sampling: SamplingParams
+) -> OutputConstraint | None:
     """The Guide with what tool_choice, parallel_tool_calls and strict demand."""
     calls = ""
     if tools.offered and tools.required:
@@ -112,7 +114,7 @@ def with_tools(guide: Guide | None, tools: ToolRule, config: Config, sampling: S
         calls = "shaped" if sampling.beams == 1 and not sampling.min_tokens else ""
     if guide is None and not calls:
         return None
-    base = guide or Guide(param="tool_choice" if calls == "required" else "tools")
+    base = guide or OutputConstraint(param="tool_choice" if calls == "required" else "tools")
     return replace(base, calls=calls, parallel=tools.parallel)
 
 

@@ -11,11 +11,9 @@ from dataclasses import dataclass, replace
 import orjson
 
 from ...errors import BadRequest, RequestError
-from ...models.collect import Answer, fold
+from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation
 from ...types import (
-    CallArgs,
-    CallStart,
     ChatPrompt,
     Delta,
     Event,
@@ -25,11 +23,13 @@ from ...types import (
     Response,
     Text,
     TokenLogprob,
+    ToolCallDelta,
+    ToolCallStart,
     Usage,
 )
 from .. import sse
 from ..app import App
-from ..fields import Row, Rows
+from ..fields import Field, FieldSet
 from ..generation.common_fields import (
     ADD_GENERATION_PROMPT,
     ANSWERING,
@@ -43,13 +43,13 @@ from ..generation.common_fields import (
     template_kwargs,
     token_limit,
 )
-from ..generation.developer import heard
+from ..generation.developer import map_developer_role
 from ..generation.messages import read_messages
-from ..generation.request import Order, Reading
+from ..generation.request import GenerationRequest, RequestParser
 from ..generation.sampling import SAMPLING
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..response import json, notices
-from ..router import About, under_bases
+from ..router import RouteDoc, for_each_prefix
 from .chunks import ChunkOptions, Chunks, Envelope, Pending
 
 FIELDS = (
@@ -60,53 +60,53 @@ FIELDS = (
     LOGPROBS,
     TOP_LOGPROBS,
     TEMPLATE_KWARGS,
-    Row(
+    Field(
         name="reasoning_effort",
         kind="string",
         help="enable_thinking (none: off) and reasoning_effort for the chat template",
     ),
-    Row(name="verbosity", kind="string", help="given to the chat template"),
+    Field(name="verbosity", kind="string", help="given to the chat template"),
     ADD_GENERATION_PROMPT,
     CONTINUE_FINAL_MESSAGE,
     DOCUMENTS,
-    Row(name="include_reasoning", kind="bool", help="false: what the model thinks is left out", default=True),
-    Row(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS as well", default=False),
+    Field(name="include_reasoning", kind="bool", help="false: what the model thinks is left out", default=True),
+    Field(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS as well", default=False),
 )
-ROWS = Rows((*ANSWERING, *FIELDS, *STRUCTURED, *SAMPLING))
+ROWS = FieldSet((*ANSWERING, *FIELDS, *STRUCTURED, *SAMPLING))
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ChatRequest:
     """A chat request, read."""
 
     prompt: ChatPrompt
-    order: Order
+    order: GenerationRequest
     options: ChunkOptions
 
 
 async def handle(request: Request, app: App) -> Response:
-    ask = await app.hear(request, read_ask)
+    ask = await app.parse_body(request, read_ask)
     order = ask.order
     generation = await order.start(ask.prompt, echo=ask.options.token_ids)
     headers = order.headers + notices(generation.notices)
     source = order.source(generation)
     if order.stream:
-        return sse.response(source, Stream(ask, generation), app.config.sse_ping_s, headers)
+        return sse.response(source, ChatRenderer(ask, generation), app.config.sse_ping_s, headers)
     try:
-        return json(full(ask, await fold(source, order.sampling.n), generation), headers)
+        return json(full(ask, await collect(source, order.sampling.n), generation), headers)
     finally:
         await generation.aclose()
 
 
-ABOUT = About(
+ABOUT = RouteDoc(
     summary="The next message of a conversation", body=ROWS, answer="ChatCompletion", chunks="ChatCompletionChunk"
 )
-ROUTES = under_bases("POST", "/chat/completions", handle, about=ABOUT)
+ROUTES = for_each_prefix("POST", "/chat/completions", handle, about=ABOUT)
 
 
-def read_ask(body: Json, app: App) -> Ask:
+def read_ask(body: Json, app: App) -> ChatRequest:
     """Body to Ask. Raises RequestError."""
-    reading = Reading(ROWS, body, app)
+    reading = RequestParser(ROWS, body, app)
     values = reading.values
     options = ChunkOptions.read(values)
     if (most := reading.limited("max_completion_tokens")) is not None:
@@ -118,12 +118,12 @@ def read_ask(body: Json, app: App) -> Ask:
         raise BadRequest(
             "max_tokens value should be greater than 0", param="max_tokens" if most is None else "max_completion_tokens"
         )
-    return Ask(prompt, reading.order(sampling, reading.guide(), offer, parse=True), options)
+    return ChatRequest(prompt, reading.order(sampling, reading.guide(), offer, parse=True), options)
 
 
-def _prompt(reading: Reading, tools: list[Json]) -> ChatPrompt:
+def _prompt(reading: RequestParser, tools: list[Json]) -> ChatPrompt:
     values = reading.values
-    messages = heard(read_messages(values["messages"]), reading.model)
+    messages = map_developer_role(read_messages(values["messages"]), reading.model)
     kwargs = template_kwargs(values)
     add = kwargs.pop("add_generation_prompt", values["add_generation_prompt"])
     if add is not None and not isinstance(add, bool):
@@ -143,7 +143,7 @@ def _prompt(reading: Reading, tools: list[Json]) -> ChatPrompt:
     )
 
 
-def full(ask: Ask, answers: list[Answer], generation: Generation) -> Json:
+def full(ask: ChatRequest, answers: list[CompletedChoice], generation: Generation) -> Json:
     """The chat.completion object (contract section 5.1)."""
     envelope = Envelope(id=ask.options.answer_id("chatcmpl"), model=ask.order.model.name, object="chat.completion")
     choices = [_choice(ask, index, answer) for index, answer in enumerate(answers)]
@@ -153,7 +153,7 @@ def full(ask: Ask, answers: list[Answer], generation: Generation) -> Json:
     return body
 
 
-def _choice(ask: Ask, index: int, answer: Answer) -> Json:
+def _choice(ask: ChatRequest, index: int, answer: CompletedChoice) -> Json:
     message: Json = {"content": answer.text, "role": "assistant"}
     if answer.reasoning and ask.options.reasoning:
         message["reasoning_content"] = answer.reasoning
@@ -186,10 +186,10 @@ def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions) -> Json:
     }
 
 
-class Stream:
+class ChatRenderer:
     """Deltas to chat.completion.chunk events (contract section 4.3)."""
 
-    def __init__(self, ask: Ask, generation: Generation) -> None:
+    def __init__(self, ask: ChatRequest, generation: Generation) -> None:
         answer_id = ask.options.answer_id("chatcmpl")
         envelope = Envelope(id=answer_id, model=ask.order.model.name, object="chat.completion.chunk")
         self._chunks = Chunks(envelope, generation, ask.options)
@@ -238,8 +238,8 @@ class Stream:
         return self._chunks.failed(error)
 
 
-def _call_delta(said: CallStart | CallArgs) -> Json:
-    if isinstance(said, CallStart):
+def _call_delta(said: ToolCallStart | ToolCallDelta) -> Json:
+    if isinstance(said, ToolCallStart):
         function = {"name": said.name, "arguments": ""}
         return {"id": said.id, "type": "function", "index": said.index, "function": function}
     return {"index": said.index, "function": {"arguments": said.text}}

@@ -13,7 +13,7 @@ import orjson
 
 from ... import __version__
 from ...errors import RequestError
-from ...models.generation import Stream
+from ...models.generation import DeltaStream
 from ...types import Delta, Json, TokenLogprob, Usage
 from ..generation.common_fields import STREAM_OPTIONS, stream_options
 from ..response import new_id, now, usage
@@ -105,7 +105,7 @@ class ChunkOptions:
 class Chunks:
     """The chunks of one stream."""
 
-    def __init__(self, envelope: Envelope, generation: Stream, options: ChunkOptions) -> None:
+    def __init__(self, envelope: Envelope, generation: DeltaStream, options: ChunkOptions) -> None:
         self._generation = generation
         self._options = options
         dumped = orjson.dumps

@@ -14,33 +14,33 @@ import orjson
 
 from ...config import Config
 from ...errors import BadRequest, RequestError
-from ...models.collect import Answer, fold
-from ...models.generation import Batch, Generation
+from ...models.collect import CompletedChoice, collect
+from ...models.generation import Generation, GenerationGroup
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from .. import sse
 from ..app import App
-from ..fields import Row, Rows
+from ..fields import Field, FieldSet
 from ..generation.common_fields import ANSWERING
-from ..generation.request import Order, Reading
+from ..generation.request import GenerationRequest, RequestParser
 from ..generation.sampling import SAMPLING, token_ids
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..response import json, notices
-from ..router import About, under_bases
+from ..router import RouteDoc, for_each_prefix
 from ..schemas import PROMPT
 from .chunks import ChunkOptions, Chunks, Envelope, Pending
 
 NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
 FIELDS = (
-    Row(
+    Field(
         name="prompt",
         kind="any",
         required=True,
         help="a string, strings, token ids, or lists of token ids",
         schema=PROMPT,
     ),
-    Row(name="echo", kind="bool", help="the prompt comes first in the answer", default=False),
-    Row(name="suffix", kind="string", help="refused unless empty"),
-    Row(
+    Field(name="echo", kind="bool", help="the prompt comes first in the answer", default=False),
+    Field(name="suffix", kind="string", help="refused unless empty"),
+    Field(
         name="logprobs",
         kind="int",
         low=0,
@@ -48,36 +48,36 @@ FIELDS = (
         help="0 to 5: log probability of each chosen token",
         wrong="logprobs accepts integer values",
     ),
-    Row(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS and the like", default=True),
+    Field(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS and the like", default=True),
 )
-ROWS = Rows((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *SAMPLING))
+ROWS = FieldSet((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *SAMPLING))
 
 TokenPrompts = list[TextPrompt | TokenPrompt]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class CompletionRequest:
     """A completions request, read. score_only: max_tokens 0 with echo."""
 
     prompts: TokenPrompts
-    order: Order
+    order: GenerationRequest
     echo: bool
     score_only: bool
     options: ChunkOptions
 
 
 async def handle(request: Request, app: App) -> Response:
-    ask = await app.hear(request, read_ask)
+    ask = await app.parse_body(request, read_ask)
     if ask.order.model.image_tokens is not None:
         raise BadRequest(NOT_WITH_VISION, param="model")
     generations = await _start_all(ask)
-    batch = Batch(generations, ask.order.sampling.n)
+    batch = GenerationGroup(generations, ask.order.sampling.n)
     try:
         echoes = [await _echo(ask, prompt, g) for prompt, g in zip(ask.prompts, generations, strict=True)]
         headers = ask.order.headers + notices(generations[0].notices)
         if ask.order.stream:
-            return sse.response(batch, Stream(ask, batch, echoes), app.config.sse_ping_s, headers)
-        answers = await fold(batch, len(generations) * ask.order.sampling.n)
+            return sse.response(batch, CompletionRenderer(ask, batch, echoes), app.config.sse_ping_s, headers)
+        answers = await collect(batch, len(generations) * ask.order.sampling.n)
         body = json(full(ask, answers, echoes, batch.usage), headers)
     except BaseException:
         await batch.aclose()
@@ -86,13 +86,13 @@ async def handle(request: Request, app: App) -> Response:
     return body
 
 
-ABOUT = About(summary="How a text goes on", body=ROWS, answer="Completion", chunks="Completion")
-ROUTES = under_bases("POST", "/completions", handle, about=ABOUT)
+ABOUT = RouteDoc(summary="How a text goes on", body=ROWS, answer="Completion", chunks="Completion")
+ROUTES = for_each_prefix("POST", "/completions", handle, about=ABOUT)
 
 
-def read_ask(body: Json, app: App) -> Ask:
+def read_ask(body: Json, app: App) -> CompletionRequest:
     """Body to Ask. Raises RequestError."""
-    reading = Reading(ROWS, body, app)
+    reading = RequestParser(ROWS, body, app)
     values = reading.values
     options = ChunkOptions.read(values)
     if values["suffix"]:
@@ -106,7 +106,7 @@ def read_ask(body: Json, app: App) -> Ask:
     sampling = replace(reading.sampling(logprobs=logprobs), prompt_logprobs=echo and logprobs)
     order = reading.order(sampling, reading.guide())
     prompts = _prompts(values, app.config)
-    return Ask(prompts=prompts, order=order, echo=echo, score_only=score_only, options=options)
+    return CompletionRequest(prompts=prompts, order=order, echo=echo, score_only=score_only, options=options)
 
 
 def _prompts(values: Json, config: Config) -> TokenPrompts:
@@ -136,7 +136,7 @@ def _one_prompt(item: Any, index: int, special: bool) -> TextPrompt | TokenPromp
     raise BadRequest(f"{param} is not a string or an array of token ids", param=param)
 
 
-async def _start_all(ask: Ask) -> list[Generation]:
+async def _start_all(ask: CompletionRequest) -> list[Generation]:
     """A generation for each prompt, or none: when one is refused the others are closed."""
     want = ask.echo or ask.options.token_ids
     starts = [asyncio.ensure_future(ask.order.start(prompt, echo=want)) for prompt in ask.prompts]
@@ -163,7 +163,7 @@ class Echo:
         return self.generation.prompt_entries() if self.text else []
 
 
-async def _echo(ask: Ask, prompt: TextPrompt | TokenPrompt, generation: Generation) -> Echo:
+async def _echo(ask: CompletionRequest, prompt: TextPrompt | TokenPrompt, generation: Generation) -> Echo:
     if not ask.echo:
         return Echo("", generation)
     if isinstance(prompt, TextPrompt) and ask.order.truncate is None:
@@ -171,20 +171,20 @@ async def _echo(ask: Ask, prompt: TextPrompt | TokenPrompt, generation: Generati
     return Echo(await ask.order.model.decode(generation.prompt_ids, ask.order.output.skip_special_tokens), generation)
 
 
-def full(ask: Ask, answers: list[Answer], echoes: list[Echo], counts: Usage) -> Json:
+def full(ask: CompletionRequest, answers: list[CompletedChoice], echoes: list[Echo], counts: Usage) -> Json:
     """The text_completion object (contract section 5.2)."""
     envelope = Envelope(id=ask.options.answer_id("cmpl"), model=ask.order.model.name, object="text_completion")
     choices = [_choice(ask, i, answer, echoes[i // ask.order.sampling.n]) for i, answer in enumerate(answers)]
     return envelope.full(choices, _counts(ask, counts))
 
 
-def _counts(ask: Ask, counts: Usage) -> Usage:
+def _counts(ask: CompletionRequest, counts: Usage) -> Usage:
     return Usage(counts.prompt_tokens, cached_tokens=counts.cached_tokens) if ask.score_only else counts
 
 
-def _choice(ask: Ask, index: int, answer: Answer, echo: Echo) -> Json:
+def _choice(ask: CompletionRequest, index: int, answer: CompletedChoice, echo: Echo) -> Json:
     if ask.score_only:
-        answer = Answer(finish="length")
+        answer = CompletedChoice(finish="length")
     choice: Json = {
         "finish_reason": answer.finish,
         "index": index,
@@ -213,10 +213,10 @@ def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions, offset: int = 0
     }
 
 
-class Stream:
+class CompletionRenderer:
     """Deltas to text_completion events (contract section 4.4)."""
 
-    def __init__(self, ask: Ask, batch: Batch, echoes: list[Echo]) -> None:
+    def __init__(self, ask: CompletionRequest, batch: GenerationGroup, echoes: list[Echo]) -> None:
         envelope = Envelope(id=ask.options.answer_id("cmpl"), model=ask.order.model.name, object="text_completion")
         self._chunks = Chunks(envelope, batch, ask.options)
         self._ask = ask

@@ -11,7 +11,7 @@ from ...models.text_model import Model
 from ...types import Json, Request, Response
 from ..app import App
 from ..response import json
-from ..router import BASES, About, under_bases
+from ..router import BASES, RouteDoc, for_each_prefix
 
 
 async def handle_list(request: Request, app: App) -> Response:
@@ -30,7 +30,7 @@ def describe(model: Model) -> Json:
     """OpenAI's model object; max_model_len is vLLM's addition, modalities are OpenRouter's, parent (the model that an
     adapter is for) is vLLM's.
     """
-    family = {"parent": model.parent} if model.parent else {}
+    with_adapters = {"parent": model.parent} if model.parent else {}
     return {
         "id": model.name,
         "object": "model",
@@ -38,11 +38,13 @@ def describe(model: Model) -> Json:
         "owned_by": "lean_ovms",
         "max_model_len": model.info.context_length,
         "input_modalities": ["text", "image"] if model.info.vision else ["text"],
-        **family,
+        **with_adapters,
     }
 
 
 ROUTES = [
-    *under_bases("GET", "/models", handle_list, "models", about=About(summary="The models served", answer="Models")),
-    *under_bases("GET", "/models/{id}", handle_one, "models", about=About(summary="One model", answer="Model")),
+    *for_each_prefix(
+        "GET", "/models", handle_list, "models", about=RouteDoc(summary="The models served", answer="Models")
+    ),
+    *for_each_prefix("GET", "/models/{id}", handle_one, "models", about=RouteDoc(summary="One model", answer="Model")),
 ]

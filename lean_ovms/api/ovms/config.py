@@ -11,7 +11,7 @@ from ...models.text_model import Model
 from ...types import Json, Request, Response
 from ..app import App
 from ..response import json
-from ..router import About, under_bases
+from ..router import RouteDoc, for_each_prefix
 
 
 class ReloadFailed(RequestError):
@@ -36,17 +36,19 @@ async def handle_reload(request: Request, app: App) -> Response:
     return json(describe(app))
 
 
-STATES = About(summary="The state of every model", answer="ModelStates")
-RELOAD = About(summary="Read the configuration again", answer="ModelStates")
+STATES = RouteDoc(summary="The state of every model", answer="ModelStates")
+RELOAD = RouteDoc(summary="Read the configuration again", answer="ModelStates")
 ROUTES = [
-    *under_bases("GET", "/config", handle, "models", about=STATES),
-    *under_bases("POST", "/config/reload", handle_reload, about=RELOAD),  # whoever may reload may load: with the key
+    *for_each_prefix("GET", "/config", handle, "models", about=STATES),
+    *for_each_prefix(
+        "POST", "/config/reload", handle_reload, about=RELOAD
+    ),  # whoever may reload may load: with the key
 ]
 
 
 def describe(app: App) -> Json:
     """Each model's state by name, also of those that were served once."""
-    states = {name: _status(state, "OK", "OK") for name, state in app.withdrawn.items()}
+    states = {name: _status(state, "OK", "OK") for name, state in app.unloaded.items()}
     return {model.name: _state(model) for model in app.served} | states
 
 

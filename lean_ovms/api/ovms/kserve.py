@@ -11,7 +11,7 @@ import re
 from ...errors import ModelNotFound
 from ...types import Request, Response
 from ..app import App
-from ..router import About, Route
+from ..router import Route, RouteDoc
 
 PATH = re.compile(r"/v2/models/(?P<name>.+?)(/versions/(?P<version>[^/]+))?/ready", re.DOTALL)
 
@@ -25,4 +25,6 @@ async def handle(request: Request, app: App) -> Response:
     return Response(200)
 
 
-ROUTES = [Route("GET", "/v2/models/{id}/ready", handle, "models", About(summary="One model is served", errors=(503,)))]
+ROUTES = [
+    Route("GET", "/v2/models/{id}/ready", handle, "models", RouteDoc(summary="One model is served", errors=(503,)))
+]

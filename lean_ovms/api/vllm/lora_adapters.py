@@ -15,20 +15,20 @@ from ...models.text_model import Model
 from ...observability.logging import safe
 from ...types import Json, Request, Response
 from ..app import App
-from ..fields import Row, Rows, read
+from ..fields import Field, FieldSet, read
 from ..generation.common_fields import MODEL
-from ..router import About, under_bases
+from ..router import RouteDoc, for_each_prefix
 
 NOT_ALLOWED = "Adapters cannot be loaded by clients; start with --allow_runtime_lora"
 BOTH = "Both 'lora_name' and 'lora_path' must be provided."
-NAME = Row(
+NAME = Field(
     name="lora_name", kind="string", required=True, help="name of the adapter", wrong=BOTH, schema={"minLength": 1}
 )
-FIELDS = Rows(
+FIELDS = FieldSet(
     (
         replace(MODEL, required=False, help="the model that it is for, where several are served"),
         NAME,
-        Row(
+        Field(
             name="lora_path",
             kind="string",
             required=True,
@@ -36,15 +36,15 @@ FIELDS = Rows(
             wrong=BOTH,
             schema={"minLength": 1},
         ),
-        Row(name="alpha", kind="number", help="as in --lora_modules", wrong="alpha is not a number"),
-        Row(name="load_inplace", kind="bool", help="true: in place of a loaded one of that name"),
+        Field(name="alpha", kind="number", help="as in --lora_modules", wrong="alpha is not a number"),
+        Field(name="load_inplace", kind="bool", help="true: in place of a loaded one of that name"),
     )
 )
-NAME_ALONE = Rows((NAME,))
+NAME_ALONE = FieldSet((NAME,))
 
 
 async def handle_load(request: Request, app: App) -> Response:
-    asked = await app.hear(request, partial(_read, FIELDS))
+    asked = await app.parse_body(request, partial(_read, FIELDS))
     module = Module(_given(asked, "lora_name"), _given(asked, "lora_path"), asked["alpha"])
     model = _base(app, asked["model"])
     again = module.name in model.loras.models and asked["load_inplace"]
@@ -58,7 +58,7 @@ async def handle_load(request: Request, app: App) -> Response:
 
 
 async def handle_unload(request: Request, app: App) -> Response:
-    name = _given(await app.hear(request, partial(_read, NAME_ALONE)), "lora_name")
+    name = _given(await app.parse_body(request, partial(_read, NAME_ALONE)), "lora_name")
     model = next((m for m in app.models.values() if name in m.loras.models), None)
     if model is None:
         raise ModelNotFound(f"The lora adapter {safe(name)!r} cannot be found.", param="lora_name")
@@ -74,7 +74,7 @@ def _base(app: App, named: str | None) -> Model:
     return model
 
 
-def _read(rows: Rows, body: Json, app: App) -> Json:
+def _read(rows: FieldSet, body: Json, app: App) -> Json:
     if not any(model.config.allow_runtime_lora for model in app.models.values()):
         raise NotFound(NOT_ALLOWED)
     return read(rows, body)
@@ -90,9 +90,9 @@ def _said(text: str) -> Response:
     return Response(200, [("Content-Type", "text/plain; charset=utf-8")], text.encode())
 
 
-LOAD = About(summary="Load a LoRA adapter, with --allow_runtime_lora", body=FIELDS, answer="text/plain")
-UNLOAD = About(summary="Unload a LoRA adapter", body=NAME_ALONE, answer="text/plain")
+LOAD = RouteDoc(summary="Load a LoRA adapter, with --allow_runtime_lora", body=FIELDS, answer="text/plain")
+UNLOAD = RouteDoc(summary="Unload a LoRA adapter", body=NAME_ALONE, answer="text/plain")
 ROUTES = [
-    *under_bases("POST", "/load_lora_adapter", handle_load, about=LOAD),
-    *under_bases("POST", "/unload_lora_adapter", handle_unload, about=UNLOAD),
+    *for_each_prefix("POST", "/load_lora_adapter", handle_load, about=LOAD),
+    *for_each_prefix("POST", "/unload_lora_adapter", handle_unload, about=UNLOAD),
 ]

@@ -12,7 +12,7 @@ from ...errors import BadRequest
 from ...models.text_model import Model
 from ...types import ChatPrompt, Json, Request, Response
 from ..app import App
-from ..fields import UINT32_MAX, Row, Rows, read
+from ..fields import UINT32_MAX, Field, FieldSet, read
 from ..generation.common_fields import (
     ADD_GENERATION_PROMPT,
     CONTINUE_FINAL_MESSAGE,
@@ -23,12 +23,12 @@ from ..generation.common_fields import (
     TOOLS,
     template_kwargs,
 )
-from ..generation.developer import heard
+from ..generation.developer import map_developer_role
 from ..generation.images import refuse_images
 from ..generation.messages import read_messages, read_tools
 from ..generation.sampling import token_ids
 from ..response import json, model_name
-from ..router import About, Route, under_bases
+from ..router import Route, RouteDoc, for_each_prefix
 from ..schemas import LENGTH, TEXTS, TOKENS
 
 MAX_TEXTS = 2048
@@ -52,19 +52,19 @@ def _side(value: Any) -> str:
     return value
 
 
-FIELDS = Rows(
+FIELDS = FieldSet(
     (
         SOME_MODEL,
-        Row(name="text", kind="any", help="OVMS: a string or strings", schema=TEXTS),
-        Row(name="max_length", kind="any", help="OVMS: cut after so many tokens", read=_max_length, schema=LENGTH),
-        Row(
+        Field(name="text", kind="any", help="OVMS: a string or strings", schema=TEXTS),
+        Field(name="max_length", kind="any", help="OVMS: cut after so many tokens", read=_max_length, schema=LENGTH),
+        Field(
             name="pad_to_max_length",
             kind="bool",
             help="OVMS: fill up",
             wrong="pad_to_max_length should be boolean",
             default=False,
         ),
-        Row(
+        Field(
             name="padding_side",
             kind="any",
             help="OVMS: left or right",
@@ -72,38 +72,38 @@ FIELDS = Rows(
             read=_side,
             schema={"type": "string", "enum": ["left", "right"]},
         ),
-        Row(
+        Field(
             name="add_special_tokens",
             kind="bool",
             help="add BOS and the like (default true; false for messages)",
             wrong="add_special_tokens should be boolean",
         ),
-        Row(name="prompt", kind="string", help="vLLM: one text"),
+        Field(name="prompt", kind="string", help="vLLM: one text"),
         MESSAGES,
         TOOLS[0],
         ADD_GENERATION_PROMPT,
         CONTINUE_FINAL_MESSAGE,
         TEMPLATE_KWARGS,
         DOCUMENTS,
-        Row(name="return_token_strs", kind="bool", help="vLLM: each token's text as well", default=False),
+        Field(name="return_token_strs", kind="bool", help="vLLM: each token's text as well", default=False),
     )
 )
-DETOKENIZE_FIELDS = Rows(
+DETOKENIZE_FIELDS = FieldSet(
     (
         SOME_MODEL,
-        Row(name="tokens", kind="array", help="token ids", required=True, schema=TOKENS),
-        Row(name="skip_special_tokens", kind="bool", help="hide special tokens", default=False),
+        Field(name="tokens", kind="array", help="token ids", required=True, schema=TOKENS),
+        Field(name="skip_special_tokens", kind="bool", help="hide special tokens", default=False),
     )
 )
 
 
 def _model(values: Json, app: App) -> Model:
     """Only OVMS's form, the one with a text, must name it."""
-    return app.meant(values) if values.get("text") is None else app.model(model_name(values))
+    return app.default_model(values) if values.get("text") is None else app.model(model_name(values))
 
 
 async def handle(request: Request, app: App) -> Response:
-    values, conversation = await app.hear(request, _read)
+    values, conversation = await app.parse_body(request, _read)
     model = _model(values, app)
     if values["text"] is not None:
         return json(await _ovms(values, model))
@@ -113,19 +113,19 @@ async def handle(request: Request, app: App) -> Response:
 
 
 async def handle_detokenize(request: Request, app: App) -> Response:
-    values = await app.hear(request, _tokens)
+    values = await app.parse_body(request, _tokens)
     model = _model(values, app)
     tokens: list[int] = values["tokens"]
     text = await model.decode(tokens, values["skip_special_tokens"]) if tokens else ""
     return json({"prompt": text})
 
 
-TO_TOKENS = About(summary="Text to token ids", body=FIELDS, answer="Tokens")
-TO_TEXT = About(summary="Token ids to text", body=DETOKENIZE_FIELDS, answer="Text")
+TO_TOKENS = RouteDoc(summary="Text to token ids", body=FIELDS, answer="Tokens")
+TO_TEXT = RouteDoc(summary="Token ids to text", body=DETOKENIZE_FIELDS, answer="Text")
 
 ROUTES = [
-    *under_bases("POST", "/tokenize", handle, about=TO_TOKENS),
-    *under_bases("POST", "/detokenize", handle_detokenize, about=TO_TEXT),
+    *for_each_prefix("POST", "/tokenize", handle, about=TO_TOKENS),
+    *for_each_prefix("POST", "/detokenize", handle_detokenize, about=TO_TEXT),
     Route("POST", "/tokenize", handle, about=TO_TOKENS),
     Route("POST", "/detokenize", handle_detokenize, about=TO_TEXT),
 ]
@@ -202,7 +202,7 @@ async def _vllm(values: Json, conversation: ChatPrompt | None, model: Model) -> 
 def _conversation(values: Json, model: Model) -> ChatPrompt:
     tools, _ = read_tools(values["tools"], None)
     carry_on = values["continue_final_message"]
-    messages = heard(read_messages(values["messages"]), model)
+    messages = map_developer_role(read_messages(values["messages"]), model)
     refuse_images(messages, "images have no token ids; responses/input_tokens tells how many tokens they take")
     return ChatPrompt(
         messages=messages,

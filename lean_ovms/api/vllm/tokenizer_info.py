@@ -12,18 +12,18 @@ from ...types import Request, Response
 from ..app import App
 from ..generation.common_fields import SOME_MODEL
 from ..response import json
-from ..router import About, Route
+from ..router import Route, RouteDoc
 
 
 async def handle(request: Request, app: App) -> Response:
     given = parse_qs(request.query).get("model", [None])
-    model = app.meant({"model": given[-1]})
+    model = app.default_model({"model": given[-1]})
     template = model.known_dialect.template
     tokens = {name: text for name, text in template.special_tokens.items() if text}
     return json({**tokens, "chat_template": template.source or None, "model_max_length": model.info.context_length})
 
 
-ABOUT = About(
+ABOUT = RouteDoc(
     summary="Chat template and special tokens", query=(SOME_MODEL,), answer="TokenizerInfo", errors=(404, 503)
 )
 ROUTES = [Route("GET", "/tokenizer_info", handle, about=ABOUT)]

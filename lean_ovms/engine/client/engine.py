@@ -14,14 +14,14 @@ from collections.abc import Sequence
 
 from ...config import Config
 from ...errors import BadRequest, RequestError, RequestTimeout, StartError, Unavailable
-from ...types import EngineStats, Image, ModelInfo, Sampling, Vocabulary
+from ...types import EngineStats, Image, ModelInfo, SamplingParams, Vocabulary
 from .. import protocol
 from .child import Child
 from .prestart import COMMAND
-from .replies import Mailroom, Reply
+from .replies import ReplyRouter, ReplyStream
 from .watchdog import Watchdog
 
-__all__ = ["Engine", "Reply"]
+__all__ = ["Engine", "ReplyStream"]
 
 log = logging.getLogger("lean_ovms.engine")
 
@@ -34,7 +34,7 @@ FAILED_AFTER = 5
 WATCHDOG_ID = 0
 """The watchdog's pings; ids of requests start at 1, so that nobody waits for their pongs."""
 
-_SAMPLING = tuple(field.name for field in dataclasses.fields(Sampling))
+_SAMPLING = tuple(field.name for field in dataclasses.fields(SamplingParams))
 
 
 class Engine:
@@ -54,7 +54,7 @@ class Engine:
         self.state = "loading"
         self.restarts = 0
         self._child: Child | None = None
-        self._mail = Mailroom(self._send)
+        self._mail = ReplyRouter(self._send)
         self._dog = Watchdog(config.engine_watchdog_s, lambda: self._mail.busy, self._ping, self._bite)
         # restarting
         self._reviving: asyncio.Task[None] | None = None
@@ -178,11 +178,11 @@ class Engine:
         add_special_tokens: bool,
         truncate: int | None,
         want_tokens: bool,
-        sampling: Sampling,
+        sampling: SamplingParams,
         constraint: str = "",
         images: Sequence[Image] = (),
         timeout_s: float = 0.0,
-    ) -> Reply:
+    ) -> ReplyStream:
         """Start a generation and wait until the engine has accepted it; the caller closes what it gets.
 
         truncate: keep only that many last prompt tokens. constraint: as in messages.Submit. images: what the tags of

@@ -14,7 +14,7 @@ from typing import Any
 from ...config import Config
 from ...errors import RequestError, StartError, TooManyRequests, Unavailable
 from ...types import EngineStats, ModelInfo, Vocabulary
-from .engine import Engine, Reply
+from .engine import Engine, ReplyStream
 
 log = logging.getLogger("lean_ovms.engine")
 
@@ -23,14 +23,14 @@ LOOKS = 8
 RETRY_S = 5
 
 
-class Slots:
+class EngineSlots:
     """How many adapters of a model may be loaded at once. The one that was idle longest makes room."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._holders: list[OnDemand] = []
+        self._holders: list[LazyEngine] = []
 
-    async def enter(self, one: OnDemand) -> None:
+    async def enter(self, one: LazyEngine) -> None:
         """Take a place. Raises Unavailable when all of them are at work."""
         while len(self._holders) >= self._most:
             idle = [holder for holder in self._holders if holder.idle]
@@ -41,17 +41,17 @@ class Slots:
             await min(idle, key=lambda holder: holder.used).unload()
         self._holders.append(one)
 
-    def leave(self, one: OnDemand) -> None:
+    def leave(self, one: LazyEngine) -> None:
         """Give the place back."""
         if one in self._holders:
             self._holders.remove(one)
 
 
-class OnDemand:
+class LazyEngine:
     """The same as client.Engine to whoever uses it."""
 
     def __init__(
-        self, config: Config, base: Engine | OnDemand, slots: Slots, make: Callable[[Config], Engine] = Engine
+        self, config: Config, base: Engine | LazyEngine, slots: EngineSlots, make: Callable[[Config], Engine] = Engine
     ) -> None:
         """config: names the adapter in lora_modules. base: the engine of the model itself."""
         self.restarts = 0
@@ -191,7 +191,7 @@ class OnDemand:
 
     # --- requests
 
-    async def submit(self, prompt: str | list[int], **asked: Any) -> Reply:
+    async def submit(self, prompt: str | list[int], **asked: Any) -> ReplyStream:
         """As client.Engine.submit, after the child has been started if need be."""
         return await (await self._running()).submit(prompt, **asked)
 

@@ -15,7 +15,7 @@ from ...errors import RequestError, from_wire
 from .. import protocol
 
 
-class Reply:
+class ReplyStream:
     """One accepted request: its mailbox and its controls. One reader at a time.
 
     A mailbox is plain fields and at most one waiting future. A record merges into what lies there, so a slow reader
@@ -39,7 +39,7 @@ class Reply:
         "tokens",
     )
 
-    def __init__(self, room: Mailroom, number: int, sequences: int) -> None:
+    def __init__(self, room: ReplyRouter, number: int, sequences: int) -> None:
         self.id = number
         self.prompt_tokens = -1  # until accepted
         self.tokens: list[int] | None = None
@@ -156,13 +156,13 @@ class Reply:
             waiter.set_result(None)
 
 
-class Mailroom:
+class ReplyRouter:
     """All mailboxes and open calls of one engine. Ids are never reused, however many children come and go."""
 
     def __init__(self, send: Callable[[protocol.Record], None]) -> None:
         self.send = send
         self._ids = itertools.count(1)
-        self._replies: dict[int, Reply] = {}
+        self._replies: dict[int, ReplyStream] = {}
         self._calls: dict[int, asyncio.Future[Any]] = {}
 
     @property
@@ -170,9 +170,9 @@ class Mailroom:
         """Somebody waits for the engine."""
         return bool(self._replies or self._calls)
 
-    def open(self, sequences: int) -> Reply:
+    def open(self, sequences: int) -> ReplyStream:
         """A mailbox for a new request with so many sequences."""
-        reply = Reply(self, next(self._ids), sequences)
+        reply = ReplyStream(self, next(self._ids), sequences)
         self._replies[reply.id] = reply
         return reply
 

@@ -14,8 +14,8 @@ import openvino_genai as genai
 
 from ...config import Config
 from ...errors import BadRequest
-from ...types import Sampling
-from ..generation.pipeline import ASSISTANT_TOKENS, NGRAM_SIZE, Handle, Sight, Status, Work
+from ...types import SamplingParams
+from ..generation.pipeline import ASSISTANT_TOKENS, NGRAM_SIZE, Handle, ImageTokenCounter, PipelineRequest, Status
 from ..generation.recovery import last_line
 from . import generation_config, model_info, vocabulary
 from .load_errors import TEXT_MODEL, explained, is_gguf, look_for_files
@@ -35,7 +35,7 @@ TOKENIZER = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING":
 of two cores it waits for it (a prompt of 100 tokens: median 4.3 ms against 0.45, quiet 0.27 against 0.25; 2026-11)."""
 
 
-class GenAi:
+class ContinuousPipeline:
     """A contract.Pipeline on openvino_genai.ContinuousBatchingPipeline."""
 
     NETWORK = TEXT_MODEL
@@ -51,25 +51,25 @@ class GenAi:
             defaults = self._pipe.get_config()
             self._eos = int(defaults.eos_token_id)
             self._next_id = 0
-            self._assisted = plan.assisted
+            self._assisted = plan.speculative
             blocks = self._measure(plan)
             self._warm_up(plan)
-        self.recoverable = plan.assisted != "draft"
+        self.recoverable = plan.speculative != "draft"
         self.step_tokens = plan.step_tokens
         self.info = model_info.describe(config, plan, blocks, self._tokenizer, defaults)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         self.grammars = model_info.grammars(config, self._tokenizer)
-        self.sight: Sight | None = None
+        self.sight: ImageTokenCounter | None = None
 
     # --- contract
 
-    def check(self, work: Work) -> None:
+    def check(self, work: PipelineRequest) -> None:
         try:
             self._config(work).validate()
         except (RuntimeError, TypeError, ValueError) as error:
             raise BadRequest(last_line(error)) from error
 
-    def add(self, work: Work) -> Handle:
+    def add(self, work: PipelineRequest) -> Handle:
         self._next_id += 1  # two live requests with one id poison the pipeline
         tokens = ov.Tensor(np.array([work.tokens], dtype=np.int64))
         try:
@@ -99,21 +99,23 @@ class GenAi:
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         return model_info.decode(self._tokenizer, tokens, skip_special_tokens)
 
-    def _config(self, work: Work) -> Any:
+    def _config(self, work: PipelineRequest) -> Any:
         return generation_config.build(work, self._eos, self._assisted)
 
     # --- loading
 
     def _run(self, prompts: list[list[int]], max_tokens: int) -> None:
         """Generate and forget; only while loading."""
-        asked = Sampling(
+        asked = SamplingParams(
             temperature=0.0,
             num_assistant_tokens=ASSISTANT_TOKENS if self._assisted else 0,
             max_ngram_size=NGRAM_SIZE if self._assisted == "prompt_lookup" else 0,
         )
         handles = []
         for tokens in prompts:
-            work = Work(tokens=tokens, sampling=asked, max_tokens=max_tokens, min_tokens=0, seed=0, stops=frozenset())
+            work = PipelineRequest(
+                tokens=tokens, sampling=asked, max_tokens=max_tokens, min_tokens=0, seed=0, stops=frozenset()
+            )
             handles.append(self.add(work))
         while self._pipe.has_non_finished_requests():
             self._pipe.step()
@@ -144,11 +146,11 @@ def _prompt(length: int, seed: int) -> list[int]:
 def _build(config: Config, plan: Plan) -> Any:
     scheduling = scheduler(config, plan)
     properties = dict(plan.properties)
-    if plan.assisted == "prompt_lookup":
+    if plan.speculative == "prompt_lookup":
         properties["prompt_lookup"] = True
     if config.lora_modules:
         properties["adapters"] = adapters(config)
-    if plan.assisted == "draft":
+    if plan.speculative == "draft":
         properties["draft_model"] = _draft(config, plan)
     return genai.ContinuousBatchingPipeline(str(config.model_dir), scheduling, plan.device, properties, TOKENIZER)
 

@@ -18,11 +18,11 @@ from ...config import Config
 from ...errors import StartError
 from ..generation.pipeline import Pipeline
 from . import devices
-from .continuous import GenAi
+from .continuous import ContinuousPipeline
 from .settings import free_memory_bytes, make, make_stateful
-from .stateful import Stateful
-from .vlm_continuous import Seeing
-from .vlm_stateful import SeeingStateful
+from .stateful import StatefulPipeline
+from .vlm_continuous import VlmContinuous
+from .vlm_stateful import VlmStateful
 
 VISION_FILES = ("openvino_text_embeddings_model.xml", "openvino_vision_embeddings_model.xml")
 
@@ -32,12 +32,12 @@ def load(config: Config) -> Pipeline:
     config, available = on_device(config)
     kind = choose(config, available)
     if kind == "LM":
-        return Stateful(config, make_stateful(config, available))
+        return StatefulPipeline(config, make_stateful(config, available))
     if kind == "LM_CB":
-        return GenAi(config, make(config, free_memory_bytes(), available))
+        return ContinuousPipeline(config, make(config, free_memory_bytes(), available))
     if kind == "VLM_CB":
-        return Seeing(config, make(config, free_memory_bytes(), available))
-    return SeeingStateful(config, make_stateful(config, available))
+        return VlmContinuous(config, make(config, free_memory_bytes(), available))
+    return VlmStateful(config, make_stateful(config, available))
 
 
 def choose(config: Config, available: Sequence[str]) -> str:

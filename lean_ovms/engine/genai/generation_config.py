@@ -11,7 +11,7 @@ from typing import Any
 
 import openvino_genai as genai
 
-from ..generation.pipeline import Work
+from ..generation.pipeline import PipelineRequest
 from ..generation.validation import MAX_SEED
 from .grammar_compiler import structured
 
@@ -19,7 +19,7 @@ GREEDY_BELOW = 1e-5
 """Temperatures that divide every logit to infinity mean greedy decoding (vLLM's limit too)."""
 
 
-def build(work: Work, eos: int, assisted: str) -> Any:
+def build(work: PipelineRequest, eos: int, speculative: str) -> Any:
     """eos: the model's main end token, -1 for none. assisted: as in ModelInfo. Not validated."""
     asked = work.sampling
     config = genai.GenerationConfig()
@@ -38,13 +38,13 @@ def build(work: Work, eos: int, assisted: str) -> Any:
         config.length_penalty = asked.length_penalty
     else:
         _set_sampling(config, work)
-    _set_assistant(config, work, assisted)
+    _set_assistant(config, work, speculative)
     if work.constraint:
         config.structured_output_config = structured(work.constraint)
     return config
 
 
-def _set_sampling(config: Any, work: Work) -> None:
+def _set_sampling(config: Any, work: PipelineRequest) -> None:
     asked = work.sampling
     config.repetition_penalty = asked.repetition_penalty
     config.presence_penalty = asked.presence_penalty
@@ -60,12 +60,12 @@ def _set_sampling(config: Any, work: Work) -> None:
         config.top_k = asked.top_k
 
 
-def _set_assistant(config: Any, work: Work, assisted: str) -> None:
+def _set_assistant(config: Any, work: PipelineRequest, speculative: str) -> None:
     """Every request of an assisted pipeline has these; without one they would hang the request."""
     asked = work.sampling
-    if assisted == "draft" and asked.assistant_confidence_threshold:
+    if speculative == "draft" and asked.assistant_confidence_threshold:
         config.assistant_confidence_threshold = asked.assistant_confidence_threshold
-    elif assisted:
+    elif speculative:
         config.num_assistant_tokens = asked.num_assistant_tokens
-    if assisted == "prompt_lookup":
+    if speculative == "prompt_lookup":
         config.max_ngram_size = asked.max_ngram_size

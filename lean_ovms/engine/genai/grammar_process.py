@@ -1,4 +1,4 @@
-"""python -m lean_ovms.engine.genai.grammar_process <fd>: compiles grammars where it may take too long, eat too much, or crash.
+"""Compiles grammars where it may take too long, eat too much, or crash: `python -m` this module with a descriptor.
 
 It loads the model's tokenizer (not the model), limits its own memory, and answers one JSON line for each line, on its
 end of a socket pair: first {"model_dir", "width", "memory_bytes"}, answered by {"ready": true}, then {"tag": text},

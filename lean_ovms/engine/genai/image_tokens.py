@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..generation.image_prompts import TAG
-from ..generation.pipeline import Handle, Scene
+from ..generation.pipeline import Handle, ImagePrompt
 
 Size = tuple[int, int]
 """Height and width."""
@@ -56,7 +56,7 @@ class Patches:
         return rows // unit * (columns // unit)
 
 
-class Eyes:
+class GenAiImageTokens:
     """A contract.Sight of openvino_genai's pipelines."""
 
     def __init__(
@@ -99,7 +99,7 @@ class Eyes:
 
     # --- contract
 
-    def lay_out(self, scene: Scene) -> list[int]:
+    def lay_out(self, scene: ImagePrompt) -> list[int]:
         ids: list[int] = []
         special, start = scene.add_special_tokens, 0
         for tag in TAG.finditer(scene.text):
@@ -115,7 +115,7 @@ class Eyes:
     def counted(self, handle: Handle) -> int:
         return self._counted(handle)
 
-    def learn(self, scene: Scene, tokens: int) -> None:
+    def learn(self, scene: ImagePrompt, tokens: int) -> None:
         sizes = {(image.height, image.width) for image in scene.images}
         if self.fixed or self.patches is not None or len(sizes) != 1 or len(self.known) >= MOST_KNOWN:
             return

@@ -39,9 +39,9 @@ def describe(config: Config, plan: Plan, blocks: int, tokenizer: Any, defaults: 
         bos_token=tokenizer.get_bos_token(),
         eos_token=tokenizer.get_eos_token(),
         chat_template=tokenizer.get_original_chat_template(),
-        assisted=plan.assisted,
+        speculative=plan.speculative,
         prefix_caching=plan.prefix_caching,
-        tells_cached=_tells_cached(config, plan),
+        reports_cached_tokens=_tells_cached(config, plan),
         versions={"openvino": ov.get_version(), "openvino_genai": genai.__version__},
         sentencepiece=in_token_text(config.model_dir),
     )
@@ -49,7 +49,7 @@ def describe(config: Config, plan: Plan, blocks: int, tokenizer: Any, defaults: 
 
 def _tells_cached(config: Config, plan: Plan) -> bool:
     """Plain caching of whole blocks: nothing is evicted from within texts, no state is kept beside keys and values."""
-    if not plan.prefix_caching or plan.assisted or config.cache_eviction_config:
+    if not plan.prefix_caching or plan.speculative or config.cache_eviction_config:
         return False
     kinds = model_config.read(config.model_dir).get("layer_types") or []
     return isinstance(kinds, list) and all(kind in ATTENTION for kind in kinds)

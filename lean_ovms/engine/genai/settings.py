@@ -36,7 +36,7 @@ class Plan:
 
     device: str
     properties: dict[str, Any]
-    assisted: str
+    speculative: str
     context: int
     vocab_size: int
     block_size: int
@@ -55,7 +55,7 @@ def make(config: Config, free_bytes: int, available: Sequence[str] = ("CPU",)) -
     lookup = bool(properties.pop("prompt_lookup", False)) or config.prompt_lookup
     if lookup and config.draft_model_path:
         raise StartError("--draft_model_path and prompt lookup exclude each other")
-    assisted = "draft" if config.draft_model_path else "prompt_lookup" if lookup else ""
+    speculative = "draft" if config.draft_model_path else "prompt_lookup" if lookup else ""
     model = model_config.read(config.model_dir)
     context = model_config.context_length(model) or UNKNOWN_CONTEXT
     if config.max_model_len:
@@ -68,11 +68,11 @@ def make(config: Config, free_bytes: int, available: Sequence[str] = ("CPU",)) -
     cache_gb = config.cache_size or max(1, _share(config, free_bytes) >> 30)
     # With a draft model, a prompt that is not computed whole in one step (split, or partly cached) makes GenAI say
     # other things as soon as it is not alone: doubled first tokens, or an end at once.
-    split = config.dynamic_split_fuse and assisted != "draft"
+    split = config.dynamic_split_fuse and speculative != "draft"
     return Plan(
         device=config.target_device,
         properties=properties,
-        assisted=assisted,
+        speculative=speculative,
         context=context,
         vocab_size=model_config.vocab_size(model),
         block_size=block_size,
@@ -80,7 +80,7 @@ def make(config: Config, free_bytes: int, available: Sequence[str] = ("CPU",)) -
         cache_gb=cache_gb,
         step_tokens=config.max_num_batched_tokens if split else max(config.max_num_batched_tokens, context),
         split_prompts=split,
-        prefix_caching=config.enable_prefix_caching and assisted != "draft",
+        prefix_caching=config.enable_prefix_caching and speculative != "draft",
         draft_blocks=_draft_blocks(config, properties, block_size),
     )
 
@@ -96,7 +96,7 @@ def free_memory_bytes(root: Path = Path("/")) -> int:
 def make_stateful(config: Config, available: Sequence[str] = ("CPU",)) -> Plan:
     """A plan for one text at a time. Options of the scheduler have no effect. Raises StartError."""
     plan = make(replace(config, cache_size=0), 0, available)
-    if plan.assisted:
+    if plan.speculative:
         raise StartError("a draft model and prompt lookup need continuous batching: --pipeline_type LM_CB")
     context, most_prompt, properties = plan.context, NO_LIMIT, plan.properties
     if devices.is_npu(devices.members(config.target_device, available)):

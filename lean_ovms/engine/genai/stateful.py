@@ -24,8 +24,8 @@ import openvino_genai as genai
 
 from ...config import Config
 from ...errors import BadRequest, too_long
-from ...types import Sampling
-from ..generation.pipeline import Handle, Sight, Status, Work
+from ...types import SamplingParams
+from ..generation.pipeline import Handle, ImageTokenCounter, PipelineRequest, Status
 from ..generation.recovery import last_line
 from . import generation_config, model_info, vocabulary
 from .load_errors import TEXT_MODEL, explained, is_gguf, look_for_files
@@ -50,7 +50,7 @@ class StatefulOutput:
 class StatefulHandle:
     """One request. The generating thread writes `fresh`, `over` and `error`, under the pipeline's lock."""
 
-    work: Work
+    work: PipelineRequest
     config: Any
     outputs: deque[dict[int, StatefulOutput]] = field(default_factory=deque)
     fresh: list[int] = field(default_factory=list)
@@ -75,7 +75,7 @@ class StatefulHandle:
 class Streamer(genai.StreamerBase):  # type: ignore[misc]  # the binding has no types
     """Takes the tokens of one generate(). Must not raise: that leaves the pipeline dead for ever."""
 
-    def __init__(self, pipeline: Stateful, handle: StatefulHandle) -> None:
+    def __init__(self, pipeline: StatefulPipeline, handle: StatefulHandle) -> None:
         super().__init__()
         self._pipeline = pipeline
         self._handle = handle
@@ -87,7 +87,7 @@ class Streamer(genai.StreamerBase):  # type: ignore[misc]  # the binding has no 
         pass
 
 
-class Stateful:
+class StatefulPipeline:
     """A contract.Pipeline on openvino_genai.LLMPipeline with its state in the device."""
 
     NETWORK = TEXT_MODEL
@@ -107,7 +107,7 @@ class Stateful:
         self.info = model_info.describe(config, plan, plan.blocks, self._tokenizer, defaults)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         self.grammars = model_info.grammars(config, self._tokenizer)
-        self.sight: Sight | None = None
+        self.sight: ImageTokenCounter | None = None
         self.recoverable = True
         self.step_tokens = plan.step_tokens
         self._most_prompt = plan.most_prompt
@@ -126,14 +126,14 @@ class Stateful:
 
     # --- contract
 
-    def check(self, work: Work) -> None:
+    def check(self, work: PipelineRequest) -> None:
         self._possible(work)
         try:
             self._config(work).validate()
         except (RuntimeError, TypeError, ValueError) as error:
             raise BadRequest(last_line(error)) from error
 
-    def add(self, work: Work) -> Handle:
+    def add(self, work: PipelineRequest) -> Handle:
         if not work.tokens:
             raise BadRequest("prompt is empty", param="prompt")
         self.check(work)
@@ -180,7 +180,7 @@ class Stateful:
 
     # --- one request
 
-    def _possible(self, work: Work) -> None:
+    def _possible(self, work: PipelineRequest) -> None:
         asked = work.sampling
         if asked.beams > 1:
             raise BadRequest("beam search is not possible with this model's pipeline (LM)", param="best_of")
@@ -190,7 +190,7 @@ class Stateful:
             text = f"Number of prompt tokens: {len(work.tokens)} exceeds the device's limit: {self._most_prompt}"
             raise too_long(f"{text} (--max_prompt_len)", self._most_prompt)
 
-    def _config(self, work: Work) -> Any:
+    def _config(self, work: PipelineRequest) -> Any:
         return generation_config.build(work, self._eos, "")
 
     def _news(self) -> bool:
@@ -251,8 +251,10 @@ class Stateful:
         self._pipe.generate(_tensor(tokens), self._short())
 
     def _short(self) -> Any:
-        asked = Sampling(temperature=0.0)
-        return self._config(Work(tokens=[], sampling=asked, max_tokens=1, min_tokens=0, seed=0, stops=frozenset()))
+        asked = SamplingParams(temperature=0.0)
+        return self._config(
+            PipelineRequest(tokens=[], sampling=asked, max_tokens=1, min_tokens=0, seed=0, stops=frozenset())
+        )
 
 
 def _tensor(tokens: list[int]) -> Any:

@@ -20,12 +20,12 @@ import openvino_genai as genai
 
 from ...config import Config
 from ...errors import BadRequest, StartError
-from ...types import IMAGE_TAG, Image, Sampling
-from ..generation.pipeline import Handle, Scene, Work
+from ...types import IMAGE_TAG, Image, SamplingParams
+from ..generation.pipeline import Handle, ImagePrompt, PipelineRequest
 from ..generation.recovery import last_line
 from . import generation_config
-from .continuous import GenAi
-from .image_tokens import Eyes
+from .continuous import ContinuousPipeline
+from .image_tokens import GenAiImageTokens
 from .settings import Plan
 
 log = logging.getLogger(__name__)
@@ -57,11 +57,11 @@ IMAGE_TOKENS = (
     "<|endoftext10|>",
 )
 """How the model families that openvino_genai sees with write an image, where it is one token."""
-GREEDY = Sampling(temperature=0.0)
+GREEDY = SamplingParams(temperature=0.0)
 WARM_WORDS = (4, 30, 200)
 
 
-class Seeing(GenAi):
+class VlmContinuous(ContinuousPipeline):
     """A contract.Pipeline with a contract.Sight."""
 
     NETWORK = LANGUAGE_MODEL
@@ -72,13 +72,13 @@ class Seeing(GenAi):
         super().__init__(config, plan)
         seen = image_tokens(self.encode)
         self.info = replace(self.info, vision=True, image_tokens=seen, chat_template=self._template)
-        self.sight = Eyes(config.model_dir, self.encode, self._counts, counted)
+        self.sight = GenAiImageTokens(config.model_dir, self.encode, self._counts, counted)
 
-    def add(self, work: Work) -> Handle:
+    def add(self, work: PipelineRequest) -> Handle:
         assert work.scene is not None, "this pipeline takes no tokens"
         return self._add(work.scene, generation_config.build(work, self._eos, ""))
 
-    def _add(self, scene: Scene, config: Any) -> Handle:
+    def _add(self, scene: ImagePrompt, config: Any) -> Handle:
         self._next_id += 1
         config.apply_chat_template = not scene.add_special_tokens
         images = [tensor(image) for image in scene.images]
@@ -91,7 +91,7 @@ class Seeing(GenAi):
     # --- loading
 
     def _measure(self, plan: Plan) -> int:
-        """As GenAi's, with a text of more than one block."""
+        """As ContinuousPipeline's, with a text of more than one block."""
         self._template = self._tokenizer.get_original_chat_template()
         self._tokenizer.set_chat_template(AS_IT_IS)
         text, words = "", 0
@@ -110,12 +110,14 @@ class Seeing(GenAi):
 
     def _talk(self, texts: list[str], max_tokens: int) -> None:
         for text in texts:
-            self._add(Scene(text, False), self._short(max_tokens))
+            self._add(ImagePrompt(text, False), self._short(max_tokens))
         while self._pipe.has_non_finished_requests():
             self._pipe.step()
 
     def _short(self, max_tokens: int) -> Any:
-        work = Work(tokens=[], sampling=GREEDY, max_tokens=max_tokens, min_tokens=0, seed=0, stops=frozenset())
+        work = PipelineRequest(
+            tokens=[], sampling=GREEDY, max_tokens=max_tokens, min_tokens=0, seed=0, stops=frozenset()
+        )
         return generation_config.build(work, self._eos, "")
 
     def _counts(self, sizes: list[tuple[int, int]]) -> list[int]:
@@ -125,7 +127,7 @@ class Seeing(GenAi):
         """
         handles: list[Any] = []
         for height, width in sizes:
-            scene = Scene(f"a{IMAGE_TAG.format(0)}b", False, (Image(height, width, bytes(3 * height * width)),))
+            scene = ImagePrompt(f"a{IMAGE_TAG.format(0)}b", False, (Image(height, width, bytes(3 * height * width)),))
             handles.append(self._add(scene, self._short(1)))
             handles[-1].cancel()
         while self._pipe.has_non_finished_requests():

@@ -16,14 +16,14 @@ import openvino_genai as genai
 from ...config import Config
 from ...errors import BadRequest, StartError
 from ...types import IMAGE_TAG, Image
-from ..generation.pipeline import Handle, Scene, Work
-from .image_tokens import Eyes, Size
+from ..generation.pipeline import Handle, ImagePrompt, PipelineRequest
+from .image_tokens import GenAiImageTokens, Size
 from .settings import Plan
-from .stateful import Stateful, StatefulHandle, Streamer
+from .stateful import StatefulHandle, StatefulPipeline, Streamer
 from .vlm_continuous import AS_IT_IS, LANGUAGE_MODEL, image_tokens, tensor
 
 
-class SeeingStateful(Stateful):
+class VlmStateful(StatefulPipeline):
     """A contract.Pipeline with a contract.Sight."""
 
     NETWORK = LANGUAGE_MODEL
@@ -32,7 +32,7 @@ class SeeingStateful(Stateful):
         super().__init__(config, plan)
         seen = image_tokens(self.encode)
         self.info = replace(self.info, vision=True, image_tokens=seen, chat_template=self._template)
-        self.sight = Eyes(config.model_dir, self.encode, self._counts, _counted)
+        self.sight = GenAiImageTokens(config.model_dir, self.encode, self._counts, _counted)
 
     def _open(self, config: Config, plan: Plan) -> Any:
         if config.lora_modules:
@@ -42,7 +42,7 @@ class SeeingStateful(Stateful):
         pipe.set_chat_template(AS_IT_IS)
         return pipe
 
-    def _possible(self, work: Work) -> None:
+    def _possible(self, work: PipelineRequest) -> None:
         super()._possible(work)
         if work.scene is None:
             raise BadRequest("a model with vision takes text and images, not token ids", param="prompt")
@@ -53,21 +53,21 @@ class SeeingStateful(Stateful):
         handle.prompt_tokens = int(result.perf_metrics.get_num_input_tokens())
         return []  # texts only; every id has gone through the streamer
 
-    def _see(self, scene: Scene, config: Any, streamer: Streamer | None = None) -> Any:
+    def _see(self, scene: ImagePrompt, config: Any, streamer: Streamer | None = None) -> Any:
         config.apply_chat_template = not scene.add_special_tokens
         images = [tensor(image) for image in scene.images]
         more = {} if streamer is None else {"streamer": streamer}
         return self._pipe.generate(scene.text, images=images, generation_config=config, **more)
 
     def _probe(self, length: int) -> None:
-        self._see(Scene("a" + " and" * length, False), self._short())
+        self._see(ImagePrompt("a" + " and" * length, False), self._short())
 
     def _counts(self, sizes: list[Size]) -> list[int]:
         """Prompt tokens of "a", a black image of each size, and "b". Only while loading."""
         counts = []
         for height, width in sizes:
             image = Image(height, width, bytes(3 * height * width))
-            result = self._see(Scene(f"a{IMAGE_TAG.format(0)}b", False, (image,)), self._short())
+            result = self._see(ImagePrompt(f"a{IMAGE_TAG.format(0)}b", False, (image,)), self._short())
             counts.append(int(result.perf_metrics.get_num_input_tokens()))
         return counts
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...errors import BadRequest, too_long
-from ...types import ModelInfo, Sampling
+from ...types import ModelInfo, SamplingParams
 from ..protocol import Submit
 from . import image_prompts, validation
-from .kv_budget import Accounts
+from .kv_budget import KvBudget
 from .pipeline import ASSISTANT_TOKENS, NGRAM_SIZE, Pipeline
 from .sequence import Request, Sequence
 
@@ -23,7 +23,7 @@ BEAM_SPARE_BLOCKS = 2
 """Blocks per beam beyond its own tokens: the copy of a shared block that is written to, and one for rounding."""
 
 
-class Intake:
+class Admission:
     """Checks requests against one pipeline."""
 
     def __init__(self, pipeline: Pipeline, most_sequences: int) -> None:
@@ -96,8 +96,8 @@ class Intake:
 
     def _sequences(self, request: Request, prompt: list[int]) -> list[Sequence]:
         sampling, info = request.sampling, self._pipeline.info
-        headroom = 1 + (sampling.num_assistant_tokens or (ASSISTANT_TOKENS if info.assisted else 0))
-        accounts = Accounts(info.kv_blocks, info.block_size)
+        headroom = 1 + (sampling.num_assistant_tokens or (ASSISTANT_TOKENS if info.speculative else 0))
+        accounts = KvBudget(info.kv_blocks, info.block_size)
         room = _room(info, accounts, len(prompt), headroom)
         reserve = 0
         if sampling.beams > 1:
@@ -127,7 +127,7 @@ class Intake:
         ]
 
 
-def _constrained(sampling: Sampling) -> Sampling:
+def _constrained(sampling: SamplingParams) -> SamplingParams:
     """What a grammar goes together with: beams ignore it, and a least length is filled with token 0 at its end.
 
     With ignore_eos anything at all would follow the end of the grammar, so that is over when it is over.
@@ -139,17 +139,17 @@ def _constrained(sampling: Sampling) -> Sampling:
     return replace(sampling, ignore_eos=False)
 
 
-def _room(info: ModelInfo, accounts: Accounts, prompt: int, headroom: int) -> int:
+def _room(info: ModelInfo, accounts: KvBudget, prompt: int, headroom: int) -> int:
     """Most tokens that one sequence may generate: what context and cache leave after its prompt."""
     return min(info.context_length - prompt, accounts.tokens - prompt - headroom + 1)
 
 
-def _beam_room(accounts: Accounts, prompt: int, beams: int) -> int:
+def _beam_room(accounts: KvBudget, prompt: int, beams: int) -> int:
     blocks_each = (accounts.total - accounts.blocks(prompt)) // beams - BEAM_SPARE_BLOCKS
     return blocks_each * accounts.block_size
 
 
-def _too_long(info: ModelInfo, accounts: Accounts, prompt: int) -> BadRequest:
+def _too_long(info: ModelInfo, accounts: KvBudget, prompt: int) -> BadRequest:
     most = min(info.context_length, accounts.tokens)
     if prompt > most:
         text = f"Number of prompt tokens: {prompt} exceeds model max length: {most}"
@@ -158,15 +158,15 @@ def _too_long(info: ModelInfo, accounts: Accounts, prompt: int) -> BadRequest:
     return too_long(text, most)
 
 
-def _assisted(sampling: Sampling, info: ModelInfo) -> Sampling:
+def _assisted(sampling: SamplingParams, info: ModelInfo) -> SamplingParams:
     """The assistant's fields as the pipeline needs them: set in an assisted one, zero in a plain one."""
-    if not info.assisted:
+    if not info.speculative:
         if not (sampling.num_assistant_tokens or sampling.assistant_confidence_threshold or sampling.max_ngram_size):
             return sampling
         return replace(sampling, num_assistant_tokens=0, assistant_confidence_threshold=0.0, max_ngram_size=0)
     if sampling.beams > 1:
         raise BadRequest("beam search is not possible with speculative or prompt lookup decoding", param="best_of")
-    if info.assisted == "draft":
+    if info.speculative == "draft":
         unset = not sampling.num_assistant_tokens and not sampling.assistant_confidence_threshold
         return replace(sampling, num_assistant_tokens=ASSISTANT_TOKENS, max_ngram_size=0) if unset else sampling
     return replace(

@@ -24,7 +24,7 @@ from ...config import Config
 from ...errors import BadRequest, StartError
 from ...types import ModelInfo
 from . import fake_tokenizer as words
-from .pipeline import Grammars, Handle, Scene, Sight, Status, Work
+from .pipeline import Grammars, Handle, ImagePrompt, ImageTokenCounter, PipelineRequest, Status
 
 NEVER_S = 1e6
 
@@ -44,7 +44,7 @@ class Script:
     step_s: float = 0.0
     answer: str = ""
     tokens_per_step: int = 1
-    assisted: str = ""
+    speculative: str = ""
     prefix_caching: bool = False
     recoverable: bool = True
     vision: bool = False
@@ -52,28 +52,28 @@ class Script:
 
 
 @dataclass(slots=True)
-class ScriptedOutput:
+class FakeOutput:
     generated_ids: list[int]
     generated_log_probs: list[float]
     score: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
-class ScriptedHandle:
+class FakeHandle:
     """One request; its answer is known from the start."""
 
-    work: Work
+    work: PipelineRequest
     answer: list[int]
     fed: int = 0  # prompt tokens computed
     told: int = 0  # answer tokens computed
     stalled: bool = False
     state: str = "running"  # finished, lost, cancelled
-    outputs: deque[dict[int, ScriptedOutput]] = field(default_factory=deque)
+    outputs: deque[dict[int, FakeOutput]] = field(default_factory=deque)
 
     def can_read(self) -> bool:
         return bool(self.outputs) and self.state != "cancelled"
 
-    def read(self) -> Mapping[int, ScriptedOutput]:
+    def read(self) -> Mapping[int, FakeOutput]:
         if not self.can_read():
             raise RuntimeError("read of an empty handle: the real one blocks for ever")
         return self.outputs.popleft()
@@ -108,27 +108,27 @@ IMAGE_TOKENS = 16
 _TAG = re.compile(r"<ov_genai_image_(\d+)>")
 
 
-class Sighted:
+class FakeImageTokens:
     """A contract.Sight in whose text an image reads as its size and the colour of its first pixel: "[2x3 #ff0000]"."""
 
-    def lay_out(self, scene: Scene) -> list[int]:
+    def lay_out(self, scene: ImagePrompt) -> list[int]:
         return [-1] * (IMAGE_TOKENS * len(scene.images)) + words.encode(read_aloud(scene), scene.add_special_tokens)
 
     def counted(self, handle: Handle) -> int:
-        assert isinstance(handle, ScriptedHandle)
+        assert isinstance(handle, FakeHandle)
         return len(handle.work.tokens) if handle.state == "finished" else 0
 
-    def learn(self, scene: Scene, tokens: int) -> None:
+    def learn(self, scene: ImagePrompt, tokens: int) -> None:
         pass
 
 
-def read_aloud(scene: Scene) -> str:
+def read_aloud(scene: ImagePrompt) -> str:
     """The text of a scene, with words for its images."""
     said = [f"[{i.width}x{i.height} #{i.pixels[:3].hex()}]" for i in scene.images]
     return _TAG.sub(lambda match: said[int(match[1])], scene.text)
 
 
-class Scripted:
+class FakePipeline:
     """A contract.Pipeline without a model."""
 
     def __init__(self, script: Script | None = None) -> None:
@@ -137,9 +137,9 @@ class Scripted:
         self.recoverable = script.recoverable
         self.step_tokens = script.step_tokens
         self.steps = 0
-        self.live: list[ScriptedHandle] = []
+        self.live: list[FakeHandle] = []
         self.grammars: Grammars | None = Grammars(AnyGrammar(), AnyGrammar())
-        self.sight: Sight | None = Sighted() if script.vision else None
+        self.sight: ImageTokenCounter | None = FakeImageTokens() if script.vision else None
         self._poisoned = False
         self._scheduled = 0
         self.vocabulary = words.vocabulary()
@@ -152,14 +152,14 @@ class Scripted:
             bos_token=words.SPECIAL[1],
             eos_token=words.SPECIAL[0],
             chat_template=words.TEMPLATE,
-            assisted=script.assisted,
+            speculative=script.speculative,
             prefix_caching=script.prefix_caching,
             versions={"scripted": "1"},
             vision=script.vision,
         )
 
     @classmethod
-    def from_config(cls, config: Config) -> Scripted:
+    def from_config(cls, config: Config) -> FakePipeline:
         """For --fake_engine. Raises StartError."""
         script = Script(
             context=config.max_model_len or Script().context,
@@ -178,17 +178,17 @@ class Scripted:
 
     # --- contract
 
-    def check(self, work: Work) -> None:
+    def check(self, work: PipelineRequest) -> None:
         if not work.tokens:
             raise BadRequest("prompt is empty")
         if work.max_tokens < 1:
             raise BadRequest("max_tokens must be positive")
 
-    def add(self, work: Work) -> ScriptedHandle:
+    def add(self, work: PipelineRequest) -> FakeHandle:
         self.check(work)
         if self._poisoned and self.live:
             raise RuntimeError("added to a poisoned pipeline before it was drained")
-        handle = ScriptedHandle(work, self._answer(work), stalled=words.STALL in work.tokens)
+        handle = FakeHandle(work, self._answer(work), stalled=words.STALL in work.tokens)
         self.live.append(handle)
         return handle
 
@@ -216,7 +216,7 @@ class Scripted:
         return self._scheduled
 
     def status(self, handle: Handle) -> Status:
-        assert isinstance(handle, ScriptedHandle)
+        assert isinstance(handle, FakeHandle)
         return "lost" if handle.state == "lost" else "running" if handle.state == "running" else "finished"
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
@@ -227,7 +227,7 @@ class Scripted:
 
     # --- one step
 
-    def _schedule(self) -> list[tuple[ScriptedHandle, int]]:
+    def _schedule(self) -> list[tuple[FakeHandle, int]]:
         """Who computes how many tokens: running answers first, then prompts in order, as far as the step reaches."""
         ready = [h for h in self.live if not h.stalled]
         answering = [(h, 1) for h in ready if h.fed == len(h.work.tokens)]
@@ -243,23 +243,23 @@ class Scripted:
             return []
         return plan
 
-    def _blocks_needed(self, plan: Mapping[ScriptedHandle, int]) -> int:
+    def _blocks_needed(self, plan: Mapping[FakeHandle, int]) -> int:
         size = self.script.block_size
         return sum(-(-(h.fed + h.told + plan.get(h, 0)) // size) for h in self.live)
 
-    def _lose(self, handles: list[ScriptedHandle]) -> None:
+    def _lose(self, handles: list[FakeHandle]) -> None:
         for handle in handles:
             handle.state = "lost"
             handle.outputs.append({})
 
-    def _feed(self, handle: ScriptedHandle, tokens: int) -> None:
+    def _feed(self, handle: FakeHandle, tokens: int) -> None:
         prompt = len(handle.work.tokens)
         if handle.fed < prompt:
             handle.fed += tokens
             if handle.fed == prompt:
                 self._play_tricks(handle)
 
-    def _play_tricks(self, handle: ScriptedHandle) -> None:
+    def _play_tricks(self, handle: FakeHandle) -> None:
         prompt = set(handle.work.tokens)
         if words.RAISE in prompt:
             self._poisoned = True
@@ -271,7 +271,7 @@ class Scripted:
         if words.LOSE in prompt:
             self._lose([handle])
 
-    def _tell(self, handle: ScriptedHandle) -> None:
+    def _tell(self, handle: FakeHandle) -> None:
         work = handle.work
         if work.sampling.beams > 1:
             self._tell_beams(handle)
@@ -283,7 +283,7 @@ class Scripted:
             handle.state = "finished"
         handle.outputs.append({0: _output([*echoed, *tokens])})
 
-    def _tell_beams(self, handle: ScriptedHandle) -> None:
+    def _tell_beams(self, handle: FakeHandle) -> None:
         """All beams at once, worst first, under keys of no meaning; each lesser one begins a token later."""
         answer, outputs = handle.answer, {}
         for rank in reversed(range(handle.work.sampling.beams)):
@@ -293,7 +293,7 @@ class Scripted:
         handle.outputs.append(outputs)
         handle.state = "finished"
 
-    def _answer(self, work: Work) -> list[int]:
+    def _answer(self, work: PipelineRequest) -> list[int]:
         """What depends on prompt and seed alone: the text over and over, up to a stop or max_tokens."""
         prompt = work.tokens[: len(work.tokens) - work.done]
         begin = max((i for i, t in enumerate(prompt) if t == words.USER), default=-1)
@@ -316,6 +316,6 @@ class Scripted:
         return answer[work.done :]
 
 
-def _output(tokens: list[int], score: float = 0.0) -> ScriptedOutput:
+def _output(tokens: list[int], score: float = 0.0) -> FakeOutput:
     """Its log probabilities tell the token, so that a test sees which is whose; they are exact in binary."""
-    return ScriptedOutput(tokens, [-(token + 1) / 1024 for token in tokens], score)
+    return FakeOutput(tokens, [-(token + 1) / 1024 for token in tokens], score)

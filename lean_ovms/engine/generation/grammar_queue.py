@@ -48,14 +48,14 @@ class Limits:
     idle_s: float = 120.0
 
 
-class Parked(NamedTuple):
+class Waiting(NamedTuple):
     """A request that waits for its grammar."""
 
     submit: Submit
     request: Request
 
 
-class Decided(NamedTuple):
+class Outcome(NamedTuple):
     """A request that waits no more. error: None when it may run."""
 
     submit: Submit
@@ -63,14 +63,14 @@ class Decided(NamedTuple):
     error: RequestError | None
 
 
-class Gate:
+class GrammarQueue:
     """Lets requests with a grammar through when that is safe."""
 
     def __init__(self, grammars: Grammars, wake: Callable[[], None], limits: Limits) -> None:
         """wake: makes the loop turn soon; called from threads."""
         self._compiler, helper = grammars
         self._limits = limits
-        self._parked: dict[str, list[Parked]] = {}
+        self._parked: dict[str, list[Waiting]] = {}
         self._done: SimpleQueue[tuple[str, str, Cost | RequestError | None]] = SimpleQueue()
         self._verdicts = _Verdicts(limits)
         self._warm: set[str] = set()
@@ -103,7 +103,7 @@ class Gate:
             return True
         if tag not in self._parked:
             self._begin(tag, verdict)
-        self._parked.setdefault(tag, []).append(Parked(submit, request))
+        self._parked.setdefault(tag, []).append(Waiting(submit, request))
         return False
 
     def leave(self, request_id: int, index: int | None) -> None:
@@ -116,11 +116,11 @@ class Gate:
                     request.sequences = [s for s in request.sequences if s.index in request.wanted]
             parked[:] = [item for item in parked if item.request.wanted]
 
-    def turn(self, calm: bool) -> list[Decided]:
+    def turn(self, calm: bool) -> list[Outcome]:
         """Requests whose grammar is decided. calm: no request with a grammar waits for its first step."""
         if not self._parked and not self._warming:
             return []
-        decided: list[Decided] = []
+        decided: list[Outcome] = []
         while not self._done.empty():
             step, tag, outcome = self._done.get()
             if step == "warmed":
@@ -150,8 +150,8 @@ class Gate:
             raise TooManyRequests("too many new grammars are waiting to be compiled; please try again later")
         self._checks.put(tag)
 
-    def _decide(self, tag: str, error: RequestError | None) -> list[Decided]:
-        return [Decided(p.submit, p.request, error) for p in self._parked.pop(tag, [])]
+    def _decide(self, tag: str, error: RequestError | None) -> list[Outcome]:
+        return [Outcome(p.submit, p.request, error) for p in self._parked.pop(tag, [])]
 
     def _warm_next(self) -> None:
         while self._cold:

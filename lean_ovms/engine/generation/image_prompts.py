@@ -11,7 +11,7 @@ import re
 from ...errors import TOO_LONG, BadRequest
 from ...types import Image
 from ..protocol import Submit
-from .pipeline import Scene, Sight
+from .pipeline import ImagePrompt, ImageTokenCounter
 
 TAG = re.compile(r"<ov_genai_(?:image_(\d{1,6})>)?")
 """An image tag, or the beginning of anything else that openvino_genai might take for one."""
@@ -23,7 +23,7 @@ def refuse(submit: Submit) -> None:
         raise BadRequest("This servable supports only text input, but image_url has been provided", param="messages")
 
 
-def read(submit: Submit, most_characters: int) -> Scene:
+def read(submit: Submit, most_characters: int) -> ImagePrompt:
     """Raises BadRequest."""
     text = submit.prompt
     if not isinstance(text, str):
@@ -36,7 +36,7 @@ def read(submit: Submit, most_characters: int) -> Scene:
     numbers = [int(match[1] or -1) for match in TAG.finditer(text)]
     if sorted(numbers) != list(range(len(images))):
         raise BadRequest("the image tags of the prompt are not those of its images", param="messages")
-    return Scene(text, submit.add_special_tokens, images)
+    return ImagePrompt(text, submit.add_special_tokens, images)
 
 
 def _images(submit: Submit) -> tuple[Image, ...]:
@@ -52,7 +52,7 @@ def _image(size: list[int], pixels: bytes) -> Image:
     return Image(size[0], size[1], pixels)
 
 
-def lay_out(sight: Sight, scene: Scene, truncate: int | None) -> list[int]:
+def lay_out(sight: ImageTokenCounter, scene: ImagePrompt, truncate: int | None) -> list[int]:
     """The prompt as ids, negative ones for images. Raises BadRequest."""
     ids = sight.lay_out(scene)
     if truncate is not None and truncate < len(ids):

@@ -8,7 +8,7 @@ prefixes counted once per holder (an upper bound of what the pipeline really use
 from __future__ import annotations
 
 
-class Accounts:
+class KvBudget:
     """Blocks booked by live sequences."""
 
     def __init__(self, total_blocks: int, block_size: int) -> None:

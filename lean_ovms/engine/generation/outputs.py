@@ -13,7 +13,7 @@ from .pipeline import Output
 from .sequence import Sequence
 
 
-class Astray(Exception):
+class Diverged(Exception):
     """A sequence that had to begin again came to other tokens than those that were told."""
 
 
@@ -68,7 +68,7 @@ def _untold(sequence: Sequence, ids: list[int], logprobs: list[float] | None) ->
     start = len(sequence.generated) - len(ids)
     known = sequence.past[start : start + len(ids)]
     if ids[: len(known)] != known:
-        raise Astray
+        raise Diverged
     if len(sequence.generated) >= len(sequence.past):
         sequence.past = []
     return ids[len(known) :], logprobs and logprobs[len(known) :]

@@ -1,7 +1,7 @@
 """What the worker asks of a pipeline: the seam between our loop and whoever computes tokens.
 
-`pipeline.GenAi` and `scripted.Scripted` implement it, and one test suite runs on both. A handle and its outputs have
-the names of openvino_genai's own objects, so that reading one in the hot loop costs no wrapper. No openvino here.
+`genai.continuous.ContinuousPipeline` and `fake_pipeline.FakePipeline` implement it, and one test suite runs on both.
+A handle and its outputs have the names of openvino_genai's own objects, so that the hot loop needs no wrapper. No openvino here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
-from ...types import Image, ModelInfo, Sampling, Vocabulary
+from ...types import Image, ModelInfo, SamplingParams, Vocabulary
 
 ASSISTANT_TOKENS = 5
 NGRAM_SIZE = 3
@@ -21,7 +21,7 @@ Status = Literal["running", "finished", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ImagePrompt:
     """A prompt for a pipeline that sees: text in which <ov_genai_image_0>, ... stand for the images."""
 
     text: str
@@ -30,7 +30,7 @@ class Scene:
 
 
 @dataclass(slots=True, kw_only=True)
-class Work:
+class PipelineRequest:
     """One request to a pipeline, complete. sampling.n, max_tokens, min_tokens, seeds and stop_token_ids are not read.
 
     tokens: prompt ids in [0, vocab). done: how many of them, at the end, were generated before a preemption; the seed
@@ -40,7 +40,7 @@ class Work:
     """
 
     tokens: list[int]
-    sampling: Sampling
+    sampling: SamplingParams
     max_tokens: int
     min_tokens: int
     seed: int
@@ -48,7 +48,7 @@ class Work:
     echo: bool = False
     done: int = 0
     constraint: str = ""
-    scene: Scene | None = None
+    scene: ImagePrompt | None = None
 
 
 class Output(Protocol):
@@ -107,10 +107,10 @@ class Helper(Protocol):
         ...
 
 
-class Sight(Protocol):
+class ImageTokenCounter(Protocol):
     """What is particular to pipelines that see: they take text and images, never token ids."""
 
-    def lay_out(self, scene: Scene) -> list[int]:
+    def lay_out(self, scene: ImagePrompt) -> list[int]:
         """The prompt as ids, with as many negative ones for each image as it takes tokens, the same for the same image.
 
         Their number is exact for the image sizes that the pipeline has learned and an upper estimate for others.
@@ -121,7 +121,7 @@ class Sight(Protocol):
         """The true number of prompt tokens of a request that is over, 0 if it is not."""
         ...
 
-    def learn(self, scene: Scene, tokens: int) -> None:
+    def learn(self, scene: ImagePrompt, tokens: int) -> None:
         """So many tokens it was."""
         ...
 
@@ -140,18 +140,18 @@ class Pipeline(Protocol):
     vocabulary: Vocabulary
     grammars: Grammars | None
     """None: it cannot do structured output."""
-    sight: Sight | None
+    sight: ImageTokenCounter | None
     """None: it reads text only."""
     recoverable: bool
     """After an exception out of `step`, cancelling everything and stepping until idle makes it whole again."""
     step_tokens: int
     """Most tokens of one step, prompts and answers together."""
 
-    def check(self, work: Work) -> None:
+    def check(self, work: PipelineRequest) -> None:
         """Raises errors.BadRequest for what `add` would refuse. Changes nothing."""
         ...
 
-    def add(self, work: Work) -> Handle:
+    def add(self, work: PipelineRequest) -> Handle:
         """Take a request for the next steps. Raises errors.BadRequest, with no harm to others."""
         ...
 

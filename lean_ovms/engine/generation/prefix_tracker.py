@@ -16,7 +16,7 @@ MOST_KNOWN = 1 << 16
 """Blocks remembered, 8 MB of them; who is forgotten may be computed twice."""
 
 
-class Prefixes:
+class PrefixTracker:
     """Blocks of prompts in the making (pending) and blocks that the pipeline has seen (known, oldest forgotten)."""
 
     def __init__(self, block_size: int, most_known: int) -> None:

@@ -15,7 +15,7 @@ from ...errors import EngineFailure
 from .sequence import Sequence
 
 if TYPE_CHECKING:
-    from .scheduler import Batch
+    from .scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
@@ -28,11 +28,11 @@ class EngineLost(Exception):
     """The pipeline cannot be made whole again; the process has to be replaced."""
 
 
-def recover(batch: Batch, error: Exception) -> None:
+def recover(batch: Scheduler, error: Exception) -> None:
     """Make the pipeline usable again and let the innocent go on. Raises EngineLost with everybody told."""
     batch.recoveries += 1
     log.error("a step failed: %s", last_line(error))
-    harmed = [s for s in _take_out(batch) if s.request.id in batch.requests and not s.forsaken]
+    harmed = [s for s in _take_out(batch) if s.request.id in batch.requests and not s.cancel_pending]
     if not batch.pipeline.recoverable or not _drained(batch):
         batch.fail_all(EngineFailure("The engine failed and is being restarted; please try again."))
         raise EngineLost(last_line(error))
@@ -45,7 +45,7 @@ def last_line(error: Exception) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-def _take_out(batch: Batch) -> list[Sequence]:
+def _take_out(batch: Scheduler) -> list[Sequence]:
     """Read what can be read, cancel everybody; returns those who are not finished by that, oldest first."""
     harmed = []
     for sequence in batch.running:
@@ -60,7 +60,7 @@ def _take_out(batch: Batch) -> list[Sequence]:
     return harmed
 
 
-def _read_rest(batch: Batch, sequence: Sequence) -> bool:
+def _read_rest(batch: Scheduler, sequence: Sequence) -> bool:
     try:
         while sequence.handle is not None and sequence.handle.can_read():
             if batch.take(sequence):
@@ -70,7 +70,7 @@ def _read_rest(batch: Batch, sequence: Sequence) -> bool:
     return False
 
 
-def _drained(batch: Batch) -> bool:
+def _drained(batch: Scheduler) -> bool:
     try:
         for _ in range(DRAIN_STEPS):
             if not batch.pipeline.busy():
@@ -82,18 +82,18 @@ def _drained(batch: Batch) -> bool:
     return not batch.pipeline.busy()
 
 
-def _judge(batch: Batch, harmed: list[Sequence]) -> None:
+def _judge(batch: Scheduler, harmed: list[Sequence]) -> None:
     """Blame the one that had no output since it was added; of several, each is tried again with no other suspect.
 
     Also a single one is tried again if others ran: one of those may have come to the point where it fails.
     """
-    unproven = [s for s in harmed if not s.proven]
+    unproven = [s for s in harmed if not s.has_output]
     culprit = _culprit(harmed, unproven)
     suspects = unproven or harmed
     innocent = [s for s in harmed if s not in suspects]
     for sequence in reversed([*innocent, *suspects]):
         if culprit is None or sequence.request is not culprit.request:
-            sequence.trials += 1
+            sequence.retries += 1
             sequence.leave()
             batch.waiting.appendleft(sequence)
     if culprit is not None:
@@ -103,8 +103,8 @@ def _judge(batch: Batch, harmed: list[Sequence]) -> None:
 
 
 def _culprit(harmed: Seq[Sequence], unproven: Seq[Sequence]) -> Sequence | None:
-    if len(unproven) == 1 and (unproven[0].trials or len(harmed) == 1):
+    if len(unproven) == 1 and (unproven[0].retries or len(harmed) == 1):
         return unproven[0]
     candidates = unproven or harmed
-    tried = [s for s in candidates if s.trials >= MOST_TRIALS]
+    tried = [s for s in candidates if s.retries >= MOST_TRIALS]
     return tried[-1] if tried else None

@@ -15,9 +15,9 @@ from ...types import EngineStats
 from ..protocol import Cached, Counted, Failed, Record
 from . import outputs as reading
 from . import recovery, silence
-from .kv_budget import Accounts
+from .kv_budget import KvBudget
 from .pipeline import ASSISTANT_TOKENS, Pipeline
-from .prefix_tracker import Prefixes
+from .prefix_tracker import PrefixTracker
 from .sequence import Request, Sequence
 
 CHECK_EVERY = 16
@@ -26,13 +26,13 @@ PREFILL_TOKENS = 32
 """Of a step's tokens, so many are kept for prompts: running sequences come first and could take all for ever."""
 
 
-class Batch:
+class Scheduler:
     """The queue and the running sequences of one pipeline."""
 
     def __init__(self, pipeline: Pipeline, max_running: int, clock: Callable[[], float] = time.monotonic) -> None:
         info = pipeline.info
         self.pipeline = pipeline
-        self.accounts = Accounts(info.kv_blocks, info.block_size)
+        self.accounts = KvBudget(info.kv_blocks, info.block_size)
         self.out: list[Record] = []
         self.requests: dict[int, Request] = {}
         self.waiting: deque[Sequence] = deque()
@@ -40,14 +40,14 @@ class Batch:
         self.suspects: set[Sequence] = set()
         self.steps = self.preemptions = self.recoveries = 0
         self.drafts = self.accepted = 0  # of an assistant
-        self._assisted = bool(info.assisted)
+        self._assisted = bool(info.speculative)
         self.clearing = False  # a step is due to free what was cancelled
         self._max_running = min(max_running, _decoding_at_once(pipeline))
-        self._prefixes = Prefixes(info.block_size, info.kv_blocks) if info.prefix_caching else None
-        self._tells_cached = info.tells_cached
+        self._prefixes = PrefixTracker(info.block_size, info.kv_blocks) if info.prefix_caching else None
+        self._tells_cached = info.reports_cached_tokens
         self.compiling = False  # a thread compiles a grammar: nobody with a grammar may start
-        self._mute: list[Sequence] = []  # had an empty output in this step
-        self._astray: list[Sequence] = []
+        self._empty_outputs: list[Sequence] = []  # had an empty output in this step
+        self._diverged: list[Sequence] = []
         self._admitted = 0
         self.admissions: deque[float] = deque(maxlen=32)  # when the last ones began
         self.stuck_since: float | None = None
@@ -110,7 +110,7 @@ class Batch:
         its wrong content from the prefix cache (2026.4.1; log probabilities off by 0.05 and more, other answers).
         """
         if self._half_computed(sequence):
-            sequence.forsaken = True
+            sequence.cancel_pending = True
         else:
             self._take_out(sequence)
 
@@ -121,9 +121,9 @@ class Batch:
         behind one that is not done, none is begun.
         """
         begun = sequence.handle is not None and self.steps > sequence.heard
-        if self._prefixes is None or not begun or sequence.proven:
+        if self._prefixes is None or not begun or sequence.has_output:
             return False
-        return sequence is next(s for s in self.running if not s.proven)
+        return sequence is next(s for s in self.running if not s.has_output)
 
     def _take_out(self, sequence: Sequence) -> None:
         if sequence.handle is not None:
@@ -193,8 +193,8 @@ class Batch:
         if any(s in self.suspects for s in self.running):
             return False
         if sequence in self.suspects:
-            return all(s.proven for s in self.running)
-        return sequence.trials > 0
+            return all(s.has_output for s in self.running)
+        return sequence.retries > 0
 
     def _start(self, sequence: Sequence) -> None:
         try:
@@ -205,7 +205,7 @@ class Batch:
         first = not sequence.order and not sequence.index
         self._admitted += 1
         self.admissions.append(self.clock())
-        sequence.order, sequence.heard, sequence.proven = self._admitted, self.steps, False
+        sequence.order, sequence.heard, sequence.has_output = self._admitted, self.steps, False
         need = sequence.reserve or self.accounts.blocks(sequence.length + sequence.headroom)
         sequence.blocks = need
         sequence.capacity = need * self.accounts.block_size
@@ -218,7 +218,7 @@ class Batch:
 
     def release(self, sequence: Sequence) -> None:
         """Book out a sequence that has left the pipeline, and let go of its handle."""
-        if self._prefixes is not None and sequence.proven and self._tells_cached:
+        if self._prefixes is not None and sequence.has_output and self._tells_cached:
             self._prefixes.left(sequence)
         self.accounts.give(sequence.blocks)
         sequence.blocks = 0
@@ -236,7 +236,7 @@ class Batch:
             movable = [s for s in reversed(self.running) if not s.reserve]
             victim = min(movable, key=lambda s: (self._half_computed(s), s.begins_again, s.penalised))
             self._take_out(victim)
-            if victim.forsaken:
+            if victim.cancel_pending:
                 continue
             victim.leave()
             self.waiting.appendleft(victim)
@@ -275,16 +275,16 @@ class Batch:
         for sequence in over:
             self.running.remove(sequence)
             self.release(sequence)
-        if self._mute or self._astray:
+        if self._empty_outputs or self._diverged:
             self.settle()
         return heard
 
     def settle(self) -> None:
         """Deal with those who had an empty output, and with those who came to other tokens than they had told."""
-        mute, self._mute = self._mute, []
+        mute, self._empty_outputs = self._empty_outputs, []
         silence.check(self, mute)
-        astray, self._astray = self._astray, []
-        for sequence in astray:
+        diverged, self._diverged = self._diverged, []
+        for sequence in diverged:
             self.fail(sequence.request, EngineFailure("The engine had to begin this answer again and lost its thread."))
 
     def take(self, sequence: Sequence) -> bool:
@@ -292,11 +292,11 @@ class Batch:
         assert sequence.handle is not None
         outputs = sequence.handle.read()
         if not outputs:
-            self._mute.append(sequence)
+            self._empty_outputs.append(sequence)
             return False
-        if not sequence.proven:
+        if not sequence.has_output:
             self._first_output(sequence)
-        if sequence.forsaken:
+        if sequence.cancel_pending:
             self.over(sequence)
             return True
         if not sequence.request.counted:
@@ -306,8 +306,8 @@ class Batch:
         try:
             tell = reading.tell_beams if sequence.beams else reading.tell
             over = tell(sequence, outputs, self.out)
-        except reading.Astray:
-            self._astray.append(sequence)
+        except reading.Diverged:
+            self._diverged.append(sequence)
             return False
         if self._assisted and before:  # what comes with the prompt is the first token alone
             self.drafts += 1
@@ -319,7 +319,7 @@ class Batch:
         return over
 
     def _first_output(self, sequence: Sequence) -> None:
-        sequence.proven = True
+        sequence.has_output = True
         self.suspects.discard(sequence)
         if self._prefixes is not None:
             self._prefixes.computed(sequence)
@@ -356,6 +356,6 @@ class Batch:
 
 def _decoding_at_once(pipeline: Pipeline) -> int:
     """Sequences that can get a token in every step and still leave some of the step to prompts."""
-    each = 1 + (ASSISTANT_TOKENS if pipeline.info.assisted else 0)
+    each = 1 + (ASSISTANT_TOKENS if pipeline.info.speculative else 0)
     spare = min(PREFILL_TOKENS, pipeline.step_tokens // 4)
     return max(1, (pipeline.step_tokens - spare) // each)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...types import Sampling
-from .pipeline import Handle, Scene, Work
+from ...types import SamplingParams
+from .pipeline import Handle, ImagePrompt, PipelineRequest
 
 
 @dataclass(slots=True, eq=False)
@@ -20,11 +20,11 @@ class Request:
     """
 
     id: int
-    sampling: Sampling
+    sampling: SamplingParams
     wanted: set[int]
     constraint: str = ""
     sequences: list[Sequence] = field(default_factory=list)
-    scene: Scene | None = None
+    scene: ImagePrompt | None = None
     counted: bool = True
 
 
@@ -50,7 +50,7 @@ class Sequence:
     # while it waits: hashes of its prompt's blocks, for `prefixes`
     hashes: list[int] | None = None
     certain: int = 0  # kv.Accounts.certain when it was added
-    trials: int = 0  # failed steps that it lived through
+    retries: int = 0  # failed steps that it lived through
 
     # while it runs
     handle: Handle | None = None
@@ -58,8 +58,8 @@ class Sequence:
     capacity: int = 0  # tokens that its booked blocks hold
     blocks: int = 0
     heard: int = 0  # the step of its last output
-    proven: bool = False  # has had output since it was added
-    forsaken: bool = False  # nobody wants it any more; it is out when its prompt is computed
+    has_output: bool = False  # has had output since it was added
+    cancel_pending: bool = False  # nobody wants it any more; it is out when its prompt is computed
     lost: int = 0  # times that the pipeline gave up on it
     past: list[int] = field(default_factory=list)  # told before it had to begin again
 
@@ -94,7 +94,7 @@ class Sequence:
         images, whose pipeline takes no tokens. Then all is generated once more, and what was told is compared and not
         told twice.
         """
-        self.proven = False
+        self.has_output = False
         if self.begins_again and self.generated:
             self.past = max(self.past, self.generated, key=len)
             self.generated = []
@@ -104,11 +104,11 @@ class Sequence:
         """Prompt and generated tokens."""
         return len(self.prompt) + len(self.generated)
 
-    def work(self) -> Work:
+    def work(self) -> PipelineRequest:
         """What is left to do: after a preemption the generated tokens are part of the prompt."""
         asked, done = self.request.sampling, len(self.generated)
         seed = asked.seeds[self.index] if self.index < len(asked.seeds) else 0
-        return Work(
+        return PipelineRequest(
             tokens=self.prompt + self.generated,
             sampling=asked,
             max_tokens=self.limit - done,

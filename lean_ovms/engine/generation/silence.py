@@ -14,7 +14,7 @@ from . import recovery
 from .sequence import Sequence
 
 if TYPE_CHECKING:
-    from .scheduler import Batch
+    from .scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ MOST_LOST = 2
 """How often a sequence that the pipeline gave up is added again."""
 
 
-def after_step(batch: Batch) -> None:
+def after_step(batch: Scheduler) -> None:
     """Look into a step that brought no output. Raises recovery.EngineLost."""
     busy = batch.pipeline.busy()
     batch.clearing = busy and not batch.running
@@ -40,7 +40,7 @@ def after_step(batch: Batch) -> None:
         recovery.recover(batch, TimeoutError("the pipeline schedules nothing"))
 
 
-def check(batch: Batch, silent: list[Sequence]) -> None:
+def check(batch: Scheduler, silent: list[Sequence]) -> None:
     """Ask for the status of sequences that have said nothing for a while, and act on it."""
     for sequence in reversed(silent):
         if sequence.handle is None or sequence.handle.can_read():
@@ -50,7 +50,7 @@ def check(batch: Batch, silent: list[Sequence]) -> None:
             continue
         batch.running.remove(sequence)
         batch.release(sequence)
-        if sequence.forsaken:
+        if sequence.cancel_pending:
             batch.over(sequence)
         elif status == "lost":
             _again(batch, sequence)
@@ -59,7 +59,7 @@ def check(batch: Batch, silent: list[Sequence]) -> None:
             batch.over(sequence)
 
 
-def _again(batch: Batch, sequence: Sequence) -> None:
+def _again(batch: Scheduler, sequence: Sequence) -> None:
     """The pipeline gave up on it, by its own rule that ends everybody who runs when blocks are short."""
     sequence.lost += 1
     log.warning("request %d was given up by the pipeline (%d)", sequence.request.id, sequence.lost)

@@ -11,7 +11,7 @@ import math
 from typing import Any, NamedTuple
 
 from ...errors import BadRequest
-from ...types import Sampling
+from ...types import SamplingParams
 
 MAX_COUNT = (1 << 31) - 1
 
@@ -54,14 +54,14 @@ MAX_STOP_IDS = 4096
 MAX_SEED = (1 << 64) - 1
 
 
-def sampling(fields: dict[str, Any], vocab_size: int, most_sequences: int) -> Sampling:
+def sampling(fields: dict[str, Any], vocab_size: int, most_sequences: int) -> SamplingParams:
     """The fields of a Submit as Sampling. Raises BadRequest that names the field which is wrong."""
-    known = Sampling.__dataclass_fields__
+    known = SamplingParams.__dataclass_fields__
     for name in fields:
         if name not in known:
             raise BadRequest(f"{name} is not known to the engine", param=name)
     lists: dict[str, Any] = {name: tuple(_list(fields, name)) for name in ("seeds", "stop_token_ids") if name in fields}
-    result = Sampling(**{**fields, **lists})
+    result = SamplingParams(**{**fields, **lists})
     _each_field(result)
     token_ids(list(result.stop_token_ids), vocab_size, "stop_token_ids")
     _together(result, most_sequences)
@@ -89,7 +89,7 @@ def _list(fields: dict[str, Any], name: str) -> list[Any]:
     return list(value)
 
 
-def _each_field(asked: Sampling) -> None:
+def _each_field(asked: SamplingParams) -> None:
     for name, span in COUNTS.items():
         value = getattr(asked, name)
         if name == "max_tokens" and value is None:
@@ -115,7 +115,7 @@ def _in_range(name: str, value: float, span: Range) -> None:
         raise BadRequest(f"{name} out of range({span.low:g}, {span.high:g})", param=name)
 
 
-def _together(asked: Sampling, most_sequences: int) -> None:
+def _together(asked: SamplingParams, most_sequences: int) -> None:
     """Rules between fields; where GenAI has the rule too, breaking it there would cost a poisoned step or a trace."""
     if max(asked.n, asked.beams) > most_sequences:
         name = "n" if asked.n > most_sequences else "best_of"
@@ -133,7 +133,7 @@ def _together(asked: Sampling, most_sequences: int) -> None:
         raise BadRequest(f"{len(asked.seeds)} seeds for {asked.n} sequences", param="seed")
 
 
-def _with_beams(asked: Sampling) -> None:
+def _with_beams(asked: SamplingParams) -> None:
     if asked.n > asked.beams:
         raise BadRequest("n value cannot be greater than best_of", param="n")
     if asked.presence_penalty or asked.frequency_penalty or asked.repetition_penalty != 1:

@@ -23,7 +23,7 @@ from ...types import Vocabulary
 from ...util.child_process import die_with_parent
 from ..generation import grammar_queue
 from ..generation.grammar_limits import Bounds
-from ..generation.grammar_queue import Gate
+from ..generation.grammar_queue import GrammarQueue
 from ..generation.pipeline import Pipeline
 from ..generation.recovery import EngineLost, last_line
 from ..protocol import AHEAD, Load, LoadFailed, Ready
@@ -90,21 +90,21 @@ def serve(link: SocketLink) -> int:
 def load(config: Config) -> Pipeline:
     """The pipeline that the options name. Raises StartError."""
     if config.fake_engine:
-        from ..generation.fake_pipeline import Scripted
+        from ..generation.fake_pipeline import FakePipeline
 
-        return Scripted.from_config(config)
+        return FakePipeline.from_config(config)
     from ..genai.factory import load as load_model
 
     return load_model(config)
 
 
-def gate(config: Config, pipeline: Pipeline, link: SocketLink) -> Gate | None:
+def gate(config: Config, pipeline: Pipeline, link: SocketLink) -> GrammarQueue | None:
     """Where requests with a grammar wait until it is compiled; None if the pipeline cannot do that."""
     if pipeline.grammars is None:
         return None
     bounds = Bounds(bytes=GROWTH * config.grammar_max_bytes, nesting=config.grammar_max_nesting)
     limits = grammar_queue.Limits(bounds=bounds, compiled_bytes=config.grammar_cache_mb << 20)
-    return Gate(pipeline.grammars, link.wake, limits)
+    return GrammarQueue(pipeline.grammars, link.wake, limits)
 
 
 def ready(pipeline: Pipeline) -> Ready:

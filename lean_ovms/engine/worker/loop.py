@@ -14,10 +14,10 @@ from itertools import chain
 
 from ...errors import BadRequest, EngineFailure, GrammarInvalid, RequestError, TooManyRequests
 from ..generation import validation
-from ..generation.admission import Intake
-from ..generation.grammar_queue import Gate
+from ..generation.admission import Admission
+from ..generation.grammar_queue import GrammarQueue
 from ..generation.pipeline import Pipeline
-from ..generation.scheduler import Batch
+from ..generation.scheduler import Scheduler
 from ..generation.sequence import Request
 from ..protocol import Accepted, Cancel, Decode, Decoded, Encode, Encoded, Ping, Pong, Record, Refused, Submit
 from .transport import Link
@@ -50,13 +50,13 @@ class Limits:
 class Worker:
     """Serves one pipeline to one front end."""
 
-    def __init__(self, pipeline: Pipeline, link: Link, limits: Limits, gate: Gate | None = None) -> None:
+    def __init__(self, pipeline: Pipeline, link: Link, limits: Limits, gate: GrammarQueue | None = None) -> None:
         """gate: for requests with a grammar; they are refused without one."""
         self.pipeline = pipeline
         self.link = link
         self.limits = limits
-        self.batch = Batch(pipeline, limits.running)
-        self.intake = Intake(pipeline, limits.sequences)
+        self.batch = Scheduler(pipeline, limits.running)
+        self.intake = Admission(pipeline, limits.sequences)
         self.gate = gate
         self._backlog: deque[Record] = deque()  # commands that have come and were not obeyed yet
         self._encoded: dict[int, list[list[int]]] = {}  # the first texts of an Encode that is not done
@@ -145,10 +145,10 @@ class Worker:
             raise GrammarInvalid("Structured output is not possible with this model")
         return self.gate.enter(submit, request)
 
-    def _open(self, gate: Gate) -> None:
+    def _open(self, gate: GrammarQueue) -> None:
         """Take on those whose grammar is compiled, refuse those whose grammar is not good."""
         batch = self.batch
-        calm = all(s.proven or not s.constrained for s in chain(batch.running, batch.waiting))
+        calm = all(s.has_output or not s.constrained for s in chain(batch.running, batch.waiting))
         for submit, request, error in gate.turn(calm):
             if error is None:
                 self._take_on(submit, request)

@@ -22,7 +22,7 @@ from typing import Any
 
 from ...errors import BadRequest
 from ...util.child_process import die_with_parent
-from .pillow import Frame, decode
+from .pillow import DecodeLimits, decode
 
 BYTES_PER_PIXEL = 18
 """Of the picture and all that is made of it on the way: a 16-bit grey one is unpacked, widened, scaled, coloured."""
@@ -66,8 +66,8 @@ def serve(job: dict[str, Any], stream: BufferedRWPair) -> None:
     stream.flush()
 
 
-def frame(job: dict[str, Any]) -> Frame:
-    return Frame(most_pixels=job["most_pixels"], box=job["box"])
+def frame(job: dict[str, Any]) -> DecodeLimits:
+    return DecodeLimits(most_pixels=job["most_pixels"], box=job["box"])
 
 
 def plain(data: bytes) -> bytes:

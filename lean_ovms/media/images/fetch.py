@@ -30,7 +30,7 @@ HEADERS = [("User-Agent", "lean_ovms"), ("Accept", "image/*"), ("Accept-Encoding
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 
-class Web:
+class HttpFetcher:
     """Fetches. Raises StartError for a list of hosts that is none."""
 
     def __init__(self, config: Config) -> None:

@@ -12,7 +12,7 @@ from ...config import Config
 from ...errors import BadRequest
 from ...types import Image
 from .decoder_pool import Decoders, Job
-from .fetch import Web
+from .fetch import HttpFetcher
 from .local_files import Shelf
 from .source import Inline, Path, parse
 
@@ -32,14 +32,14 @@ class Wanted:
     param: str
 
 
-class Gallery:
+class ImageLoader:
     """Gets images. One for a server; close it at the end."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._decoders = Decoders(DECODERS, config.image_timeout_s)
         self._fetching = asyncio.Semaphore(FETCHES)
-        self._web = Web(config)
+        self._web = HttpFetcher(config)
         self._shelf = Shelf(config.allowed_local_media_path, config.max_image_bytes)
 
     async def load(self, wanted: list[Wanted]) -> list[Image]:

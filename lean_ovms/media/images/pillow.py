@@ -25,14 +25,14 @@ Image.MAX_IMAGE_PIXELS = None  # ours is the limit, and it is looked at before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class DecodeLimits:
     """What a picture must fit: most pixels as it comes, and the sides of the box that it is shrunk into (0: none)."""
 
     most_pixels: int
     box: int = 0
 
 
-def decode(data: bytes, frame: Frame) -> tuple[int, int, bytes]:
+def decode(data: bytes, frame: DecodeLimits) -> tuple[int, int, bytes]:
     """(height, width, RGB). Raises BadRequest for what is no such image, or too large, and MemoryError."""
     try:
         with warnings.catch_warnings():

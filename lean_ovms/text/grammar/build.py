@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from ...errors import BadRequest, GrammarInvalid, GrammarTooComplex
-from ...types import Guide, Json
+from ...types import Json, OutputConstraint
 from .. import parsers
 from ..parsers.base import Block, Combined
 from . import tool_choice
@@ -57,7 +57,7 @@ class Constraint:
     notices: list[str] = field(default_factory=list)
 
 
-def build(guide: Guide, setting: Setting) -> Constraint:
+def build(guide: OutputConstraint, setting: Setting) -> Constraint:
     """The grammar. Raises GrammarInvalid and GrammarTooComplex for the format; tools end in notices."""
     try:
         return _Builder(guide, setting).build()
@@ -68,18 +68,18 @@ def build(guide: Guide, setting: Setting) -> Constraint:
         raise
 
 
-def size(guide: Guide, offered: Sequence[Json]) -> int:
+def size(guide: OutputConstraint, offered: Sequence[Json]) -> int:
     """Bytes of the schemas that `build` would read."""
     return len(orjson.dumps([guide.format, offered if guide.calls or guide.format is not None else None]))
 
 
-def relaxed(guide: Guide, setting: Setting, error: BadRequest) -> tuple[Guide, Setting, str]:
+def relaxed(guide: OutputConstraint, setting: Setting, error: BadRequest) -> tuple[OutputConstraint, Setting, str]:
     """What to try instead, and what the client should know then. Raises the error if it is not to be dropped.
 
     A format that is wrong is not imposed, as OVMS does; one that is too much to compile is an error.
     """
     if guide.format is not None:
-        if guide.must or isinstance(error, GrammarTooComplex):
+        if guide.strict or isinstance(error, GrammarTooComplex):
             raise error
         return replace(guide, format=None), setting, f"{guide.param} was not imposed: {error.message}"
     if any(tool["function"].get("parameters") != tool_choice.ANY_OBJECT for tool in setting.tools):
@@ -93,7 +93,7 @@ def relaxed(guide: Guide, setting: Setting, error: BadRequest) -> tuple[Guide, S
 
 
 class _Builder:
-    def __init__(self, guide: Guide, setting: Setting) -> None:
+    def __init__(self, guide: OutputConstraint, setting: Setting) -> None:
         self.guide = guide
         self.setting = setting
         self.ebnf = Ebnf()

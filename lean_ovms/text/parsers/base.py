@@ -14,10 +14,10 @@ import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from ...types import CallArgs, CallStart, Event, Json, Reasoning, Text
+from ...types import Event, Json, Reasoning, Text, ToolCallDelta, ToolCallStart
 from .scanner import Scanner, Steps, Tags
 
-_Kind = type[Text] | type[Reasoning] | type[CallArgs]
+_Kind = type[Text] | type[Reasoning] | type[ToolCallDelta]
 _QUOTES = ("`", '"', "'")
 """Before a reasoning tag they say that the text talks about it."""
 
@@ -222,7 +222,7 @@ class Combined(Parser):
         """A call begins; what was read of it so far is not text any more."""
         self.scanner.forget()
         self._flush()
-        self._events.append(CallStart(self.count, new_call_id(), name))
+        self._events.append(ToolCallStart(self.count, new_call_id(), name))
         self.count += 1
         self._blanks = []
         self._last = ""
@@ -231,7 +231,7 @@ class Combined(Parser):
     def arguments(self, piece: str) -> None:
         """A piece of the JSON text of the running call's arguments."""
         self._args = self._args or bool(piece)
-        self._push(CallArgs, piece)
+        self._push(ToolCallDelta, piece)
 
     def end_call(self) -> None:
         """The call is complete; one without arguments gets an empty object."""
@@ -258,7 +258,7 @@ class Combined(Parser):
         elif self._kind is Reasoning:
             self._events.append(Reasoning(whole))
         else:
-            self._events.append(CallArgs(self.count - 1, whole))
+            self._events.append(ToolCallDelta(self.count - 1, whole))
 
     def _take(self) -> list[Event]:
         self._flush()
@@ -270,7 +270,7 @@ class Combined(Parser):
 
 def _without(token: str, events: list[Event]) -> list[Event]:
     """events but for a token at their end, which may have become a string, or a part of one, as a bare argument."""
-    if events and not isinstance(events[-1], CallStart):
+    if events and not isinstance(events[-1], ToolCallStart):
         last = events[-1]
         for shown, left in ((f'"{token}"', ""), (f'{token}"', '"'), (token, "")):
             if last.text.endswith(shown):

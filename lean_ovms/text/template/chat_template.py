@@ -16,7 +16,7 @@ from ...errors import BadRequest, StartError
 from ...repository.model_dir import ModelDir
 from ...types import ChatPrompt, Json
 from . import sandbox
-from .escape import Neutral
+from .escape import SpecialTokenEscaper
 from .limits import NotBrief
 from .messages import Capabilities, prepare
 from .probe import probe
@@ -48,7 +48,7 @@ class ChatTemplate:
         special_tokens: Mapping[str, str] | None = None,
         content_format: str = "auto",
         directory: Path | None = None,
-        neutral: Neutral | None = None,
+        neutral: SpecialTokenEscaper | None = None,
     ) -> None:
         self.source = source
         self.special_tokens = tokens = {"bos_token": "", "eos_token": "", **(special_tokens or {})}
@@ -67,7 +67,7 @@ class ChatTemplate:
         bos_token: str = "",
         eos_token: str = "",
         content_format: str = "auto",
-        neutral: Neutral | None = None,
+        neutral: SpecialTokenEscaper | None = None,
     ) -> ChatTemplate:
         """The template of a model, by preference: override, chat_template.jinja, the tokenizer's, the JSON files'.
 
@@ -132,7 +132,7 @@ class _Compiled:
             return
         self.capabilities = probe(source, self._call, content_format)
 
-    def render(self, prompt: ChatPrompt, seconds: float | None, neutral: Neutral | None) -> str:
+    def render(self, prompt: ChatPrompt, seconds: float | None, neutral: SpecialTokenEscaper | None) -> str:
         if self.broken:
             raise BadRequest(self.broken)
         add, kwargs = _arguments(prompt)

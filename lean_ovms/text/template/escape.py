@@ -18,7 +18,7 @@ _TRUSTED = ("system", "developer")
 """Roles whose messages are the application's own words."""
 
 
-class Neutral:
+class SpecialTokenEscaper:
     """special: the texts of the model's special tokens."""
 
     def __init__(self, special: Iterable[str]) -> None:

@@ -24,7 +24,7 @@ from .cycle import Exchange
 from .protocol import Phase, Session
 from .sockets import peer_name, tune
 from .timer import Deadline
-from .writer import Outflow
+from .writer import Writer
 
 MAX_AHEAD_BYTES = 65536
 """Pipelined bytes kept during an exchange before reading pauses (uvicorn: the same)."""
@@ -74,7 +74,7 @@ class Connection(asyncio.Protocol):
         # while connected
         self._transport: asyncio.Transport
         self._session: Session
-        self._out: Outflow
+        self._out: Writer
         self._peer = ""
         self._lost = False
         self._discarding = False  # nothing more is read: what comes is dropped
@@ -89,7 +89,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._out = Outflow(self._loop, self._transport)
+        self._out = Writer(self._loop, self._transport)
         self._peer = peer_name(transport.get_extra_info("peername"))
         self._session = Session(self._config, self._peer)
         tune(transport.get_extra_info("socket"))

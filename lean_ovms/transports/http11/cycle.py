@@ -12,7 +12,7 @@ import logging
 from ...errors import EngineFailure, RequestError
 from ...types import Handle, Request, Response
 from .protocol import Session
-from .writer import Outflow
+from .writer import Writer
 
 log = logging.getLogger("lean_ovms.wire")
 
@@ -23,7 +23,7 @@ class Exchange:
     head_sent: some of the answer is out. gone: nobody waits for the answer any more.
     """
 
-    def __init__(self, handle: Handle, session: Session, out: Outflow) -> None:
+    def __init__(self, handle: Handle, session: Session, out: Writer) -> None:
         self.head_sent = False
         self.gone = False
         self._handle = handle

@@ -14,7 +14,7 @@ from enum import Enum
 from ...config import Config
 from ...errors import RequestError
 from ...observability.logging import Access
-from ...observability.records import Note
+from ...observability.records import RequestRecord
 from ...types import Request, Response
 from .request_parser import Head, Reader
 from .response_head import asks_to_close, response_head
@@ -146,7 +146,9 @@ class Session:
     def _log_refusal(self, error: RequestError, known: Head | None, size: int) -> None:
         """The access line of a request that the handler does not get to see; bytes are those of the whole answer."""
         method, path = ("-", "-") if known is None else (known.method, known.path)
-        note = Note("-", method, path, self._peer, 0.0, status=error.status, bytes=size, error=error.code or error.kind)
+        note = RequestRecord(
+            "-", method, path, self._peer, 0.0, status=error.status, bytes=size, error=error.code or error.kind
+        )
         access.info(Access(note))
 
     def error(self, error: RequestError) -> Response:

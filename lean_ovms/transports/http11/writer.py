@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Outflow:
+class Writer:
     """The sending side of a transport. The protocol passes on pause_writing and resume_writing."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:

@@ -133,7 +133,7 @@ async def test_prometheus_own_parser_reads_every_family(make_app: MakeApp) -> No
     await whole(await post(app, CHAT, HELLO))
     response = await get(app, "/metrics")
     assert isinstance(response.body, bytes)
-    parsed = {family.name for family in text_string_to_metric_families(response.body.decode())}
+    parsed = {with_adapters.name for with_adapters in text_string_to_metric_families(response.body.decode())}
     missing = {f.name.removesuffix("_total") for f in FAMILIES} - parsed
     assert missing == {"lean_ovms_engine_resident_memory_bytes"} - parsed  # the fake engine has no process
 

@@ -9,12 +9,12 @@ import pytest
 from lean_ovms.api.fields import read
 from lean_ovms.api.generation.sampling import SAMPLING, Defaults, Limits, build_output, build_sampling
 from lean_ovms.errors import BadRequest
-from lean_ovms.types import Sampling
+from lean_ovms.types import SamplingParams
 
 LIMITS = Limits(max_tokens=0, sequences=20)
 
 
-def sampling(body: dict[str, Any], config: dict[str, Any] | None = None, limits: Limits = LIMITS) -> Sampling:
+def sampling(body: dict[str, Any], config: dict[str, Any] | None = None, limits: Limits = LIMITS) -> SamplingParams:
     return build_sampling(read(SAMPLING, body), Defaults(config or {}), limits)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.api.app import App, Nobody
+from lean_ovms.api.app import App, NoModelManager
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
 from lean_ovms.models.text_model import Model
@@ -77,13 +77,13 @@ async def test_a_model_whose_change_failed_goes_on_and_says_so(make_app: MakeApp
 
 async def test_models_that_were_served_once_are_listed_as_such(make_app: MakeApp) -> None:
     app, _ = await make_app()
-    app.withdrawn = {"gone": "END", "going": "UNLOADING"}
+    app.unloaded = {"gone": "END", "going": "UNLOADING"}
     found = await whole(await get(app, "/v1/config"))
     assert found == {"m": status("AVAILABLE"), "gone": status("END"), "going": status("UNLOADING")}
 
 
-def keeper(reload: Callable[[], Awaitable[bool]]) -> Nobody:
-    found = Nobody()
+def keeper(reload: Callable[[], Awaitable[bool]]) -> NoModelManager:
+    found = NoModelManager()
     found.reload = reload  # type: ignore[method-assign]
     return found
 
@@ -94,7 +94,7 @@ async def test_a_reload_answers_with_the_state_after_it(make_app: MakeApp) -> No
 
     async def reload() -> bool:
         called.append(True)
-        app.withdrawn = {"gone": "END"}
+        app.unloaded = {"gone": "END"}
         return True
 
     app.keeper = keeper(reload)

@@ -28,7 +28,7 @@ INFO = {
     "bos_token": "",
     "eos_token": "",
     "chat_template": "",
-    "assisted": "",
+    "speculative": "",
     "prefix_caching": True,
     "versions": {},
 }

@@ -9,7 +9,7 @@ import time
 
 from lean_ovms.config import Config
 from lean_ovms.engine.client.engine import Engine
-from lean_ovms.types import Sampling
+from lean_ovms.types import SamplingParams
 
 FAKE = pathlib.Path(__file__).with_name("fake_child.py")
 
@@ -38,7 +38,7 @@ async def submit(
         add_special_tokens=add_special_tokens,
         truncate=truncate,
         want_tokens=want_tokens,
-        sampling=Sampling(**sampling),
+        sampling=SamplingParams(**sampling),
         timeout_s=timeout_s,
     )
 

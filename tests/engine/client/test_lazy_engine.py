@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.engine.client.lazy_engine import OnDemand, Slots
+from lean_ovms.engine.client.lazy_engine import EngineSlots, LazyEngine
 from lean_ovms.errors import StartError, TooManyRequests, Unavailable
 from lean_ovms.types import EngineStats
 
@@ -55,14 +55,14 @@ class House:
     def __init__(self, most=4, idle_s=0.0, loads=True, failures=()):
         self.base = FakeEngine()
         self.made = []
-        self._slots = Slots(most)
+        self._slots = EngineSlots(most)
         self._idle_s = idle_s
         self._loads = loads
         self._failures = list(failures)
 
     async def adapter(self, name="a", **options):
         config = Config(model_name=name, lora_idle_timeout_s=self._idle_s, **options)
-        one = OnDemand(config, self.base, self._slots, self._make)
+        one = LazyEngine(config, self.base, self._slots, self._make)
         await one.start()
         return one
 

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from lean_ovms.engine import protocol
-from lean_ovms.engine.client.replies import Mailroom
+from lean_ovms.engine.client.replies import ReplyRouter
 from lean_ovms.engine.protocol import Tokens
 from lean_ovms.errors import BadRequest, EngineFailure, RequestTimeout, Unavailable
 
 
-class Room(Mailroom):
+class Room(ReplyRouter):
     """A mailroom that remembers what it sent."""
 
     def __init__(self):

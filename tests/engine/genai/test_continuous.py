@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from lean_ovms.engine.generation.pipeline import Work
+from lean_ovms.engine.generation.pipeline import PipelineRequest
 from lean_ovms.engine.worker.loop import Limits
 from lean_ovms.errors import BadRequest
-from lean_ovms.types import Sampling
+from lean_ovms.types import SamplingParams
 from tests.engine.real import QUESTIONS, assert_empty, chat, draft_model, load, outcome, quiet
 from tests.engine.rig import Rig
 
@@ -145,9 +145,9 @@ def test_a_draft_model_with_many_requests_duplicates_no_first_token(engine):
 
 
 @pytest.mark.parametrize("assisted", ["draft", "prompt_lookup"])
-def test_prompts_that_were_seen_before_get_the_same_answers_from_assisted_pipelines(engine, assisted):
+def test_prompts_that_were_seen_before_get_the_same_answers_from_assisted_pipelines(engine, speculative):
     """GenAI ends such an answer at once if it has a draft model, prefix caching and other requests beside it."""
-    options = {"draft": {"draft_model_path": draft_model()}, "prompt_lookup": {"prompt_lookup": True}}[assisted]
+    options = {"draft": {"draft_model_path": draft_model()}, "prompt_lookup": {"prompt_lookup": True}}[speculative]
     pipe = load(enable_prefix_caching=True, **options)
     prompts = [chat(q) for q in QUESTIONS[:3]] * 3
     alone = quiet(engine, prompts, max_tokens=20)
@@ -165,16 +165,16 @@ def test_prompt_lookup_gives_the_same_answers(engine):
     prompts = [chat(q) for q in QUESTIONS]
     alone = quiet(engine, prompts, max_tokens=30)
     rig = Rig(pipeline=load(plugin_config='{"prompt_lookup": true, "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}'))
-    assert rig.pipeline.info.assisted == "prompt_lookup"
+    assert rig.pipeline.info.speculative == "prompt_lookup"
     requests = [rig.submit(p, max_tokens=30) for p in prompts]
     rig.run()
     assert [outcome(rig, r) for r in requests] == alone
 
 
 @pytest.mark.parametrize("assisted", ["draft", "prompt_lookup"])
-def test_assisted_pipelines_stay_within_a_small_cache(assisted):
+def test_assisted_pipelines_stay_within_a_small_cache(speculative):
     """They write several tokens ahead, and overshoot max_new_tokens."""
-    options = {"prompt_lookup": True} if assisted == "prompt_lookup" else {"draft_model_path": draft_model()}
+    options = {"prompt_lookup": True} if speculative == "prompt_lookup" else {"draft_model_path": draft_model()}
     rig = Rig(pipeline=load(blocks=16, **options))
     requests = [rig.submit(chat(q), ignore_eos=True, max_tokens=140) for q in QUESTIONS[:5]]
     rig.run()
@@ -189,8 +189,10 @@ def test_assisted_pipelines_stay_within_a_small_cache(assisted):
 
 
 def configuration(engine, **sampling):
-    asked = Sampling(**{"temperature": 0.0, **sampling})
-    return engine._config(Work(tokens=[1], sampling=asked, max_tokens=7, min_tokens=2, seed=9, stops=frozenset({2, 5})))
+    asked = SamplingParams(**{"temperature": 0.0, **sampling})
+    return engine._config(
+        PipelineRequest(tokens=[1], sampling=asked, max_tokens=7, min_tokens=2, seed=9, stops=frozenset({2, 5}))
+    )
 
 
 def test_nothing_dangerous_is_ever_set_in_a_configuration(engine):
@@ -260,7 +262,7 @@ def test_a_pipeline_refuses_what_slipped_through_the_checks(engine):
     from tests.engine.test_pipeline_contract import work
 
     with pytest.raises(BadRequest):
-        engine.check(work(sampling=Sampling(temperature=1.0, top_p=0.0)))
+        engine.check(work(sampling=SamplingParams(temperature=1.0, top_p=0.0)))
 
 
 def test_telemetry_is_not_imported():

@@ -9,11 +9,11 @@ from lean_ovms.config import Config
 from lean_ovms.engine.genai import model_info, vocabulary
 from lean_ovms.errors import BadRequest, StartError
 from lean_ovms.repository import gguf, model_config
-from lean_ovms.types import Sampling
+from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, QUESTIONS, chat
 from tests.engine.rig import Rig
 
-GREEDY = Sampling(temperature=0.0)
+GREEDY = SamplingParams(temperature=0.0)
 
 
 def text(value):

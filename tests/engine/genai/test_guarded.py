@@ -1,7 +1,6 @@
 """The guardian on the real engine: poisoned steps, a full cache, a crowd, odd settings."""
 
 import itertools
-import os
 import random
 import subprocess
 import sys

@@ -134,7 +134,7 @@ def test_unsplit_prompts_fit_a_step_whole(model):
 def test_a_draft_model_never_gets_prompts_in_parts(model):
     """Split or partly cached next to other requests, GenAI answers otherwise."""
     made = settings.make(model(QWEN, draft_model_path="x"), GB)
-    assert (made.assisted, made.split_prompts, made.step_tokens) == ("draft", False, 8192)
+    assert (made.speculative, made.split_prompts, made.step_tokens) == ("draft", False, 8192)
     assert not made.prefix_caching
     assert settings.make(model(QWEN), GB).prefix_caching
     assert not settings.make(model(QWEN, enable_prefix_caching=False), GB).prefix_caching
@@ -143,7 +143,7 @@ def test_a_draft_model_never_gets_prompts_in_parts(model):
 @pytest.mark.parametrize("options", [{"prompt_lookup": True}, {"plugin_config": '{"prompt_lookup": true}'}])
 def test_prompt_lookup_by_option_and_by_plugin_config(model, options):
     made = settings.make(model(QWEN, **options), GB)
-    assert made.assisted == "prompt_lookup"
+    assert made.speculative == "prompt_lookup"
     assert made.split_prompts
     assert "prompt_lookup" not in made.properties
 

@@ -8,7 +8,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine.generation import validation
 from lean_ovms.engine.generation.recovery import EngineLost
 from lean_ovms.errors import BadRequest
-from lean_ovms.types import Sampling
+from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, QUESTIONS, assert_empty, chat
 from tests.engine.rig import Rig
 from tests.engine.test_pipeline_contract import work
@@ -119,7 +119,7 @@ def test_a_grammar_shapes_the_answer(stateful, direct):
     import openvino_genai as genai
 
     handle = stateful.add(
-        work(stateful.encode(chat("Hello!"), False), constraint=REGEX, sampling=Sampling(temperature=0))
+        work(stateful.encode(chat("Hello!"), False), constraint=REGEX, sampling=SamplingParams(temperature=0))
     )
     ids = []
     while stateful.busy():
@@ -144,9 +144,9 @@ def test_a_failure_ends_only_the_request_at_fault(stateful):
 
 
 def test_a_pipeline_that_stays_broken_is_given_up(monkeypatch):
-    from lean_ovms.engine.genai.stateful import Stateful
+    from lean_ovms.engine.genai.stateful import StatefulPipeline
 
-    rig = Rig(pipeline=Stateful(Config(**EXACT)))
+    rig = Rig(pipeline=StatefulPipeline(Config(**EXACT)))
     monkeypatch.setattr(validation, "token_ids", lambda *a: None)
     broken = rig.submit([5, 10**6], repetition_penalty=1.5, max_tokens=9)
     waiting = rig.submit(chat("Hello!"))
@@ -170,4 +170,4 @@ def test_a_device_that_says_nothing_for_too_long_is_given_up(stateful, monkeypat
 
 def test_what_slipped_through_the_checks_is_refused(stateful):
     with pytest.raises(BadRequest):
-        stateful.check(work(sampling=Sampling(temperature=1.0, top_p=0.0)))
+        stateful.check(work(sampling=SamplingParams(temperature=1.0, top_p=0.0)))

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from lean_ovms.engine.generation.pipeline import Scene, Work
+from lean_ovms.engine.generation.pipeline import ImagePrompt, PipelineRequest
 from lean_ovms.engine.protocol import Cancel, Counted, Tokens
-from lean_ovms.types import Image, Sampling
+from lean_ovms.types import Image, SamplingParams
 from tests.engine.real import assert_empty
 from tests.engine.rig import Rig
 from tests.engine.vlm import SIZE, load, said, see, tags, turn
@@ -100,8 +100,8 @@ def test_several_answers_to_one_image(seeing):
 
 def test_a_grammar_holds_an_answer_to_an_image(seeing):
     tag = '{"type": "structural_tag", "format": {"type": "regex", "pattern": "It is (blue|red|green)"}}'
-    asked = Sampling(temperature=0.0)
-    work = Work(tokens=[], sampling=asked, max_tokens=20, min_tokens=0, seed=0, stops=frozenset())
+    asked = SamplingParams(temperature=0.0)
+    work = PipelineRequest(tokens=[], sampling=asked, max_tokens=20, min_tokens=0, seed=0, stops=frozenset())
     work.constraint, work.scene = tag, scene("red")
     handle = seeing.add(work)
     ids = []
@@ -114,7 +114,7 @@ def test_a_grammar_holds_an_answer_to_an_image(seeing):
 
 def scene(colour):
     image = Image(*SIZE, bytes(COLOURS[colour]) * (SIZE[0] * SIZE[1]))
-    return Scene(turn(tags(1) + "describe"), False, (image,))
+    return ImagePrompt(turn(tags(1) + "describe"), False, (image,))
 
 
 # --- what must do no harm

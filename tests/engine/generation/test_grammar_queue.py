@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from lean_ovms.engine.generation import grammar_queue
-from lean_ovms.engine.generation.grammar_queue import Gate
+from lean_ovms.engine.generation.grammar_queue import GrammarQueue
 from lean_ovms.engine.generation.pipeline import Grammars
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.engine.worker.loop import Worker
@@ -78,7 +78,9 @@ class Doorway(Rig):
         super().__init__(pipeline=pipeline)
         self.compiler = Compiler()
         self.link = WakingLink()
-        self.gate = Gate(Grammars(self.compiler, self.compiler), self.link.wake, grammar_queue.Limits(**changes))
+        self.gate = GrammarQueue(
+            Grammars(self.compiler, self.compiler), self.link.wake, grammar_queue.Limits(**changes)
+        )
         self.worker = Worker(self.pipeline, self.link, limits, self.gate)
         self.batch = self.worker.batch
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from lean_ovms.engine.genai.image_tokens import LARGE, SMALL, Eyes, Patches
+from lean_ovms.engine.genai.image_tokens import LARGE, SMALL, GenAiImageTokens, Patches
 from lean_ovms.engine.generation import image_prompts
 from lean_ovms.engine.generation.fake_pipeline import Script
-from lean_ovms.engine.generation.pipeline import Scene
+from lean_ovms.engine.generation.pipeline import ImagePrompt
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.errors import BadRequest
 from lean_ovms.types import Image
@@ -24,7 +24,7 @@ def submit(text, count=1, **fields):
 
 def test_text_and_images_become_a_scene():
     scene = image_prompts.read(submit("a <ov_genai_image_1> b <ov_genai_image_0>", 2, add_special_tokens=True), 100)
-    assert scene == Scene("a <ov_genai_image_1> b <ov_genai_image_0>", True, (Image(4, 5, PIXELS),) * 2)
+    assert scene == ImagePrompt("a <ov_genai_image_1> b <ov_genai_image_0>", True, (Image(4, 5, PIXELS),) * 2)
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ def eyes(tmp_path, rule, **settings):
         asked.extend(sizes)
         return [2 + rule(*size) for size in sizes]
 
-    made = Eyes(tmp_path, lambda text, special: list(text.encode()), measure, lambda handle: 0)
+    made = GenAiImageTokens(tmp_path, lambda text, special: list(text.encode()), measure, lambda handle: 0)
     return made, asked
 
 
 def scene(*sizes, text="ab"):
     images = tuple(Image(h, w, bytes([n]) * (3 * h * w)) for n, (h, w) in enumerate(sizes))
-    return Scene(text + "".join(f"<ov_genai_image_{i}>" for i in range(len(images))) + "c", False, images)
+    return ImagePrompt(text + "".join(f"<ov_genai_image_{i}>" for i in range(len(images))) + "c", False, images)
 
 
 def test_a_model_with_a_fixed_number(tmp_path):
@@ -177,9 +177,9 @@ def test_another_rule_is_learned_from_sizes(tmp_path, settings):
 def test_an_image_has_the_same_ids_wherever_it_comes(tmp_path):
     found, _ = eyes(tmp_path, lambda h, w: 3)
     pixels = bytes(300)
-    one = found.lay_out(Scene("x<ov_genai_image_0>y", False, (Image(10, 10, pixels),)))
-    two = found.lay_out(Scene("x<ov_genai_image_0>y", False, (Image(10, 10, bytes(300)),)))
-    other = found.lay_out(Scene("x<ov_genai_image_0>y", False, (Image(10, 10, b"\1" * 300),)))
+    one = found.lay_out(ImagePrompt("x<ov_genai_image_0>y", False, (Image(10, 10, pixels),)))
+    two = found.lay_out(ImagePrompt("x<ov_genai_image_0>y", False, (Image(10, 10, bytes(300)),)))
+    other = found.lay_out(ImagePrompt("x<ov_genai_image_0>y", False, (Image(10, 10, b"\1" * 300),)))
     assert one == two
     assert one[0] == ord("x")
     assert one[4] == ord("y")

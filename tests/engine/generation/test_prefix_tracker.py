@@ -1,20 +1,20 @@
 """Who waits for whose prompt, block by block."""
 
-from lean_ovms.engine.generation.kv_budget import Accounts
-from lean_ovms.engine.generation.prefix_tracker import Prefixes
+from lean_ovms.engine.generation.kv_budget import KvBudget
+from lean_ovms.engine.generation.prefix_tracker import PrefixTracker
 from lean_ovms.engine.generation.sequence import Request, Sequence
-from lean_ovms.types import Sampling
+from lean_ovms.types import SamplingParams
 
 
 def sequence(*prompt):
-    return Sequence(Request(1, Sampling(), {0}), 0, list(prompt), 9, frozenset(), 1)
+    return Sequence(Request(1, SamplingParams(), {0}), 0, list(prompt), 9, frozenset(), 1)
 
 
 A, B, C = (tuple(range(start, start + 4)) for start in (10, 20, 30))
 
 
 def watch(most_known=100):
-    return Prefixes(block_size=4, most_known=most_known)
+    return PrefixTracker(block_size=4, most_known=most_known)
 
 
 def test_the_same_first_block_in_the_making_is_waited_for():
@@ -86,7 +86,7 @@ def test_what_is_known_has_an_end_and_the_oldest_goes_first():
 
 
 def test_accounts_round_up_to_blocks_and_tell_when_too_much_is_booked():
-    accounts = Accounts(total_blocks=3, block_size=4)
+    accounts = KvBudget(total_blocks=3, block_size=4)
     assert [accounts.blocks(n) for n in (1, 4, 5, 12)] == [1, 1, 2, 3]
     assert accounts.tokens == 12
     accounts.take(3)
@@ -118,7 +118,7 @@ def finish(prefixes, accounts, one, *generated):
 
 
 def test_whole_blocks_of_an_earlier_prompt_are_told_but_never_the_last_token():
-    prefixes, accounts = watch(), Accounts(100, 4)
+    prefixes, accounts = watch(), KvBudget(100, 4)
     found, one = told(prefixes, accounts, *A, *B)
     assert found == 0
     finish(prefixes, accounts, one)
@@ -129,7 +129,7 @@ def test_whole_blocks_of_an_earlier_prompt_are_told_but_never_the_last_token():
 
 
 def test_an_answer_is_found_by_the_next_turn():
-    prefixes, accounts = watch(), Accounts(100, 4)
+    prefixes, accounts = watch(), KvBudget(100, 4)
     _, one = told(prefixes, accounts, *A)
     finish(prefixes, accounts, one, *B, 1)
     assert told(prefixes, accounts, *A, *B, *C)[0] == 8
@@ -137,13 +137,13 @@ def test_an_answer_is_found_by_the_next_turn():
 
 
 def test_a_prompt_in_the_making_is_not_told():
-    prefixes, accounts = watch(), Accounts(100, 4)
+    prefixes, accounts = watch(), KvBudget(100, 4)
     told(prefixes, accounts, *A, *B)
     assert told(prefixes, accounts, *A, *B, 1)[0] == 0
 
 
 def test_what_others_may_have_overwritten_is_not_told():
-    prefixes, accounts = watch(), Accounts(6, 4)
+    prefixes, accounts = watch(), KvBudget(6, 4)
     _, one = told(prefixes, accounts, *A)
     finish(prefixes, accounts, one)
     found, other = told(prefixes, accounts, *B)

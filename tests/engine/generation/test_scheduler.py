@@ -456,7 +456,7 @@ def test_every_sequence_has_exactly_one_outcome(seed, blocks, step_tokens, cachi
         step_tokens=step_tokens,
         prefix_caching=caching,
         tokens_per_step=speed,
-        assisted="draft" if speed > 1 else "",
+        speculative="draft" if speed > 1 else "",
         limits=Limits(queued=10, running=5, sequences=20),
     )
     cancelled, asked = {}, {}
@@ -492,7 +492,7 @@ def test_every_sequence_has_exactly_one_outcome(seed, blocks, step_tokens, cachi
 
 def test_right_guesses_of_an_assistant_are_counted():
     """The first output has one token; the other nine come in outputs of three."""
-    rig = Rig(assisted="prompt_lookup", tokens_per_step=3)
+    rig = Rig(speculative="prompt_lookup", tokens_per_step=3)
     rig.ask("abcdefghijklm", max_tokens=10, ignore_eos=True)
     stats = rig.stats()
     generated = 10

@@ -7,10 +7,10 @@ import pytest
 
 from lean_ovms.engine.generation import validation
 from lean_ovms.errors import BadRequest
-from lean_ovms.types import Sampling
+from lean_ovms.types import SamplingParams
 
 VOCAB = 1000
-GOOD = asdict(Sampling())
+GOOD = asdict(SamplingParams())
 
 
 def look(**changes):
@@ -18,7 +18,7 @@ def look(**changes):
 
 
 def test_the_defaults_pass_unchanged():
-    assert look() == Sampling()
+    assert look() == SamplingParams()
 
 
 def test_lists_from_json_become_tuples():
@@ -27,12 +27,12 @@ def test_lists_from_json_become_tuples():
 
 
 def test_missing_fields_have_their_defaults():
-    assert validation.sampling({"max_tokens": 4}, VOCAB, 20) == Sampling(max_tokens=4)
+    assert validation.sampling({"max_tokens": 4}, VOCAB, 20) == SamplingParams(max_tokens=4)
 
 
 def test_every_field_of_sampling_is_looked_at():
     looked_at = {*validation.COUNTS, *validation.NUMBERS, *validation.FLAGS, "seeds", "stop_token_ids"}
-    assert {f.name for f in fields(Sampling)} == looked_at
+    assert {f.name for f in fields(SamplingParams)} == looked_at
 
 
 @pytest.mark.parametrize("name", [*validation.COUNTS, *validation.NUMBERS])

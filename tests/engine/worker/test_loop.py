@@ -511,22 +511,22 @@ def test_an_error_of_ours_while_a_request_is_taken_in_ends_that_request_only(mon
 
 
 @pytest.mark.parametrize("assisted", ["draft", "prompt_lookup"])
-def test_several_tokens_of_a_step_are_one_record_cut_at_the_end(assisted):
-    rig = Rig(assisted=assisted, tokens_per_step=4)
+def test_several_tokens_of_a_step_are_one_record_cut_at_the_end(speculative):
+    rig = Rig(speculative=speculative, tokens_per_step=4)
     answer = rig.ask("hello")
     assert answer.text() == "hello"
     assert answer.tokens[0][-1] == EOS
-    assert Rig(assisted=assisted, tokens_per_step=4).ask("hello", max_tokens=2, logprobs=True).text() == "he"
+    assert Rig(speculative=speculative, tokens_per_step=4).ask("hello", max_tokens=2, logprobs=True).text() == "he"
 
 
 def test_a_pipeline_that_overshoots_is_cut_and_cancelled():
-    rig = Rig(assisted="prompt_lookup")
+    rig = Rig(speculative="prompt_lookup")
     request = rig.submit("abcdef", max_tokens=3, logprobs=True)
     rig.turn()
     output = rig.pipeline.live[0]
     output.work.max_tokens = 100
     output.answer += [ord("x")] * 99
-    rig.pipeline.script = type(rig.pipeline.script)(assisted="prompt_lookup", tokens_per_step=6)
+    rig.pipeline.script = type(rig.pipeline.script)(speculative="prompt_lookup", tokens_per_step=6)
     rig.run()
     answer = rig.answer(request)
     assert len(answer.tokens[0]) == len(answer.logprobs[0]) == 3
@@ -535,18 +535,18 @@ def test_a_pipeline_that_overshoots_is_cut_and_cancelled():
 
 
 @pytest.mark.parametrize("assisted", ["draft", "prompt_lookup"])
-def test_beams_are_refused_by_assisted_pipelines(assisted):
-    assert Rig(assisted=assisted).ask("hi", beams=2).refused[2] == "best_of"
+def test_beams_are_refused_by_assisted_pipelines(speculative):
+    assert Rig(speculative=speculative).ask("hi", beams=2).refused[2] == "best_of"
 
 
 @pytest.mark.parametrize("assisted", ["draft", "prompt_lookup"])
-def test_n_works_in_assisted_pipelines(assisted):
-    answer = Rig(assisted=assisted).ask("hello", n=2, seeds=(1, 2), temperature=1.0)
+def test_n_works_in_assisted_pipelines(speculative):
+    answer = Rig(speculative=speculative).ask("hello", n=2, seeds=(1, 2), temperature=1.0)
     assert set(answer.reasons) == {0, 1}
 
 
 def test_both_assistant_fields_are_refused():
-    refused = Rig(assisted="draft").ask("hi", num_assistant_tokens=3, assistant_confidence_threshold=0.4).refused
+    refused = Rig(speculative="draft").ask("hi", num_assistant_tokens=3, assistant_confidence_threshold=0.4).refused
     assert "mutually exclusive" in refused[1]
 
 
@@ -563,8 +563,8 @@ def test_both_assistant_fields_are_refused():
         ("", {"assistant_confidence_threshold": 0.5, "max_ngram_size": 3}, (0, 0.0, 0)),
     ],
 )
-def test_every_request_gets_the_assistants_fields_that_its_pipeline_needs(assisted, asked, given):
-    rig = Rig(assisted=assisted)
+def test_every_request_gets_the_assistants_fields_that_its_pipeline_needs(speculative, asked, given):
+    rig = Rig(speculative=speculative)
     rig.submit("hello", **asked)
     rig.turn()
     sampling = rig.pipeline.live[0].work.sampling

@@ -28,7 +28,7 @@ from lean_ovms.engine.protocol import (
     Tokens,
     encode,
 )
-from lean_ovms.types import Sampling
+from lean_ovms.types import SamplingParams
 
 ROOT = Path(__file__).parents[3]
 GRACE_S = 10.0
@@ -55,7 +55,7 @@ class Child:
         return self.records.pop(0)
 
     def submit(self, prompt, request_id=1, **sampling):
-        asked = Sampling(**{"temperature": 0.0, **sampling})
+        asked = SamplingParams(**{"temperature": 0.0, **sampling})
         self.send(Submit(request_id, prompt, False, None, False, asdict(asked)))
 
     def answer(self):
@@ -230,7 +230,11 @@ def test_a_broken_model_file_is_told_in_one_line(tmp_path):
 @pytest.mark.parametrize("arguments", [[], ["x"], ["1", "2"]])
 def test_wrong_use_is_told(arguments):
     done = subprocess.run(
-        [sys.executable, "-m", "lean_ovms.engine.worker", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "lean_ovms.engine.worker", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 2
     assert "usage" in done.stderr
@@ -241,13 +245,14 @@ import os, socket, subprocess, sys
 from dataclasses import asdict
 from lean_ovms.config import Config
 from lean_ovms.engine.protocol import Load, Submit, encode
-from lean_ovms.types import Sampling
+from lean_ovms.types import SamplingParams
 ours, theirs = socket.socketpair()
-engine = subprocess.Popen([sys.executable, "-m", "lean_ovms.engine.worker", str(theirs.fileno())], pass_fds=[theirs.fileno()])
+command = [sys.executable, "-m", "lean_ovms.engine.worker", str(theirs.fileno())]
+engine = subprocess.Popen(command, pass_fds=[theirs.fileno()])
 ours.sendall(encode([Load(Config(fake_engine=True).for_engine())]))
 if sys.argv[1] == "hang":
     ours.recv(1 << 20)
-    ours.sendall(encode([Submit(1, "<|hang|>", False, None, False, asdict(Sampling(seeds=(0,))))]))
+    ours.sendall(encode([Submit(1, "<|hang|>", False, None, False, asdict(SamplingParams(seeds=(0,))))]))
     ours.recv(1 << 20)
 print(engine.pid, flush=True)
 sys.stdin.readline()

@@ -10,7 +10,7 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest
-from lean_ovms.media.images.fetch import Web
+from lean_ovms.media.images.fetch import HttpFetcher
 from lean_ovms.media.images.source import parse_url
 from tests.media.images.webserver import ok, serving
 
@@ -19,7 +19,7 @@ BODY = b"an image " * 100
 
 
 def web(**options):
-    return Web(
+    return HttpFetcher(
         Config(**{"allowed_media_domains": "127.0.0.1", "max_image_bytes": 5000, "image_timeout_s": 10, **options})
     )
 
@@ -205,7 +205,7 @@ async def test_a_redirect_out_of_tls_is_refused(monkeypatch):
     async def first(self, url):
         return parse_url("http://127.0.0.1/")
 
-    monkeypatch.setattr(Web, "_get", first)
+    monkeypatch.setattr(HttpFetcher, "_get", first)
     with pytest.raises(BadRequest, match="from https to http"):
         await web(media_url_allow_redirects=True).fetch(parse_url("https://127.0.0.1/"))
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.text.parsers import Parser, make, names
-from lean_ovms.types import CallArgs, CallStart, Event, Reasoning, Text
+from lean_ovms.types import Event, Reasoning, Text, ToolCallDelta, ToolCallStart
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 NAMES = sorted({*names().tool, *names().reasoning})
@@ -27,7 +27,7 @@ ANY_TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type
 
 
 @dataclass
-class Answer:
+class CompletedChoice:
     """All events of a generation, folded."""
 
     content: str = ""
@@ -40,11 +40,11 @@ class Answer:
                 self.content += event.text
             elif isinstance(event, Reasoning):
                 self.reasoning += event.text
-            elif isinstance(event, CallStart):
+            elif isinstance(event, ToolCallStart):
                 assert event.index == len(self.calls)
                 assert event.id.startswith("call_")
                 self.calls.append([event.name, ""])
-            elif isinstance(event, CallArgs):
+            elif isinstance(event, ToolCallDelta):
                 assert event.index == len(self.calls) - 1
                 self.calls[-1][1] += event.text
 
@@ -76,8 +76,8 @@ each_long = pytest.mark.parametrize("case", [c for c in CASES if "long" in c.wan
 each_family = pytest.mark.parametrize("family", NAMES)
 
 
-def parse(parser: Parser, chunks: list[str]) -> Answer:
-    answer = Answer()
+def parse(parser: Parser, chunks: list[str]) -> CompletedChoice:
+    answer = CompletedChoice()
     said = [parser.feed(chunk) for chunk in chunks]
     said.append(parser.finish())
     for events in said:  # only now: what a parser has handed over may not change any more
@@ -129,7 +129,7 @@ def test_the_token_that_ends_a_text_is_never_shown(case: Case) -> None:
     endings = {tag for syntax in getattr(case.parser(), "syntaxes", ()) for tag in syntax.noise}
     for ending in sorted(endings):
         for cut in random.Random(case.name).sample(range(len(case.text)), min(20, len(case.text))):
-            answer, parser = Answer(), case.parser()
+            answer, parser = CompletedChoice(), case.parser()
             for events in (parser.feed(case.text[:cut]), parser.finish(ending)):
                 answer.add(events)
             whole = parse(case.parser(), [case.text[:cut]])
@@ -210,7 +210,7 @@ def test_letters_between_markup_are_never_lost(family: str) -> None:
 def test_plain_text_passes_unchanged_and_undelayed(family: str) -> None:
     """Undelayed: what is held back at any moment is no more than a beginning of one of the parser's tags."""
     parser = family_parser(family)
-    fed, answer = "", Answer()
+    fed, answer = "", CompletedChoice()
     for chunk in [
         "It",
         " is",

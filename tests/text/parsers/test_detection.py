@@ -10,7 +10,7 @@ import pytest
 from lean_ovms.text.parsers import detect, load, make, names, reasoning_names, tool_names
 from lean_ovms.text.parsers.literals import literal_to_json, python_text
 from lean_ovms.text.parsers.values import kinds_of, typed
-from lean_ovms.types import CallArgs, CallStart, Event, Reasoning, Text
+from lean_ovms.types import Event, Reasoning, Text, ToolCallDelta, ToolCallStart
 
 DATA = Path(__file__).parents[2] / "data" / "chat_templates"
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
@@ -45,17 +45,17 @@ def test_a_name_goes_out_before_the_arguments_and_arguments_as_they_come() -> No
     parser = make("hermes3", None, tools=TOOLS)
     assert parser.feed('<tool_call>\n{"name": "f') == []
     (start,) = parser.feed('"')
-    assert isinstance(start, CallStart)
+    assert isinstance(start, ToolCallStart)
     assert (start.index, start.name) == (0, "f")
-    assert parser.feed(', "arguments": {"a": "b') == [CallArgs(0, '{"a": "b')]
-    assert parser.feed(" c") == [CallArgs(0, " c")]
-    assert parser.feed('"}}\n</tool_call>') == [CallArgs(0, '"}')]
+    assert parser.feed(', "arguments": {"a": "b') == [ToolCallDelta(0, '{"a": "b')]
+    assert parser.feed(" c") == [ToolCallDelta(0, " c")]
+    assert parser.feed('"}}\n</tool_call>') == [ToolCallDelta(0, '"}')]
     assert parser.finish() == []
 
 
 def test_ids_are_unique_and_look_like_openais() -> None:
     events = make("hermes3", None, tools=TOOLS).feed('<tool_call>{"name": "f"}</tool_call>' * 50)
-    ids = [event.id for event in events if isinstance(event, CallStart)]
+    ids = [event.id for event in events if isinstance(event, ToolCallStart)]
     assert len(set(ids)) == 50
     assert all(len(i) == 29 and i.startswith("call_") and i[5:].isalnum() for i in ids)
 
@@ -149,11 +149,11 @@ def test_choices_share_no_state() -> None:
     first, second = (make("hermes3", "qwen3", tools=TOOLS) for _ in range(2))
     events = [(first.feed(char), second.feed(char)) for char in text]
     assert [kinds(a) for a, _ in events] == [kinds(b) for _, b in events]
-    assert any(isinstance(event, CallStart) and event.index == 0 for _, b in events for event in b)
+    assert any(isinstance(event, ToolCallStart) and event.index == 0 for _, b in events for event in b)
 
 
 def kinds(events: list[Event]) -> list[tuple[type, str]]:
-    return [(type(event), event.name if isinstance(event, CallStart) else event.text) for event in events]
+    return [(type(event), event.name if isinstance(event, ToolCallStart) else event.text) for event in events]
 
 
 @pytest.mark.parametrize("quote", ["`", '"', "'"])

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from ....errors import EngineFailure, RequestError
-from ....models.generation import Stream
+from ....models.generation import DeltaStream
 from ....types import Json, Usage
 from ...sse import DONE, PING
 from .events import Events
@@ -19,13 +19,13 @@ from .events import Events
 logger = logging.getLogger("lean_ovms.api")
 
 
-class Run:
+class BackgroundResponse:
     """One background response. frames: its events so far; the last one is there when `over` is set.
 
     keep: awaited with the final response object and all its frames before the last event is told.
     """
 
-    def __init__(self, events: Events, generation: Stream, keep: Callable[[Json, bytes], Awaitable[None]]) -> None:
+    def __init__(self, events: Events, generation: DeltaStream, keep: Callable[[Json, bytes], Awaitable[None]]) -> None:
         self.events = events
         self.frames = events.begin()
         self.over = False
@@ -61,7 +61,7 @@ class Run:
         error = await self._read()
         self._ended = True
         usage = Usage() if error else self._generation.usage
-        final = self.events.conclude(usage, error, cancelled=self._cancelled)
+        final = self.events.finish_early(usage, error, cancelled=self._cancelled)
         last = self.events.end()
         try:
             await self._keep(final, b"".join([*self.frames, *last]))
@@ -90,16 +90,16 @@ class Run:
                 listener.set_result(None)
 
 
-class Follower:
+class EventFollower:
     """A ByteStream of a run's events, from number `start` on; closing it does nothing to the run."""
 
-    def __init__(self, run: Run, start: int, ping_s: float) -> None:
+    def __init__(self, run: BackgroundResponse, start: int, ping_s: float) -> None:
         self._run = run
         self._next = start
         self._ping_s = ping_s
         self._done = False
 
-    def __aiter__(self) -> Follower:
+    def __aiter__(self) -> EventFollower:
         return self
 
     async def __anext__(self) -> bytes:

@@ -10,18 +10,18 @@ from dataclasses import replace
 from ....errors import BadRequest
 from ....types import Json, Request, Response
 from ...app import App
-from ...fields import Row, Rows, read
+from ...fields import Field, FieldSet, read
 from ...response import json, now
-from ...router import About, id_in, ids_in, under_bases
+from ...router import RouteDoc, for_each_prefix, id_in, ids_in
 from .fields import METADATA
 from .items import read_items
 from .output_items import item_id
 from .pages import PAGE, page
 
-FIELDS = Rows(
+FIELDS = FieldSet(
     (
         METADATA,
-        Row(
+        Field(
             name="items",
             kind="array",
             help="what the conversation begins with, in the form of a response's input",
@@ -29,7 +29,7 @@ FIELDS = Rows(
         ),
     )
 )
-METADATA_ALONE = Rows((METADATA,))
+METADATA_ALONE = FieldSet((METADATA,))
 
 ONE = "/conversations/{id}"
 ITEMS = "/conversations/{id}/items"
@@ -42,7 +42,7 @@ def _conversation(body: Json, app: App) -> tuple[Json, list[Json]]:
 
 
 async def handle_create(request: Request, app: App) -> Response:
-    values, items = await app.hear(request, _conversation) if request.body else ({"metadata": None}, [])
+    values, items = await app.parse_body(request, _conversation) if request.body else ({"metadata": None}, [])
     body: Json = {
         "id": item_id("conv"),
         "object": "conversation",
@@ -58,7 +58,7 @@ async def handle_get(request: Request, app: App) -> Response:
 
 
 async def handle_update(request: Request, app: App) -> Response:
-    metadata = await app.hear(request, lambda body, _: read(METADATA_ALONE, body)["metadata"])
+    metadata = await app.parse_body(request, lambda body, _: read(METADATA_ALONE, body)["metadata"])
     return json(await app.responses.store.conversation(id_in(request.path, ONE), metadata or {}))
 
 
@@ -73,7 +73,7 @@ async def handle_items(request: Request, app: App) -> Response:
 
 
 async def handle_add_items(request: Request, app: App) -> Response:
-    _, items = await app.hear(request, _conversation)
+    _, items = await app.parse_body(request, _conversation)
     if not items:
         raise BadRequest("items missing in request", param="items")
     kept = await app.responses.store.add_conversation_items(id_in(request.path, ITEMS), items)
@@ -101,18 +101,20 @@ async def handle_delete_item(request: Request, app: App) -> Response:
     return json(await app.responses.store.delete_conversation_item(*_item_of(request)))
 
 
-CREATE = About(summary="Begin a conversation", body=FIELDS, body_optional=True, answer="Conversation")
-UPDATE = About(summary="Replace a conversation's metadata", body=METADATA_ALONE, answer="Conversation")
-LIST = About(summary="A conversation's items", query=PAGE, answer="Items")
-ADD = About(summary="Add items to a conversation", body=(replace(FIELDS[1], required=True),), answer="Items")
+CREATE = RouteDoc(summary="Begin a conversation", body=FIELDS, body_optional=True, answer="Conversation")
+UPDATE = RouteDoc(summary="Replace a conversation's metadata", body=METADATA_ALONE, answer="Conversation")
+LIST = RouteDoc(summary="A conversation's items", query=PAGE, answer="Items")
+ADD = RouteDoc(summary="Add items to a conversation", body=(replace(FIELDS[1], required=True),), answer="Items")
 
 ROUTES = [
-    *under_bases("POST", "/conversations", handle_create, about=CREATE),
-    *under_bases("GET", ONE, handle_get, about=About(summary="A conversation", answer="Conversation")),
-    *under_bases("POST", ONE, handle_update, about=UPDATE),
-    *under_bases("DELETE", ONE, handle_delete, about=About(summary="Delete a conversation", answer="Deleted")),
-    *under_bases("GET", ITEMS, handle_items, about=LIST),
-    *under_bases("POST", ITEMS, handle_add_items, about=ADD),
-    *under_bases("GET", ITEM, handle_item, about=About(summary="An item", answer="Item")),
-    *under_bases("DELETE", ITEM, handle_delete_item, about=About(summary="Delete an item", answer="Conversation")),
+    *for_each_prefix("POST", "/conversations", handle_create, about=CREATE),
+    *for_each_prefix("GET", ONE, handle_get, about=RouteDoc(summary="A conversation", answer="Conversation")),
+    *for_each_prefix("POST", ONE, handle_update, about=UPDATE),
+    *for_each_prefix("DELETE", ONE, handle_delete, about=RouteDoc(summary="Delete a conversation", answer="Deleted")),
+    *for_each_prefix("GET", ITEMS, handle_items, about=LIST),
+    *for_each_prefix("POST", ITEMS, handle_add_items, about=ADD),
+    *for_each_prefix("GET", ITEM, handle_item, about=RouteDoc(summary="An item", answer="Item")),
+    *for_each_prefix(
+        "DELETE", ITEM, handle_delete_item, about=RouteDoc(summary="Delete an item", answer="Conversation")
+    ),
 ]

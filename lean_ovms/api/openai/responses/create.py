@@ -7,16 +7,16 @@ tools, files, audio, stored prompts, log probabilities of tokens that were not c
 from __future__ import annotations
 
 from ....errors import TOO_LONG, BadRequest, RequestError
-from ....models.generation import Generation, Stream
+from ....models.generation import DeltaStream, Generation
 from ....types import ByteStream, Delta, Json, Request, Response, Usage
 from ...app import App
 from ...response import json, notices
-from ...router import About, under_bases
+from ...router import RouteDoc, for_each_prefix
 from ...sse import HEADERS, EventStream
 from . import fields
-from .background import Follower
+from .background import EventFollower
 from .events import Events
-from .request import Ask, read_ask
+from .request import ResponsesRequest, read_ask
 from .response import Body
 from .store import Context
 from .truncate import shorter
@@ -25,7 +25,7 @@ FIELDS = fields.FIELDS
 
 
 async def handle_create(request: Request, app: App) -> Response:
-    ask = await app.hear(request, read_ask)
+    ask = await app.parse_body(request, read_ask)
     context = await app.responses.store.context(ask.previous, ask.conversation, ask.items)
     generation = await start(ask, context.items, app)
     body = Body(model=ask.order.model.name, echo=ask.echo)
@@ -40,11 +40,11 @@ async def handle_create(request: Request, app: App) -> Response:
     return response
 
 
-ABOUT = About(summary="A response to an input", body=fields.ROWS, answer="Response", chunks="ResponseEvent")
-ROUTES = under_bases("POST", "/responses", handle_create, about=ABOUT)
+ABOUT = RouteDoc(summary="A response to an input", body=fields.ROWS, answer="Response", chunks="ResponseEvent")
+ROUTES = for_each_prefix("POST", "/responses", handle_create, about=ABOUT)
 
 
-async def start(ask: Ask, items: list[Json], app: App) -> Generation:
+async def start(ask: ResponsesRequest, items: list[Json], app: App) -> Generation:
     """The running generation; with truncation auto over as much of the context as fits. Raises RequestError."""
     while True:
         try:
@@ -58,7 +58,7 @@ async def start(ask: Ask, items: list[Json], app: App) -> Generation:
             items = less
 
 
-async def whole(ask: Ask, body: Body, generation: Stream, context: Context, app: App) -> Json:
+async def whole(ask: ResponsesRequest, body: Body, generation: DeltaStream, context: Context, app: App) -> Json:
     """The final response object: the stream, read to its end; of several choices one after the other."""
     events = Events(body, silent=True)
     try:
@@ -70,27 +70,29 @@ async def whole(ask: Ask, body: Body, generation: Stream, context: Context, app:
             events.deltas(sorted(told, key=lambda delta: delta.index))
     finally:
         await generation.aclose()
-    final = events.conclude(generation.usage)
+    final = events.finish_early(generation.usage)
     if ask.store:
         await app.responses.keep(final, context)
     return final
 
 
-async def in_background(ask: Ask, body: Body, generation: Stream, context: Context, app: App) -> Response:
+async def in_background(
+    ask: ResponsesRequest, body: Body, generation: DeltaStream, context: Context, app: App
+) -> Response:
     """The response object as it begins, or its events; the generation goes on whether they are read or not."""
     events = Events(body, queued=True, obfuscate=ask.obfuscate)
     run = await app.responses.launch(events, generation, context)
     if ask.order.stream:
-        return Response(200, list(HEADERS), Follower(run, 0, app.config.sse_ping_s))
+        return Response(200, list(HEADERS), EventFollower(run, 0, app.config.sse_ping_s))
     return json(events.response())
 
 
-def streamed(ask: Ask, body: Body, generation: Stream, context: Context, app: App) -> ByteStream:
+def streamed(ask: ResponsesRequest, body: Body, generation: DeltaStream, context: Context, app: App) -> ByteStream:
     """The events while they happen; the last one says that the response is kept, so it is by then."""
     events = Events(body, obfuscate=ask.obfuscate)
 
     async def before_end(error: RequestError | None) -> None:
-        final = events.conclude(Usage() if error else generation.usage, error)
+        final = events.finish_early(Usage() if error else generation.usage, error)
         if ask.store:
             await app.responses.keep(final, context)
 

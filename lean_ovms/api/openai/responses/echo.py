@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....types import Json, Sampling
+from ....types import Json, SamplingParams
 from ...generation.messages import read_tools
 from .fields import TEXT_FORMAT
 
 
-def echo(values: Json, sampling: Sampling) -> Json:
+def echo(values: Json, sampling: SamplingParams) -> Json:
     """The response object's fields that repeat the request, in the contract's order."""
     offered, _ = read_tools(without_nulls(values["tools"]), None)
     said: Json = {

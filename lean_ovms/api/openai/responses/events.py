@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ....errors import RequestError
-from ....types import CallStart, Delta, Event, Json, Reasoning, Text, TokenLogprob, Usage
-from .output_items import FunctionCall, Item, Message, Tape, Thought
+from ....types import Delta, Event, Json, Reasoning, Text, TokenLogprob, ToolCallStart, Usage
+from .output_items import EventWriter, FunctionCall, Item, Message, ReasoningItem
 from .response import Body
 
 
@@ -32,7 +32,7 @@ class Events:
     def __init__(self, body: Body, *, queued: bool = False, obfuscate: bool = False, silent: bool = False) -> None:
         self.body = body
         self.status = "queued" if queued else "in_progress"
-        self._tape = Tape(obfuscate=obfuscate, silent=silent)
+        self._tape = EventWriter(obfuscate=obfuscate, silent=silent)
         self._started = False
         self._choices: dict[int, _Choice] = {}
         self._output: list[Json | None] = []
@@ -95,7 +95,7 @@ class Events:
             choice.logprobs = []
         elif isinstance(said, Reasoning):
             self._thought(choice).add(said.text)
-        elif isinstance(said, CallStart):
+        elif isinstance(said, ToolCallStart):
             self._close(choice, "completed")
             choice.spoke = True
             self._open(choice, FunctionCall(self._tape, len(self._output), said.id, said.name))
@@ -113,11 +113,11 @@ class Events:
         self._open(choice, message)
         return message
 
-    def _thought(self, choice: _Choice) -> Thought:
-        if isinstance(choice.open, Thought):
+    def _thought(self, choice: _Choice) -> ReasoningItem:
+        if isinstance(choice.open, ReasoningItem):
             return choice.open
         self._close(choice, "completed")
-        thought = Thought(self._tape, len(self._output))
+        thought = ReasoningItem(self._tape, len(self._output))
         self._open(choice, thought)
         return thought
 
@@ -141,7 +141,7 @@ class Events:
             choice.open.also(choice.logprobs)
         self._close(choice, "completed" if whole else "incomplete")
 
-    def conclude(self, usage: Usage, error: RequestError | None = None, *, cancelled: bool = False) -> Json:
+    def finish_early(self, usage: Usage, error: RequestError | None = None, *, cancelled: bool = False) -> Json:
         """Settle the final response object, and close what is open. The next `end` tells it to the client."""
         self._start()
         for choice in self._choices.values():

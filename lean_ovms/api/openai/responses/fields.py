@@ -10,7 +10,7 @@ from typing import Any
 from ....errors import BadRequest
 from ....types import Json
 from ... import schemas
-from ...fields import Row, Rows
+from ...fields import Field, FieldSet
 from ...generation.common_fields import (
     LOGPROBS,
     MODEL,
@@ -57,7 +57,7 @@ def _metadata(value: Json) -> Json:
     return value
 
 
-METADATA = Row(
+METADATA = Field(
     name="metadata",
     kind="object",
     help="up to 16 strings by name, kept and echoed",
@@ -113,37 +113,37 @@ def _text(value: Json) -> Json:
 
 
 FIELDS = (
-    Row(name="input", kind="any", schema=schemas.INPUT,
+    Field(name="input", kind="any", schema=schemas.INPUT,
         help="a text, or items: messages, reasoning, calls and their outputs, references"),
-    Row(name="instructions", kind="string", help="a system message in front of everything; not kept for later turns"),
-    Row(name="previous_response_id", kind="string", help="go on from a stored response"),
-    Row(name="conversation", kind="any", help="go on in a stored conversation, and add to it", read=_conversation,
+    Field(name="instructions", kind="string", help="a system message in front of everything; not kept for later turns"),
+    Field(name="previous_response_id", kind="string", help="go on from a stored response"),
+    Field(name="conversation", kind="any", help="go on in a stored conversation, and add to it", read=_conversation,
         schema=schemas.CONVERSATION),
-    Row(name="store", kind="bool", help="keep the response", default=True),
-    Row(name="background", kind="bool", help="answer at once, generate on; needs store", default=False),
+    Field(name="store", kind="bool", help="keep the response", default=True),
+    Field(name="background", kind="bool", help="answer at once, generate on; needs store", default=False),
     STREAM,
     RESPONSE_STREAM_OPTIONS,
     token_limit("max_output_tokens", "most tokens to generate, reasoning included"),
     *TOOLS,
-    Row(name="max_tool_calls", kind="uint", help="echoed; it counts built-in tools, of which there are none"),
-    Row(name="reasoning", kind="object", help="effort: enable_thinking and reasoning_effort for the chat template",
+    Field(name="max_tool_calls", kind="uint", help="echoed; it counts built-in tools, of which there are none"),
+    Field(name="reasoning", kind="object", help="effort: enable_thinking and reasoning_effort for the chat template",
         read=_reasoning),
-    Row(name="text", kind="object", read=_text,
+    Field(name="text", kind="object", read=_text,
         help="format: text, json_object or json_schema; verbosity: given to the chat template"),
     RESPONSE_FORMAT,
-    Row(name="truncation", kind="string", help="auto: drop the oldest items of an input that is too long",
+    Field(name="truncation", kind="string", help="auto: drop the oldest items of an input that is too long",
         schema={"enum": list(TRUNCATIONS)},
         read=_truncation),
-    Row(name="include", kind="array", help="message.output_text.logprobs", read=_include,
+    Field(name="include", kind="array", help="message.output_text.logprobs", read=_include,
         schema={"items": {"enum": list(INCLUDABLE)}}),
     LOGPROBS,
     TOP_LOGPROBS,
     METADATA,
-    Row(name="user", kind="string", help="echoed"),
-    Row(name="safety_identifier", kind="string", help="echoed"),
-    Row(name="prompt_cache_key", kind="string", help="echoed"),
-    Row(name="prompt_cache_retention", kind="string", help="echoed"),
-    Row(name="service_tier", kind="string", help="accepted; there is one"),
+    Field(name="user", kind="string", help="echoed"),
+    Field(name="safety_identifier", kind="string", help="echoed"),
+    Field(name="prompt_cache_key", kind="string", help="echoed"),
+    Field(name="prompt_cache_retention", kind="string", help="echoed"),
+    Field(name="service_tier", kind="string", help="accepted; there is one"),
     TEMPLATE_KWARGS,
 )  # fmt: skip
 
@@ -154,5 +154,5 @@ REFUSED = {
 }
 """Fields that would change the answer and cannot be honoured."""
 
-ROWS = Rows((MODEL, *FIELDS, *STRUCTURED, *(row for row in SAMPLING if row.name != "max_tokens")))
+ROWS = FieldSet((MODEL, *FIELDS, *STRUCTURED, *(row for row in SAMPLING if row.name != "max_tokens")))
 """All that is read. max_tokens and max_completion_tokens are not fields of this API, as in OVMS."""

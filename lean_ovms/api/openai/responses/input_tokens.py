@@ -8,17 +8,17 @@ from __future__ import annotations
 from ....types import Request, Response
 from ...app import App
 from ...response import json
-from ...router import About, under_bases
+from ...router import RouteDoc, for_each_prefix
 from .fields import ROWS
 from .request import read_ask
 
 
 async def handle(request: Request, app: App) -> Response:
-    ask = await app.hear(request, read_ask)
+    ask = await app.parse_body(request, read_ask)
     context = await app.responses.store.context(ask.previous, ask.conversation, ask.items)
     tokens = await ask.order.count(await ask.prompt(context.items, app))
     return json({"object": "response.input_tokens", "input_tokens": tokens})
 
 
-ABOUT = About(summary="How many tokens the input of a response would have", body=ROWS, answer="InputTokens")
-ROUTES = under_bases("POST", "/responses/input_tokens", handle, about=ABOUT)
+ABOUT = RouteDoc(summary="How many tokens the input of a response would have", body=ROWS, answer="InputTokens")
+ROUTES = for_each_prefix("POST", "/responses/input_tokens", handle, about=ABOUT)

@@ -18,7 +18,7 @@ UNKNOWN_LOGPROB = -9999.0
 """OpenAI's value for a token whose log probability is not known; its schema has no null there."""
 
 
-class Tape:
+class EventWriter:
     """The events of one stream as SSE frames, numbered from 0: frame i has sequence_number i.
 
     obfuscate: pad deltas so that their length tells less about the tokens in them (stream_options). silent: nobody
@@ -80,7 +80,7 @@ class Message:
 
     _HEAD = delta_head("response.output_text.delta")
 
-    def __init__(self, tape: Tape, index: int) -> None:
+    def __init__(self, tape: EventWriter, index: int) -> None:
         self.id = item_id("msg")
         self._tape = tape
         self._index = index
@@ -125,12 +125,12 @@ def _text_part(text: str, logprobs: list[Json]) -> Json:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
 
-class Thought:
+class ReasoningItem:
     """A reasoning item; what the model thinks is its one summary part, as in OVMS."""
 
     _HEAD = delta_head("response.reasoning_summary_text.delta")
 
-    def __init__(self, tape: Tape, index: int) -> None:
+    def __init__(self, tape: EventWriter, index: int) -> None:
         self.id = item_id("rs")
         self._tape = tape
         self._index = index
@@ -170,7 +170,7 @@ class FunctionCall:
 
     _HEAD = delta_head("response.function_call_arguments.delta")
 
-    def __init__(self, tape: Tape, index: int, call_id: str, name: str) -> None:
+    def __init__(self, tape: EventWriter, index: int, call_id: str, name: str) -> None:
         self.id = item_id("fc")
         self.complete = False
         self._tape = tape
@@ -178,7 +178,7 @@ class FunctionCall:
         self._call_id = call_id
         self._name = name
         self._texts: list[str] = []
-        self._balance = Balance()
+        self._balance = JsonDepth()
         self._where: Json = {"item_id": self.id, "output_index": index, "call_id": call_id}
         self._tail = delta_tail(self._where)
         tape.add("response.output_item.added", {"output_index": index, "item": self.item("in_progress")})
@@ -209,10 +209,10 @@ class FunctionCall:
         }
 
 
-Item = Message | Thought | FunctionCall
+Item = Message | ReasoningItem | FunctionCall
 
 
-class Balance:
+class JsonDepth:
     """Whether a JSON object that comes in pieces is whole. A value that is no object never is."""
 
     _MARKS = re.compile(r'["\\{}\[\]]')

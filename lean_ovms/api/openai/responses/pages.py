@@ -6,15 +6,17 @@ from urllib.parse import parse_qs
 
 from ....errors import BadRequest
 from ....types import Json
-from ...fields import Row
+from ...fields import Field
 
 DEFAULT_LIMIT, MAX_LIMIT = 20, 100
 
 
 PAGE = (
-    Row(name="after", kind="string", help="the id of an item: go on behind it"),
-    Row(name="limit", kind="uint", low=1, high=MAX_LIMIT, default=DEFAULT_LIMIT, help="most items of a page"),
-    Row(name="order", kind="string", default="desc", help="newest first, or oldest", schema={"enum": ["asc", "desc"]}),
+    Field(name="after", kind="string", help="the id of an item: go on behind it"),
+    Field(name="limit", kind="uint", low=1, high=MAX_LIMIT, default=DEFAULT_LIMIT, help="most items of a page"),
+    Field(
+        name="order", kind="string", default="desc", help="newest first, or oldest", schema={"enum": ["asc", "desc"]}
+    ),
 )
 
 

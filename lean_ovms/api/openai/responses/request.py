@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ....errors import BadRequest
-from ....types import ChatPrompt, Guide, Json, Sampling
+from ....types import ChatPrompt, Json, OutputConstraint, SamplingParams
 from ...app import BRIEF_BYTES, App
 from ...generation.common_fields import RESPONSE_STREAM_OPTIONS, stream_options, template_kwargs
-from ...generation.developer import heard
+from ...generation.developer import map_developer_role
 from ...generation.messages import read_messages
-from ...generation.request import Order, Reading
+from ...generation.request import GenerationRequest, RequestParser
 from ...generation.structured_output import read_guide
 from .echo import echo, without_nulls
 from .fields import REFUSED, ROWS, TEXT_FORMAT
@@ -25,13 +25,13 @@ ITEM_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class ResponsesRequest:
     """A responses request, read. items: its own input, with references not resolved.
 
     echo: what the response object repeats. tools: those the model may call now.
     """
 
-    order: Order
+    order: GenerationRequest
     items: list[Json]
     instructions: str | None
     previous: str | None
@@ -53,7 +53,7 @@ class Ask:
         messages = to_messages(items)
         if self.instructions:
             messages.insert(0, {"role": "system", "content": self.instructions})
-        messages = heard(messages, self.order.model)
+        messages = map_developer_role(messages, self.order.model)
         try:
             read_messages(messages)
         except BadRequest as error:
@@ -62,17 +62,17 @@ class Ask:
         return ChatPrompt(messages=messages, tools=self.tools, template_kwargs=self.template_kwargs)
 
 
-def read_ask(body: Json, app: App) -> Ask:
+def read_ask(body: Json, app: App) -> ResponsesRequest:
     """Body to Ask. Raises RequestError."""
     _refuse(body)
-    reading = Reading(ROWS, body, app)
+    reading = RequestParser(ROWS, body, app)
     values = reading.values
     options = stream_options(RESPONSE_STREAM_OPTIONS, values)
     _check_together(values)
     offer = reading.offer(without_nulls(values["tools"]))
     sampling = _sampling(reading)
     order = reading.order(sampling, _guide(reading), offer, parse=True)
-    return Ask(
+    return ResponsesRequest(
         order=order,
         items=[] if values["input"] is None else read_input(values["input"]),
         instructions=values["instructions"],
@@ -105,7 +105,7 @@ def _check_together(values: Json) -> None:
                 raise BadRequest(f"{name} needs store: with store false nothing is kept", param=name)
 
 
-def _sampling(reading: Reading) -> Sampling:
+def _sampling(reading: RequestParser) -> SamplingParams:
     values = reading.values
     if values["max_output_tokens"] == 0:
         raise BadRequest("max_output_tokens value should be greater than 0", param="max_output_tokens")
@@ -119,7 +119,7 @@ def _wants_logprobs(values: Json) -> bool:
     )
 
 
-def _guide(reading: Reading) -> tuple[Guide | None, list[str]]:
+def _guide(reading: RequestParser) -> tuple[OutputConstraint | None, list[str]]:
     """The form of the answer, from OpenAI's text.format or from OVMS's and vLLM's fields. Raises BadRequest."""
     values = reading.values
     form = (values["text"] or {}).get("format", TEXT_FORMAT)

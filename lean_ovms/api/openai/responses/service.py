@@ -11,22 +11,22 @@ import logging
 
 from ....config import Config
 from ....errors import BadRequest, StoreFailure, Unavailable
-from ....models.generation import Stream
+from ....models.generation import DeltaStream
 from ....types import ByteStream, Json
-from .background import Follower, Run, frames_from
+from .background import BackgroundResponse, EventFollower, frames_from
 from .events import Events
 from .store import Context, Store, interrupted
 
 logger = logging.getLogger("lean_ovms.responses")
 
 
-class Desk:
+class ResponseService:
     """Open it before serving (or it opens itself at the first use), settle it while draining, close it after."""
 
     def __init__(self, config: Config) -> None:
         self.store = Store(config)
         self._ping_s = config.sse_ping_s
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, BackgroundResponse] = {}
 
     async def open(self) -> None:
         """Open the store's file. Raises StartError."""
@@ -52,7 +52,7 @@ class Desk:
             logger.error("response %s is not kept: %s", final["id"], error.message)
             final["store"] = False
 
-    async def launch(self, events: Events, generation: Stream, context: Context) -> Run:
+    async def launch(self, events: Events, generation: DeltaStream, context: Context) -> BackgroundResponse:
         """Generate on in the background; the generation is ours from here on. Raises StoreFailure."""
         try:
             await self.store.begin(events.response(), context)
@@ -68,7 +68,7 @@ class Desk:
             finally:
                 del self._runs[final["id"]]
 
-        run = self._runs[events.body.id] = Run(events, generation, keep)
+        run = self._runs[events.body.id] = BackgroundResponse(events, generation, keep)
         return run
 
     async def get(self, response_id: str) -> Json:
@@ -101,7 +101,7 @@ class Desk:
         """The events of a background response from number `start` on. Raises NotFound and BadRequest."""
         run = self._runs.get(response_id)
         if run is not None:
-            return Follower(run, start, self._ping_s)
+            return EventFollower(run, start, self._ping_s)
         body = await self.get(response_id)
         frames = await self.store.frames(response_id)
         if frames is None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from ....types import Request, Response
 from ...app import App
-from ...fields import Row
+from ...fields import Field
 from ...response import json
-from ...router import About, id_in, under_bases
+from ...router import RouteDoc, for_each_prefix, id_in
 from ...sse import HEADERS
 from .pages import PAGE, flag, page, parameters, whole_number
 
@@ -43,16 +43,16 @@ async def handle_input_items(request: Request, app: App) -> Response:
 
 
 STREAMING = (
-    Row(name="stream", kind="bool", help="its events, as they come"),
-    Row(name="starting_after", kind="uint", help="only events with a higher number"),
+    Field(name="stream", kind="bool", help="its events, as they come"),
+    Field(name="starting_after", kind="uint", help="only events with a higher number"),
 )
-GET = About(summary="A stored response", query=STREAMING, answer="Response", chunks="ResponseEvent")
-CANCELLING = About(summary="End a background response", answer="Response", errors=(400,))
-INPUT_ITEMS = About(summary="All that a response answers", query=PAGE, answer="Items")
+GET = RouteDoc(summary="A stored response", query=STREAMING, answer="Response", chunks="ResponseEvent")
+CANCELLING = RouteDoc(summary="End a background response", answer="Response", errors=(400,))
+INPUT_ITEMS = RouteDoc(summary="All that a response answers", query=PAGE, answer="Items")
 
 ROUTES = [
-    *under_bases("GET", ONE, handle_get, about=GET),
-    *under_bases("DELETE", ONE, handle_delete, about=About(summary="Delete a response", answer="Deleted")),
-    *under_bases("POST", CANCEL, handle_cancel, about=CANCELLING),
-    *under_bases("GET", ITEMS, handle_input_items, about=INPUT_ITEMS),
+    *for_each_prefix("GET", ONE, handle_get, about=GET),
+    *for_each_prefix("DELETE", ONE, handle_delete, about=RouteDoc(summary="Delete a response", answer="Deleted")),
+    *for_each_prefix("POST", CANCEL, handle_cancel, about=CANCELLING),
+    *for_each_prefix("GET", ITEMS, handle_input_items, about=INPUT_ITEMS),
 ]

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.api.openai.responses.events import Events
-from lean_ovms.api.openai.responses.output_items import Balance
+from lean_ovms.api.openai.responses.output_items import JsonDepth
 from lean_ovms.api.openai.responses.response import Body
 from lean_ovms.errors import BadRequest, EngineFailure, RequestError, TooManyRequests
-from lean_ovms.types import CallArgs, CallStart, Delta, Event, Reasoning, Text, TokenLogprob, Usage
+from lean_ovms.types import Delta, Event, Reasoning, Text, TokenLogprob, ToolCallDelta, ToolCallStart, Usage
 from tests.api.openai.responses.rules import Json, check, parse_frames
 
 VECTORS = Path(__file__).parents[3] / "vectors" / "responses" / "events.json"
@@ -29,8 +29,8 @@ ERROR = EngineFailure("the engine gave up")
 
 Step = list[Event]
 THINK = [Reasoning("Let me"), Reasoning(" see.")]
-CALL = [CallStart(0, "call_a", "f"), CallArgs(0, '{"x": '), CallArgs(0, '"}"}')]
-OTHER = [CallStart(1, "call_b", "g"), CallArgs(1, "{}")]
+CALL = [ToolCallStart(0, "call_a", "f"), ToolCallDelta(0, '{"x": '), ToolCallDelta(0, '"}"}')]
+OTHER = [ToolCallStart(1, "call_b", "g"), ToolCallDelta(1, "{}")]
 
 SCRIPTS: dict[str, tuple[list[Event], str | RequestError | None]] = {
     "text": ([Text("Hel"), Text("lo")], "stop"),
@@ -39,7 +39,7 @@ SCRIPTS: dict[str, tuple[list[Event], str | RequestError | None]] = {
     "reasoning only": ([*THINK], "stop"),
     "text, two calls": ([Text("I look."), *CALL, *OTHER], "stop"),
     "reasoning, call, text": ([*THINK, *CALL, Text("Done.")], "stop"),
-    "call without arguments yet": ([CallStart(0, "call_a", "f")], "stop"),
+    "call without arguments yet": ([ToolCallStart(0, "call_a", "f")], "stop"),
     "cut before anything": ([], "length"),
     "cut in reasoning": ([*THINK], "length"),
     "cut in text": ([*THINK, Text("Ye")], "length"),
@@ -67,7 +67,7 @@ def play(said: list[Event], ending: str | RequestError | None, **options: Any) -
     for delta in deltas_of(said, ending if isinstance(ending, str) else None):
         frames += events.deltas([delta])
     error = ending if isinstance(ending, RequestError) else None
-    events.conclude(USAGE, error, cancelled=ending is None)
+    events.finish_early(USAGE, error, cancelled=ending is None)
     frames += events.end()
     assert len(frames) == events.count
     return b"".join(frames), events
@@ -110,7 +110,7 @@ def test_the_whole_answer_is_the_fold_of_the_stream(name: str) -> None:
     events = Events(Body(model="m", echo=ECHO), silent=True)
     events.deltas(deltas_of(said, ending if isinstance(ending, str) else None))
     error = ending if isinstance(ending, RequestError) else None
-    final = events.conclude(USAGE, error, cancelled=ending is None)
+    final = events.finish_early(USAGE, error, cancelled=ending is None)
     assert named([{"response": final}]) == named([{"response": streamed}])
 
 
@@ -132,7 +132,7 @@ def test_any_stream_of_any_choices_obeys_the_rules(choices: list[list[Any]], end
     frames = events.begin()
     for place in range(max(map(len, scripts), default=0)):
         frames += events.deltas([script[place] for script in scripts if place < len(script)])
-    events.conclude(USAGE, None if ending else ERROR)
+    events.finish_early(USAGE, None if ending else ERROR)
     frames += events.end()
     check(parse_frames(b"".join(frames)))
 
@@ -142,8 +142,8 @@ def _said(pieces: list[Any]) -> list[Event]:
     calls = 0
     for piece in pieces:
         if isinstance(piece, list):
-            said.append(CallStart(calls, f"call_{calls}", "f"))
-            said += [CallArgs(calls, text) for text in piece]
+            said.append(ToolCallStart(calls, f"call_{calls}", "f"))
+            said += [ToolCallDelta(calls, text) for text in piece]
             calls += 1
         else:
             said.append(piece)
@@ -166,14 +166,14 @@ def test_a_call_is_done_as_soon_as_its_arguments_are_whole() -> None:
     "arguments", ['{"a": "}\\"{", "b": [{}, "\\\\"]}', ' \n{"a":"]"}', "{}", '{"é\\u00e9": "\\\\\\""}']
 )
 def test_an_object_is_whole_with_its_last_brace_however_it_is_cut(arguments: str, cut: int) -> None:
-    balance = Balance()
+    balance = JsonDepth()
     pieces = [arguments[i : i + cut] for i in range(0, len(arguments), cut)]
     assert [balance.feed(piece) for piece in pieces] == [False] * (len(pieces) - 1) + [True]
 
 
 @pytest.mark.parametrize("arguments", ["12", '"{}"', "[]", "null", ""])
 def test_what_is_no_object_is_never_whole(arguments: str) -> None:
-    assert not Balance().feed(arguments)
+    assert not JsonDepth().feed(arguments)
 
 
 def test_log_probabilities_go_out_with_their_text_and_all_of_them_with_its_end() -> None:
@@ -184,7 +184,7 @@ def test_log_probabilities_go_out_with_their_text_and_all_of_them_with_its_end()
     frames += events.deltas([Delta(0, [], [1], tokens[1:2])])  # text that is held back
     frames += events.deltas([Delta(0, [Text("ab")], [1], tokens[2:3])])
     frames += events.deltas([Delta(0, [], [1], tokens[3:], finish="stop")])
-    events.conclude(USAGE)
+    events.finish_early(USAGE)
     found = parse_frames(b"".join(frames + events.end()))
     final = check(found)
     delta = next(e for e in found if e["type"] == "response.output_text.delta")

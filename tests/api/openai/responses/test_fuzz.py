@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.api.app import App
-from lean_ovms.api.fields import Row
+from lean_ovms.api.fields import Field
 from lean_ovms.api.openai.responses import conversations
 from lean_ovms.api.openai.responses.fields import ROWS
 from lean_ovms.config import Config
@@ -92,7 +92,7 @@ BY_KIND = {
 }
 
 
-def optional(rows: Iterable[Row], names: Iterable[str]) -> dict[str, Any]:
+def optional(rows: Iterable[Field], names: Iterable[str]) -> dict[str, Any]:
     return {row.name: SPECIAL.get(row.name, mostly(BY_KIND[row.kind])) for row in rows if row.name in names}
 
 
