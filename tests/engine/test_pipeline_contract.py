@@ -302,7 +302,7 @@ def test_the_model_says_what_it_is(pipeline):
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("assisted", ["draft", "prompt_lookup"])
+@pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])
 def test_assisted_pipelines_bring_several_tokens_and_the_same_text(speculative, engine):
     pipe = genai(speculative)
     assert pipe.recoverable is (speculative != "draft")

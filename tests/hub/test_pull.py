@@ -385,7 +385,8 @@ from lean_ovms.hub.client import Hub
 from lean_ovms.hub.pull import PullRequest, pull
 logging.setup("INFO")
 repository = pathlib.Path(sys.argv[2])
-print(pull(PullRequest(source="org/model", repository=repository, target=repository / "org/model"), lambda: Hub(sys.argv[1])))
+order = PullRequest(source="org/model", repository=repository, target=repository / "org/model")
+print(pull(order, lambda: Hub(sys.argv[1])))
 """
 
 

@@ -1,7 +1,8 @@
 """What the worker asks of a pipeline: the seam between our loop and whoever computes tokens.
 
 `genai.continuous.ContinuousPipeline` and `fake_pipeline.FakePipeline` implement it, and one test suite runs on both.
-A handle and its outputs have the names of openvino_genai's own objects, so that the hot loop needs no wrapper. No openvino here.
+A handle and its outputs have the names of openvino_genai's own objects, so that the hot loop needs no wrapper.
+No openvino here.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def test_a_draft_model_with_many_requests_duplicates_no_first_token(engine):
     assert_empty(rig)
 
 
-@pytest.mark.parametrize("assisted", ["draft", "prompt_lookup"])
+@pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])
 def test_prompts_that_were_seen_before_get_the_same_answers_from_assisted_pipelines(engine, speculative):
     """GenAI ends such an answer at once if it has a draft model, prefix caching and other requests beside it."""
     options = {"draft": {"draft_model_path": draft_model()}, "prompt_lookup": {"prompt_lookup": True}}[speculative]
@@ -171,7 +171,7 @@ def test_prompt_lookup_gives_the_same_answers(engine):
     assert [outcome(rig, r) for r in requests] == alone
 
 
-@pytest.mark.parametrize("assisted", ["draft", "prompt_lookup"])
+@pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])
 def test_assisted_pipelines_stay_within_a_small_cache(speculative):
     """They write several tokens ahead, and overshoot max_new_tokens."""
     options = {"prompt_lookup": True} if speculative == "prompt_lookup" else {"draft_model_path": draft_model()}

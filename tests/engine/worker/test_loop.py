@@ -510,7 +510,7 @@ def test_an_error_of_ours_while_a_request_is_taken_in_ends_that_request_only(mon
 # --- assisted pipelines
 
 
-@pytest.mark.parametrize("assisted", ["draft", "prompt_lookup"])
+@pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])
 def test_several_tokens_of_a_step_are_one_record_cut_at_the_end(speculative):
     rig = Rig(speculative=speculative, tokens_per_step=4)
     answer = rig.ask("hello")
@@ -534,12 +534,12 @@ def test_a_pipeline_that_overshoots_is_cut_and_cancelled():
     assert idle(rig)
 
 
-@pytest.mark.parametrize("assisted", ["draft", "prompt_lookup"])
+@pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])
 def test_beams_are_refused_by_assisted_pipelines(speculative):
     assert Rig(speculative=speculative).ask("hi", beams=2).refused[2] == "best_of"
 
 
-@pytest.mark.parametrize("assisted", ["draft", "prompt_lookup"])
+@pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])
 def test_n_works_in_assisted_pipelines(speculative):
     answer = Rig(speculative=speculative).ask("hello", n=2, seeds=(1, 2), temperature=1.0)
     assert set(answer.reasons) == {0, 1}
@@ -551,7 +551,7 @@ def test_both_assistant_fields_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("assisted", "asked", "given"),
+    ("speculative", "asked", "given"),
     [
         ("draft", {}, (5, 0.0, 0)),
         ("draft", {"assistant_confidence_threshold": 0.5}, (0, 0.5, 0)),
