@@ -42,7 +42,7 @@ async def test_an_unknown_path_is_a_404_and_a_known_one_names_its_methods(make_a
         ("/x" * 30_000 + "/v3/models", "/v3/models"),
     ],
 )
-async def test_a_wrong_base_url_is_told_from_a_right_one(make_app: MakeApp, path: str, default_model: str) -> None:
+async def test_a_wrong_base_url_is_told_from_a_right_one(make_app: MakeApp, path: str, meant: str) -> None:
     app, _ = await make_app()
     response = await get(app, path)
     assert response.status == 404
