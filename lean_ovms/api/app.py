@@ -15,7 +15,15 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from ..config import Config
-from ..errors import MethodNotAllowed, ModelNotFound, NotFound, RequestError, Unauthorized
+from ..errors import (
+    InternalError,
+    MethodNotAllowed,
+    ModelNotFound,
+    NotFound,
+    RequestError,
+    Unauthorized,
+    error_response,
+)
 from ..media.images.loader import ImageLoader
 from ..models.text_model import Model
 from ..observability.logging import Access, safe
@@ -161,11 +169,12 @@ class App:
             return await self._dispatch(request, note)
         except RequestError as error:
             note.error = error.code or error.kind
-            return _error(error)
+            return error_response(error)
         except Exception:
             errors_logger.exception("%s %s failed (id %s)", request.method, safe(request.path), note.request_id)
-            note.error = "internal_error"
-            return _error(_internal())
+            internal = InternalError()
+            note.error = internal.code or internal.kind
+            return error_response(internal)
 
     def in_flight(self, model: str) -> int:
         """Exchanges about a model that are not over."""
@@ -277,16 +286,6 @@ class _Counted:
 
     async def aclose(self) -> None:
         await self._body.aclose()
-
-
-def _error(error: RequestError) -> Response:
-    return Response(error.status, [("Content-Type", "application/json"), *error.headers()], error.to_bytes())
-
-
-def _internal() -> RequestError:
-    error = RequestError("internal error", code="internal_error")
-    error.status, error.kind = 500, "server_error"
-    return error
 
 
 def _request_id(request: Request) -> str:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
-from ..errors import EngineFailure, PayloadTooLarge, RequestError
+from ..errors import InternalError, PayloadTooLarge, RequestError, error_response
 from ..types import Handle, Request, Response
 
 Message = MutableMapping[str, Any]
@@ -113,7 +113,7 @@ class _Exchange:
     async def refuse(self, error: RequestError) -> None:
         """Answer a request that the handler does not get to see."""
         with contextlib.suppress(_ClientLeft):
-            await self._send_whole(_error_response(error))
+            await self._send_whole(error_response(error))
 
     async def _send_whole(self, response: Response) -> None:
         """Send a response with a bytes body."""
@@ -126,14 +126,14 @@ class _Exchange:
         try:
             return await self._handle(request)
         except RequestError as error:
-            return _error_response(error)
+            return error_response(error)
         except asyncio.CancelledError:
             if self._gone:
                 raise
             log.exception("the handler was cancelled from within")
         except Exception:
             log.exception("the handler failed")
-        return _error_response(_internal_error())
+        return error_response(InternalError())
 
     async def _answer(self, response: Response) -> None:
         body = response.body
@@ -155,7 +155,7 @@ class _Exchange:
         if self._started:
             raise RuntimeError("the response broke off")
         if not self._gone:
-            await self._send_whole(_error_response(_internal_error()))
+            await self._send_whole(error_response(InternalError()))
 
     async def _start(self, response: Response, framing: Iterable[tuple[str, str]] = ()) -> None:
         """Send the head, once, when the first piece of the body is there: until then a failure can be a 500."""
@@ -243,11 +243,3 @@ async def _lifespan(receive: Receive, send: Send) -> None:
         await send({"type": f"{message['type']}.complete"})
         if message["type"] == "lifespan.shutdown":
             return
-
-
-def _internal_error() -> RequestError:
-    return EngineFailure("internal server error", code="internal_error")
-
-
-def _error_response(error: RequestError) -> Response:
-    return Response(error.status, [("Content-Type", "application/json"), *error.headers()], error.to_bytes())

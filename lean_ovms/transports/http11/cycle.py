@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from ...errors import EngineFailure, RequestError
+from ...errors import InternalError, RequestError
 from ...types import Handle, Request, Response
 from .protocol import Session
 from .writer import Writer
@@ -72,7 +72,7 @@ class Exchange:
             log.exception("the handler was cancelled from within")
         except Exception:
             log.exception("the handler failed")
-        return self._session.error(_internal_error())
+        return self._session.error(InternalError())
 
     async def _send(self, response: Response) -> None:
         session, out, body = self._session, self._out, response.body
@@ -99,7 +99,7 @@ class Exchange:
         """Say that the answer broke: with a 500, or, once the head is out, by a body that visibly does not end."""
         log.exception(what)
         if not self.head_sent and not self.gone:
-            self._write(self._session.start(self._session.error(_internal_error())))
+            self._write(self._session.start(self._session.error(InternalError())))
 
 
 async def _release(response: Response) -> None:
@@ -107,7 +107,3 @@ async def _release(response: Response) -> None:
         await response.aclose()
     except Exception:
         log.exception("closing a response failed")
-
-
-def _internal_error() -> RequestError:
-    return EngineFailure("internal server error", code="internal_error")

@@ -12,7 +12,7 @@ import logging
 from enum import Enum
 
 from ...config import Config
-from ...errors import RequestError
+from ...errors import RequestError, error_response
 from ...observability.logging import Access
 from ...observability.records import RequestRecord
 from ...types import Request, Response
@@ -152,9 +152,8 @@ class Session:
         access.info(Access(note))
 
     def error(self, error: RequestError) -> Response:
-        """An error that the door itself reports, in the shape and with the headers that the api's errors have."""
-        headers = [("Content-Type", "application/json"), *error.headers(), *self._cors_headers]
-        return Response(error.status, headers, error.to_bytes())
+        """The response for an error that the transport itself reports, with the CORS headers that the api would add."""
+        return error_response(error, self._cors_headers)
 
     def start(self, response: Response) -> bytes:
         """The answer's head; with a bytes body the whole answer. Raises ValueError if it cannot be sent as it is.

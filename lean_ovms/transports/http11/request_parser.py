@@ -230,9 +230,7 @@ def _next_event(machine: h11.Connection) -> h11.Event | type[h11.NEED_DATA] | ty
 
 def _refusal(what: str, status: int = 400) -> BadRequest:
     """A request that is not understood. status: 501 and 505 say which part of HTTP we do not speak."""
-    error = BadRequest(f"malformed HTTP request: {what}")
-    error.status = status
-    return error
+    return BadRequest(f"malformed HTTP request: {what}", status=status)
 
 
 def _judge(event: h11.Request) -> Head:
