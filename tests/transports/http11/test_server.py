@@ -28,7 +28,7 @@ from lean_ovms.transports.http11.server import MAX_SURPLUS, Server
 from lean_ovms.types import Handle, Request, Response
 from tests.transports.http11.fakes import Body, FakeTransport, answering
 
-TLS = Path(__file__).parents[1] / "tls"
+TLS = Path(__file__).parent / "tls"
 CERT, KEY = str(TLS / "cert.pem"), str(TLS / "key.pem")
 OTHER_CERT, OTHER_KEY = str(TLS / "other_cert.pem"), str(TLS / "other_key.pem")
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
