@@ -15,9 +15,8 @@ from typing import Any
 
 import orjson
 
-from .file_handler import LogFile
+from .handlers import NonBlockingHandler, ReopeningFileHandler
 from .records import RequestRecord
-from .stderr_handler import NonBlockingHandler
 
 TRACE = 5
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -49,10 +48,10 @@ def _add_file(root: logging.Logger, path: str, formatter: logging.Formatter) -> 
     if Path(path).is_fifo():  # /dev/stdout perhaps: as slow as its reader, and without one an error now
         file = NonBlockingHandler(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
     else:
-        file = LogFile(path, root.handlers[0].handle)
+        file = ReopeningFileHandler(path, root.handlers[0].handle)
     file.setFormatter(formatter)
     root.addHandler(file)
-    if isinstance(file, LogFile):
+    if isinstance(file, ReopeningFileHandler):
         file.open()
 
 
