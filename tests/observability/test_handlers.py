@@ -45,8 +45,7 @@ def logger(reader: Reader) -> Iterator[logging.Logger]:
     handler = NonBlockingHandler(reader.end)
     logger.addHandler(handler)
     yield logger
-    writer = handler._thread
-    if writer is not None:
+    for writer in writers():
         writer.join(5)
         assert not writer.is_alive()
     handler.close()

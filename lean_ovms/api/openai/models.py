@@ -30,7 +30,7 @@ def describe(model: Model) -> Json:
     """OpenAI's model object; max_model_len is vLLM's addition, modalities are OpenRouter's, parent (the model that an
     adapter is for) is vLLM's.
     """
-    with_adapters = {"parent": model.parent} if model.parent else {}
+    parent = {"parent": model.parent} if model.parent else {}
     return {
         "id": model.name,
         "object": "model",
@@ -38,7 +38,7 @@ def describe(model: Model) -> Json:
         "owned_by": "lean_ovms",
         "max_model_len": model.info.context_length,
         "input_modalities": ["text", "image"] if model.info.vision else ["text"],
-        **with_adapters,
+        **parent,
     }
 
 

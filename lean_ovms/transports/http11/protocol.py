@@ -146,10 +146,10 @@ class Session:
     def _log_refusal(self, error: RequestError, known: Head | None, size: int) -> None:
         """The access line of a request that the handler does not get to see; bytes are those of the whole answer."""
         method, path = ("-", "-") if known is None else (known.method, known.path)
-        note = RequestRecord(
+        record = RequestRecord(
             "-", method, path, self._peer, 0.0, status=error.status, bytes=size, error=error.code or error.kind
         )
-        access.info(Access(note))
+        access.info(Access(record))
 
     def error(self, error: RequestError) -> Response:
         """The response for an error that the transport itself reports, with the CORS headers that the api would add."""
