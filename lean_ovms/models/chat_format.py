@@ -21,7 +21,7 @@ from ..text.grammar.build import Setting
 from ..text.template.chat_template import ChatTemplate
 from ..text.template.escape import SpecialTokenEscaper
 from ..text.template.limits import NotBrief
-from ..types import ChatPrompt, ModelInfo, Output, SamplingParams, Vocabulary
+from ..types import ChatPrompt, ModelInfo, OutputParams, SamplingParams, Vocabulary
 from ..util.concurrency import INLINE_CHARACTERS, Offload
 from .output_decoder import OutputDecoder
 from .structured_output import apply_constraint
@@ -55,26 +55,26 @@ class ChatFormat:
 
     async def render(self, prompt: ChatPrompt, offload: Offload) -> str:
         """The text the model would see; what takes long is done beside the loop. Raises RequestError."""
-        if prompt.work < INLINE_CHARACTERS:
+        if prompt.render_cost < INLINE_CHARACTERS:
             try:
                 return self.template.render(prompt, None)
             except NotBrief:
                 pass
         slowly = partial(self.template.render, prompt, self._config.template_timeout_s)
-        return await offload.run(prompt.work, slowly)
+        return await offload.run(prompt.render_cost, slowly)
 
     async def imposed(
-        self, output: Output, tail: str, submit: Callable[[str], Awaitable[T]], offload: Offload
+        self, output: OutputParams, tail: str, submit: Callable[[str], Awaitable[T]], offload: Offload
     ) -> tuple[T, list[str]]:
         """What submit makes of the structural tag of the form asked for, and what of it is not imposed.
 
         tail: the prompt's end. Raises RequestError.
         """
-        if output.guide is None:
+        if output.constraint is None:
             return await submit(""), []
-        return await apply_constraint(output.guide, self.setting(output, tail), submit, self._config, offload)
+        return await apply_constraint(output.constraint, self.setting(output, tail), submit, self._config, offload)
 
-    def setting(self, output: Output, tail: str) -> Setting:
+    def setting(self, output: OutputParams, tail: str) -> Setting:
         """What a grammar for an answer needs to know. tail: the prompt's end."""
         return Setting(
             tool_parser=self.tool_parser if output.parse else None,
@@ -86,7 +86,7 @@ class ChatFormat:
         )
 
     def choice(
-        self, index: int, output: Output, sampling: SamplingParams, tail: str, vocabulary: Vocabulary
+        self, index: int, output: OutputParams, sampling: SamplingParams, tail: str, vocabulary: Vocabulary
     ) -> OutputDecoder:
         """The reader of one answer. vocabulary: the engine's, which may be another one after a restart."""
         parser = None

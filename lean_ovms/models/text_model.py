@@ -23,7 +23,7 @@ from ..observability.records import GenerationRecord, RequestRecord, current_rec
 from ..repository.model_dir import ModelDir
 from ..repository.model_dir import read as read_model_dir
 from ..text.decode.detokenizer import Detokenizer
-from ..types import ChatPrompt, EngineStats, ModelInfo, Output, Prompt, SamplingParams, TokenPrompt
+from ..types import ChatPrompt, EngineStats, ModelInfo, OutputParams, Prompt, SamplingParams, TokenPrompt
 from ..util.concurrency import InFlight, Offload
 from .adapters import AdapterSet
 from .generation import Generation
@@ -224,7 +224,7 @@ class Model:
         self,
         prompt: Prompt,
         sampling: SamplingParams,
-        output: Output,
+        output: OutputParams,
         *,
         truncate: int | None = None,
         echo: bool = False,
@@ -246,7 +246,7 @@ class Model:
         return generation
 
     async def _started(
-        self, prompt: Prompt, sampling: SamplingParams, output: Output, *, truncate: int | None, echo: bool
+        self, prompt: Prompt, sampling: SamplingParams, output: OutputParams, *, truncate: int | None, echo: bool
     ) -> Generation:
         asked, record = time.monotonic(), current_record.get()
         words, special = await self._words(prompt, truncate)
@@ -295,7 +295,7 @@ class Model:
         if not isinstance(prompt, ChatPrompt):
             return self._cut(prompt.text, truncate), prompt.add_special_tokens
         if truncate is None:
-            self._cut_check(prompt.characters)
+            self._cut_check(prompt.num_chars)
         return self._cut(await self.render(prompt), truncate), prompt.add_special_tokens
 
     def _cut(self, text: str, truncate: int | None) -> str:

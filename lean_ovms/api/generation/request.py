@@ -13,7 +13,7 @@ from ...media.images.loader import ImageLoader
 from ...models.generation import DeltaStream, Generation
 from ...models.text_model import Model
 from ...observability.records import current_record
-from ...types import ChatPrompt, Json, Output, OutputConstraint, Prompt, SamplingParams
+from ...types import ChatPrompt, Json, OutputConstraint, OutputParams, Prompt, SamplingParams
 from ..app import App
 from ..fields import FieldSet, read
 from ..response import model_name, warnings
@@ -34,7 +34,7 @@ class GenerationRequest:
     model: Model
     gallery: ImageLoader
     sampling: SamplingParams
-    output: Output
+    output: OutputParams
     stream: bool
     one_call: bool
     truncate: int | None
