@@ -157,7 +157,7 @@ def chunks() -> Iterator[Part]:
     """A record of the engine to the bytes of a chunk."""
     app = App(Config(), [Model(Config(model_name="demo"))])
     ask = chat.read_ask(client.chat("hello", 64, {"model": "demo"}), app)
-    stream = chat.Stream(ask, SimpleNamespace(usage=Usage(), prompt_ids=[]))
+    renderer = chat.ChatRenderer(ask, SimpleNamespace(usage=Usage(), prompt_ids=[]))
     decoder = OutputDecoder(
         index=0,
         detokenizer=Detokenizer(fake_tokenizer.vocabulary(), True),
@@ -173,4 +173,4 @@ def chunks() -> Iterator[Part]:
     delta = decoder.take(record, ["word"])
     assert delta.events == [Text("word")]
     yield "a record to a delta", lambda: decoder.take(record, ["word"]), 1
-    yield "a delta to a chunk", lambda: stream.deltas([delta]), 1
+    yield "a delta to a chunk", lambda: renderer.deltas([delta]), 1
