@@ -16,7 +16,7 @@ from . import lora_modules as lora
 from .errors import StartError
 
 DEMO_MODEL = Path(__file__).parent / "demo_model"
-"""The small model that ships with the package; served when no model is named."""
+"""The small model that ships with the package; served when no option points to a model."""
 
 PER_MODEL = ("model", "engine")
 """Groups of options that each model of a config file may have for itself; the others are the server's."""
@@ -68,7 +68,10 @@ class Config:
         "", "model of a hub (organisation/name) to serve; pulled when it is missing", group="repository"
     )
     model_repository_path: str = option(
-        "", "where models are pulled to and listed", group="repository", env="OVMS_MODEL_REPOSITORY_PATH"
+        "",
+        "directory of models: model_name, or else all of them are served; source_model is pulled to it",
+        group="repository",
+        env="OVMS_MODEL_REPOSITORY_PATH",
     )
     pull: bool = option(False, "only pull source_model, do not serve", group="repository")
     overwrite_models: bool = option(False, "pull again what is there", group="repository")
@@ -90,8 +93,16 @@ class Config:
     )
 
     # --- model
-    model_path: str = option("", "model directory (OpenVINO IR); empty: the embedded demo model", group="model")
-    model_name: str = option("", "name in the API; empty: the directory's name", group="model")
+    model_path: str = option(
+        "",
+        "model directory (OpenVINO IR); if no option points to a model the demo model is served, as demo",
+        group="model",
+    )
+    model_name: str = option(
+        "",
+        "name in the API; empty: the directory's name; with model_repository_path alone: which model of it",
+        group="model",
+    )
     chat_template: str = option("", "chat template, as a file or as text, instead of the model's", group="model")
     chat_template_content_format: str = option(
         "auto", "how message content reaches the template", group="model", choices=("auto", "string", "openai")

@@ -200,3 +200,7 @@ class StartError(Exception):
     def __init__(self, message: str, *, reason: str = "The server's log says why.") -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class WrongOptions(StartError):
+    """Options that do not go together, or that point to nothing: the same start would fail again (exit status 2)."""

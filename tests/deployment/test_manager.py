@@ -48,6 +48,7 @@ class House:
         self.made: list[Model] = []
         self.faults: dict[str, str] = {}
         self.slow: set[str] = set()
+        self.required = False
         self.app = App(BASE, [])
 
     def want(self, *names: str, **options: Any) -> None:
@@ -58,7 +59,8 @@ class House:
         return ModelManager(config, self.app, read=lambda _: self.wish(), make=self.make)
 
     def wish(self) -> DesiredState:
-        return DesiredState(models=tuple(self.wanted), files={path: stat(path) for path in self.files})
+        files = {path: stat(path) for path in self.files}
+        return DesiredState(models=tuple(self.wanted), files=files, required=self.required)
 
     def make(self, config: Config) -> Model:
         engine = SlowEngine(self.faults.get(config.model_name, ""))
@@ -129,9 +131,9 @@ async def test_one_that_is_configured_wrongly_is_not_even_tried(house: House) ->
 
 async def test_the_model_of_the_command_line_must_load(house: House) -> None:
     house.want("a")
-    house.faults = {"a": "broken"}
+    house.faults, house.required = {"a": "broken"}, True
     with pytest.raises(StartError, match="broken"):
-        await house.fleet(Config(fake_engine=True, model_name="a")).load()
+        await house.fleet().load()
 
 
 async def test_nothing_changed_is_nothing_done(house: House) -> None:
@@ -319,8 +321,8 @@ async def test_who_asks_while_a_reload_runs_gets_what_the_files_say_then(house: 
 
 async def test_a_model_that_is_replaced_before_it_has_loaded_does_not_end_the_start(house: House) -> None:
     house.want("a")
-    house.slow = {"a"}
-    fleet = house.fleet(Config(fake_engine=True, model_name="a"))
+    house.slow, house.required = {"a"}, True
+    fleet = house.fleet()
     loading = asyncio.create_task(fleet.load())
     await asyncio.sleep(0)
     house.want("a", max_num_seqs=3)
