@@ -53,8 +53,9 @@ def place(repository: Path, name: str) -> Path:
     A directory that holds no model, nor any below, is left to whoever reads it, who knows what it is instead.
     """
     path, there = repository / name, _to_serve(repository)
-    leads_out = os.path.isabs(name) or any(part.startswith(".") for part in PurePath(name).parts)
-    above = any(one.startswith(f"{name.rstrip('/')}/") for one in there)
+    parts = PurePath(name).parts
+    leads_out = name != "/".join(parts) or any(part.startswith((".", "/")) for part in parts)
+    above = any(one.startswith(f"{name}/") for one in there)
     if name in there or (os.path.exists(path) and not leads_out and not above):
         return path
     models = f"there are: {shown(there)}" if there else "there is no model at all"
