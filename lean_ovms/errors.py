@@ -10,6 +10,11 @@ from __future__ import annotations
 import json
 
 
+def install_command(extra: str) -> str:
+    """How to install an extra of setup.cfg, for messages: from its source, as no index has this package."""
+    return f'pip install ".[{extra}]" in the source folder of lean_ovms'
+
+
 class RequestError(Exception):
     """Base: a request that cannot be served as asked. message is for the client: no paths, no traces.
 
