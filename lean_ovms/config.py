@@ -34,14 +34,17 @@ def option(
     secret: bool = False,
     bare: str | None = None,
     several: bool = False,
+    private: bool = False,
 ) -> Any:
     """One row. low, high: inclusive bounds. env: a second environment variable. secret: never sent or logged.
+    private: it may hold a password: not sent to the engine child, nor in a Config's repr.
 
     bare: what the flag means without a value. several: it takes values in a row, kept with blanks between.
     """
     row = {"help": help, "group": group, "low": low, "high": high, "choices": choices, "env": env, "secret": secret,
+           "private": private or secret,
            "several": several, "bare": "true" if isinstance(default, bool) else bare}  # fmt: skip
-    return field(default=default, metadata=row)
+    return field(default=default, metadata=row, repr=not row["private"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +248,12 @@ class Config:
     image_timeout_s: float = option(10.0, "most time to fetch an image, and to unpack it", group="images", low=0.1)
 
     # --- responses
-    response_store: str = option("", "SQLite file for stored responses; empty: in memory", group="responses")
+    response_store: str = option(
+        "",
+        "where responses are kept: a SQLite file, or postgresql://... for several machines; empty: in memory",
+        group="responses",
+        private=True,
+    )
     response_store_max_age_s: float = option(
         2592000.0,
         "forget a response after (30 days), a conversation when unused for; 0: never",
@@ -301,8 +309,8 @@ class Config:
             raise StartError("--metrics_list needs --metrics_enable")
 
     def for_engine(self) -> dict[str, Any]:
-        """All fields but the secrets, as JSON for the engine child."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if not f.metadata["secret"]}
+        """All fields but the private ones, as JSON for the engine child."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if not f.metadata["private"]}
 
     @property
     def model_dir(self) -> Path:

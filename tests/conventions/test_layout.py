@@ -67,7 +67,8 @@ FOREIGN = {
     "huggingface_hub": {"hub/"},
     "prometheus_client": {"observability/metrics.py"},
     "google": {"repository/"},
-    "sqlite3": {"api/openai/responses/"},
+    "psycopg": {"api/openai/responses/postgres.py"},
+    "sqlite3": {"api/openai/responses/connection.py", "api/openai/responses/database.py"},
 }
 """Who may import what is not ours."""
 
