@@ -1,4 +1,4 @@
-"""A program that test_ray.py runs: a cluster of its own on this machine, whatever it has, and on it what is asked for."""
+"""A program that test_ray.py runs: a cluster of its own on this machine, and on it what is asked for."""
 
 from __future__ import annotations
 
@@ -20,14 +20,6 @@ def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
-
-
-def running() -> set[str]:
-    """The ids of the actors that are replicas."""
-    from ray.util.state import list_actors
-
-    found = list_actors(filters=[("state", "=", "ALIVE"), ("class_name", "=", "ServeReplica:default:LeanOvms")])
-    return {actor.actor_id for actor in found}
 
 
 def pids() -> list[int]:
@@ -54,15 +46,19 @@ def main() -> None:
 
 
 def replicas(store: str, port: int) -> None:
+    from ray_app import SESSIONS
+
     from lean_ovms.ray_serve import application
 
     app = application(
         fake_engine=True,
         model_name="m",
+        metrics_enable=True,
         plugin_config='{"step_s": 0.005}',
         response_store=store,
         deployment={
             "num_replicas": 2,
+            "request_router_config": SESSIONS,
             "ray_actor_options": {"num_cpus": 1},
             "health_check_period_s": 1,
             "health_check_timeout_s": 5,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import pytest
 pytest.importorskip("ray.serve", reason='needs pip install ".[ray]"')
 
 ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "docs" / "examples"
 HOST = Path(__file__).with_name("ray_host.py")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -27,7 +29,12 @@ class Cluster:
     """A process that runs a cluster and two replicas on it; it ends them when its input ends."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
-        environ = {**os.environ, "PYTHONPATH": f"{ROOT}", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONWARNINGS": "ignore"}
+        environ = {
+            **os.environ,
+            "PYTHONPATH": f"{ROOT}:{EXAMPLES}",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "PYTHONWARNINGS": "ignore",
+        }
         self.log = folder / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -108,6 +115,23 @@ def test_responses_and_conversations_are_found_by_every_replica(url: str) -> Non
             assert ok(client.delete(f"/v1/responses/{response_id}"))["deleted"]
 
 
+def test_a_session_stays_on_its_replica(url: str) -> None:
+    """Each replica counts its own requests: those of one session are all there, whichever it is."""
+
+    def chats(session: str) -> int:
+        found = httpx.get(f"{url}/metrics", headers={"X-Session-Id": session}, timeout=60).text
+        line = r'lean_ovms_requests_total\{method="POST",path="[^"]*/chat/completions",status="200"\} (\S+)'
+        return int(sum(float(count) for count in re.findall(line, found)))
+
+    for session in ("one", "two", "three"):
+        before = chats(session)
+        for number in range(8):
+            headers = {"X-Session-Id": session}
+            answer = httpx.post(f"{url}/v1/chat/completions", json=chat(str(number)), headers=headers, timeout=60)
+            assert answer.status_code == 200
+        assert chats(session) == before + 8
+
+
 async def test_a_replica_killed_under_load_leaves_each_request_one_outcome(cluster: Cluster, url: str) -> None:
     """The ledger: every request that was sent has an answer or an error, and whole answers are right."""
     ledger: Counter[str] = Counter()
@@ -157,12 +181,11 @@ async def test_a_replica_killed_under_load_leaves_each_request_one_outcome(clust
     assert ledger["answer"] + ledger["whole stream"] > 40
     failed = sent - ledger["answer"] - ledger["whole stream"]
     assert failed <= 8 * 2, ledger  # what ran on the replica that died, and what was sent to it before that was known
-    print(dict(ledger))
 
 
 def test_the_documented_command_serves(tmp_path: Path) -> None:
     """The first line of docs/examples/ray_app.py, with fewer cores."""
-    example = (ROOT / "docs" / "examples" / "ray_app.py").read_text()
+    example = (EXAMPLES / "ray_app.py").read_text()
     command = example.split('"""')[1].partition(": ")[2].split()
     assert command[:2] == ["serve", "run"]
     made = Cluster(tmp_path, "command", *command[2:])

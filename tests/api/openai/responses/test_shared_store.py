@@ -49,6 +49,19 @@ async def ask(app: App, text: str, **fields: Any) -> Json:
     return body
 
 
+async def test_many_servers_may_open_a_new_store_at_once(kept_in: str) -> None:
+    stores = [store.Store(Config(response_store=kept_in)) for _ in range(6)]
+    await asyncio.gather(*(made.open() for made in stores))
+    await asyncio.gather(*(made.close() for made in stores))
+
+
+async def test_an_id_with_a_nul_is_not_found(opened: Open) -> None:
+    server = await opened(lambda *_: say("Hi."))
+    assert (await get(server.app, f"{PATH}/resp_%00")).status == 404
+    for fields in ({"previous_response_id": "resp_\0"}, {"input": [{"type": "item_reference", "id": "msg_\0"}]}):
+        assert (await post(server.app, PATH, {"model": "m", "input": "x", **fields})).status in (400, 404)
+
+
 async def test_what_one_server_keeps_the_other_reads_continues_and_deletes(opened: Open) -> None:
     a, b = await opened(lambda *_: say("A.")), await opened(lambda *_: say("B."))
     first = await ask(a.app, "one")
