@@ -38,7 +38,12 @@ class Cluster:
         self.log = folder / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(HOST), *arguments], stdin=subprocess.PIPE, stdout=log, stderr=log, env=environ
+                [sys.executable, str(HOST), *arguments],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=environ,
+                cwd=ROOT,
             )
 
     def line(self, start: str, timeout_s: float = 200) -> str:

@@ -42,7 +42,7 @@ class Connection(Protocol):
     types: Mapping[str, str]
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> FieldSet:
-        """Run one statement. Raises what the database's library raises; `failure` explains it."""
+        """Run one statement. Raises what the database's library raises."""
 
     def begin(self, write: bool) -> None:
         """Begin a transaction. One that writes has the database for itself until it ends; others may read."""
@@ -55,9 +55,6 @@ class Connection(Protocol):
 
     def now(self) -> float:
         """Seconds since 1970 by a clock that all servers on this database share."""
-
-    def failure(self, error: Exception) -> StoreFailure:
-        """What a client may know of an error: no paths, no addresses."""
 
     @property
     def lost(self) -> bool:
@@ -120,15 +117,12 @@ class Sqlite:
     def now(self) -> float:
         return time.time()
 
-    def failure(self, error: Exception) -> StoreFailure:
-        return sqlite_failure(error)
-
     def close(self) -> None:
         self._connection.close()
 
 
 def sqlite_failure(error: Exception) -> StoreFailure:
-    """What a client may know of an error of a file."""
+    """What a client may know of an error of a file: no paths."""
     if isinstance(error, sqlite3.Error) and _is_locked(error):
         return StoreUnavailable("the response store is busy")
     reason = (error.strerror or "an error") if isinstance(error, OSError) else str(error)

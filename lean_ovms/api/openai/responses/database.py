@@ -144,8 +144,9 @@ class Database:
                 found.append(self._jobs.get_nowait())
         except Empty:
             pass
-        jobs = [job for job in found if job is not None]
-        return [job for job in jobs if not (job.write and job.future.cancelled() and self._away)], found[-1] is not None
+        # Who has waited too long was told that it failed: then it must not be done later.
+        jobs = [job for job in found if job is not None and not job.future.cancelled()]
+        return jobs, found[-1] is not None
 
     def _attempt(self, jobs: list[_Job]) -> None:
         """One transaction. When the connection was lost before it could take effect, once more on a new one."""

@@ -135,9 +135,6 @@ class Postgres:
         assert row is not None
         return row[0]
 
-    def failure(self, error: Exception) -> StoreFailure:
-        return postgres_failure(error)
-
     @property
     def lost(self) -> bool:
         return self._connection.broken or self._connection.closed
@@ -155,7 +152,7 @@ class Postgres:
 
 
 def postgres_failure(error: Exception) -> StoreFailure:
-    """What a client may know of an error of the database."""
+    """What a client may know of an error of the database: neither its address nor its words."""
     from psycopg import InterfaceError, OperationalError
 
     if isinstance(error, (OperationalError, InterfaceError)):

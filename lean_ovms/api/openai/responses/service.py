@@ -108,11 +108,11 @@ class ResponseService:
                 stopped = await self.store.attend(see)
             except StoreFailure:  # it is in the log; when the store is back, this goes on
                 continue
+            runs = [self._runs[response_id] for response_id in stopped if response_id in self._runs]
+            await asyncio.gather(*(run.stop() for run in runs))
             if see:
                 shown = time.monotonic()
                 await self._keep_again()
-            runs = [self._runs[response_id] for response_id in stopped if response_id in self._runs]
-            await asyncio.gather(*(run.stop() for run in runs))
             for response_id in stopped:
                 if response_id in self._unkept:  # it was deleted or given up while the store was away
                     self._forget(response_id)

@@ -123,12 +123,8 @@ class Store:
             self._write(connection, body, context, live=True)
             tables.drop_excess(connection, self._bounds(), spare=body["id"])
 
+        await self._db.run(work)
         self.running.add(body["id"])
-        try:
-            await self._db.run(work)
-        except BaseException:
-            self.running.discard(body["id"])
-            raise
 
     async def attend(self, see: bool) -> list[str]:
         """Of the responses that this server makes, those that shall stop: cancelled, deleted or given up elsewhere.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sqlite3
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.api.openai.responses import connection, database, postgres, service, store
 from lean_ovms.config import Config
-from lean_ovms.errors import StartError
+from lean_ovms.errors import NotFound, StartError, StoreUnavailable
 from lean_ovms.types import Request
 from tests import databases
 from tests.api.conftest import MakeApp, get, parts, post, whole
@@ -254,6 +255,36 @@ async def test_a_url_that_cannot_work_stops_the_start_and_keeps_its_password(
         assert "--response_store" in str(caught.value)
         assert "secret" not in str(caught.value)
         assert databases.PASSWORD not in str(caught.value)
+
+
+async def test_without_psycopg_the_start_says_what_to_install(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    app, _ = await make_app([], response_store="postgresql://lean:secret@host/x")
+    with pytest.raises(StartError, match=r"\.\[postgres\]") as caught:
+        await app.responses.open()
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_write_that_was_given_up_is_not_done_later(
+    own_postgres: databases.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited behind one that the database did not answer; its client was told of a failure."""
+    monkeypatch.setattr(database, "PATIENCE_S", 0.3)
+    made = store.Store(Config(response_store=own_postgres.url()))
+    await made.open()
+    own_postgres.signal(signal.SIGSTOP)
+    reading = asyncio.ensure_future(made.conversation("conv_1"))
+    await asyncio.sleep(0.05)  # the thread is waiting for the database
+    body = {"id": "conv_1", "object": "conversation", "created_at": 4e9, "metadata": {}}
+    for result in await asyncio.gather(reading, made.create_conversation(body, []), return_exceptions=True):
+        assert isinstance(result, StoreUnavailable)
+    own_postgres.signal(signal.SIGCONT)
+    monkeypatch.setattr(database, "PATIENCE_S", 20)
+    with pytest.raises(NotFound):
+        await made.conversation("conv_1")
+    await made.close()
 
 
 # --- files ---
