@@ -26,7 +26,7 @@ FULL = "database or disk is full"
 """SQLite's words; every response says so until there is room again, and a traceback adds nothing."""
 
 
-class FieldSet(Protocol):
+class Rows(Protocol):
     """What a statement found. rowcount: how many rows it changed."""
 
     @property
@@ -41,7 +41,7 @@ class Connection(Protocol):
 
     types: Mapping[str, str]
 
-    def execute(self, sql: str, values: Sequence[Any] = ()) -> FieldSet:
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> Rows:
         """Run one statement. Raises what the database's library raises."""
 
     def begin(self, write: bool) -> None:
@@ -99,7 +99,7 @@ class Sqlite:
                     raise
                 time.sleep(0.01)
 
-    def execute(self, sql: str, values: Sequence[Any] = ()) -> FieldSet:
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> Rows:
         return self._connection.execute(sql, values)
 
     def begin(self, write: bool) -> None:

@@ -18,7 +18,7 @@ from ....errors import StartError, StoreFailure, StoreUnavailable
 if TYPE_CHECKING:
     import psycopg
 
-    from .connection import FieldSet
+    from .connection import Rows
 
 SCHEMES = ("postgresql://", "postgres://")
 
@@ -105,7 +105,7 @@ class Postgres:
             self._connection.close()
             raise
 
-    def execute(self, sql: str, values: Sequence[Any] = ()) -> FieldSet:
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> Rows:
         # An id that a client made up may hold a NUL, which PostgreSQL's text does not take: then it is another id.
         fit = [value.replace("\0", "\ufffd") if isinstance(value, str) else value for value in values]
         return self._connection.execute(sql.replace("?", "%s").encode(), fit)

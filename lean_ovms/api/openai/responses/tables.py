@@ -15,7 +15,7 @@ import orjson
 
 from ....errors import StoreFailure
 from ....types import Json
-from .connection import Connection, FieldSet
+from .connection import Connection, Rows
 
 VERSION = 2
 
@@ -164,7 +164,7 @@ def _forget_item(connection: Connection, number: int) -> int:
     return _sizes(connection.execute(f"{forget} RETURNING length(body)", (number, number)))
 
 
-def _sizes(rows: FieldSet) -> int:
+def _sizes(rows: Rows) -> int:
     """The bytes of rows whose bodies have these lengths."""
     return sum(int(row[0]) + ROW_BYTES for row in rows.fetchall())
 
