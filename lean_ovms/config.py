@@ -16,7 +16,7 @@ from . import lora_modules as lora
 from .errors import StartError
 
 DEMO_MODEL = Path(__file__).parent / "demo_model"
-"""The small model that ships with the package; served when no model is named."""
+"""The small model that ships with the package; served when no option points to a model."""
 
 PER_MODEL = ("model", "engine")
 """Groups of options that each model of a config file may have for itself; the others are the server's."""
@@ -34,14 +34,17 @@ def option(
     secret: bool = False,
     bare: str | None = None,
     several: bool = False,
+    private: bool = False,
 ) -> Any:
     """One row. low, high: inclusive bounds. env: a second environment variable. secret: never sent or logged.
+    private: it may hold a password: not sent to the engine child, nor in a Config's repr.
 
     bare: what the flag means without a value. several: it takes values in a row, kept with blanks between.
     """
     row = {"help": help, "group": group, "low": low, "high": high, "choices": choices, "env": env, "secret": secret,
+           "private": private or secret,
            "several": several, "bare": "true" if isinstance(default, bool) else bare}  # fmt: skip
-    return field(default=default, metadata=row)
+    return field(default=default, metadata=row, repr=not row["private"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +71,10 @@ class Config:
         "", "model of a hub (organisation/name) to serve; pulled when it is missing", group="repository"
     )
     model_repository_path: str = option(
-        "", "where models are pulled to and listed", group="repository", env="OVMS_MODEL_REPOSITORY_PATH"
+        "",
+        "directory of models: model_name, or else all of them are served; source_model is pulled to it",
+        group="repository",
+        env="OVMS_MODEL_REPOSITORY_PATH",
     )
     pull: bool = option(False, "only pull source_model, do not serve", group="repository")
     overwrite_models: bool = option(False, "pull again what is there", group="repository")
@@ -90,8 +96,16 @@ class Config:
     )
 
     # --- model
-    model_path: str = option("", "model directory (OpenVINO IR); empty: the embedded demo model", group="model")
-    model_name: str = option("", "name in the API; empty: the directory's name", group="model")
+    model_path: str = option(
+        "",
+        "model directory (OpenVINO IR); if no option points to a model the demo model is served, as demo",
+        group="model",
+    )
+    model_name: str = option(
+        "",
+        "name in the API; empty: the directory's name; with model_repository_path alone: which model of it",
+        group="model",
+    )
     chat_template: str = option("", "chat template, as a file or as text, instead of the model's", group="model")
     chat_template_content_format: str = option(
         "auto", "how message content reaches the template", group="model", choices=("auto", "string", "openai")
@@ -234,7 +248,12 @@ class Config:
     image_timeout_s: float = option(10.0, "most time to fetch an image, and to unpack it", group="images", low=0.1)
 
     # --- responses
-    response_store: str = option("", "SQLite file for stored responses; empty: in memory", group="responses")
+    response_store: str = option(
+        "",
+        "where responses are kept: a SQLite file, or postgresql://... for several machines; empty: in memory",
+        group="responses",
+        private=True,
+    )
     response_store_max_age_s: float = option(
         2592000.0,
         "forget a response after (30 days), a conversation when unused for; 0: never",
@@ -290,8 +309,8 @@ class Config:
             raise StartError("--metrics_list needs --metrics_enable")
 
     def for_engine(self) -> dict[str, Any]:
-        """All fields but the secrets, as JSON for the engine child."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if not f.metadata["secret"]}
+        """All fields but the private ones, as JSON for the engine child."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if not f.metadata["private"]}
 
     @property
     def model_dir(self) -> Path:

@@ -13,6 +13,11 @@ from collections.abc import Iterable
 from .types import Response
 
 
+def install_command(extra: str) -> str:
+    """How to install an extra of setup.cfg, for messages: from its source, as no index has this package."""
+    return f'pip install ".[{extra}]" in the source folder of lean_ovms'
+
+
 class RequestError(Exception):
     """Base: a request that cannot be served. message is for the client: no paths, no traces.
 
@@ -194,6 +199,14 @@ class StoreFailure(RequestError):
     code = "store_error"
 
 
+class StoreUnavailable(StoreFailure):
+    """503: the response store's database is away or busy; it may be back in a moment."""
+
+    status = 503
+    code = "store_unavailable"
+    retry_after_s = 2
+
+
 class Unavailable(RequestError):
     """503: the model is loading or restarting, or the server is shutting down."""
 
@@ -231,3 +244,7 @@ class StartError(Exception):
     def __init__(self, message: str, *, reason: str = "The server's log says why.") -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class WrongOptions(StartError):
+    """Options that do not go together, or that point to nothing: the same start would fail again (exit status 2)."""

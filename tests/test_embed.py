@@ -16,6 +16,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from lean_ovms import asgi as hosted
 from lean_ovms import embed
 from lean_ovms.asgi import Hosted
 from lean_ovms.config import Config
@@ -212,6 +213,45 @@ async def test_a_hosted_app_that_cannot_start_tells_its_host() -> None:
     sent = await lives(hosted, until=asyncio.Event())
     assert sent[0]["type"] == "lifespan.startup.failed"
     assert "/no/such/model" in sent[0]["message"]
+
+
+@pytest.mark.parametrize("options", [{"model_name": "m"}, {"model_repository_path": "none"}, {"source_model": "o/m"}])
+async def test_options_that_point_to_no_model_start_nothing(options: dict[str, Any]) -> None:
+    """By no way in does the demo model answer under another name."""
+    with pytest.raises(StartError):
+        async with opened(**options):
+            pass
+    sent = await lives(Hosted(lambda: Config(**options)), until=asyncio.Event())
+    assert sent[0]["type"] == "lifespan.startup.failed"
+    replica = LeanOvms.__new__(LeanOvms)
+    with pytest.raises(StartError):
+        await replica.__init__(**options)  # type: ignore[misc]  # as Ray does
+    await replica.close()
+
+
+async def test_a_hosts_misspelt_variable_stops_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEAN_OVMS_MODELPATH", "/models/m")
+    sent = await lives(hosted.app, until=asyncio.Event())
+    assert sent[0]["type"] == "lifespan.startup.failed"
+    assert "did you mean LEAN_OVMS_MODEL_PATH?" in sent[0]["message"]
+
+
+async def test_every_model_of_a_repository_is_served(tmp_path: Path) -> None:
+    """One that cannot be loaded is answered for, and leaves the others alone."""
+    for name in ("a", "org/b", "broken"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "openvino_model.xml").touch()
+    (tmp_path / "broken" / "graph.pbtxt").write_text("nonsense {")
+    async with opened(fake_engine=True, access_log=False, model_repository_path=str(tmp_path)) as app:
+        client = Client(app)
+        assert [one["id"] for one in (await client.get("/v1/models"))["data"]] == ["a", "org/b"]
+        for name in ("a", "org/b"):
+            body = {"model": name, "prompt": "x", "max_tokens": 2}
+            assert (await client.post("/v1/completions", body))["model"] == name
+        with pytest.raises(ClientError, match=r"503: The model could not be loaded\. Its graph is not valid."):
+            await client.post("/v1/completions", {"model": "broken", "prompt": "x"})
+        with pytest.raises(ClientError, match=r"The model 'demo' does not exist; served: a, broken, org/b"):
+            await client.post("/v1/completions", {"model": "demo", "prompt": "x"})
 
 
 async def test_an_app_can_be_mounted_below_a_path() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lean_ovms.api.fields import Field
 from lean_ovms.api.generation import common_fields as shared
-from lean_ovms.api.generation import sampling, structured_output
+from lean_ovms.api.generation import sampling, structured_output, unsupported
 from lean_ovms.api.router import BASES, collect, endpoints
 from lean_ovms.config import Config
 from lean_ovms.observability.families import FAMILIES
@@ -51,6 +51,7 @@ def request_fields() -> str:
         "Every generating endpoint: how to answer": shared.ANSWERING,
         "Every generating endpoint: sampling": sampling.SAMPLING,
         "Every generating endpoint: the form of the answer": structured_output.STRUCTURED,
+        "Every generating endpoint: accepted, and answered with a Warning header": unsupported.UNSUPPORTED,
     }
     for module in sorted(endpoints(), key=lambda module: _path(module.ROUTES[0].path)):
         if rows := getattr(module, "FIELDS", None):

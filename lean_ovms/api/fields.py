@@ -1,7 +1,8 @@
 """The row type for request fields, and the reader of rows.
 
 A field is one row: name, kind, bounds, help. From it follow validation, the error message with its `param`, and the
-documentation table. JSON null means absent, for every field. Unknown fields are ignored, as OVMS and vLLM do.
+documentation table. JSON null means absent, for every field. Unknown fields are ignored, as OVMS and vLLM do;
+unsupported.py tells of them.
 """
 
 from __future__ import annotations
@@ -66,6 +67,11 @@ class FieldSet(tuple[Field, ...]):
         """Where each name stands."""
         return {row.name: place for place, row in enumerate(self)}
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Every name."""
+        return frozenset(self.places)
+
 
 _KINDS: dict[str, tuple[tuple[type[Any], ...], str]] = {
     "bool": ((bool,), "accepts values true or false"),
@@ -91,6 +97,8 @@ def json_body(request: Request, most_values: int = 0) -> Json:
         raise BadRequest(f"the JSON body has more than {most_values} values", code="too_many_values")
     try:
         body = parsed(request.body.removeprefix(BOM_UTF8))  # PowerShell writes one into files; RFC 8259 8.1 allows this
+    except TooDeep:
+        raise BadRequest("JSON body exceeds maximum nesting depth") from None
     except ValueError as error:
         raise BadRequest(f"Cannot parse JSON body: {error}") from None
     if not isinstance(body, dict):
@@ -98,12 +106,21 @@ def json_body(request: Request, most_values: int = 0) -> Json:
     return body
 
 
+class TooDeep(ValueError):
+    """Brackets inside brackets, too many of them."""
+
+
 def parsed(data: bytes | str) -> Any:
-    """What this JSON says. Raises ValueError for what is none, and for brackets deeper than about 120.
+    """What this JSON says. Raises ValueError for what is none, and TooDeep for brackets deeper than about 120.
 
     orjson reads a thousand levels and writes 254, so that what came in might not go out again. OVMS allows 100.
     """
-    value = orjson.loads(data)
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        if "depth limit" in error.msg or "ecursion limit" in error.msg:  # as different releases of orjson call it
+            raise TooDeep("it is nested too deep") from None
+        raise
     brackets = data.count(b"[") + data.count(b"{") if isinstance(data, bytes) else data.count("[") + data.count("{")
     if brackets > MOST_LEVELS:  # else it cannot be deep
         deep = value
@@ -112,7 +129,7 @@ def parsed(data: bytes | str) -> Any:
         try:
             orjson.dumps(deep)
         except TypeError:
-            raise ValueError("it is nested too deep") from None
+            raise TooDeep("it is nested too deep") from None
     return value
 
 

@@ -10,19 +10,10 @@ import orjson
 
 from ..errors import BadRequest
 from ..observability.logging import safe
-from ..types import Json, Response, Usage
+from ..types import Json, Response, TokenLogprob, Usage
 
 MAX_NOTICES = 16
 MAX_NOTICE = 400
-UNSUPPORTED = (
-    *("logit_bias", "prompt_logprobs", "logits_processors", "prompt_embeds"),
-    *("bad_words", "allowed_token_ids", "logprob_token_ids", "early_stopping", "thinking_token_budget"),
-    *("priority", "repetition_detection", "mm_processor_kwargs", "media_io_kwargs", "return_prompt_text"),
-    *("functions", "function_call", "audio", "web_search_options"),
-)
-"""Fields that the engine cannot honour and that change an answer: accepted as OVMS does, but never silently."""
-_SEARCH = "web_search_options"
-"""The one of them that asks for something when it is empty."""
 
 
 def json(body: Any, headers: list[tuple[str, str]] | None = None, status: int = 200) -> Response:
@@ -38,16 +29,15 @@ def model_name(values: Json) -> str:
     return str(name)
 
 
-def warnings(body: Json, extra: list[str] | None = None) -> list[tuple[str, str]]:
-    """A Warning header for every field that is not honoured (RFC 7234 section 5.5, code 299)."""
-    ignored = [name for name in UNSUPPORTED if body.get(name) or (name == _SEARCH and body.get(name) == {})]
-    return notices([f"{name} is not supported and was ignored" for name in ignored] + (extra or []))
-
-
 def notices(texts: list[str]) -> list[tuple[str, str]]:
     """A Warning header for each text; what a header cannot hold is written as an escape, what is too long is cut."""
     plain = [safe(text, MAX_NOTICE).encode("ascii", "backslashreplace").decode() for text in texts[:MAX_NOTICES]]
     return [("Warning", '299 lean_ovms "{}"'.format(text[:MAX_NOTICE].replace('"', "'"))) for text in plain]
+
+
+def token_name(token: TokenLogprob, *, by_id: bool) -> str:
+    """What log probabilities call a token; a part of a character has no other name than its id."""
+    return f"token_id:{token.id}" if by_id else token.token
 
 
 def usage(counts: Usage) -> Json:

@@ -24,6 +24,13 @@ from ..errors import StartError
 from . import ovms_flags
 
 PREFIX = "LEAN_OVMS_"
+SERVICE = re.compile(
+    r"(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)=.*|PORT=\w+://.*|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=.*)"
+)
+"""Variables that Kubernetes sets for a service named lean-ovms, in every container of its namespace.
+https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
+"""
+POINTERS = ("config_path", "model_path", "model_repository_path", "source_model")
 STDERR = 2
 TRUTH = dict.fromkeys(("true", "1", "on", "yes"), True) | dict.fromkeys(("false", "0", "off", "no"), False)
 WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
@@ -64,19 +71,33 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     """The Config of a command line. Raises StartError naming the option at fault; --help and --version exit."""
     given = vars(parser().parse_args([_underscored(a) for a in argv]))
     _check_foreign(given)
+    _check_pointers(given)
+    _check_variables(environ)
     rows = {row.name: row for row in fields(Config)}
     said = {name: text for name, row in rows.items() if (text := _said(row, given, environ)) is not None}
     values = _from_file(said["options_file"], rows) if said.get("options_file") else {}
     values |= {name: _convert(rows[name], text) for name, text in said.items()}
-    if not {"config_path", "model_path", "model_name", "source_model"} & values.keys():
-        values |= _repository(environ)
     return Config(**values)
 
 
-def _repository(environ: Mapping[str, str]) -> dict[str, str]:
-    """OVMS_MODEL_REPOSITORY_PATH: the config.json there is served when nothing else is named (as in OVMS)."""
-    path = Path(environ.get("OVMS_MODEL_REPOSITORY_PATH") or os.devnull) / "config.json"
-    return {"config_path": str(path)} if os.path.isfile(path) else {}
+def _check_pointers(given: Mapping[str, str | None]) -> None:
+    """Raise StartError for a flag that should point to a model and is empty, as a shell variable that is not set makes
+    it: without it something else would be served."""
+    for name in POINTERS:
+        if given.get(name) == "":
+            raise StartError(f"--{name} is empty: give it a value, or leave it out")
+
+
+def _check_variables(environ: Mapping[str, str]) -> None:
+    """Raise StartError for a variable that looks like an option of ours and is none."""
+    known = [row.name.upper() for row in fields(Config)]
+    for variable, value in environ.items():
+        name = variable.removeprefix(PREFIX)
+        if name == variable or name in known or SERVICE.fullmatch(f"{name}={value}"):
+            continue
+        near = difflib.get_close_matches(name.upper(), known, 1)
+        hint = f"did you mean {PREFIX}{near[0]}?" if near else "--help lists the options"
+        raise StartError(f"the environment has {variable}, but there is no such option ({hint})")
 
 
 def _said(row: Field[Any], given: Mapping[str, str | None], environ: Mapping[str, str]) -> str | None:

@@ -21,7 +21,7 @@ from typing import Any
 from .. import __version__
 from ..config import PER_MODEL, Config
 from ..engine.client import prestart
-from ..errors import StartError
+from ..errors import StartError, WrongOptions
 from ..observability import logging as log
 from ..repository import model_dir
 from ..repository.graph import FILE as GRAPH_FILE
@@ -34,10 +34,6 @@ DONE, FAILED, WRONG, NEVER_SERVED = 0, 1, 2, 3
 
 CONFIG_FILE = "config.json"
 PLACES = ("model_name", "model_path")
-
-
-class WrongOptions(StartError):
-    """Options that do not go together."""
 
 
 class Stopped(BaseException):

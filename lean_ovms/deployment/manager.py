@@ -66,13 +66,13 @@ class ModelManager:
             self._install(wanted)
 
     async def load(self) -> None:
-        """Load all models, side by side. Raises StartError for one that was named on the command line."""
+        """Load all models, side by side. Raises StartError for one that is required."""
         models = [(wanted, self._shelf.models[wanted.name]) for wanted in self._wish.models]
         failures = await asyncio.gather(*(self._fill(wanted, model) for wanted, model in models))
         for (_, model), failure in zip(models, failures, strict=True):
             if failure is None or self._shelf.models.get(model.name) is not model:
                 continue  # served, or no longer wished for like that
-            if not self._config.config_path:
+            if self._wish.required:
                 raise failure
             log.error("%s cannot be served: %s", model.name, failure)
 
@@ -190,7 +190,9 @@ class ModelManager:
         """A model that leaves the others their share of the memory."""
         many = sum(not one.config.cache_size for one in self._wish.models)
         share = max(1, min(wanted.config.cache_memory_percent, ALL_CACHES_PERCENT // max(many, 1)))
-        return self._make(replace(wanted.config, cache_memory_percent=share))
+        model = self._make(replace(wanted.config, cache_memory_percent=share))
+        model.announced = wanted.announced
+        return model
 
     def _install(self, wanted: ModelSpec) -> Model:
         """Put a model on the shelf that is still to be loaded; what lies there under its name serves nobody."""

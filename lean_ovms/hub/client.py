@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..errors import install_command
 from ..observability.logging import safe
 from .failure import PullError
 
 log = logging.getLogger("lean_ovms.hub")
 
 PUBLIC = "https://huggingface.co"
-INSTALL = 'pip install "lean-ovms[hub]"'
 LISTING_TIMEOUT_S = 20.0
 BUSY = (408, 425, 429, 500, 502, 503, 504)
 """Statuses that a later try may not meet again."""
@@ -179,7 +179,7 @@ def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise PullError(f"pulling models needs huggingface_hub: {INSTALL}") from None
+        raise PullError(f"pulling models needs huggingface_hub: {install_command('hub')}") from None
 
 
 def _remote_file(entry: Any) -> RemoteFile:

@@ -54,7 +54,8 @@ class Model:
     """A model by name, with its engine child. Once retired it serves no new requests: its heir does, if it has one.
 
     config: the options of this model. parent: the model that it is an adapter of, or "". loras: its own adapters.
-    failure: why the last attempt to load it, or what should replace it, failed.
+    failure: why the last attempt to load it, or what should replace it, failed. announced: clients see it in the
+    list of models while it loads, too.
     """
 
     def __init__(self, config: Config, engine: Engine | LazyEngine | None = None, parent: str = "") -> None:
@@ -66,6 +67,7 @@ class Model:
         self.engine = engine or Engine(replace(config, lora_modules=""))
         self.metrics = Metrics()
         self.failure: StartError | None = None
+        self.announced = False
         self._in_flight = InFlight()
         self._draining = False
         self._successor: Model | None = None
@@ -144,6 +146,11 @@ class Model:
     def ready(self) -> bool:
         """Whether requests are served now."""
         return self.state == "ready"
+
+    @property
+    def listed(self) -> bool:
+        """Whether it is in the list of models."""
+        return self.ready or (self.announced and self.state == "loading")
 
     def require_ready(self) -> Model:
         """The model that serves now what is asked of this one. Raises RequestError, with the reason if none does."""

@@ -1,1 +1,1 @@
-"""A model repository on disk: what can be served in it, its config.json, the graphs of its models. Serves nothing."""
+"""Writing a model repository: its config.json, the graphs of its models. Serves nothing."""

@@ -21,6 +21,7 @@ from . import graph
 log = logging.getLogger("lean_ovms.models")
 
 REASON = "The configuration file is not valid."
+NAME = "config.json"
 IGNORED_LISTS = ("pipeline_config_list", "custom_loader_config_list", "custom_node_library_config_list")
 TOP = ("model_config_list", "mediapipe_config_list", "monitoring", *IGNORED_LISTS)
 PLACES = ("name", "base_path", "graph_path", "subconfig")
@@ -58,7 +59,7 @@ class File:
 def location(config_path: str) -> Path:
     """The file; a directory stands for the config.json in it."""
     path = Path(config_path)
-    return path / "config.json" if os.path.isdir(path) else path
+    return path / NAME if os.path.isdir(path) else path
 
 
 def read(path: Path) -> File:

@@ -24,7 +24,7 @@ from ..config import Config
 from ..deployment.desired import server
 from ..deployment.manager import ModelManager
 from ..engine.client import prestart
-from ..errors import StartError
+from ..errors import StartError, WrongOptions
 from ..models.text_model import Model
 from ..observability import logging as log
 from ..transports.http11.server import Server
@@ -39,8 +39,9 @@ OWN_FILES = 256
 TWICE_S = 0.5
 """Two Ctrl-C within so long are one: a terminal sends it to all, and a wrapper (uv run, npm) passes it on."""
 
-STARTED, NEVER_SERVED = 0, 3
-"""Exit statuses: stopped after serving; never served (a supervisor should not try the same again)."""
+STARTED, WRONG, NEVER_SERVED = 0, 2, 3
+"""Exit statuses: stopped after serving; options that point to no model, or do not go together; never served (after the
+last two a supervisor should not try the same again)."""
 
 
 def run(config: Config) -> int:
@@ -57,7 +58,7 @@ def run(config: Config) -> int:
         return uvloop.run(serve(build(config), SystemdNotifier.of(os.environ)))
     except StartError as error:
         logger.error("cannot start: %s", error)
-        return NEVER_SERVED
+        return WRONG if isinstance(error, WrongOptions) else NEVER_SERVED
 
 
 def build(config: Config, make: Callable[[Config], Model] = Model) -> App:

@@ -117,6 +117,15 @@ def test_a_huge_integer_is_out_of_range_not_a_crash() -> None:
             read_one(ROWS[name], body[name])
 
 
+@pytest.mark.parametrize("depth", [130, 300, 1000, 100_000])
+def test_a_body_that_is_nested_too_deep_is_told_so_in_ovms_words(depth: int) -> None:
+    for opened, closed in (("[", "]"), ('{"a":', "}")):
+        body = f'{{"x": {opened * depth}{"1" if closed == "}" else ""}{closed * depth}}}'
+        with pytest.raises(BadRequest) as caught:
+            json_body(post(body.encode()))
+        assert caught.value.message == "JSON body exceeds maximum nesting depth"
+
+
 @pytest.mark.parametrize(("depth", "good"), [(1, True), (119, True), (300, False), (100_000, False)])
 def test_json_that_could_not_be_written_again_is_not_read(depth: int, good: bool) -> None:
     text = "[" * depth + "]" * depth

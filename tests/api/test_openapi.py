@@ -124,7 +124,7 @@ async def test_chat_answers_are_as_told(make_app: MakeApp, more: dict[str, Any])
 
 async def test_other_answers_are_as_told(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda _, sampling: say("a", "b", sequences=sampling.n))
-    prompt = {"model": "m", "prompt": "x", "logprobs": 1, "echo": True}
+    prompt = {"model": "m", "prompt": "x", "logprobs": 0, "echo": True}
     await check(app, "Completion", await whole(await post(app, "/v1/completions", prompt)))
     for event in (await events(await post(app, "/v1/completions", {**prompt, "stream": True})))[:-1]:
         await check(app, "Completion", event)

@@ -111,7 +111,10 @@ def test_timeline_adds_up_to_the_time_to_first_token(run, tmp_path: Path) -> Non
     rows = run(timeline.main, "--requests 3")
 
     medians = {row["case"]: row["ms"] for row in rows}
-    assert set(medians) == {title for _, _, title in timeline.ORDER} | {"all: time to first token", "the limit: bare loop"}
+    assert set(medians) == {title for _, _, title in timeline.ORDER} | {
+        "all: time to first token",
+        "the limit: bare loop",
+    }
     assert medians["first token computed"]["p50"] > 0
     assert sum(part["max"] for part in medians.values()) >= medians["all: time to first token"]["max"]
     assert (tmp_path / "timeline.png").stat().st_size > 10_000

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.cli import ovms_flags
-from lean_ovms.cli.arguments import parse, parser
+from lean_ovms.cli.arguments import POINTERS, parse, parser
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
 
@@ -160,12 +160,36 @@ def test_an_empty_variable_says_nothing() -> None:
     assert parse([], {"LEAN_OVMS_REST_PORT": "", "LEAN_OVMS_MODEL_NAME": "", "API_KEY": ""}) == Config()
 
 
-def test_ovms_variable_for_the_repository_names_its_config_json(tmp_path: Path) -> None:
-    environ = {"OVMS_MODEL_REPOSITORY_PATH": str(tmp_path)}
-    assert parse([], environ).config_path == ""
-    (tmp_path / "config.json").write_text("{}")
-    assert parse([], environ).config_path == str(tmp_path / "config.json")
-    assert parse(["--model_path", "/m"], environ).config_path == ""
+@pytest.mark.parametrize(
+    ("variable", "near"),
+    [
+        ("LEAN_OVMS_MODELPATH", "did you mean LEAN_OVMS_MODEL_PATH?"),
+        ("LEAN_OVMS_model_path", "did you mean LEAN_OVMS_MODEL_PATH?"),
+        ("LEAN_OVMS_OVMS_MODEL_REPOSITORY_PATH", "did you mean LEAN_OVMS_MODEL_REPOSITORY_PATH?"),
+        ("LEAN_OVMS_PORT", "did you mean LEAN_OVMS_REST_PORT?"),
+        ("LEAN_OVMS_XYZZY", "--help lists the options"),
+    ],
+)
+def test_a_variable_that_is_no_option_stops_the_start_with_the_nearest_name(variable: str, near: str) -> None:
+    with pytest.raises(StartError, match=re.escape(f"the environment has {variable}, but")) as caught:
+        parse([], {variable: "8001"})
+    assert near in str(caught.value)
+
+
+def test_what_kubernetes_sets_for_a_service_of_our_name_is_no_option() -> None:
+    address = "tcp://10.0.0.1:8000"
+    environ = {"SERVICE_HOST": "10.0.0.1", "SERVICE_PORT": "8000", "SERVICE_PORT_HTTP": "8000", "PORT": address,
+               "PORT_8000_TCP": address, "PORT_8000_TCP_PROTO": "tcp", "PORT_8000_TCP_PORT": "8000",
+               "PORT_8000_TCP_ADDR": "10.0.0.1", "GPU_SERVICE_HOST": "10.0.0.1", "GPU_PORT": address}  # fmt: skip
+    assert parse([], {f"LEAN_OVMS_{name}": value for name, value in environ.items()}) == Config()
+
+
+@pytest.mark.parametrize("name", POINTERS)
+def test_a_flag_that_should_point_to_a_model_and_is_empty_stops_the_start(name: str) -> None:
+    """As a shell variable that is not set makes it."""
+    for argv in ([f"--{name}", ""], [f"--{name}="]):
+        with pytest.raises(StartError, match=f"--{name} is empty"):
+            parse(argv, {})
 
 
 def test_every_option_is_in_the_help_with_its_default() -> None:

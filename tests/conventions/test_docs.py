@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import configparser
 import importlib
 import re
 from pathlib import Path
 
 import pytest
-
-from lean_ovms.api.response import UNSUPPORTED
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,11 +26,6 @@ def test_every_table_is_shown_somewhere() -> None:
         assert f"<!-- {name} -->" in text
 
 
-def test_every_field_that_is_not_honoured_is_named() -> None:
-    text = (ROOT / "docs" / "fields.md").read_text("utf-8").partition("<!--")[0]
-    assert set(re.findall(r"`(\w+)`", text)) - {"null", "Warning"} == set(UNSUPPORTED)
-
-
 def test_files_that_the_documentation_names_exist() -> None:
     for file in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         text = file.read_text("utf-8")
@@ -39,6 +33,42 @@ def test_files_that_the_documentation_names_exist() -> None:
             assert (ROOT / name).exists(), f"{file.name} names {name}"
         for name in re.findall(r"\]\(([\w./-]+)\)", text):
             assert (file.parent / name).exists(), f"{file.name} links {name}"
+
+
+BY_NAME = re.compile(
+    r"""pip3?\s+install\s+(-\S+\s+)*["'`]?lean[-_]ovms   # by its name instead of from its source
+    | lean[-_]ovms\s?\[\w+                              # with an extra, as pip takes it
+    | pypi\.org/project/lean[-_]ovms""",
+    re.IGNORECASE | re.VERBOSE,
+)
+TEXTS = (".cfg", ".html", ".json", ".md", ".py", ".service", ".toml", ".yaml", ".yml", "Containerfile")
+
+
+@pytest.mark.parametrize("place", ["lean_ovms", "docs", "bench", "tools", "README.md", "setup.cfg"])
+def test_nothing_says_to_install_this_package_by_its_name(place: str) -> None:
+    """No index has it. Whoever took the name there could give our users anything."""
+    top = ROOT / place
+    files = [f for f in top.rglob("*") if f.name.endswith(TEXTS)] if top.is_dir() else [top]
+    assert files
+    assert [(str(f), found[0]) for f in files if (found := BY_NAME.search(f.read_text("utf-8")))] == []
+
+
+@pytest.mark.parametrize(
+    "text", ['pip install "lean-ovms[hub]"', "pip install -U lean_ovms", "'lean-ovms[vision]'", "PIP install lean-ovms"]
+)
+def test_the_search_for_that_name_finds_it(text: str) -> None:
+    assert BY_NAME.search(text)
+    assert not BY_NAME.search('pip install ".[hub]" in the source folder of lean_ovms')
+
+
+def test_every_extra_that_a_text_names_exists() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", "utf-8")
+    files = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "tools").glob("*.md")]
+    named = {e for f in files for e in re.findall(r'pip install "\.\[(\w+)\]"', f.read_text("utf-8"))}
+    for file in (ROOT / "lean_ovms").rglob("*.py"):
+        named |= set(re.findall(r"""install_command\(["'](\w+)["']\)""", file.read_text("utf-8")))
+    assert {"hub", "vision", "test"} <= named <= set(setup["options.extras_require"])
 
 
 def test_the_readme_opens_with_two_commands() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 
 from lean_ovms.cli import ovms_flags
 from lean_ovms.config import Config
-from lean_ovms.deployment.desired import ModelSpec, server, wish
-from lean_ovms.errors import StartError
+from lean_ovms.deployment.desired import DesiredState, ModelSpec, server, stat, wish
+from lean_ovms.errors import StartError, WrongOptions
 from lean_ovms.repository import model_dir
 from tests.deployment.graphs import graph, write_config
 
@@ -25,8 +26,107 @@ def by_name(path: Path, **options: Any) -> dict[str, ModelSpec]:
     return {one.name: one for one in wish(Config(config_path=str(path), **options)).models}
 
 
-def test_without_anything_the_demo_model_is_served() -> None:
-    assert only(Config()).name == "demo"
+def test_without_anything_the_demo_model_is_served_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert only(server(Config())).name == "demo"
+    [line] = caplog.records
+    assert line.levelname == "WARNING"
+    assert "demo" in line.getMessage()
+    assert "--model_path" in line.getMessage()
+
+
+def test_a_name_alone_does_not_rename_the_demo_model() -> None:
+    for name in ("m", "demo"):
+        with pytest.raises(WrongOptions, match=f"--model_name {name} points to no model"):
+            server(Config(model_name=name))
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    for name in ("b", "org/a"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "openvino_model.xml").touch()
+    (tmp_path / "a-graph").mkdir()
+    (tmp_path / "a-graph" / "graph.pbtxt").write_text(graph('models_path: "./" max_num_seqs: 7'))
+    return tmp_path
+
+
+def of(repository: Path, **options: Any) -> DesiredState:
+    return wish(server(Config(model_repository_path=str(repository), **options)))
+
+
+@pytest.mark.parametrize("name", ["b", "org/a", "a-graph"])
+def test_a_repository_and_a_name_are_that_model(repository: Path, name: str) -> None:
+    found = of(repository, model_name=name)
+    [one] = found.models
+    assert (one.name, Path(one.config.model_path), found.required) == (name, repository / name, True)
+    assert one.config.max_num_seqs == (7 if name == "a-graph" else 256)
+
+
+def test_a_repository_alone_is_every_model_in_it(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    found = of(repository, max_prompts=3, tool_parser="hermes3")
+    assert [(one.name, Path(one.config.model_path)) for one in found.models] == [
+        (name, repository / name) for name in ("a-graph", "b", "org/a")
+    ]
+    assert [one.config.max_num_seqs for one in found.models] == [7, 256, 256]
+    assert {one.config.tool_parser for one in found.models} == {"hermes3"}
+    assert (all(one.announced for one in found.models), found.required) == (True, False)
+    [line] = caplog.messages
+    assert line == f"{repository} has 3 models: a-graph, b, org/a"
+
+
+def test_a_graph_that_cannot_be_understood_leaves_the_other_models(repository: Path) -> None:
+    (repository / "a-graph" / "graph.pbtxt").write_text("nonsense {")
+    assert [(one.name, one.problem is None) for one in of(repository).models] == [
+        ("a-graph", False), ("b", True), ("org/a", True)
+    ]  # fmt: skip
+
+
+def test_a_name_that_no_text_can_be_leaves_the_other_models(repository: Path) -> None:
+    strange = repository / os.fsdecode(b"\xff")
+    strange.mkdir()
+    (strange / "openvino_model.xml").touch()
+    assert [one.name for one in of(repository).models] == ["a-graph", "b", "org/a"]
+
+
+def test_a_model_that_is_added_to_a_repository_is_noticed(repository: Path) -> None:
+    before = of(repository).files
+    assert before == of(repository).files
+    (repository / "org" / "c").mkdir()
+    (repository / "org" / "c" / "openvino_model.xml").touch()
+    assert stat(repository / "org") != before[repository / "org"]
+    assert [one.name for one in of(repository).models] == ["a-graph", "b", "org/a", "org/c"]
+
+
+def test_a_repository_with_a_config_json_is_what_that_says(repository: Path) -> None:
+    write_config(repository, model_config_list=[{"config": {"name": "x", "base_path": "b"}}])
+    assert [one.name for one in of(repository).models] == ["x"]
+    assert only(server(Config(model_repository_path=str(repository), model_name="b"))).name == "b"
+    assert only(server(Config(model_repository_path=str(repository), model_path="/m"))).name == "m"
+
+
+def test_the_config_json_of_a_model_is_not_that_of_a_repository(repository: Path) -> None:
+    (repository / "b" / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    with pytest.raises(WrongOptions, match="is a model itself"):
+        of(repository / "b")
+
+
+def test_a_model_of_a_hub_is_served_where_it_was_pulled_to(repository: Path) -> None:
+    [one] = of(repository, source_model="org/a").models
+    assert (one.name, Path(one.config.model_path)) == ("org/a", repository / "org/a")
+    assert [one.name for one in of(repository, source_model="org/a", model_name="x").models] == ["x"]
+    with pytest.raises(WrongOptions, match="has no model 'org/n'"):
+        of(repository, source_model="org/n")
+    with pytest.raises(WrongOptions, match="--source_model needs --model_repository_path"):
+        server(Config(source_model="org/a"))
+
+
+def test_adapters_are_for_one_model(repository: Path) -> None:
+    with pytest.raises(WrongOptions, match="--lora_modules is for one model: --model_name says which"):
+        of(repository, lora_modules="a=x")
+    write_config(repository, model_config_list=[])
+    with pytest.raises(WrongOptions, match=r"each entry has its own lora_modules"):
+        of(repository, lora_modules="a=x")
 
 
 def test_a_directory_with_a_graph_is_served_as_the_graph_says(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from lean_ovms.deployment.desired import DesiredState, ModelSpec, stat
 from lean_ovms.deployment.manager import ModelManager
 from lean_ovms.errors import ModelNotFound, StartError, Unavailable
 from lean_ovms.models.text_model import Model
-from lean_ovms.types import ModelInfo, OutputParams, SamplingParams, TextPrompt
+from lean_ovms.types import ModelInfo, OutputParams, Request, SamplingParams, TextPrompt
 from tests.fakes import FakeEngine, say
 
 BASE = Config(fake_engine=True, config_path="config.json", access_log=False)
@@ -48,6 +49,7 @@ class House:
         self.made: list[Model] = []
         self.faults: dict[str, str] = {}
         self.slow: set[str] = set()
+        self.required = False
         self.app = App(BASE, [])
 
     def want(self, *names: str, **options: Any) -> None:
@@ -58,7 +60,8 @@ class House:
         return ModelManager(config, self.app, read=lambda _: self.wish(), make=self.make)
 
     def wish(self) -> DesiredState:
-        return DesiredState(models=tuple(self.wanted), files={path: stat(path) for path in self.files})
+        files = {path: stat(path) for path in self.files}
+        return DesiredState(models=tuple(self.wanted), files=files, required=self.required)
 
     def make(self, config: Config) -> Model:
         engine = SlowEngine(self.faults.get(config.model_name, ""))
@@ -129,9 +132,31 @@ async def test_one_that_is_configured_wrongly_is_not_even_tried(house: House) ->
 
 async def test_the_model_of_the_command_line_must_load(house: House) -> None:
     house.want("a")
-    house.faults = {"a": "broken"}
+    house.faults, house.required = {"a": "broken"}, True
     with pytest.raises(StartError, match="broken"):
-        await house.fleet(Config(fake_engine=True, model_name="a")).load()
+        await house.fleet().load()
+
+
+@pytest.mark.parametrize("announced", [True, False])
+async def test_a_model_that_is_announced_is_listed_while_it_loads(house: House, announced: bool) -> None:
+    house.want("a", "b")
+    house.wanted = [replace(one, announced=announced) for one in house.wanted]
+    house.slow, house.faults = {"a", "b"}, {"b": "broken"}
+    loading = asyncio.create_task(house.fleet().load())
+    await asyncio.sleep(0)
+    assert await listed(house) == (["a", "b"] if announced else [])
+    one = await house.app.handle(Request("GET", "/v1/models/a"))
+    assert one.status == (200 if announced else 404)
+    for model in house.made:
+        engine_of(model).loaded.set()
+    await loading
+    assert await listed(house) == ["a"]
+
+
+async def listed(house: House) -> list[str]:
+    response = await house.app.handle(Request("GET", "/v1/models"))
+    assert isinstance(response.body, bytes)
+    return [one["id"] for one in json.loads(response.body)["data"]]
 
 
 async def test_nothing_changed_is_nothing_done(house: House) -> None:
@@ -319,8 +344,8 @@ async def test_who_asks_while_a_reload_runs_gets_what_the_files_say_then(house: 
 
 async def test_a_model_that_is_replaced_before_it_has_loaded_does_not_end_the_start(house: House) -> None:
     house.want("a")
-    house.slow = {"a"}
-    fleet = house.fleet(Config(fake_engine=True, model_name="a"))
+    house.slow, house.required = {"a"}, True
+    fleet = house.fleet()
     loading = asyncio.create_task(fleet.load())
     await asyncio.sleep(0)
     house.want("a", max_num_seqs=3)

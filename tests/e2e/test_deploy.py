@@ -47,6 +47,21 @@ def test_the_unit_names_options_and_statuses_that_exist() -> None:
     assert f"RestartPreventExitStatus={commands.WRONG} {commands.NEVER_SERVED}\n" in text
 
 
+def test_the_unit_serves_no_demo_when_its_settings_are_missing(tmp_path: Path) -> None:
+    """Without its file systemd does not start it; with an empty one it finds no model."""
+    text = UNIT.read_text()
+    assert re.search(r"^EnvironmentFile=/etc/lean_ovms\.env$", text, re.M)
+    environ = dict(line.split("=", 1) for line in re.findall(r"^Environment=(.*)$", text, re.M))
+    environ = {name: value.replace("/var/lib/lean_ovms", str(tmp_path)) for name, value in environ.items()}
+    [start] = re.findall(r"^ExecStart=(.*)$", text, re.M)
+    command = [sys.executable, "-m", "lean_ovms", *start.split()[1:], "--rest_port", "0"]
+    done = subprocess.run(
+        command, env={**os.environ, **environ}, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert f"--model_repository_path {tmp_path} has no model to serve: it is empty" in done.stderr
+
+
 def test_the_container_copies_what_exists_and_runs_as_nobody_special() -> None:
     text = CONTAINER.read_text()
     for line in re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.M):

@@ -93,7 +93,7 @@ async def test_a_shorter_context_is_enforced_and_truncation_helps() -> None:
 
 async def test_the_prompt_can_be_scored_without_prefix_caching() -> None:
     async with open_house(enable_prefix_caching=False) as house, house.client() as client:
-        ask = {"model": "demo", "prompt": "one two three", "logprobs": 1, "echo": True, "temperature": 0}
+        ask = {"model": "demo", "prompt": "one two three", "logprobs": 0, "echo": True, "temperature": 0}
         scored = (await client.completions.create(**ask, max_tokens=0)).choices[0]
         assert scored.text == "one two three"
         assert scored.logprobs

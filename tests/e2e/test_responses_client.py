@@ -13,6 +13,7 @@ import openai
 import pydantic
 import pytest
 
+from lean_ovms.config import DEMO_MODEL
 from tests.e2e.conftest import Process, start_process
 
 pytestmark = pytest.mark.model
@@ -204,7 +205,7 @@ curl -s http://localhost/v3/responses \\
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_the_products_examples_work_as_they_are_printed() -> None:
-    process = start_process("--model_name", "llama3")
+    process = start_process("--model_path", str(DEMO_MODEL), "--model_name", "llama3")
     try:
         process.wait_for("ready: llama3")
         command = CURL.replace("http://localhost", process.url)

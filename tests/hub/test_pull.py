@@ -432,7 +432,7 @@ def test_without_the_library_the_message_has_the_command(
     order: MakeOrder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(PullError, match=r'pip install "lean-ovms\[hub\]"'):
+    with pytest.raises(PullError, match=r'huggingface_hub: pip install "\.\[hub\]" in the source folder'):
         pull(order(), Hub)
 
 

@@ -1,13 +1,15 @@
-"""--list_models: what can be served, by its path in the repository."""
+"""What can be served in a model repository, by its path there, and what is said where there is nothing."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lean_ovms.errors import StartError
-from lean_ovms.repository.listing import servable
+from lean_ovms.errors import StartError, WrongOptions
+from lean_ovms.repository.listing import models_of, place, servable
 
 
 def touch(root: Path, *names: str) -> None:
@@ -38,3 +40,70 @@ def test_no_directory_is_said(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="no such directory"):
         servable(tmp_path / "none")
     assert servable(tmp_path) == []
+
+
+def test_a_directory_that_may_not_be_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """lost+found, at the top of a disk of its own."""
+    touch(tmp_path, "m/graph.pbtxt", "org/n/graph.pbtxt", "lost+found/x")
+    scandir = os.scandir
+
+    def guarded(path: Path) -> Any:
+        if Path(path).name == "lost+found":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    assert servable(tmp_path) == ["m", "org/n"]
+
+
+def test_a_circle_of_links_gives_no_model_a_second_name(tmp_path: Path) -> None:
+    touch(tmp_path, "a/b/graph.pbtxt")
+    (tmp_path / "a" / "back").symlink_to(tmp_path)
+    (tmp_path / "self").symlink_to("self")
+    assert servable(tmp_path) == ["a/b"]
+
+
+def test_a_name_is_found_in_the_repository(tmp_path: Path) -> None:
+    touch(tmp_path, "m/graph.pbtxt", "org/n/openvino_model.xml", "org/checkpoint/model.safetensors", "x.gguf")
+    for name in ("m", "org/n", "org/checkpoint", "x.gguf"):
+        assert place(tmp_path, name) == tmp_path / name
+
+
+@pytest.mark.parametrize(
+    "name", ["none", "org", "org/", ".", "..", "../here/m", "/", "m/../m", "m/", "./m", ".pull/x", "x\0"]
+)
+def test_a_name_that_is_not_there_lists_what_is(tmp_path: Path, name: str) -> None:
+    here = tmp_path / "here"
+    touch(here, "m/graph.pbtxt", "org/n/openvino_model.xml", ".pull/x/graph.pbtxt")
+    with pytest.raises(WrongOptions, match=r"has no model .*; there are: m, org/n$"):
+        place(here, name)
+    with pytest.raises(WrongOptions, match="has no model '/x'; there are: m"):
+        place(here, "/x")
+
+
+@pytest.mark.parametrize(
+    ("inside", "message"),
+    [
+        ((), "it is empty"),
+        (("notes.txt", "q4/x.gguf"), "it holds notes.txt, q4$"),
+        (("openvino_model.xml", "config.json"), r"is a model itself, .*: --model_path \S+ serves it"),
+    ],
+)
+def test_a_repository_without_models_says_what_is_there(tmp_path: Path, inside: tuple[str, ...], message: str) -> None:
+    touch(tmp_path, *inside)
+    with pytest.raises(WrongOptions, match=message):
+        models_of(tmp_path)
+    with pytest.raises(WrongOptions, match="there is no model at all"):
+        place(tmp_path, "m")
+
+
+def test_a_repository_that_is_not_there_cannot_be_served(tmp_path: Path) -> None:
+    for serve in (models_of, lambda path: place(path, "m")):
+        with pytest.raises(WrongOptions, match="no such directory"):
+            serve(tmp_path / "none")
+
+
+def test_a_message_names_some_of_many(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"m{i:02}/graph.pbtxt" for i in range(23)))
+    with pytest.raises(WrongOptions, match=r"there are: m00, .*, m19, and 3 more$"):
+        place(tmp_path, "m")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,12 @@ from lean_ovms.server import run as serve
 BUFFERED = {**os.environ, "PYTHONUNBUFFERED": ""}
 
 
-def run(*flags: str) -> subprocess.CompletedProcess[str]:
+ROOT = Path(__file__).parents[2]
+
+
+def run(*flags: str, **settings: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "lean_ovms", "--rest_bind_address", "127.0.0.1", *flags]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **settings)
 
 
 def test_a_wrong_model_path_is_named() -> None:
@@ -36,6 +40,32 @@ def test_a_directory_that_is_no_model_is_said_so(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "openvino_model.xml" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "message"),
+    [
+        (("--model_name", "m"), {}, "--model_name m points to no model"),
+        (("--model_repository_path", "empty"), {}, "--model_repository_path empty has no model to serve: it is empty"),
+        (("--model_repository_path", "none"), {}, "--model_repository_path none: no such directory"),
+        (("--model_repository_path", "models", "--model_name", "c"), {}, "has no model 'c'; there are: a, org/b"),
+        (("--model_path", ""), {}, "--model_path is empty"),
+        ((), {"OVMS_MODEL_REPOSITORY_PATH": "empty"}, "it is empty"),
+        ((), {"LEAN_OVMS_MODELPATH": "models/a"}, "LEAN_OVMS_MODELPATH, but there is no such option (did you mean"),
+        (("--config_path", "models", "--model_name", "a"), {}, "--config_path names the models"),
+    ],
+)  # fmt: skip
+def test_what_points_to_no_model_is_not_answered_by_the_demo_model(
+    tmp_path: Path, flags: tuple[str, ...], environ: dict[str, str], message: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("a", "org/b"):
+        (tmp_path / "models" / name).mkdir(parents=True)
+        (tmp_path / "models" / name / "openvino_model.xml").touch()
+    done = run("--rest_port", "0", *flags, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT), **environ})
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert message in line
 
 
 def test_a_model_that_does_not_load_stops_the_start(tmp_path: Path) -> None:

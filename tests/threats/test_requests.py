@@ -186,9 +186,11 @@ def test_t08_a_request_cannot_set_reserved_template_arguments(house: House, name
         assert answer.error["param"] == "chat_template_kwargs"
 
 
-def test_t08_a_template_in_a_request_is_not_used(house: House) -> None:
+def test_t08_a_template_in_a_request_is_refused(house: House) -> None:
     plain = house.chat().json["usage"]
-    assert house.chat(chat_template="{{ 'x' * 1000 }}", tokenize=False).json["usage"] == plain
+    answer = house.chat(chat_template="{{ 'x' * 1000 }}")
+    assert (answer.status, answer.error["param"]) == (400, "chat_template")
+    assert house.chat(tokenize=False).json["usage"] == plain
 
 
 def test_t10_a_template_that_works_for_ever_is_stopped_and_nobody_waits_for_it(tmp_path: Any) -> None:

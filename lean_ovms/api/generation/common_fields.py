@@ -59,15 +59,19 @@ def _request_id(value: str) -> str:
     return value
 
 
-ANSWERING = (
-    MODEL,
-    STREAM,
-    STREAM_OPTIONS,
+NAMING = (
     Field(name="return_token_ids", kind="bool", help="add prompt_token_ids and token_ids", default=False),
     Field(
         name="return_tokens_as_token_ids", kind="bool", help="logprobs name tokens as token_id:NUMBER", default=False
     ),
-    Field(name="request_id", kind="string", help="vLLM's: the answer's id ends with it", read=_request_id),
+)
+REQUEST_ID = Field(name="request_id", kind="string", help="vLLM's: the answer's id ends with it", read=_request_id)
+ANSWERING = (
+    MODEL,
+    STREAM,
+    STREAM_OPTIONS,
+    *NAMING,
+    REQUEST_ID,
 )
 """Rows that say how chat and completions answer."""
 
@@ -109,6 +113,14 @@ def _documents(value: list[Any]) -> list[Any]:
 DOCUMENTS = Field(
     name="documents", kind="array", help="for chat templates that answer from documents: objects", read=_documents
 )
+
+
+def _no_template(value: str) -> None:
+    if value:
+        raise BadRequest("chat_template is not taken from a request: start with --chat_template", param="chat_template")
+
+
+CHAT_TEMPLATE = Field(name="chat_template", kind="string", help="refused unless empty, as in vLLM", read=_no_template)
 CONTINUE_FINAL_MESSAGE = Field(
     name="continue_final_message", kind="bool", help="go on inside the last message", default=False
 )

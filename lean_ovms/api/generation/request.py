@@ -16,7 +16,8 @@ from ...observability.records import current_record
 from ...types import ChatPrompt, Json, OutputConstraint, OutputParams, Prompt, SamplingParams
 from ..app import App
 from ..fields import FieldSet, read
-from ..response import model_name, warnings
+from ..response import model_name, notices
+from . import alternatives, unsupported
 from .images import load_images
 from .messages import read_tools
 from .sampling import Defaults, Limits, build_output, build_sampling
@@ -75,7 +76,7 @@ class RequestParser:
         self.values = read(rows, body)
         self.model = app.model(model_name(self.values))
         self.config = self.model.config
-        self._body = body
+        self._rows, self._body = rows, body
         if record := current_record.get():
             record.stream = self.values["stream"]
         self._gallery = app.gallery
@@ -114,6 +115,7 @@ class RequestParser:
     ) -> GenerationRequest:
         """The whole. parse: the answer's text may hold reasoning and calls."""
         values, (form, dropped) = self.values, guide
+        unknown = alternatives.unknown(values, sampling)
         output = build_output(
             values,
             self._defaults,
@@ -122,7 +124,6 @@ class RequestParser:
             tools=offer.tools,
             guide=with_tools(form, offer.rule, self.config, sampling),
         )
-        top = ["top_logprobs holds no alternatives"] if values.get("top_logprobs") else []
         shared = [SHARED_CACHE] if values["cache_salt"] and self.config.enable_prefix_caching else []
         return GenerationRequest(
             model=self.model,
@@ -132,5 +133,5 @@ class RequestParser:
             stream=values["stream"],
             one_call=offer.rule.offered and not offer.rule.parallel,
             truncate=values["truncate_prompt_tokens"],
-            headers=warnings(self._body, top + shared + dropped),
+            headers=notices(unsupported.told(self._rows, self._body) + unknown + shared + dropped),
         )

@@ -1,7 +1,8 @@
 """POST …/chat/completions: OpenAI's chat API with OVMS's and vLLM's parameters.
 
 https://platform.openai.com/docs/api-reference/chat, contract sections 2.4, 2.6, 4.3, 5.1. Not supported: top_logprobs
-beyond the chosen token (the engine does not tell), logit_bias; both are accepted with a Warning header.
+beyond the chosen token (the engine does not tell), which is accepted with a Warning header, as is what unsupported.py
+lists.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from ..fields import Field, FieldSet
 from ..generation.common_fields import (
     ADD_GENERATION_PROMPT,
     ANSWERING,
+    CHAT_TEMPLATE,
     CONTINUE_FINAL_MESSAGE,
     DOCUMENTS,
     LOGPROBS,
@@ -69,6 +71,7 @@ FIELDS = (
     ADD_GENERATION_PROMPT,
     CONTINUE_FINAL_MESSAGE,
     DOCUMENTS,
+    CHAT_TEMPLATE,
     Field(name="include_reasoning", kind="bool", help="false: what the model thinks is left out", default=True),
     Field(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS as well", default=False),
 )

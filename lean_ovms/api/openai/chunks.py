@@ -16,7 +16,7 @@ from ...errors import RequestError
 from ...models.generation import DeltaStream
 from ...types import Delta, Json, TokenLogprob, Usage
 from ..generation.common_fields import STREAM_OPTIONS, stream_options
-from ..response import new_id, now, usage
+from ..response import new_id, now, token_name, usage
 from ..sse import event, noise
 
 FINGERPRINT = f"lean_ovms-{__version__}"
@@ -98,8 +98,8 @@ class ChunkOptions:
         return f"{prefix}-{self.request_id}" if self.request_id else new_id(prefix)
 
     def name(self, token: TokenLogprob) -> str:
-        """What logprobs call a token; a part of a character has no other name than its id."""
-        return f"token_id:{token.id}" if self.named_by_id else token.token
+        """What logprobs call a token."""
+        return token_name(token, by_id=self.named_by_id)
 
 
 class Chunks:

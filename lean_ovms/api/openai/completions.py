@@ -45,7 +45,7 @@ FIELDS = (
         kind="int",
         low=0,
         high=5,
-        help="0 to 5: log probability of each chosen token",
+        help="0 to 5: log probability of each chosen token; with echo 0 only, for those of the prompt as well",
         wrong="logprobs accepts integer values",
     ),
     Field(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS and the like", default=True),

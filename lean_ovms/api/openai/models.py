@@ -1,7 +1,8 @@
 """GET …/models and …/models/{id}: which models are served. Ids may contain "/".
 
 https://platform.openai.com/docs/api-reference/models, contract section 1.4. `created` is when the model was
-configured, not the time of the request; only models that are ready are listed, as in OVMS.
+configured, not the time of the request; only models that are ready are listed, as in OVMS, and those of a repository
+while they load.
 """
 
 from __future__ import annotations
@@ -15,30 +16,38 @@ from ..router import BASES, RouteDoc, for_each_prefix
 
 
 async def handle_list(request: Request, app: App) -> Response:
-    return json({"data": [describe(m) for m in app.served if m.ready], "object": "list"})
+    return json({"data": [describe(m) for m in app.served if m.listed], "object": "list"})
 
 
 async def handle_one(request: Request, app: App) -> Response:
     base = max((b for b in BASES if request.path.startswith(b + "/models/")), key=len)
     model = app.model(request.path[len(base) + len("/models/") :])
-    if not model.ready:
+    if not model.listed:
         raise ModelNotFound("the model is not ready", code="model_not_ready")
     return json(describe(model))
 
 
 def describe(model: Model) -> Json:
     """OpenAI's model object; max_model_len is vLLM's addition, modalities are OpenRouter's, parent (the model that an
-    adapter is for) is vLLM's.
+    adapter is for) is vLLM's. What only the engine knows is not there while the model loads.
     """
     parent = {"parent": model.parent} if model.parent else {}
+    known = _known(model) if model.ready else {}
     return {
         "id": model.name,
         "object": "model",
         "created": model.created,
         "owned_by": "lean_ovms",
-        "max_model_len": model.info.context_length,
-        "input_modalities": ["text", "image"] if model.info.vision else ["text"],
+        **known,
         **parent,
+    }
+
+
+def _known(model: Model) -> Json:
+    info = model.info
+    return {
+        "max_model_len": info.context_length,
+        "input_modalities": ["text", "image"] if info.vision else ["text"],
     }
 
 

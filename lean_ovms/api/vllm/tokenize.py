@@ -15,6 +15,7 @@ from ..app import App
 from ..fields import UINT32_MAX, Field, FieldSet, read
 from ..generation.common_fields import (
     ADD_GENERATION_PROMPT,
+    CHAT_TEMPLATE,
     CONTINUE_FINAL_MESSAGE,
     DOCUMENTS,
     MESSAGES,
@@ -85,6 +86,7 @@ FIELDS = FieldSet(
         CONTINUE_FINAL_MESSAGE,
         TEMPLATE_KWARGS,
         DOCUMENTS,
+        CHAT_TEMPLATE,
         Field(name="return_token_strs", kind="bool", help="vLLM: each token's text as well", default=False),
     )
 )

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import BadRequest, RequestError, Unavailable
+from ...errors import BadRequest, RequestError, Unavailable, install_command
 from ...types import Image
 from ...util.child_process import import_path, spawn_with_socket
 
@@ -28,7 +28,7 @@ KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")
 """Of our environment; the API key and whatever else is there is none of its business."""
 START_S = 30.0
 """On top of the time of its first job, for importing Pillow (0.1 s) on a machine that is busy."""
-NO_PILLOW = "Images need Pillow, which is not installed on this server: pip install 'lean-ovms[vision]'"
+NO_PILLOW = f"Images need Pillow, which is not installed on this server: {install_command('vision')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

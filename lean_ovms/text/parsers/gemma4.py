@@ -55,16 +55,25 @@ class Tools(Syntax):
         return called
 
     def _call(self) -> Steps[bool]:
+        yield from self.scanner.space()
         name = yield from self.scanner.word(_NAME)
         if not name or (yield from self.scanner.space()) != "{":
             return False
         self.out.call(name)
-        yield from self._value()
+        closers: list[str] = []
+        if not (yield from self._value(closers)) and (yield from self._over()):
+            self.out.arguments("".join(reversed(closers)))
         return True
 
-    def _value(self) -> Steps[bool]:
-        """Hand on the arguments as JSON, whatever is nested in them. False if they broke off."""
-        closers: list[str] = []
+    def _over(self) -> Steps[bool]:
+        """Whether the end tag is what comes next: all that is still open then is over."""
+        if not (yield from self.scanner.literal(END)):
+            return False
+        self.scanner.pos -= len(END)
+        return True
+
+    def _value(self, closers: list[str]) -> Steps[bool]:
+        """Hand on the arguments as JSON, whatever is nested in them. False if they broke off; closers: what is open."""
         key = False
         while True:
             mark = yield from self.scanner.space()
@@ -73,7 +82,7 @@ class Tools(Syntax):
                 if not (yield from self._key()):
                     return False
                 mark = yield from self.scanner.space()
-                missing = mark in (",", "}")
+                missing = mark in (",", "}") or (yield from self._over())
             if mark in _CLOSERS and len(closers) < MAX_DEPTH:
                 self.scanner.pos += 1
                 self.out.arguments(mark)
@@ -98,16 +107,23 @@ class Tools(Syntax):
                 self.out.arguments(closers.pop())
             elif mark == ",":
                 self.scanner.pos += 1
-                if (yield from self.scanner.space()) != closers[-1]:
-                    self.out.arguments(",")
-                    return closers[-1] == "}"
+                if (yield from self.scanner.space()) == closers[-1]:
+                    continue
+                if (yield from self._over()):
+                    return None
+                self.out.arguments(",")
+                return closers[-1] == "}"
             else:
                 return None
         return None
 
     def _key(self) -> Steps[bool]:
-        """Read a key and its colon."""
-        if not (yield from self._atom(_KEY)) or (yield from self.scanner.space()) != ":":
+        """Read a key and its colon; a key that the end tag cut off gets an empty value."""
+        if not (yield from self._atom(_KEY)):
+            return False
+        if (yield from self.scanner.space()) != ":":
+            if (yield from self._over()):
+                self.out.arguments(':""')
             return False
         self.scanner.pos += 1
         self.out.arguments(":")

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import re
+from typing import ClassVar
 
 from ..grammar.tool_calls import CallForm, xml_call
 from .scanner import Steps
@@ -22,8 +23,7 @@ class Tools(XmlCalls):
     tags = ("<tool_call>",)
     noise = ("<|observation|>", "<|user|>", "<|endoftext|>")
     keep_special_tokens = True
-    key_tag = "<arg_key>"
-    after_key = "</arg_key>"
+    keys: ClassVar = {"<arg_key>": "</arg_key>"}
     value_end = "</arg_value>"
     ends = ("</tool_call>",)
     trim = False
@@ -32,7 +32,7 @@ class Tools(XmlCalls):
         return (yield from self.call())
 
     def name(self, after: str) -> Steps[str]:
-        if after == self.after_key:
+        if after != self.after_name:
             key = yield from super().name(after)
             yield from self.scanner.space()
             return key if (yield from self.scanner.literal("<arg_value>")) else ""

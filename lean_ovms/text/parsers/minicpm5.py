@@ -1,6 +1,11 @@
-"""MiniCPM 5: <function name="NAME"><param name="KEY">value</param>…</function>; a value may be a CDATA section."""
+"""MiniCPM 5: <function name="NAME"><param name="KEY">value</param>…</function>.
+
+A value may be a CDATA section. KEY may stand in single quotes.
+"""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 from ..grammar.tool_calls import CallForm, xml_call
 from .base import Block
@@ -16,12 +21,12 @@ class Tools(XmlCalls):
     tags = ('<function name="',)
     noise = _NOISE
     keep_special_tokens = True
-    key_tag = '<param name="'
+    keys: ClassVar = {'<param name="': '">', "<param name='": "'>"}
     after_name = '">'
-    after_key = '">'
     value_end = "</param>"
     ends = ("</function>",)
     cdata = True
+    python = True
 
     def read(self, tag: str) -> Steps[bool]:
         return (yield from self.call())

@@ -2,12 +2,14 @@
 
 <|start|>assistant to=self<|message|>reasoning<|eom|>   to=user, or nobody: the answer, to=TOOL: a call inside
 <atem:function_calls><atem:invoke name="NAME"><atem:parameter name="KEY">value</atem:parameter>…</atem:invoke>…
-</atem:function_calls>, values typed by the tool's schema. The prompt ends with <|start|>assistant.
+</atem:function_calls>, values typed by the tool's schema; the template says that they are not stripped. The prompt
+ends with <|start|>assistant.
 """
 
 from __future__ import annotations
 
 import re
+from typing import ClassVar
 
 from ..grammar.tool_calls import CallForm, xml_call
 from .base import Combined
@@ -34,11 +36,11 @@ class Onyx(XmlCalls):
     keep_special_tokens = True
     at_start = True
     start_tag = "to=self<|message|>"
-    key_tag = '<atem:parameter name="'
+    keys: ClassVar = {'<atem:parameter name="': '">'}
     after_name = '">'
-    after_key = '">'
     value_end = "</atem:parameter>"
     ends = ("</atem:invoke>", CALLS_END)
+    trim = False
 
     def __init__(self, out: Combined, **parts: bool) -> None:
         super().__init__(out, **parts)

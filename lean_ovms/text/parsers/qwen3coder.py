@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..grammar.tool_calls import CallForm, xml_call
 from .scanner import Steps
 from .xml_calls import XmlCalls
@@ -18,7 +20,7 @@ class Tools(XmlCalls):
     """Calls in function elements. A parameter's end may be missing before the next line's tag."""
 
     tags = (OUTER, FUNCTION, OUTER_END)
-    key_tag = "<parameter="
+    keys: ClassVar = {"<parameter=": ">"}
     value_end = "</parameter>"
     value_breaks = ("\n<parameter=", "\n</function>")
     ends = ("</function>", OUTER_END)

@@ -46,8 +46,8 @@ def _kind(value: Any) -> str:
     return _KIND_OF.get(type(value), "null")
 
 
-def typed(text: str, kinds: frozenset[str]) -> str:
-    """The JSON text of a parameter's value."""
+def typed(text: str, kinds: frozenset[str], *, python: bool = False) -> str:
+    """The JSON text of a parameter's value. python: Python's lists and objects are read without a schema, too."""
     if kinds == STRING:
         return quoted(text)
     bare = text.strip()
@@ -59,7 +59,8 @@ def typed(text: str, kinds: frozenset[str]) -> str:
     try:
         value = orjson.loads(bare)
     except orjson.JSONDecodeError:
-        literal = literal_to_json(bare) if kinds & {"array", "object"} and bare[:1] in ("[", "{") else None
+        nested = bool(kinds & {"array", "object"}) or (python and not kinds)
+        literal = literal_to_json(bare) if nested and bare[:1] in ("[", "{") else None
         return literal or quoted(text)
     kind = _kind(value)
     fits = not kinds or kind in kinds or (kind == "integer" and "number" in kinds)

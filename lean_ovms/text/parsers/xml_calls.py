@@ -7,36 +7,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from .base import Syntax
 from .scanner import Sink, Steps, Tags
 from .values import STRING, kinds_of, quoted, typed
 
 _IN_NAME = re.compile(r'[^<>"\n]*')
+_IN_QUOTED_NAME = re.compile(r"[^<>'\n]*")
 _CDATA = "<![CDATA["
 _CDATA_END = Tags(["]]>"])
 
 
 class XmlCalls(Syntax):
-    """Reads calls of the form open NAME after_name, then (key KEY after_key VALUE value_end)*, then one of `ends`.
+    """Reads calls of the form open NAME after_name, then (key_tag KEY after_key VALUE value_end)*, then one of `ends`.
 
-    value_breaks: markup that ends a value without its end, and is read on.
+    keys: each key_tag with its after_key. value_breaks: markup that ends a value without its end, and is read on.
     trim: a value loses one newline at each side. cdata: a value may be a CDATA section, and is then taken as it is.
+    python: a list or an object of Python is one even where the schema does not say what the parameter is.
     """
 
-    key_tag: str
+    keys: ClassVar[Mapping[str, str]]
     after_name = ">"
-    after_key = ">"
     value_end: str
     value_breaks: tuple[str, ...] = ()
     ends: tuple[str, ...]
     trim = True
     cdata = False
+    python = False
 
     def __init_subclass__(cls) -> None:
-        if hasattr(cls, "key_tag"):
-            cls.between = Tags([cls.key_tag, *cls.ends])
+        if hasattr(cls, "keys"):
+            cls.between = Tags([*cls.keys, *cls.ends])
             cls.value_ends = Tags([cls.value_end, *cls.value_breaks])
 
     between: Tags
@@ -51,10 +53,10 @@ class XmlCalls(Syntax):
         call = _Parameters(self, self.out.schemas.get(name, {}))
         while True:
             tag = yield from self.scanner.until(self.between, call.stray)
-            if tag != self.key_tag:
+            if tag not in self.keys:
                 break
             self.scanner.record(tag)
-            key = yield from self.name(self.after_key)
+            key = yield from self.name(self.keys[tag])
             if key:
                 self.scanner.forget()
                 yield from call.read(key)
@@ -69,7 +71,7 @@ class XmlCalls(Syntax):
 
     def name(self, after: str) -> Steps[str]:
         """Read a name and what must follow it; "" if it is none."""
-        name = yield from self.scanner.word(_IN_NAME)
+        name = yield from self.scanner.word(_IN_QUOTED_NAME if after.startswith("'") else _IN_NAME)
         return name.strip() if (yield from self.scanner.literal(after)) else ""
 
 
@@ -105,7 +107,7 @@ class _Parameters:
         pieces: list[str] = []
         whole = yield from self._inside(pieces.append, cdata=cdata)
         text = _trimmed("".join(pieces)) if trim else "".join(pieces)
-        self.out.arguments(typed(text, kinds) if whole else quoted(text)[:-1])
+        self.out.arguments(typed(text, kinds, python=self.syntax.python) if whole else quoted(text)[:-1])
 
     def _inside(self, sink: Sink, *, cdata: bool) -> Steps[bool]:
         """Hand on the text of a value; whether its end came."""

@@ -348,16 +348,6 @@ async def test_a_stream_pings_too_while_what_is_generated_says_nothing() -> None
     await stream.aclose()
 
 
-async def test_fields_that_cannot_be_honoured_are_accepted_but_not_silently(make_app: MakeApp) -> None:
-    app, _ = await make_app(say("x"))
-    fields = {"logit_bias": {"5": 10}, "functions": [{"name": "f"}], "web_search_options": {}}
-    nothing = {"logit_bias": {}, "bad_words": [], "audio": None, "web_search_options": None}
-    for asked, told in ((fields, list(fields)), (nothing, [])):
-        response = await post(app, PATH, ask(**asked))
-        assert response.status == 200
-        assert [value.split()[2].strip('"') for name, value in response.headers if name == "Warning"] == told
-
-
 async def test_effort_and_verbosity_reach_the_template(make_app: MakeApp) -> None:
     template = "{{ enable_thinking }}|{{ reasoning_effort }}|{{ verbosity }}"
     app, engine = await make_app(lambda *_: say("x"), chat_template=template)

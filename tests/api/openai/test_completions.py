@@ -115,6 +115,41 @@ async def test_echo_with_logprobs_scores_the_prompt(make_app: MakeApp) -> None:
     assert engine.submitted[0][1].prompt_logprobs
 
 
+async def test_alternatives_of_a_prompt_are_refused_for_nobody_knows_them(make_app: MakeApp) -> None:
+    """What lm-evaluation-harness sends. From the prompt's own tokens alone it takes every text for the greedy one."""
+    app, engine = await make_app(lambda *_: say("H"))
+    fields = {"temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True}
+    for prompt in ("ab", [[97, 98]]):
+        response = await post(app, PATH, ask(prompt, **fields))
+        assert response.status == 400
+        error = (await whole(response))["error"]
+        assert error["param"] == "logprobs"
+        assert "echo" in error["message"]
+        assert "send logprobs 0" in error["message"]
+    assert engine.submitted == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"logprobs": 0}, False),
+        ({"logprobs": 1}, True),
+        ({"logprobs": 1, "temperature": 0}, False),
+        ({"logprobs": 2, "temperature": 0}, True),
+        ({"logprobs": 1, "temperature": 0, "best_of": 2}, True),
+        ({"echo": True}, False),
+    ],
+)
+async def test_alternatives_that_are_not_known_are_told_of(
+    make_app: MakeApp, fields: dict[str, Any], told: bool
+) -> None:
+    app, _ = await make_app(lambda *_: say("H"))
+    response = await post(app, PATH, ask(**fields))
+    assert response.status == 200
+    warned = ["chosen token alone" in text for name, text in response.headers if name == "Warning"]
+    assert warned == [True] * told
+
+
 async def test_logprobs_name_tokens_by_their_ids_on_request(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda *_: say("H"))
     fields = {"logprobs": 0, "return_tokens_as_token_ids": True, "request_id": "mine"}

@@ -147,5 +147,5 @@ async def test_idle_processes_end():
 
 async def test_without_pillow_the_answer_says_how_to_install_it(monkeypatch, decoders):
     monkeypatch.setattr(decoder_pool.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BadRequest, match=r"pip install 'lean-ovms\[vision\]'"):
+    with pytest.raises(BadRequest, match=r'pip install "\.\[vision\]" in the source folder'):
         await decoders.decode(Job(data=RED, most_pixels=MOST))

@@ -17,7 +17,7 @@ from . import fields
 from .background import EventFollower
 from .events import Events
 from .request import ResponsesRequest, read_ask
-from .response import Body
+from .response import Body, TokenIds
 from .store import Context
 from .truncate import shorter
 
@@ -28,7 +28,13 @@ async def handle_create(request: Request, app: App) -> Response:
     ask = await app.parse_body(request, read_ask)
     context = await app.responses.store.context(ask.previous, ask.conversation, ask.items)
     generation = await start(ask, context.items, app)
-    body = Body(model=ask.order.model.name, echo=ask.echo)
+    body = Body(
+        model=ask.order.model.name,
+        echo=ask.echo,
+        request_id=ask.request_id,
+        ids=TokenIds(generation.prompt_ids, ask.order.sampling.n) if ask.token_ids else None,
+        named_by_id=ask.named_by_id,
+    )
     source = ask.order.source(generation)
     if ask.background:
         response = await in_background(ask, body, source, context, app)
@@ -48,7 +54,7 @@ async def start(ask: ResponsesRequest, items: list[Json], app: App) -> Generatio
     """The running generation; with truncation auto over as much of the context as fits. Raises RequestError."""
     while True:
         try:
-            return await ask.order.start(await ask.prompt(items, app))
+            return await ask.order.start(await ask.prompt(items, app), echo=ask.token_ids)
         except BadRequest as error:
             if error.param and error.param.startswith("messages"):
                 error.param = "input"

@@ -82,6 +82,8 @@ class Events:
         if choice is None:
             choice = self._choices[delta.index] = _Choice()
         choice.logprobs += delta.logprobs
+        if self.body.ids:
+            self.body.ids.add(delta)
         for said in delta.events:
             self._say(choice, said)
         if delta.events:
@@ -109,7 +111,7 @@ class Events:
             return choice.open
         self._close(choice, "completed")
         choice.spoke = True
-        message = Message(self._tape, len(self._output))
+        message = Message(self._tape, len(self._output), named_by_id=self.body.named_by_id)
         self._open(choice, message)
         return message
 

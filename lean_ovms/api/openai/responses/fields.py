@@ -5,6 +5,8 @@ Rules and texts: contract section 2.7, https://platform.openai.com/docs/api-refe
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 from ....errors import BadRequest
@@ -13,7 +15,10 @@ from ... import schemas
 from ...fields import Field, FieldSet
 from ...generation.common_fields import (
     LOGPROBS,
+    MAX_REQUEST_ID,
     MODEL,
+    NAMING,
+    REQUEST_ID,
     RESPONSE_STREAM_OPTIONS,
     STREAM,
     TEMPLATE_KWARGS,
@@ -151,8 +156,26 @@ REFUSED = {
     "prompt": "stored prompt templates are not supported: send instructions and input",
     "context_management": "context management is not supported: send truncation, or a shorter input",
     "moderation": "moderation is not supported",
+    "previous_input_messages": "earlier messages of the model's own form are not supported: send them in input",
+    "chat_template": "chat_template is not taken from a request: start with --chat_template",
 }
 """Fields that would change the answer and cannot be honoured."""
 
-ROWS = FieldSet((MODEL, *FIELDS, *STRUCTURED, *(row for row in SAMPLING if row.name != "max_tokens")))
+
+def _fit_for_a_path(value: str) -> str:
+    """Responses are fetched by their ids, which clients put into paths as they are."""
+    if not _IN_PATH.fullmatch(value):
+        raise BadRequest(
+            f"request_id must have 1 to {MAX_REQUEST_ID} letters, digits, dots, dashes or underscores",
+            param="request_id",
+        )
+    return value
+
+
+_IN_PATH = re.compile(rf"[\w.-]{{1,{MAX_REQUEST_ID}}}", re.ASCII)
+
+ROWS = FieldSet((
+    *(MODEL, *NAMING, replace(REQUEST_ID, read=_fit_for_a_path), *FIELDS, *STRUCTURED),
+    *(row for row in SAMPLING if row.name != "max_tokens"),
+))  # fmt: skip
 """All that is read. max_tokens and max_completion_tokens are not fields of this API, as in OVMS."""

@@ -12,6 +12,7 @@ import secrets
 import orjson
 
 from ....types import Json, TokenLogprob
+from ...response import token_name
 from ...sse import noise
 
 UNKNOWN_LOGPROB = -9999.0
@@ -69,10 +70,10 @@ def item_id(prefix: str) -> str:
     return f"{prefix}_{secrets.token_hex(24)}"
 
 
-def entry(token: TokenLogprob) -> Json:
+def entry(token: TokenLogprob, *, by_id: bool) -> Json:
     """One token's log probability in OpenAI's form; the engine tells no alternatives."""
     logprob = UNKNOWN_LOGPROB if token.logprob is None else token.logprob
-    return {"token": token.token, "bytes": list(token.bytes), "logprob": logprob, "top_logprobs": []}
+    return {"token": token_name(token, by_id=by_id), "bytes": list(token.bytes), "logprob": logprob, "top_logprobs": []}
 
 
 class Message:
@@ -80,8 +81,9 @@ class Message:
 
     _HEAD = delta_head("response.output_text.delta")
 
-    def __init__(self, tape: EventWriter, index: int) -> None:
+    def __init__(self, tape: EventWriter, index: int, *, named_by_id: bool = False) -> None:
         self.id = item_id("msg")
+        self._named_by_id = named_by_id
         self._tape = tape
         self._index = index
         self._texts: list[str] = []
@@ -97,13 +99,13 @@ class Message:
         if not logprobs:
             self._tape.delta(self._HEAD, self._tail, text, b',"logprobs":[]}')
             return
-        entries = [entry(token) for token in logprobs]
+        entries = [entry(token, by_id=self._named_by_id) for token in logprobs]
         self._logprobs += entries
         self._tape.delta(self._HEAD, self._tail, text, b',"logprobs":%b}' % orjson.dumps(entries))
 
     def also(self, logprobs: list[TokenLogprob]) -> None:
         """Log probabilities of tokens that have no text, such as the end of the answer: they come with the end."""
-        self._logprobs += [entry(token) for token in logprobs]
+        self._logprobs += [entry(token, by_id=self._named_by_id) for token in logprobs]
 
     def close(self, status: str) -> Json:
         """The end: the events that say so, and the item as it stays."""

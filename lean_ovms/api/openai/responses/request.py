@@ -28,7 +28,8 @@ ITEM_BYTES = 64
 class ResponsesRequest:
     """A responses request, read. items: its own input, with references not resolved.
 
-    echo: what the response object repeats. tools: those the model may call now.
+    echo: what the response object repeats. tools: those the model may call now. token_ids, named_by_id, request_id: as
+    in chunks.ChunkOptions.
     """
 
     order: GenerationRequest
@@ -40,6 +41,9 @@ class ResponsesRequest:
     background: bool
     obfuscate: bool
     shorten: bool
+    token_ids: bool
+    named_by_id: bool
+    request_id: str
     tools: list[Json]
     template_kwargs: Json
     echo: Json
@@ -82,6 +86,9 @@ def read_ask(body: Json, app: App) -> ResponsesRequest:
         background=values["background"],
         obfuscate=options["include_obfuscation"],
         shorten=values["truncation"] == "auto",
+        token_ids=values["return_token_ids"],
+        named_by_id=values["return_tokens_as_token_ids"],
+        request_id=values["request_id"] or "",
         tools=offer.tools,
         template_kwargs=_template_kwargs(values),
         echo=echo(values, sampling),

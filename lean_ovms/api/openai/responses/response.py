@@ -5,22 +5,51 @@ Key order is the contract's, then OpenAI's other fields. Knows no stream and no 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import InitVar, dataclass, field
 
 from ....errors import BadRequest, RequestError, TooManyRequests
-from ....types import Json, Usage
+from ....types import Delta, Json, Usage
 from ...response import now
 from .output_items import item_id
 
 
+class TokenIds:
+    """The tokens of a response: of its prompt, and so far of each choice."""
+
+    def __init__(self, prompt: Sequence[int], choices: int) -> None:
+        self._prompt = prompt
+        self._choices: list[list[int]] = [[] for _ in range(choices)]
+
+    def add(self, delta: Delta) -> None:
+        """More have come."""
+        self._choices[delta.index] += delta.tokens
+
+    def told(self) -> Json:
+        """vLLM's two fields; token_ids is a list for each choice if there are several."""
+        ids = self._choices[0] if len(self._choices) == 1 else self._choices
+        return {"prompt_token_ids": self._prompt, "token_ids": ids}
+
+
 @dataclass(slots=True, kw_only=True)
 class Body:
-    """One response's constant part. echo: the fields that repeat the request."""
+    """What the client wants to have of one response.
+
+    echo: the fields that repeat the request. request_id: the end of the id. ids: the tokens, if they are asked for.
+    named_by_id: those of log probabilities are.
+    """
 
     model: str
     echo: Json
+    request_id: InitVar[str] = ""
+    ids: TokenIds | None = None
+    named_by_id: bool = False
     id: str = field(default_factory=lambda: item_id("resp"))
     created_at: int = field(default_factory=now)
+
+    def __post_init__(self, request_id: str) -> None:
+        if request_id:  # behind a random part: nobody takes the place of another response that is kept
+            self.id = f"{self.id}_{request_id}"
 
     def running(self, status: str, output: list[Json]) -> Json:
         """The object of a response that is not over."""
@@ -44,6 +73,7 @@ class Body:
             **self.echo,
             "output": output,
             "usage": usage,
+            **(self.ids.told() if self.ids else {}),
         }
 
 

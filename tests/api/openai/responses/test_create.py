@@ -169,6 +169,7 @@ async def test_a_failure_in_a_stream_is_told_in_the_stream(make_app: MakeApp) ->
     events = await streamed(await post(app, PATH, ask(stream=True)))
     assert events[-1]["type"] == "response.failed"
     assert events[-1]["response"]["error"] == {"code": "server_error", "message": "it broke"}
+    assert events[-1]["response"]["usage"] is None
     assert (await refused(app, HELLO, 500))["message"] == "it broke"
 
 

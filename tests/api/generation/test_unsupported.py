@@ -1,0 +1,189 @@
+"""Fields without an effect: told of in a Warning header, refused if their type is wrong, never dropped in silence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_ovms.api.app import App
+from lean_ovms.api.generation import unsupported
+from lean_ovms.api.generation.unsupported import HARMLESS, UNSUPPORTED
+from lean_ovms.api.openai import chat, completions
+from lean_ovms.api.openai.responses import fields as responses
+from lean_ovms.types import Response
+from tests.api.conftest import MakeApp, post, whole
+from tests.fakes import say
+
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"model": "m", "messages": [{"role": "user", "content": "hi"}]},
+    "/v1/completions": {"model": "m", "prompt": "hi"},
+    "/v1/responses": {"model": "m", "input": "hi"},
+}
+CHAT = "/v1/chat/completions"
+ASKED: dict[str, Any] = {
+    "logit_bias": {"5": 10},
+    "modalities": ["text", "audio"],
+    "audio": {"voice": "v", "format": "wav"},
+    "chunk_frames": 4,
+    "functions": [{"name": "f"}],
+    "function_call": "auto",
+    "web_search_options": {},
+    "echo": True,
+    "prompt_logprobs": 0,
+    "logits_processors": ["a.b"],
+    "prompt_embeds": "AAAA",
+    "bad_words": ["x"],
+    "allowed_token_ids": [1],
+    "logprob_token_ids": [1],
+    "early_stopping": True,
+    "thinking_token_budget": 0,
+    "priority": 1,
+    "repetition_detection": {"max": 1},
+    "mm_processor_kwargs": {"a": 1},
+    "media_io_kwargs": {"a": 1},
+    "return_prompt_text": True,
+    "kv_transfer_params": {"a": 1},
+    "vllm_xargs": {"a": 1},
+    "detokenize": False,
+    "spaces_between_special_tokens": False,
+    "enable_response_messages": True,
+}
+IDLE: dict[str, Any] = {
+    "logit_bias": {},
+    "modalities": ["text"],
+    "audio": None,
+    "web_search_options": None,
+    "echo": False,
+    "bad_words": [],
+    "early_stopping": False,
+    "priority": 0,
+    "return_prompt_text": False,
+    "vllm_xargs": {},
+    "detokenize": True,
+    "spaces_between_special_tokens": True,
+    "enable_response_messages": False,
+}
+each_path = pytest.mark.parametrize("path", BODIES)
+
+
+@pytest.fixture
+async def app(make_app: MakeApp) -> App:
+    made, _ = await make_app(lambda _, sampling: say("x", sequences=sampling.n))
+    return made
+
+
+def warned(response: Response) -> list[str]:
+    prefix = '299 lean_ovms "'
+    found = [value for name, value in response.headers if name == "Warning"]
+    assert all(value.startswith(prefix) for value in found)
+    return [value.removeprefix(prefix).removesuffix('"') for value in found]
+
+
+async def send(app: App, path: str, fields: dict[str, Any]) -> Response:
+    return await post(app, path, BODIES[path] | fields)
+
+
+def test_every_field_is_tried() -> None:
+    assert set(ASKED) == UNSUPPORTED.names
+    assert not HARMLESS & UNSUPPORTED.names
+    for rows in (chat.ROWS, completions.ROWS, responses.ROWS):
+        assert not (UNSUPPORTED.names - {"echo"}) & rows.names
+
+
+@each_path
+@pytest.mark.parametrize("name", ASKED)
+async def test_what_cannot_be_honoured_is_accepted_but_not_silently(app: App, path: str, name: str) -> None:
+    response = await send(app, path, {name: ASKED[name]})
+    assert response.status == 200
+    expected = [] if name == "echo" and path == "/v1/completions" else [f"{name} is not supported and was ignored"]
+    assert warned(response) == expected
+
+
+@each_path
+async def test_what_asks_for_nothing_is_not_told_of(app: App, path: str) -> None:
+    response = await send(app, path, IDLE)
+    assert response.status == 200
+    assert warned(response) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "message", "param"),
+    [
+        ({"modalities": "audio"}, "modalities is not an array", "modalities"),
+        ({"modalities": ["text", 5]}, "modalities array must contain strings", "modalities"),
+        ({"audio": "wav"}, "audio is not an object", "audio"),
+        ({"audio": {"format": "mp3"}}, 'audio.format must be "wav" or "pcm16"', "audio.format"),
+        ({"audio": {"format": 5}}, 'audio.format must be "wav" or "pcm16"', "audio.format"),
+        ({"chunk_frames": "4"}, "chunk_frames must be a positive integer", "chunk_frames"),
+        ({"chunk_frames": -1}, "chunk_frames must be a positive integer", "chunk_frames"),
+        ({"chunk_frames": 0}, "chunk_frames must be >= 1", "chunk_frames"),
+        ({"detokenize": "no"}, "detokenize accepts values true or false", "detokenize"),
+        ({"echo": 1}, "echo accepts values true or false", "echo"),
+        ({"kv_transfer_params": []}, "kv_transfer_params is not an object", "kv_transfer_params"),
+    ],
+)
+@each_path
+async def test_a_wrong_type_is_a_400(app: App, path: str, fields: dict[str, Any], message: str, param: str) -> None:
+    response = await send(app, path, fields)
+    assert response.status == 400
+    error = (await whole(response))["error"]
+    assert (error["message"], error["param"]) == (message, param)
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "near"),
+    [
+        (CHAT, "max_token", "max_tokens"),
+        (CHAT, "maxTokens", "max_tokens"),
+        (CHAT, "temprature", "temperature"),
+        (CHAT, "stops", "stop"),
+        (CHAT, "max_output_tokens", "max_completion_tokens"),
+        ("/v1/completions", "max_completion_tokens", "max_tokens"),
+        ("/v1/responses", "max_tokens", "max_output_tokens"),
+    ],
+)
+async def test_a_name_near_a_known_one_is_told_of(app: App, path: str, name: str, near: str) -> None:
+    response = await send(app, path, {name: 5})
+    assert response.status == 200
+    assert warned(response) == [f"{name} is not a field of this endpoint and was ignored; there is {near}"]
+
+
+@each_path
+async def test_names_that_are_near_to_none_or_change_no_answer_are_ignored(app: App, path: str) -> None:
+    harmless = {name: {} if name == "metadata" else True if name == "store" else "x" for name in HARMLESS}
+    response = await send(app, path, harmless | {"zzz": 1, "": 1, "max_token": None, "x" * 100_000: 1})
+    assert response.status == 200
+    assert warned(response) == []
+
+
+async def test_a_name_is_no_way_into_a_header(app: App) -> None:
+    response = await send(app, CHAT, {"top_p\r\nX: y": 1, 'top_k"': 1, "tóp_p": 1})
+    lines = warned(response)
+    assert [line.rpartition(" ")[2] for line in lines] == ["top_p", "top_k", "top_p"]
+    assert all(line.isascii() and line.isprintable() and '"' not in line for line in lines)
+
+
+async def test_many_unknown_names_cost_little(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+    monkeypatch.setattr(unsupported, "_near", lambda name, known: compared.append(name) or "")
+    assert (await send(app, CHAT, {f"max_token{i}": i for i in range(1000)})).status == 200
+    assert len(compared) == unsupported.MAX_UNKNOWN
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/tokenize"])
+async def test_a_template_is_not_taken_from_a_request(app: App, path: str) -> None:
+    body = BODIES.get(path, BODIES[CHAT])
+    response = await post(app, path, {**body, "chat_template": "{{ 1 }}"})
+    assert response.status == 400
+    error = (await whole(response))["error"]
+    assert error["param"] == "chat_template"
+    assert "--chat_template" in error["message"]
+    assert (await post(app, path, {**body, "chat_template": ""})).status == 200
+
+
+async def test_earlier_messages_that_would_be_lost_are_refused(app: App) -> None:
+    response = await send(app, "/v1/responses", {"previous_input_messages": [{"role": "user", "content": "x"}]})
+    assert response.status == 400
+    assert (await whole(response))["error"]["param"] == "previous_input_messages"
+    assert (await send(app, "/v1/responses", {"previous_input_messages": []})).status == 200
