@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from . import lora_modules as lora
+from . import lora_modules
 from .errors import StartError
 
 DEMO_MODEL = Path(__file__).parent / "demo_model"
@@ -296,7 +296,7 @@ class Config:
             for row in fields(self):
                 if row.name.startswith("draft_") and getattr(self, row.name) != row.default:
                     raise StartError(f"--{row.name} needs --draft_model_path")
-        lora.parse(self.lora_modules)
+        lora_modules.parse(self.lora_modules)
         if self.metrics_list and not self.metrics_enable:
             raise StartError("--metrics_list needs --metrics_enable")
 
