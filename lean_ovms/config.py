@@ -6,6 +6,7 @@ Values that are out of bounds stop the start with the option's name. This module
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from dataclasses import dataclass, field, fields
@@ -18,8 +19,14 @@ from .errors import StartError
 DEMO_MODEL = Path(__file__).parent / "demo_model"
 """The small model that ships with the package; served when no option points to a model."""
 
+SERVED_TASKS = ("text_generation",)
+"""Tasks, by OVMS's names, that a model may have here; `repository/task.py` has all of them."""
+
 PER_MODEL = ("model", "engine")
-"""Groups of options that each model of a config file may have for itself; the others are the server's."""
+"""Groups of options that each model of a config file may set; the others are those of the server."""
+
+TYPE_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+"""The types of options, for messages."""
 
 
 def option(
@@ -284,8 +291,9 @@ class Config:
     def __post_init__(self) -> None:
         for row in fields(self):
             _check(row.name, getattr(self, row.name), row.metadata)
-        if self.task not in ("", "text_generation"):
-            raise StartError(f"--task {self.task} is not served: text_generation is the only task of this server")
+        if self.task and self.task not in SERVED_TASKS:
+            only = ", ".join(SERVED_TASKS)
+            raise StartError(f"--task {self.task} is not served: {only} is the only task of this server")
         if bool(self.ssl_certfile) != bool(self.ssl_keyfile):
             raise StartError("--ssl_certfile and --ssl_keyfile go together")
         if self.draft_model_path and self.draft_source_model:
@@ -322,9 +330,9 @@ class Config:
         return [origin.strip() for origin in self.allowed_origins.split(",")]
 
     def cors_headers(self, origin: str = "") -> list[tuple[str, str]]:
-        """Headers of every answer, whoever gives it: a browser hides from a page what comes without them.
+        """CORS headers, sent with every response: a browser hides a response without them from the page.
 
-        origin: the page's, if known. A browser understands one allowed origin, so of several it is told its own.
+        origin: the page's, if known. The header holds one origin, so with several allowed it is that of the page.
         """
         origins = self.origins
         headers = [
@@ -335,6 +343,17 @@ class Config:
         if len(origins) > 1:
             headers.append(("Vary", "Origin"))
         return headers + ([("Access-Control-Allow-Credentials", "true")] if self.allow_credentials else [])
+
+
+def from_json(value: Any, kind: type) -> Any:
+    """A JSON value as an option of this type; an object becomes a JSON text. Raises ValueError for another type."""
+    if kind is str and isinstance(value, dict):
+        return json.dumps(value)
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise ValueError(TYPE_NAMES[kind])
+    return value
 
 
 def _check(name: str, value: Any, row: Any) -> None:
@@ -352,7 +371,7 @@ def _check(name: str, value: Any, row: Any) -> None:
 
 
 def _is_text(value: str) -> bool:
-    """Not half a surrogate pair, as JSON may hold and as undecodable bytes of a command line become."""
+    """Whether it has no NUL and no lone surrogate: JSON may have one, and undecodable bytes of argv become some."""
     try:
         return b"\0" not in value.encode()
     except UnicodeEncodeError:
