@@ -29,6 +29,7 @@ from ..models.text_model import Model
 from ..observability import logging as log
 from ..transports.http11.server import Server
 from ..util.concurrency import SWITCH_INTERVAL_S
+from . import exit_status
 from .systemd import READY, STOPPING, SystemdNotifier
 
 logger = logging.getLogger("lean_ovms")
@@ -39,10 +40,6 @@ OWN_FILES = 256
 TWICE_S = 0.5
 """Two Ctrl-C within so long are one: a terminal sends it to all, and a wrapper (uv run, npm) passes it on."""
 
-STARTED, WRONG, NEVER_SERVED = 0, 2, 3
-"""Exit statuses: stopped after serving; options that point to no model, or do not go together; never served (after the
-last two a supervisor should not try the same again)."""
-
 
 def run(config: Config) -> int:
     """Serve until SIGTERM or SIGINT; the exit status."""
@@ -51,14 +48,14 @@ def run(config: Config) -> int:
     except OSError as error:
         log.setup(config.log_level, config.log_format)
         logger.error("cannot start: --log_path %s: %s", config.log_path, error.strerror)
-        return NEVER_SERVED
+        return exit_status.NEVER_SERVED
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     config = replace(config, max_connections=_connections(config.max_connections))
     try:
         return uvloop.run(serve(build(config), SystemdNotifier.of(os.environ)))
     except StartError as error:
         logger.error("cannot start: %s", error)
-        return WRONG if isinstance(error, WrongOptions) else NEVER_SERVED
+        return exit_status.USAGE if isinstance(error, WrongOptions) else exit_status.NEVER_SERVED
 
 
 def build(config: Config, make: Callable[[Config], Model] = Model) -> App:
@@ -114,7 +111,7 @@ async def serve(app: App, supervisor: SystemdNotifier | None = None) -> int:
         if alive is not None:
             alive.cancel()
     logger.info("stopped")
-    return STARTED
+    return exit_status.OK
 
 
 class Signals:
