@@ -28,7 +28,7 @@ from lean_ovms.repository.model_dir import read as read_model_dir
 from lean_ovms.text import parsers
 from lean_ovms.text.decode.detokenizer import Detokenizer
 from lean_ovms.text.template.chat_template import ChatTemplate
-from lean_ovms.transports.http11.protocol import Session
+from lean_ovms.transports.http11.protocol import ServerProtocol
 from lean_ovms.types import ChatPrompt, Request, Response, Text, Usage
 
 LOOPS = 9
@@ -93,13 +93,13 @@ def wire(body: dict) -> Iterator[Part]:
     """HTTP in, HTTP out."""
     headers = "User-Agent: OpenAI/Python 2.0\r\nAccept: application/json\r\nAuthorization: Bearer none\r\n"
     data = client.payload("/v3/chat/completions", body, "localhost:8000", headers)
-    session = Session(Config())
+    session = ServerProtocol(Config())
     answer = Response(200, [("Content-Type", "text/event-stream"), ("X-Request-Id", "0" * 32)], b"ok")
 
     def request() -> None:
         session.feed(data)
         assert session.next_request() is not None
-        session.start(answer)
+        session.start_response(answer)
 
     yield "HTTP: request parsed, response head written", request, 1
     piece = b"x" * 230

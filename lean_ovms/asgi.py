@@ -13,7 +13,7 @@ from .api.app import App
 from .cli.arguments import parse
 from .config import Config
 from .embed import asgi, opened
-from .errors import StartError, Unavailable
+from .errors import StartError, Unavailable, error_response
 from .observability.logging import setup
 from .transports.asgi import Asgi, Message, Receive, Scope, Send
 from .types import Request, Response
@@ -64,8 +64,7 @@ async def _shutdown(receive: Receive) -> None:
 
 
 async def _not_started(request: Request) -> Response:
-    error = Unavailable("the host has not started the server: it must support ASGI's lifespan")
-    return Response(error.status, [("Content-Type", "application/json"), *error.headers()], error.to_bytes())
+    return error_response(Unavailable("the host has not started the server: it must support ASGI's lifespan"))
 
 
 def _from_environment() -> Config:

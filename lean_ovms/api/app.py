@@ -15,12 +15,20 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from ..config import Config
-from ..errors import MethodNotAllowed, ModelNotFound, NotFound, RequestError, Unauthorized
+from ..errors import (
+    InternalError,
+    MethodNotAllowed,
+    ModelNotFound,
+    NotFound,
+    RequestError,
+    Unauthorized,
+    error_response,
+)
 from ..media.images.loader import ImageLoader
 from ..models.text_model import Model
 from ..observability.logging import Access, safe
 from ..observability.metrics import Metrics, Prometheus
-from ..observability.records import CLIENT_LEFT, RequestRecord, current
+from ..observability.records import CLIENT_LEFT, RequestRecord, current_record
 from ..types import ByteStream, Json, Request, Response
 from ..util.concurrency import Offload
 from .fields import json_body
@@ -32,9 +40,9 @@ from .router import Route, Table, collect
 logger = logging.getLogger("lean_ovms.access")
 errors_logger = logging.getLogger("lean_ovms.api")
 
-BRIEF_BYTES = 32768
+INLINE_BYTES = 32768
 """A body below this size is read on the event loop: a thousand messages, 3 ms at most (2026-11)."""
-MOST_ASIDE = 4
+MAX_OFFLOADED_BODIES = 4
 """Memory for large bodies that wait to be read, in bodies of the largest size."""
 
 PREFLIGHT_S = "600"
@@ -78,7 +86,7 @@ class App:
 
     def __init__(self, config: Config, models: list[Model], metrics: Metrics | None = None) -> None:
         self.config = config
-        self.aside = Offload(MOST_ASIDE * config.max_body_bytes)
+        self.offload = Offload(MAX_OFFLOADED_BODIES * config.max_body_bytes)
         self.metrics = metrics or (Prometheus(config.metrics_list) if config.metrics_enable else Metrics())
         self.models: dict[str, Model] = {}
         self.unloaded: dict[str, str] = {}  # names no longer served: "UNLOADING" or "END"
@@ -98,7 +106,7 @@ class App:
     def install(self, model: Model) -> None:
         """Serve model under its name, in the place of another one perhaps."""
         for one in model.with_adapters:
-            one.metrics, one.aside = self.metrics, self.aside
+            one.metrics, one.offload = self.metrics, self.offload
         self.models[model.name] = model
         self.unloaded.pop(model.name, None)
 
@@ -117,8 +125,8 @@ class App:
         if model is None:
             known = ", ".join(one.name for one in self.served)
             raise ModelNotFound(f"The model {safe(name)!r} does not exist; served: {known}", param="model")
-        if note := current.get():
-            note.model = model.name
+        if record := current_record.get():
+            record.model = model.name
         return model
 
     def default_model(self, values: Json) -> Model:
@@ -132,58 +140,59 @@ class App:
     async def parse_body(self, request: Request, read: Callable[[Json, App], T]) -> T:
         """What `read` makes of the request's JSON body; a large one is read beside the loop. Raises RequestError."""
         size = len(request.body)
-        most = 0 if size < BRIEF_BYTES else self.config.max_body_values
-        return await self.aside.run(size, lambda: read(json_body(request, most), self), brief=BRIEF_BYTES)
+        most = 0 if size < INLINE_BYTES else self.config.max_body_values
+        return await self.offload.run(size, lambda: read(json_body(request, most), self), inline_below=INLINE_BYTES)
 
     async def handle(self, request: Request) -> Response:
         """The answer to a request; errors are answers too."""
-        note = RequestRecord(_request_id(request), request.method, request.path, request.peer, time.monotonic())
+        record = RequestRecord(_request_id(request), request.method, request.path, request.peer, time.monotonic())
         if self._watched:
-            self._open.add(note)
-        token = current.set(note)
+            self._open.add(record)
+        token = current_record.set(record)
         try:
-            response = await self._answer(request, note)
+            response = await self._answer(request, record)
         except BaseException:  # the door cancels when the client has left
-            note.status = CLIENT_LEFT
+            record.status = CLIENT_LEFT
             if self._watched:
-                self._ended(note)
+                self._ended(record)
             raise
         finally:
-            current.reset(token)
+            current_record.reset(token)
         response.headers += self._cors_of.get(request.headers.get("origin", ""), self._cors)
-        response.headers.append(("X-Request-Id", note.request_id))
+        response.headers.append(("X-Request-Id", record.request_id))
         if not self._watched:
             return response
-        return _Observed(response, note, self._ended, whole=request.method == "HEAD")
+        return _Observed(response, record, self._ended, whole=request.method == "HEAD")
 
-    async def _answer(self, request: Request, note: RequestRecord) -> Response:
+    async def _answer(self, request: Request, record: RequestRecord) -> Response:
         try:
-            return await self._dispatch(request, note)
+            return await self._dispatch(request, record)
         except RequestError as error:
-            note.error = error.code or error.kind
-            return _error(error)
+            record.error = error.code or error.kind
+            return error_response(error)
         except Exception:
-            errors_logger.exception("%s %s failed (id %s)", request.method, safe(request.path), note.request_id)
-            note.error = "internal_error"
-            return _error(_internal())
+            errors_logger.exception("%s %s failed (id %s)", request.method, safe(request.path), record.request_id)
+            internal = InternalError()
+            record.error = internal.code or internal.kind
+            return error_response(internal)
 
     def in_flight(self, model: str) -> int:
         """Exchanges about a model that are not over."""
-        return sum(note.model == model for note in self._open)
+        return sum(record.model == model for record in self._open)
 
-    def _ended(self, note: RequestRecord) -> None:
+    def _ended(self, record: RequestRecord) -> None:
         """The door has closed the response, or will get none: the access line, the metrics."""
-        self._open.discard(note)
-        note.seconds = time.monotonic() - note.started
+        self._open.discard(record)
+        record.seconds = time.monotonic() - record.started
         if self.config.access_log:
-            logger.info(Access(note))
-        self.metrics.exchange(note)
+            logger.info(Access(record))
+        self.metrics.request_finished(record)
 
-    async def _dispatch(self, request: Request, note: RequestRecord) -> Response:
+    async def _dispatch(self, request: Request, record: RequestRecord) -> Response:
         if request.method == "OPTIONS":
             return Response(200, self._preflight(request))  # on any path, as in OVMS
         route = self._route(request)
-        note.route = route.path
+        record.route = route.path
         self._authorise(route, request)
         return await route.handle(request, self)
 
@@ -227,39 +236,39 @@ class App:
 class _Observed(Response):
     """A response that reports when the door closes it, so that a stream's time is the whole of it."""
 
-    __slots__ = ("_ended", "_note")
+    __slots__ = ("_ended", "_record")
 
     def __init__(
-        self, response: Response, note: RequestRecord, ended: Callable[[RequestRecord], None], *, whole: bool
+        self, response: Response, record: RequestRecord, ended: Callable[[RequestRecord], None], *, whole: bool
     ) -> None:
         """whole: the client takes no body."""
         body = response.body
         super().__init__(response.status, response.headers, body, response.close)
-        self._note = note
+        self._record = record
         self._ended = ended
-        note.status = response.status
+        record.status = response.status
         if isinstance(body, bytes):
-            note.bytes, note.pieces = len(body), 1
+            record.bytes, record.chunks = len(body), 1
         elif not whole:
-            note.status = CLIENT_LEFT  # until the last piece is asked for
-            self.body = _Counted(body, note, response.status)
+            record.status = CLIENT_LEFT  # until the last piece is asked for
+            self.body = _Counted(body, record, response.status)
 
     async def aclose(self) -> None:
         try:
             await Response.aclose(self)
         finally:
-            self._ended(self._note)
+            self._ended(self._record)
 
 
 class _Counted:
     """A ByteStream that notes what of it was taken."""
 
-    __slots__ = ("_body", "_next", "_note", "_status")
+    __slots__ = ("_body", "_next", "_record", "_status")
 
-    def __init__(self, body: ByteStream, note: RequestRecord, status: int) -> None:
+    def __init__(self, body: ByteStream, record: RequestRecord, status: int) -> None:
         self._body = body
         self._next = aiter(body).__anext__
-        self._note = note
+        self._record = record
         self._status = status
 
     def __aiter__(self) -> _Counted:
@@ -269,24 +278,14 @@ class _Counted:
         try:
             data = await self._next()
         except StopAsyncIteration:
-            self._note.status = self._status
+            self._record.status = self._status
             raise
-        self._note.bytes += len(data)
-        self._note.pieces += 1
+        self._record.bytes += len(data)
+        self._record.chunks += 1
         return data
 
     async def aclose(self) -> None:
         await self._body.aclose()
-
-
-def _error(error: RequestError) -> Response:
-    return Response(error.status, [("Content-Type", "application/json"), *error.headers()], error.to_bytes())
-
-
-def _internal() -> RequestError:
-    error = RequestError("internal error", code="internal_error")
-    error.status, error.kind = 500, "server_error"
-    return error
 
 
 def _request_id(request: Request) -> str:

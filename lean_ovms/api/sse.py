@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from ..errors import EngineFailure, RequestError
+from ..errors import InternalError, RequestError
 from ..models.generation import DeltaStream
 from ..types import Delta, Response, Usage
 
@@ -104,7 +104,7 @@ class EventStream:
         except Exception:
             # Status 200 is out: the client learns it here, the log has the details.
             logger.exception("a stream broke")
-            return await self._last(EngineFailure("internal error"))
+            return await self._last(InternalError())
 
     async def _last(self, error: RequestError | None) -> bytes:
         self._done = True

@@ -22,7 +22,7 @@ from ..text.template.chat_template import ChatTemplate
 from ..text.template.escape import SpecialTokenEscaper
 from ..text.template.limits import NotBrief
 from ..types import ChatPrompt, ModelInfo, Output, SamplingParams, Vocabulary
-from ..util.concurrency import BRIEF_CHARACTERS, Offload
+from ..util.concurrency import INLINE_CHARACTERS, Offload
 from .output_decoder import OutputDecoder
 from .structured_output import apply_constraint
 
@@ -53,18 +53,18 @@ class ChatFormat:
         self._opens_thoughts = self._begins_thoughts_itself()
         self._shown: tuple[Vocabulary, tuple[str, ...], Vocabulary] | None = None
 
-    async def render(self, prompt: ChatPrompt, aside: Offload) -> str:
+    async def render(self, prompt: ChatPrompt, offload: Offload) -> str:
         """The text the model would see; what takes long is done beside the loop. Raises RequestError."""
-        if prompt.work < BRIEF_CHARACTERS:
+        if prompt.work < INLINE_CHARACTERS:
             try:
                 return self.template.render(prompt, None)
             except NotBrief:
                 pass
         slowly = partial(self.template.render, prompt, self._config.template_timeout_s)
-        return await aside.run(prompt.work, slowly)
+        return await offload.run(prompt.work, slowly)
 
     async def imposed(
-        self, output: Output, tail: str, submit: Callable[[str], Awaitable[T]], aside: Offload
+        self, output: Output, tail: str, submit: Callable[[str], Awaitable[T]], offload: Offload
     ) -> tuple[T, list[str]]:
         """What submit makes of the structural tag of the form asked for, and what of it is not imposed.
 
@@ -72,7 +72,7 @@ class ChatFormat:
         """
         if output.guide is None:
             return await submit(""), []
-        return await apply_constraint(output.guide, self.setting(output, tail), submit, self._config, aside)
+        return await apply_constraint(output.guide, self.setting(output, tail), submit, self._config, offload)
 
     def setting(self, output: Output, tail: str) -> Setting:
         """What a grammar for an answer needs to know. tail: the prompt's end."""

@@ -46,7 +46,7 @@ class Generation:
     ) -> None:
         self.notices: list[str] = []  # what of the request could not be honoured
         self.asked = time.monotonic()  # whoever knows better when it was asked for sets it
-        self.pace: TokenTimer | None = None  # as are the gaps between tokens, by who wants to know them
+        self.token_timer: TokenTimer | None = None  # as are the gaps between tokens, by who wants to know them
         self._first_token: float | None = None
         self._error = ""
         self._on_close: OnClose | None = on_close
@@ -95,8 +95,8 @@ class Generation:
             raise StopAsyncIteration
         if self._first_token is None:
             self._first_token = time.monotonic()
-        if self.pace is not None:
-            self.pace.tokens(max(len(record.tokens) for record in records))
+        if self.token_timer is not None:
+            self.token_timer.observe(max(len(record.tokens) for record in records))
         deltas = []
         for record in records:
             choice = self._choices[record.index]
@@ -137,14 +137,14 @@ class Generation:
         self._reply.close()
         if self._on_close is not None:
             on_close, self._on_close = self._on_close, None
-            on_close(self._course(), self.pace)
+            on_close(self._record(), self.token_timer)
 
     def finish_early(self) -> None:
         """Nothing more of it is wanted: what has not finished ends here as if the model had stopped."""
         for choice in self._choices:
             choice.finish = choice.finish or "stop"
 
-    def _course(self) -> GenerationRecord:
+    def _record(self) -> GenerationRecord:
         now, first, usage = time.monotonic(), self._first_token, self.usage
         unfinished = "error" if self._error else "abort"
         return GenerationRecord(
@@ -154,7 +154,7 @@ class Generation:
             ttft_s=None if first is None else first - self.asked,
             seconds=now - self.asked,
             decode_s=0.0 if first is None else now - first,
-            finishes=tuple(choice.finish or unfinished for choice in self._choices),
+            finish_reasons=tuple(choice.finish or unfinished for choice in self._choices),
             error=self._error,
             cached_tokens=usage.cached_tokens,
         )

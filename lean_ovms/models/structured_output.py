@@ -22,14 +22,14 @@ log = logging.getLogger("lean_ovms.models.structured_output")
 
 T = TypeVar("T")
 
-BRIEF_SCHEMAS = 2048
+INLINE_SCHEMAS = 2048
 """Bytes of schemas whose grammar is made on the event loop; 64 KiB take 90 ms."""
 MOST_SCHEMAS = 8
 """Of all tools and the format together, in grammars of the largest size."""
 
 
 async def apply_constraint(
-    guide: OutputConstraint, setting: Setting, submit: Callable[[str], Awaitable[T]], config: Config, aside: Offload
+    guide: OutputConstraint, setting: Setting, submit: Callable[[str], Awaitable[T]], config: Config, offload: Offload
 ) -> tuple[T, list[str]]:
     """What submit makes of the structural tag, and what of the form is not imposed.
 
@@ -38,7 +38,7 @@ async def apply_constraint(
     notices: list[str] = []
     while True:
         try:
-            built = await _built(guide, setting, config, aside)
+            built = await _built(guide, setting, config, offload)
             if built.notices and config.strict_response_format:
                 raise GrammarInvalid(built.notices[0], param=guide.param)
             accepted = await submit(built.tag)
@@ -55,9 +55,9 @@ async def apply_constraint(
     return accepted, notices
 
 
-async def _built(guide: OutputConstraint, setting: Setting, config: Config, aside: Offload) -> Constraint:
+async def _built(guide: OutputConstraint, setting: Setting, config: Config, offload: Offload) -> Constraint:
     """The grammar; of large schemas it is made beside the loop. Raises as guides.build."""
     size, most = build.size(guide, setting.tools), MOST_SCHEMAS * config.grammar_max_bytes
     if size > most:
         raise GrammarTooComplex(f"The schemas have more than {most} bytes")
-    return await aside.run(size, partial(build.build, guide, setting), brief=BRIEF_SCHEMAS)
+    return await offload.run(size, partial(build.build, guide, setting), inline_below=INLINE_SCHEMAS)

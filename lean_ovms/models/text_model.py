@@ -19,13 +19,12 @@ from ..engine.client.lazy_engine import LazyEngine
 from ..errors import BadRequest, ModelNotFound, StartError, Unavailable, too_long
 from ..observability.logging import safe
 from ..observability.metrics import Metrics, TokenTimer
-from ..observability.records import GenerationRecord, RequestRecord, current
+from ..observability.records import GenerationRecord, RequestRecord, current_record
 from ..repository.model_dir import ModelDir
 from ..repository.model_dir import read as read_model_dir
 from ..text.decode.detokenizer import Detokenizer
 from ..types import ChatPrompt, EngineStats, ModelInfo, Output, Prompt, SamplingParams, TokenPrompt
-from ..util.concurrency import Offload
-from ..util.in_flight import InFlight
+from ..util.concurrency import InFlight, Offload
 from .adapters import AdapterSet
 from .generation import Generation
 
@@ -69,10 +68,10 @@ class Model:
         self.metrics = Metrics()
         self.failure: StartError | None = None
         self.announced = False
-        self._uses = InFlight()
+        self._in_flight = InFlight()
         self._draining = False
         self._successor: Model | None = None
-        self.aside = Offload(config.max_body_bytes)
+        self.offload = Offload(config.max_body_bytes)
         self._most_characters = 0
         self.dialect: ChatFormat | None = None
         self.loras: AdapterSet[Model] = AdapterSet(config, self.engine, self._adapter)
@@ -110,7 +109,7 @@ class Model:
         """Leave new requests to heir, let the running ones finish, then stop."""
         self._draining, self._successor = True, successor
         await self.loras.drain(successor.loras.models if successor is not None else {})
-        await self._uses.over()
+        await self._in_flight.drained()
         await self.stop()
 
     @property
@@ -120,7 +119,7 @@ class Model:
 
     def _adapter(self, config: Config, engine: LazyEngine) -> Model:
         model = Model(config, engine, parent=self.name)
-        model.metrics, model.aside = self.metrics, self.aside
+        model.metrics, model.offload = self.metrics, self.offload
         return model
 
     def _serving(self) -> Model:
@@ -173,7 +172,7 @@ class Model:
 
     async def render(self, prompt: ChatPrompt) -> str:
         """The text the model would see; what takes long is done beside the loop. Raises RequestError."""
-        return await self._serving().known_dialect.render(prompt, self.aside)
+        return await self._serving().known_dialect.render(prompt, self.offload)
 
     def shows(self, prompt: ChatPrompt, text: str) -> bool:
         """Whether the rendering of a short prompt of ours has this text. Raises RequestError."""
@@ -192,7 +191,7 @@ class Model:
         most = max(MOST_ENCODED, 4 * serving.info.context_length)
         if sum(map(len, texts)) > most:
             raise BadRequest(f"more than {most} characters to tokenize", code="context_length_exceeded")
-        with serving._uses:
+        with serving._in_flight:
             return await serving.engine.encode(texts, add_special_tokens)
 
     async def count(self, prompt: ChatPrompt) -> int:
@@ -201,7 +200,7 @@ class Model:
         if not prompt.images:
             [tokens] = await serving.encode([text], prompt.add_special_tokens)
             return len(tokens)
-        with serving._uses:  # the engine counts while it accepts a request; the request itself is given up
+        with serving._in_flight:  # the engine counts while it accepts a request; the request itself is given up
             reply = await serving.engine.submit(
                 text,
                 add_special_tokens=prompt.add_special_tokens,
@@ -216,7 +215,7 @@ class Model:
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         """The text of these ids, by the model's own detokenizer. Raises RequestError."""
         serving = self._serving()
-        with serving._uses:
+        with serving._in_flight:
             return await serving.engine.decode(tokens, skip_special_tokens)
 
     def token_strings(self, tokens: list[int]) -> list[str]:
@@ -246,9 +245,9 @@ class Model:
         if serving is not self:
             return await serving.start(prompt, sampling, output, truncate=truncate, echo=echo)
         began = time.monotonic()
-        with self._uses:
+        with self._in_flight:
             generation = await self._started(prompt, sampling, output, truncate=truncate, echo=echo)
-            self._uses.begin()  # until it is closed
+            self._in_flight.add()  # until it is closed
         if self.config.request_timeout_s:
             generation.end_after(self.config.request_timeout_s, began)
         return generation
@@ -256,10 +255,10 @@ class Model:
     async def _started(
         self, prompt: Prompt, sampling: SamplingParams, output: Output, *, truncate: int | None, echo: bool
     ) -> Generation:
-        asked, note = time.monotonic(), current.get()
+        asked, record = time.monotonic(), current_record.get()
         words, special = await self._words(prompt, truncate)
         if self.config.log_prompts:
-            log.info("prompt of %s: %s", note.request_id if note else "-", safe(str(words), MAX_LOGGED))
+            log.info("prompt of %s: %s", record.request_id if record else "-", safe(str(words), MAX_LOGGED))
         images = prompt.images if isinstance(prompt, ChatPrompt) else ()
         tail = words[-PROMPT_TAIL:] if isinstance(words, str) else ""
 
@@ -276,20 +275,20 @@ class Model:
             )
 
         dialect, vocabulary = self.known_dialect, self.engine.vocabulary
-        reply, notices = await dialect.imposed(output, tail, submit, self.aside)
+        reply, notices = await dialect.imposed(output, tail, submit, self.offload)
         if notices:
-            self.metrics.not_imposed(self.name)
+            self.metrics.constraint_relaxed(self.name)
         choices = [dialect.choice(i, output, sampling, tail, vocabulary) for i in range(sampling.n)]
-        generation = Generation(self.engine, reply, choices, partial(self._ended, note))
-        generation.asked, generation.pace, generation.notices = asked, self.metrics.pace(), notices
+        generation = Generation(self.engine, reply, choices, partial(self._ended, record))
+        generation.asked, generation.token_timer, generation.notices = asked, self.metrics.token_timer(), notices
         return generation
 
-    def _ended(self, note: RequestRecord | None, course: GenerationRecord, pace: TokenTimer | None) -> None:
-        self._uses.end()
-        if note is not None:
-            note.courses.append(course)
-            note.error = note.error or course.error
-        self.metrics.generation(self.name, course, pace)
+    def _ended(self, record: RequestRecord | None, generation: GenerationRecord, timer: TokenTimer | None) -> None:
+        self._in_flight.remove()
+        if record is not None:
+            record.generations.append(generation)
+            record.error = record.error or generation.error
+        self.metrics.generation_finished(self.name, generation, timer)
 
     def _room(self, sampling: SamplingParams) -> int:
         """Most prompt tokens that leave room for the answer asked for."""

@@ -85,7 +85,7 @@ async def close(app: App) -> None:
     app.gallery.close()
     await app.responses.close()
     await app.keeper.stop()
-    app.aside.close()
+    app.offload.close()
 
 
 async def serve(app: App, supervisor: SystemdNotifier | None = None) -> int:

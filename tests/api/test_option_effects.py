@@ -73,7 +73,7 @@ async def test_a_body_of_too_many_values_is_refused(make_app: MakeApp) -> None:
         response = await post(app, "/v1/completions", body)
         assert response.status == status
         await response.aclose()
-        app.aside.close()
+        app.offload.close()
 
 
 async def test_a_template_that_takes_long_has_the_time_asked_for() -> None:
@@ -86,7 +86,7 @@ async def test_a_template_that_takes_long_has_the_time_asked_for() -> None:
     model = await loaded(template_timeout_s=7.0)
     model.known_dialect.template = Long()  # type: ignore[assignment]
     assert await seen(model) == "7.0 s"
-    model.aside.close()
+    model.offload.close()
 
 
 async def test_cors_answers_are_those_asked_for(make_app: MakeApp) -> None:

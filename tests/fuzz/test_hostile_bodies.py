@@ -111,7 +111,7 @@ async def all_answered(path: str, data: list[bytes]) -> None:
             await answered(app, engine, path, one)
     finally:
         await app.responses.close()
-        app.aside.close()
+        app.offload.close()
 
 
 def longest_s(path: str, data: list[bytes]) -> float:

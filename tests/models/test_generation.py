@@ -50,7 +50,7 @@ def in_bytes(text: str, size: int) -> Any:
 
 @pytest.mark.parametrize("size", range(1, 12))
 async def test_any_cut_of_the_tokens_gives_the_same_answer(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fakes.encode", lambda text: list(text.encode("latin-1")))
+    monkeypatch.setattr("tests.fakes.encode", lambda text: list(text.encode("latin-1")))
     whole = await answer(in_bytes(TEXT, size))
     assert whole.text == TEXT
     cut = await answer(in_bytes(TEXT, size), stop=("STOP ", "never"))
@@ -60,7 +60,7 @@ async def test_any_cut_of_the_tokens_gives_the_same_answer(size: int, monkeypatc
 
 
 async def test_a_character_cut_off_by_length_shows_as_a_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fakes.encode", lambda text: list(text.encode("latin-1")))
+    monkeypatch.setattr("tests.fakes.encode", lambda text: list(text.encode("latin-1")))
     found = await answer([[(0, "a\xf0\x9f", "length")]])
     assert (found.text, found.finish) == ("a\ufffd", "length")
 
@@ -184,6 +184,6 @@ async def test_looking_for_nothing_and_for_what_never_comes_give_the_same(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tokens that nothing looks at take a shorter way; text, ids, counts and end are the same."""
-    monkeypatch.setattr("fakes.encode", lambda text: list(text.encode("latin-1")))
+    monkeypatch.setattr("tests.fakes.encode", lambda text: list(text.encode("latin-1")))
 
     assert await answer(in_bytes(TEXT, size)) == await answer(in_bytes(TEXT, size), stop=("never",))

@@ -14,7 +14,7 @@ from lean_ovms.transports.asgi import Asgi
 from lean_ovms.transports.http11.connection import Connection
 from lean_ovms.transports.http11.server import Server
 from lean_ovms.types import Handle, Request
-from tests.transports.http11.fakes import FakeHub, FakeTransport
+from tests.transports.http11.fakes import FakeServer, FakeTransport
 
 LIMIT = 2048
 """Body limit of every door here, in bytes."""
@@ -80,18 +80,18 @@ class Socket:
         await self.server.drain(0)
         with contextlib.suppress(asyncio.CancelledError, ConnectionError):
             await self.writer.wait_closed()
-        assert self.server.open_exchanges == 0
+        assert self.server.active_requests == 0
 
 
 class Fake:
     """wire on a fake transport: the client is lost by a reset."""
 
     def __init__(self, handle: Handle) -> None:
-        self.hub = FakeHub(handle, Config(max_body_bytes=LIMIT))
+        self.server = FakeServer(handle, Config(max_body_bytes=LIMIT))
 
     async def ask(self, method: str, path: str, body: bytes) -> None:
         loop = asyncio.get_running_loop()
-        self.connection = Connection(self.hub, loop)
+        self.connection = Connection(self.server, loop)
         self.transport = FakeTransport(loop, self.connection)
         self.connection.connection_made(self.transport)
         head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -124,11 +124,11 @@ class Fake:
         self.transport.peer_resets()
 
     async def stop(self) -> None:
-        self.connection.give_up()
+        self.connection.cancel()
         await asyncio.sleep(0)
         self.transport.peer_resets()
         await asyncio.sleep(0)
-        assert self.hub.open_exchanges == 0
+        assert self.server.active_requests == 0
 
 
 class AsgiByHand:

@@ -15,7 +15,7 @@ from ...errors import BadRequest
 from ...media.images.loader import ImageLoader, Wanted
 from ...models.text_model import Model
 from ...types import IMAGE_TAG, ChatPrompt, Json
-from ...util.concurrency import BRIEF_CHARACTERS
+from ...util.concurrency import INLINE_CHARACTERS
 
 TAG_START = "<ov_genai_"
 TEXT_ONLY = "This servable supports only text input, but image_url has been provided"
@@ -27,7 +27,7 @@ async def load_images(prompt: ChatPrompt, model: Model, gallery: ImageLoader) ->
     if native is None and not prompt.has_parts:
         return prompt
     search = partial(_searched, prompt, native)
-    prompt, wanted = await model.aside.run(prompt.work, search, brief=BRIEF_CHARACTERS)
+    prompt, wanted = await model.offload.run(prompt.work, search, inline_below=INLINE_CHARACTERS)
     return replace(prompt, images=tuple(await gallery.load(wanted))) if wanted else prompt
 
 

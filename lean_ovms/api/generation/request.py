@@ -12,7 +12,7 @@ from ...errors import BadRequest
 from ...media.images.loader import ImageLoader
 from ...models.generation import DeltaStream, Generation
 from ...models.text_model import Model
-from ...observability.records import current
+from ...observability.records import current_record
 from ...types import ChatPrompt, Json, Output, OutputConstraint, Prompt, SamplingParams
 from ..app import App
 from ..fields import FieldSet, read
@@ -77,8 +77,8 @@ class RequestParser:
         self.model = app.model(model_name(self.values))
         self.config = self.model.config
         self._rows, self._body = rows, body
-        if note := current.get():
-            note.stream = self.values["stream"]
+        if record := current_record.get():
+            record.stream = self.values["stream"]
         self._gallery = app.gallery
         self._defaults = Defaults(self.model.directory.generation_config)
         self._limits = Limits(max_tokens=self.config.max_tokens_limit, sequences=self.config.best_of_limit)

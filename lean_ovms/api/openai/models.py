@@ -31,7 +31,7 @@ def describe(model: Model) -> Json:
     """OpenAI's model object; max_model_len is vLLM's addition, modalities are OpenRouter's, parent (the model that an
     adapter is for) is vLLM's. What only the engine knows is not there while the model loads.
     """
-    with_adapters = {"parent": model.parent} if model.parent else {}
+    parent = {"parent": model.parent} if model.parent else {}
     known = _known(model) if model.ready else {}
     return {
         "id": model.name,
@@ -39,7 +39,7 @@ def describe(model: Model) -> Json:
         "created": model.created,
         "owned_by": "lean_ovms",
         **known,
-        **with_adapters,
+        **parent,
     }
 
 

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lean_ovms.api.app import App
 from lean_ovms.errors import EngineFailure, StartError, TooManyRequests
-from lean_ovms.observability.metrics import FAMILIES
+from lean_ovms.observability.families import FAMILIES
 from tests.api.conftest import MakeApp, events, get, parts, post, whole
 from tests.fakes import FakeEngine, say
 
@@ -133,7 +133,7 @@ async def test_prometheus_own_parser_reads_every_family(make_app: MakeApp) -> No
     await whole(await post(app, CHAT, HELLO))
     response = await get(app, "/metrics")
     assert isinstance(response.body, bytes)
-    parsed = {with_adapters.name for with_adapters in text_string_to_metric_families(response.body.decode())}
+    parsed = {family.name for family in text_string_to_metric_families(response.body.decode())}
     missing = {f.name.removesuffix("_total") for f in FAMILIES} - parsed
     assert missing == {"lean_ovms_engine_resident_memory_bytes"} - parsed  # the fake engine has no process
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from ....errors import BadRequest
 from ....types import ChatPrompt, Json, OutputConstraint, SamplingParams
-from ...app import BRIEF_BYTES, App
+from ...app import INLINE_BYTES, App
 from ...generation.common_fields import RESPONSE_STREAM_OPTIONS, stream_options, template_kwargs
 from ...generation.developer import map_developer_role
 from ...generation.messages import read_messages
@@ -50,7 +50,7 @@ class ResponsesRequest:
 
     async def prompt(self, items: list[Json], app: App) -> ChatPrompt:
         """The prompt of a whole context; a long one is made beside the loop. Raises as _prompt."""
-        return await app.aside.run(ITEM_BYTES * len(items), partial(self._prompt, items), brief=BRIEF_BYTES)
+        return await app.offload.run(ITEM_BYTES * len(items), partial(self._prompt, items), inline_below=INLINE_BYTES)
 
     def _prompt(self, items: list[Json]) -> ChatPrompt:
         """Raises BadRequest for content that the model cannot read."""
