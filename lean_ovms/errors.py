@@ -173,7 +173,7 @@ class HeadersTooLarge(RequestError):
 
 
 class EngineFailure(RequestError):
-    """500: the engine gave up on this request; the message says in one sentence why."""
+    """500: the engine gave up on this request; the message gives the reason in one sentence."""
 
     status = 500
     kind = "server_error"
@@ -181,7 +181,7 @@ class EngineFailure(RequestError):
 
 
 class InternalError(RequestError):
-    """500: a bug of the server. The message says nothing more; the log has the traceback."""
+    """500: a bug of the server. The traceback is in the log, not in the message."""
 
     status = 500
     kind = "server_error"

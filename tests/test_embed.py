@@ -52,7 +52,7 @@ def test_importing_the_package_is_light_and_starts_nothing() -> None:
     assert done.stdout.split()[1:] == ["1", "lean_ovms"]
 
 
-@pytest.mark.parametrize("module", ["embed", "adapters.hosted", "adapters.ray_serve"])
+@pytest.mark.parametrize("module", ["embed", "asgi", "ray_serve"])
 def test_importing_what_embeds_starts_nothing(module: str) -> None:
     code = (
         f"import signal, threading, lean_ovms.{module}, sys\n"

@@ -19,7 +19,7 @@ from ..text.grammar.build import Setting
 from ..text.template.chat_template import ChatTemplate
 from ..text.template.escape import SpecialTokenEscaper
 from ..text.template.limits import NotBrief
-from ..types import ChatPrompt, ModelInfo, Output, SamplingParams, Vocabulary
+from ..types import ChatPrompt, ModelInfo, OutputParams, SamplingParams, Vocabulary
 from ..util.concurrency import INLINE_CHARACTERS, Offload
 from .output_decoder import OutputDecoder
 from .structured_output import StructuredOutput
@@ -51,21 +51,21 @@ class ChatFormat:
 
     async def render(self, prompt: ChatPrompt, offload: Offload) -> str:
         """The text of a prompt; long work runs in the offload thread. Raises RequestError."""
-        if prompt.work < INLINE_CHARACTERS:
+        if prompt.render_cost < INLINE_CHARACTERS:
             try:
                 return self.template.render(prompt, None)
             except NotBrief:
                 pass
         work = partial(self.template.render, prompt, self._config.template_timeout_s)
-        return await offload.run(prompt.work, work)
+        return await offload.run(prompt.render_cost, work)
 
-    def structured_output(self, output: Output, tail: str, offload: Offload) -> StructuredOutput | None:
+    def structured_output(self, output: OutputParams, tail: str, offload: Offload) -> StructuredOutput | None:
         """The constraint of a request, None if it has none. tail: the prompt's end."""
-        if output.guide is None:
+        if output.constraint is None:
             return None
-        return StructuredOutput(output.guide, self.setting(output, tail), self._config, offload)
+        return StructuredOutput(output.constraint, self.setting(output, tail), self._config, offload)
 
-    def setting(self, output: Output, tail: str) -> Setting:
+    def setting(self, output: OutputParams, tail: str) -> Setting:
         """The model and prompt that a grammar is built for. tail: the prompt's end."""
         return Setting(
             tool_parser=self.tool_parser if output.parse else None,
@@ -77,13 +77,13 @@ class ChatFormat:
         )
 
     def decoders(
-        self, output: Output, sampling: SamplingParams, tail: str, vocabulary: Vocabulary
+        self, output: OutputParams, sampling: SamplingParams, tail: str, vocabulary: Vocabulary
     ) -> list[OutputDecoder]:
         """A decoder for each choice. vocabulary: the engine's, which may be another one after a restart."""
         return [self._decoder(index, output, sampling, tail, vocabulary) for index in range(sampling.n)]
 
     def _decoder(
-        self, index: int, output: Output, sampling: SamplingParams, tail: str, vocabulary: Vocabulary
+        self, index: int, output: OutputParams, sampling: SamplingParams, tail: str, vocabulary: Vocabulary
     ) -> OutputDecoder:
         parser = None
         if output.parse:

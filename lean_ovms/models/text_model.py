@@ -20,7 +20,7 @@ from ..observability.logging import safe
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord, RequestRecord, current_record
 from ..text.decode.detokenizer import Detokenizer
-from ..types import ChatPrompt, ModelInfo, Output, Prompt, SamplingParams, TokenPrompt
+from ..types import ChatPrompt, ModelInfo, OutputParams, Prompt, SamplingParams, TokenPrompt
 from .generation import Generation
 from .model import Model
 
@@ -139,7 +139,7 @@ class TextModel(Model):
         self,
         prompt: Prompt,
         sampling: SamplingParams,
-        output: Output,
+        output: OutputParams,
         *,
         truncate: int | None = None,
         echo: bool = False,
@@ -153,7 +153,7 @@ class TextModel(Model):
             return await model._start(prompt, sampling, output, truncate=truncate, echo=echo)
 
     async def _start(
-        self, prompt: Prompt, sampling: SamplingParams, output: Output, *, truncate: int | None, echo: bool
+        self, prompt: Prompt, sampling: SamplingParams, output: OutputParams, *, truncate: int | None, echo: bool
     ) -> Generation:
         requested_at, record = time.monotonic(), current_record.get()
         text, add_special_tokens = await self._prompt_input(prompt, truncate)
@@ -211,7 +211,7 @@ class TextModel(Model):
         if not isinstance(prompt, ChatPrompt):
             return self._shortened(prompt.text, truncate), prompt.add_special_tokens
         if truncate is None:
-            self._check_length(prompt.characters)
+            self._check_length(prompt.num_chars)
         return self._shortened(await self._render(prompt), truncate), prompt.add_special_tokens
 
     def _shortened(self, text: str, truncate: int | None) -> str:

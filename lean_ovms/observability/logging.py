@@ -1,7 +1,7 @@
-"""Logging: one logger per room under "lean_ovms", one line per event, nothing that a client can break.
+"""Logging: one logger per package under "lean_ovms", one line per event, text or JSON.
 
-Values that came from outside are printed through `safe` (text) or as JSON strings (--log_format json), so a header or a
-model name cannot forge a line. The access line costs 10 us in either form.
+Values from clients are printed through `safe` (text) or as JSON strings (--log_format json), so a header or a model
+name cannot forge a line. The access line costs 10 us in either format.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 def setup(level: str, form: str = "text", path: str = "") -> None:
     """Send our loggers to stderr at this level, form text or json; other libraries' loggers are left alone.
 
-    path: a file that gets the lines too; it may be moved away at any time (logrotate). Raises OSError when it cannot be
-    written now; whoever goes on nevertheless is served by stderr, and by the file once that is possible.
+    path: a file that gets the lines, too; it may be moved away at any time (logrotate). Raises OSError when it cannot
+    be written now; logging is set up nevertheless, and the file gets lines once it can be written.
     """
     logging.addLevelName(TRACE, "TRACE")
     stderr = _to_stderr()
@@ -43,9 +43,9 @@ def setup(level: str, form: str = "text", path: str = "") -> None:
 
 
 def _add_file(root: logging.Logger, path: str, formatter: logging.Formatter) -> None:
-    """Raises OSError; a file's handler is there nevertheless, and tries again."""
+    """Add the handler of a file. Raises OSError, after the handler is added."""
     file: logging.Handler
-    if Path(path).is_fifo():  # /dev/stdout perhaps: as slow as its reader, and without one an error now
+    if Path(path).is_fifo():  # such as /dev/stdout: may be slow; without a reader os.open raises
         file = NonBlockingHandler(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
     else:
         file = ReopeningFileHandler(path, root.handlers[0].handle)
@@ -58,7 +58,7 @@ def _add_file(root: logging.Logger, path: str, formatter: logging.Formatter) -> 
 def _to_stderr() -> logging.Handler:
     try:
         return NonBlockingHandler(sys.stderr.fileno())
-    except (AttributeError, OSError):  # embedded in something that has put an object of its own there, or nothing
+    except (AttributeError, OSError):  # an embedding program has replaced or removed sys.stderr
         return logging.StreamHandler()
 
 
@@ -90,7 +90,7 @@ class JsonLines(logging.Formatter):
 
 
 class Event:
-    """A log message that has fields. Give it to a logger as the message; it is written only where it is shown."""
+    """A log message with fields, passed to a logger as the message; formatted only if it is written."""
 
     __slots__ = ()
 
@@ -100,7 +100,7 @@ class Event:
 
 
 class Access(Event):
-    """The access line: an exchange from its request to its last byte."""
+    """The access line: a request and its response."""
 
     __slots__ = ("_record",)
 
@@ -160,5 +160,5 @@ MAX_PATH = 2000
 
 
 def _encodable(text: str) -> str:
-    """text without lone surrogates, which a percent-decoded path may hold and JSON may not."""
+    """text without lone surrogates, which a percent-decoded path may contain and JSON may not."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -180,7 +180,7 @@ def _request(scope: Scope, headers: dict[str, str], body: bytes) -> Request:
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:
-    """Acknowledge lifespan events: the app is built and closed by whoever created it, not by the host."""
+    """Acknowledge lifespan events: the app is built and closed by the program that created it."""
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

@@ -23,7 +23,7 @@ FRAMING_HEADERS = frozenset({"content-length", "transfer-encoding", "connection"
 class RequestResponseCycle:
     """Base of a transport's cycle, which implements `send` and `send_failure`. Cancel it through `cancel`.
 
-    cancelled: nobody waits for the response any more.
+    cancelled: the client has left, or the transport shuts down.
     """
 
     def __init__(self, handle: Handle) -> None:

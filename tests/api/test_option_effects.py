@@ -22,7 +22,7 @@ from lean_ovms.errors import StartError
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.repository import model_dir
 from lean_ovms.text.template.limits import NotBrief
-from lean_ovms.types import ChatPrompt, Output, Request, SamplingParams
+from lean_ovms.types import ChatPrompt, OutputParams, Request, SamplingParams
 from tests.api.conftest import MakeApp, post
 from tests.fakes import FakeEngine, say
 
@@ -37,7 +37,7 @@ async def loaded(**options: Any) -> TextModel:
 
 async def seen(model: TextModel) -> str:
     """The prompt as the engine gets it."""
-    await (await model.start(ChatPrompt(messages=[MESSAGE]), SamplingParams(), Output())).aclose()
+    await (await model.start(ChatPrompt(messages=[MESSAGE]), SamplingParams(), OutputParams())).aclose()
     [(prompt, _)] = model.engine.submitted  # type: ignore[attr-defined]
     return str(prompt)
 

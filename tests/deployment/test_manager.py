@@ -18,7 +18,7 @@ from lean_ovms.deployment.manager import ModelManager
 from lean_ovms.errors import ModelNotFound, StartError, Unavailable
 from lean_ovms.models.model import Model
 from lean_ovms.models.text_model import TextModel
-from lean_ovms.types import ModelInfo, Output, Request, SamplingParams, TextPrompt
+from lean_ovms.types import ModelInfo, OutputParams, Request, SamplingParams, TextPrompt
 from tests.fakes import FakeEngine, say
 
 BASE = Config(fake_engine=True, config_path="config.json", access_log=False)
@@ -90,7 +90,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def begin(model: Model) -> Any:
-    return await model.start(TextPrompt("hi"), SamplingParams(max_tokens=5), Output())
+    return await model.start(TextPrompt("hi"), SamplingParams(max_tokens=5), OutputParams())
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from lean_ovms.config import Config
 from lean_ovms.models.collect import CompletedChoice, collect
 from lean_ovms.models.generation import Generation, GenerationGroup
 from lean_ovms.models.text_model import TextModel
-from lean_ovms.types import Output, Reasoning, SamplingParams, TextPrompt
+from lean_ovms.types import OutputParams, Reasoning, SamplingParams, TextPrompt
 from tests.fakes import EOS, FakeEngine, say
 
 TEXT = "Grüße: STOPP, 世界 STOP und weiter 🙂"
@@ -24,7 +24,7 @@ async def start(script: Any, sampling: SamplingParams | None = None, **output: A
     model = TextModel(config, engine)  # type: ignore[arg-type]
     await model.load()
     sampling = sampling or SamplingParams()
-    return await model.start(TextPrompt("x"), sampling, Output(**output)), engine
+    return await model.start(TextPrompt("x"), sampling, OutputParams(**output)), engine
 
 
 async def answer(script: Any, **output: Any) -> CompletedChoice:
@@ -72,7 +72,9 @@ async def test_a_call_cut_off_by_length_is_shown_once(size: int) -> None:
     model = TextModel(Config(fake_engine=True, tool_parser="hermes3"), engine)  # type: ignore[arg-type]
     await model.load()
     tools = ({"type": "function", "function": {"name": "get_x", "parameters": {}}},)
-    [found] = await collect(await model.start(TextPrompt("x"), SamplingParams(), Output(parse=True, tools=tools)), 1)
+    [found] = await collect(
+        await model.start(TextPrompt("x"), SamplingParams(), OutputParams(parse=True, tools=tools)), 1
+    )
     assert (found.text, found.calls, found.finish) == (text + "_", [], "length")
 
 
@@ -83,7 +85,9 @@ async def test_the_end_of_a_text_is_hidden_wherever_a_model_stops(text: str, siz
     model = TextModel(Config(fake_engine=True, tool_parser="gemma4", reasoning_parser="gemma4"), engine)  # type: ignore[arg-type]
     await model.load()
     tools = ({"type": "function", "function": {"name": "f", "parameters": {}}},)
-    [found] = await collect(await model.start(TextPrompt("x"), SamplingParams(), Output(parse=True, tools=tools)), 1)
+    [found] = await collect(
+        await model.start(TextPrompt("x"), SamplingParams(), OutputParams(parse=True, tools=tools)), 1
+    )
     assert "<eos>" not in found.text + found.reasoning + "".join(call.arguments for call in found.calls)
     assert found.tokens[-1] == EOS
 
@@ -111,7 +115,7 @@ async def test_a_vocabulary_that_is_not_exact_is_decoded_by_the_engine() -> None
     engine.vocabulary = dataclasses.replace(engine.vocabulary, exact=False)
     model = TextModel(config, engine)  # type: ignore[arg-type]
     await model.load()
-    generation = await model.start(TextPrompt("x"), SamplingParams(), Output())
+    generation = await model.start(TextPrompt("x"), SamplingParams(), OutputParams())
     [found] = await collect(generation, 1)
     assert found.text == "Grüße 世界 🙂"
 
@@ -139,7 +143,7 @@ async def test_reasoning_is_counted_within_the_completion(size: int) -> None:
     engine = FakeEngine(say(*(text[i : i + size] for i in range(0, len(text), size))))
     model = TextModel(config, engine)  # type: ignore[arg-type]
     await model.load()
-    generation = await model.start(TextPrompt("x"), SamplingParams(), Output(parse=True))
+    generation = await model.start(TextPrompt("x"), SamplingParams(), OutputParams(parse=True))
     seen = [e async for deltas in generation for d in deltas for e in d.events]
     assert "".join(e.text for e in seen if isinstance(e, Reasoning)) == "hm"
     assert generation.usage.reasoning_tokens == len("hm</think>")

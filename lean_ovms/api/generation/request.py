@@ -13,7 +13,7 @@ from ...media.images.loader import ImageLoader
 from ...models.generation import DeltaStream, Generation
 from ...models.text_model import TextModel
 from ...observability.records import current_record
-from ...types import ChatPrompt, Json, Output, OutputConstraint, Prompt, SamplingParams
+from ...types import ChatPrompt, Json, OutputConstraint, OutputParams, Prompt, SamplingParams
 from ..app import App
 from ..fields import FieldSet, read
 from ..response import model_name, notices
@@ -35,7 +35,7 @@ class GenerationRequest:
     model: TextModel
     gallery: ImageLoader
     sampling: SamplingParams
-    output: Output
+    output: OutputParams
     stream: bool
     one_call: bool
     truncate: int | None

@@ -34,7 +34,7 @@ LINGER_S = 2.0
 """How long, after the last response, what still comes is read and dropped: closing at once with unread bytes makes the
 kernel send a reset, which can destroy the response before the client has read it (RFC 9112 9.6; nginx: 5 to 30 s)."""
 
-log = logging.getLogger("lean_ovms.wire")
+log = logging.getLogger("lean_ovms.transports")
 
 
 class ServerContext(Protocol):

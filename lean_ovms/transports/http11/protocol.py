@@ -49,7 +49,7 @@ class ServerProtocol:
         self._access_log = config.access_log
         self._peer = peer
         self._outgoing = b""
-        # of the current exchange
+        # of the current request
         self._answering = False
         self._http_1_1 = True
         self._wants_body = True

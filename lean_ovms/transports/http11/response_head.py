@@ -21,7 +21,7 @@ _HEADER_LINES = re.compile(r"(?:[-!#$%&'*+.^_`|~0-9A-Za-z]+: [^\x00-\x08\n-\x1f\
 def response_head(status: int, headers: Iterable[tuple[str, str]], framing: str) -> bytes:
     """Status line and headers up to and with the blank line.
 
-    framing: complete lines that say how the body is delimited. They replace such lines in headers. Raises ValueError
+    framing: complete lines that say how the body is delimited. Such headers are dropped. Raises ValueError
     for a status that is not final and for headers that cannot be sent.
     """
     line = _STATUS_LINES.get(status)
@@ -39,7 +39,7 @@ def response_head(status: int, headers: Iterable[tuple[str, str]], framing: str)
 
 
 def asks_to_close(headers: Iterable[tuple[str, str]]) -> bool:
-    """Whether a Connection header among these says close."""
+    """Whether a Connection header among these contains close."""
     return any(name.lower() == "connection" and "close" in tokens(value) for name, value in headers)
 
 

@@ -29,7 +29,7 @@ could hold 64 GiB."""
 CLOSING_S = 2.0
 """At the end of drain: time for cancelled requests to close their responses and for last bytes to be sent."""
 
-log = logging.getLogger("lean_ovms.wire")
+log = logging.getLogger("lean_ovms.transports")
 
 
 class Server:

@@ -16,7 +16,7 @@ REASONS = dict.fromkeys(("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"), "the key b
 CHECK_S = 60.0
 """How often the files are checked. A certificate is renewed every few days or months."""
 
-log = logging.getLogger("lean_ovms.wire")
+log = logging.getLogger("lean_ovms.transports")
 
 
 class Certificate:

@@ -20,7 +20,7 @@ class Writer:
         self._loop = loop
         self._transport = transport
         self._written = 0
-        self._sent = 0  # of it, at the last call of progressed()
+        self._sent = 0  # of the written bytes, at the last call of progressed()
         self._closed = False
 
     def write(self, data: bytes) -> None:

@@ -557,7 +557,7 @@ def test_answers_read_back_for_every_method_body_and_status() -> None:
         assert reusable
 
 
-def test_what_the_door_refuses_is_in_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_the_transport_refuses_is_in_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "lean_ovms.access"):
         session = ServerProtocol(Config(), "192.0.2.1")
         session.feed(b"GET / HTTP/1.1\r\nbroken\r\n\r\n")
