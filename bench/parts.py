@@ -23,7 +23,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.generation import fake_tokenizer
 from lean_ovms.models.output_decoder import OutputDecoder
-from lean_ovms.models.text_model import Model
+from lean_ovms.models.text_model import TextModel
 from lean_ovms.repository.model_dir import read as read_model_dir
 from lean_ovms.text import parsers
 from lean_ovms.text.decode.detokenizer import Detokenizer
@@ -109,7 +109,7 @@ def http(body: dict) -> Iterator[Part]:
 def parsing(body: dict) -> Iterator[Part]:
     """JSON and fields; the template."""
     data = orjson.dumps(body)
-    app = App(Config(), [Model(Config(model_name="demo"))])
+    app = App(Config(), [TextModel(Config(model_name="demo"))])
     request = Request("POST", "/v3/chat/completions", body=data)
     yield "JSON parsed", lambda: orjson.loads(data), 1
     yield "fields read (JSON included)", lambda: chat.read_ask(orjson.loads(request.body), app), 1
@@ -155,7 +155,7 @@ def text() -> Iterator[Part]:
 
 def chunks() -> Iterator[Part]:
     """A record of the engine to the bytes of a chunk."""
-    app = App(Config(), [Model(Config(model_name="demo"))])
+    app = App(Config(), [TextModel(Config(model_name="demo"))])
     ask = chat.read_ask(client.chat("hello", 64, {"model": "demo"}), app)
     renderer = chat.ChatRenderer(ask, SimpleNamespace(usage=Usage(), prompt_ids=[]))
     decoder = OutputDecoder(

@@ -19,7 +19,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.engine import Engine
 from lean_ovms.engine.generation.fake_pipeline import FakePipeline
-from lean_ovms.models.text_model import Model
+from lean_ovms.models.text_model import TextModel
 from lean_ovms.transports.http11.connection import Connection
 from lean_ovms.transports.http11.server import Server
 from lean_ovms.types import ModelInfo
@@ -80,7 +80,7 @@ class Path:
     def __init__(self, reasoning_parser: str) -> None:
         self._config = Config(fake_engine=True, model_name="demo", access_log=False, reasoning_parser=reasoning_parser)
         self._engine = LocalEngine(self._config)
-        self._model = Model(self._config, self._engine)
+        self._model = TextModel(self._config, self._engine)
         app = App(self._config, [self._model])
         self._server = Server(self._config, app.handle)
         self._sent = 0

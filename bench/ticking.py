@@ -62,7 +62,7 @@ async def main(argv: list[str]) -> None:
         return
     app = run.build(parse(argv, {}))
     serving = asyncio.create_task(run.serve(app))
-    while not any(model.ready for model in app.models.values()):
+    while not any(model.ready for model in app.registry.models.values()):
         await asyncio.sleep(0.02)
         if serving.done():
             serving.result()

@@ -160,7 +160,7 @@ class Client:
 
     def _chat(self, messages: str | list[Json], fields: Json) -> Json:
         turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-        return {"model": next(iter(self._app.models), ""), "messages": turns, **fields}
+        return {"model": next(iter(self._app.registry.models), ""), "messages": turns, **fields}
 
 
 def _content(response: Response) -> Any:

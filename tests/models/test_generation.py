@@ -11,7 +11,7 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.models.collect import CompletedChoice, collect
 from lean_ovms.models.generation import Generation, GenerationGroup
-from lean_ovms.models.text_model import Model
+from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import OutputParams, Reasoning, SamplingParams, TextPrompt
 from tests.fakes import EOS, FakeEngine, say
 
@@ -21,7 +21,7 @@ TEXT = "Grüße: STOPP, 世界 STOP und weiter 🙂"
 async def start(script: Any, sampling: SamplingParams | None = None, **output: Any) -> tuple[Generation, FakeEngine]:
     config = Config(fake_engine=True)
     engine = FakeEngine(script)
-    model = Model(config, engine)  # type: ignore[arg-type]
+    model = TextModel(config, engine)  # type: ignore[arg-type]
     await model.load()
     sampling = sampling or SamplingParams()
     return await model.start(TextPrompt("x"), sampling, OutputParams(**output)), engine
@@ -69,7 +69,7 @@ async def test_a_character_cut_off_by_length_shows_as_a_replacement(monkeypatch:
 async def test_a_call_cut_off_by_length_is_shown_once(size: int) -> None:
     text = '<tool_call>\n{"name": "get'
     engine = FakeEngine([[(0, text[i : i + size], None)] for i in range(0, len(text), size)] + [[(0, "_", "length")]])
-    model = Model(Config(fake_engine=True, tool_parser="hermes3"), engine)  # type: ignore[arg-type]
+    model = TextModel(Config(fake_engine=True, tool_parser="hermes3"), engine)  # type: ignore[arg-type]
     await model.load()
     tools = ({"type": "function", "function": {"name": "get_x", "parameters": {}}},)
     [found] = await collect(
@@ -82,7 +82,7 @@ async def test_a_call_cut_off_by_length_is_shown_once(size: int) -> None:
 @pytest.mark.parametrize("text", ["<|channel>thought\nhm", '<|tool_call>call:f{a:<|"|>b', "all said"])
 async def test_the_end_of_a_text_is_hidden_wherever_a_model_stops(text: str, size: int) -> None:
     engine = FakeEngine(say(*(text[i : i + size] for i in range(0, len(text), size))))
-    model = Model(Config(fake_engine=True, tool_parser="gemma4", reasoning_parser="gemma4"), engine)  # type: ignore[arg-type]
+    model = TextModel(Config(fake_engine=True, tool_parser="gemma4", reasoning_parser="gemma4"), engine)  # type: ignore[arg-type]
     await model.load()
     tools = ({"type": "function", "function": {"name": "f", "parameters": {}}},)
     [found] = await collect(
@@ -113,7 +113,7 @@ async def test_a_vocabulary_that_is_not_exact_is_decoded_by_the_engine() -> None
     config = Config(fake_engine=True)
     engine = FakeEngine(say("Grüße ", "世界", " 🙂"))
     engine.vocabulary = dataclasses.replace(engine.vocabulary, exact=False)
-    model = Model(config, engine)  # type: ignore[arg-type]
+    model = TextModel(config, engine)  # type: ignore[arg-type]
     await model.load()
     generation = await model.start(TextPrompt("x"), SamplingParams(), OutputParams())
     [found] = await collect(generation, 1)
@@ -141,7 +141,7 @@ async def test_reasoning_is_counted_within_the_completion(size: int) -> None:
     config = Config(fake_engine=True, reasoning_parser="qwen3")
     text = "<think>hm</think>yes"
     engine = FakeEngine(say(*(text[i : i + size] for i in range(0, len(text), size))))
-    model = Model(config, engine)  # type: ignore[arg-type]
+    model = TextModel(config, engine)  # type: ignore[arg-type]
     await model.load()
     generation = await model.start(TextPrompt("x"), SamplingParams(), OutputParams(parse=True))
     seen = [e async for deltas in generation for d in deltas for e in d.events]

@@ -21,15 +21,15 @@ async def handle_live(request: Request, app: App) -> Response:
 async def handle_ready(request: Request, app: App) -> Response:
     if app.draining:
         raise Unavailable("Server is shutting down", code="draining")
-    waiting = {m.name: m.state for m in app.models.values() if not m.ready}
-    unready = len(waiting) == len(app.models) or any(state != "failed" for state in waiting.values())
+    waiting = {m.name: m.state for m in app.registry.models.values() if not m.ready}
+    unready = len(waiting) == len(app.registry.models) or any(state != "failed" for state in waiting.values())
     if waiting and unready:
         raise Unavailable("Server is not ready: " + ", ".join(f"{name} is {state}" for name, state in waiting.items()))
     return Response(200)
 
 
 async def handle_version(request: Request, app: App) -> Response:
-    versions = next((m.info.versions for m in app.models.values() if m.ready), {})
+    versions = next((m.info.versions for m in app.registry.models.values() if m.ready), {})
     return json({"version": __version__, **versions})
 
 

@@ -9,20 +9,20 @@ from __future__ import annotations
 from weakref import WeakKeyDictionary
 
 from ...errors import BadRequest
-from ...models.text_model import Model
+from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json
 
-_reading: WeakKeyDictionary[Model, bool] = WeakKeyDictionary()
+_reading: WeakKeyDictionary[TextModel, bool] = WeakKeyDictionary()
 
 
-def map_developer_role(messages: list[Json], model: Model) -> list[Json]:
+def map_developer_role(messages: list[Json], model: TextModel) -> list[Json]:
     """The messages with roles that the model's template shows. Raises RequestError while that is not known."""
     if not any(message["role"] == "developer" for message in messages) or _reads(model):
         return messages
     return [{**message, "role": "system"} if message["role"] == "developer" else message for message in messages]
 
 
-def _reads(model: Model) -> bool:
+def _reads(model: TextModel) -> bool:
     if model not in _reading:
         probe = "probe9needle"
         messages = [{"role": "developer", "content": probe}, {"role": "user", "content": "Hey"}]

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import BadRequest
 from ...media.images.loader import ImageLoader, Wanted
-from ...models.text_model import Model
+from ...models.text_model import TextModel
 from ...types import IMAGE_TAG, ChatPrompt, Json
 from ...util.concurrency import INLINE_CHARACTERS
 
@@ -20,7 +20,7 @@ TAG_START = "<ov_genai_"
 TEXT_ONLY = "This servable supports only text input, but image_url has been provided"
 
 
-async def load_images(prompt: ChatPrompt, model: Model, gallery: ImageLoader) -> ChatPrompt:
+async def load_images(prompt: ChatPrompt, model: TextModel, gallery: ImageLoader) -> ChatPrompt:
     """The prompt with its images loaded; one of many messages is searched beside the loop. Raises RequestError."""
     native = model.image_tokens
     if native is None and not prompt.has_parts:
@@ -31,7 +31,7 @@ async def load_images(prompt: ChatPrompt, model: Model, gallery: ImageLoader) ->
 
 
 def _searched(prompt: ChatPrompt, native: list[str] | None) -> tuple[list[Json], list[Wanted]]:
-    """The messages with a tag for each image, and the images. native: as Model.image_tokens. Raises BadRequest."""
+    """The messages with a tag for each image, and the images. native: as TextModel.image_tokens. Raises BadRequest."""
     wanted = list(_wanted(prompt.messages))
     if native is None and wanted:
         raise BadRequest(TEXT_ONLY, param=wanted[0].param.removesuffix(".image_url.url"))

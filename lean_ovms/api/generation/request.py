@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ...errors import BadRequest
 from ...media.images.loader import ImageLoader
 from ...models.generation import DeltaStream, Generation
-from ...models.text_model import Model
+from ...models.text_model import TextModel
 from ...observability.records import current_record
 from ...types import ChatPrompt, Json, OutputConstraint, OutputParams, Prompt, SamplingParams
 from ..app import App
@@ -32,7 +32,7 @@ class GenerationRequest:
     one_call: it ends before a second tool call. headers: those that tell what is not honoured.
     """
 
-    model: Model
+    model: TextModel
     gallery: ImageLoader
     sampling: SamplingParams
     output: OutputParams
@@ -74,12 +74,12 @@ class RequestParser:
 
     def __init__(self, rows: FieldSet, body: Json, app: App) -> None:
         self.values = read(rows, body)
-        self.model = app.model(model_name(self.values))
+        self.model = app.registry.get(model_name(self.values), TextModel)
         self.config = self.model.config
         self._rows, self._body = rows, body
         if record := current_record.get():
             record.stream = self.values["stream"]
-        self._gallery = app.gallery
+        self._gallery = app.image_loader
         self._defaults = Defaults(self.model.directory.generation_config)
         self._limits = Limits(max_tokens=self.config.max_tokens_limit, sequences=self.config.best_of_limit)
 

@@ -91,7 +91,7 @@ async def handle(request: Request, app: App) -> Response:
     ask = await app.parse_body(request, read_ask)
     order = ask.order
     generation = await order.start(ask.prompt, echo=ask.options.token_ids)
-    headers = order.headers + notices(generation.notices)
+    headers = order.headers + notices(generation.warnings)
     source = order.source(generation)
     if order.stream:
         return sse.response(source, ChatRenderer(ask, generation), app.config.sse_ping_s, headers)

@@ -74,7 +74,7 @@ async def handle(request: Request, app: App) -> Response:
     batch = GenerationGroup(generations, ask.order.sampling.n)
     try:
         echoes = [await _echo(ask, prompt, g) for prompt, g in zip(ask.prompts, generations, strict=True)]
-        headers = ask.order.headers + notices(generations[0].notices)
+        headers = ask.order.headers + notices(generations[0].warnings)
         if ask.order.stream:
             return sse.response(batch, CompletionRenderer(ask, batch, echoes), app.config.sse_ping_s, headers)
         answers = await collect(batch, len(generations) * ask.order.sampling.n)
@@ -168,7 +168,7 @@ async def _echo(ask: CompletionRequest, prompt: TextPrompt | TokenPrompt, genera
         return Echo("", generation)
     if isinstance(prompt, TextPrompt) and ask.order.truncate is None:
         return Echo(prompt.text, generation)
-    return Echo(await ask.order.model.decode(generation.prompt_ids, ask.order.output.skip_special_tokens), generation)
+    return Echo(await generation.prompt_text(ask.order.output.skip_special_tokens), generation)
 
 
 def full(ask: CompletionRequest, answers: list[CompletedChoice], echoes: list[Echo], counts: Usage) -> Json:

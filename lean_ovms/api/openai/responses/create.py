@@ -42,7 +42,7 @@ async def handle_create(request: Request, app: App) -> Response:
         response = Response(200, list(HEADERS), streamed(ask, body, source, context, app))
     else:
         response = json(await whole(ask, body, source, context, app))
-    response.headers += ask.order.headers + notices(generation.notices)
+    response.headers += ask.order.headers + notices(generation.warnings)
     return response
 
 
