@@ -17,7 +17,7 @@ from ..repository.model_dir import ModelDir
 from ..text import parsers
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
 from ..text.decode.stop_strings import StopMatcher
-from ..text.grammar.build import Setting
+from ..text.grammar.build import GrammarContext
 from ..text.template.chat_template import ChatTemplate
 from ..text.template.escape import SpecialTokenEscaper
 from ..text.template.limits import NotBrief
@@ -74,15 +74,15 @@ class ChatFormat:
             return await submit(""), []
         return await apply_constraint(output.guide, self.setting(output, tail), submit, self._config, aside)
 
-    def setting(self, output: Output, tail: str) -> Setting:
+    def setting(self, output: Output, tail: str) -> GrammarContext:
         """What a grammar for an answer needs to know. tail: the prompt's end."""
-        return Setting(
-            tool_parser=self.tool_parser if output.parse else None,
-            reasoning_parser=self.reasoning_parser if output.parse else None,
-            tail=tail,
+        parsed = (self.tool_parser, self.reasoning_parser) if output.parse else (None, None)
+        return GrammarContext(
+            form=parsers.output_form(*parsed),
+            prompt_tail=tail,
             tools=output.tools,
             sentencepiece=self._sentencepiece,
-            template_opens_thoughts=self._opens_thoughts,
+            template_opens_reasoning=self._opens_thoughts,
         )
 
     def choice(
@@ -124,7 +124,7 @@ class ChatFormat:
             text = self.template.render(ChatPrompt(messages=PROBE, template_kwargs={"enable_thinking": True}))
         except RequestError:
             return False
-        return parsers.thinks(self.reasoning_parser, text)
+        return parsers.opens_reasoning(self.reasoning_parser, text)
 
 
 def _neutral(words: Vocabulary) -> SpecialTokenEscaper:

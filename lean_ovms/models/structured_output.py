@@ -14,7 +14,7 @@ from ..config import Config
 from ..errors import GrammarInvalid, GrammarTooComplex
 from ..observability.logging import safe
 from ..text.grammar import build
-from ..text.grammar.build import Constraint, Setting
+from ..text.grammar.build import Constraint, GrammarContext
 from ..types import OutputConstraint
 from ..util.concurrency import Offload
 
@@ -29,7 +29,11 @@ MOST_SCHEMAS = 8
 
 
 async def apply_constraint(
-    guide: OutputConstraint, setting: Setting, submit: Callable[[str], Awaitable[T]], config: Config, aside: Offload
+    guide: OutputConstraint,
+    context: GrammarContext,
+    submit: Callable[[str], Awaitable[T]],
+    config: Config,
+    aside: Offload,
 ) -> tuple[T, list[str]]:
     """What submit makes of the structural tag, and what of the form is not imposed.
 
@@ -38,7 +42,7 @@ async def apply_constraint(
     notices: list[str] = []
     while True:
         try:
-            built = await _built(guide, setting, config, aside)
+            built = await _built(guide, context, config, aside)
             if built.notices and config.strict_response_format:
                 raise GrammarInvalid(built.notices[0], param=guide.param)
             accepted = await submit(built.tag)
@@ -47,7 +51,7 @@ async def apply_constraint(
             error.param = error.param or guide.param
             if config.strict_response_format:
                 raise
-            guide, setting, notice = build.relaxed(guide, setting, error)
+            guide, context, notice = build.relaxed(guide, context, error)
             notices.append(notice)
     notices += built.notices
     for notice in notices:
@@ -55,9 +59,9 @@ async def apply_constraint(
     return accepted, notices
 
 
-async def _built(guide: OutputConstraint, setting: Setting, config: Config, aside: Offload) -> Constraint:
+async def _built(guide: OutputConstraint, context: GrammarContext, config: Config, aside: Offload) -> Constraint:
     """The grammar; of large schemas it is made beside the loop. Raises as guides.build."""
-    size, most = build.size(guide, setting.tools), MOST_SCHEMAS * config.grammar_max_bytes
+    size, most = build.size(guide, context.tools), MOST_SCHEMAS * config.grammar_max_bytes
     if size > most:
         raise GrammarTooComplex(f"The schemas have more than {most} bytes")
-    return await aside.run(size, partial(build.build, guide, setting), brief=BRIEF_SCHEMAS)
+    return await aside.run(size, partial(build.build, guide, context), brief=BRIEF_SCHEMAS)

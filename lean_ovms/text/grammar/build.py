@@ -1,7 +1,7 @@
-"""From what a client demands of an answer's form (shapes.Guide) to one grammar for the whole answer.
+"""From the structured output that a client asks for (types.OutputConstraint) to one grammar for the whole answer.
 
-An answer is, in this order: reasoning, if the model has a reasoning parser; then calls, or content in the asked format,
-or either. The result is a structural tag, XGrammar's JSON notation, for engine.messages.Submit.constraint.
+An answer is, in this order: reasoning, if the model has a reasoning parser; then calls, or content in the requested
+format, or either. The result is a structural tag, XGrammar's JSON notation, for engine.protocol.Submit.constraint.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import orjson
 
 from ...errors import BadRequest, GrammarInvalid, GrammarTooComplex
 from ...types import Json, OutputConstraint
-from .. import parsers
-from ..parsers.base import Block, Combined
 from . import tool_choice
 from .ebnf import Ebnf, literal, optional, until
 from .json_schema import WIDE, Values
+from .output_form import OutputForm
 from .regex import NotSupported, pattern
 from .sentencepiece import rewritten, said
 from .tool_calls import CannotForce
@@ -27,26 +26,21 @@ from .tool_calls import CannotForce
 MAX_DEPTH = 32
 BLANKS = "[ \\n]{0,4}"
 """What models put between their reasoning and a call. Before content it would be part of the content."""
-_HARMONY_THOUGHT = "<|channel|>analysis<|message|>"
-_HARMONY_ANSWER = "<|channel|>final<|message|>"
-_ONYX_THOUGHT, _ONYX_ANSWER = " to=self<|message|>", " to=user<|message|>"
-_NEXT_MESSAGE = "<|start|>assistant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """The model and the prompt that a grammar is for. tail: the prompt's end, with its markup.
+class GrammarContext:
+    """The model and the prompt that a grammar is for. prompt_tail: the end of the prompt, with its markup.
 
-    sentencepiece: grammars are matched against token text with "▁" for spaces (token_text).
-    template_opens_thoughts: a prompt that does not end in a thought asks for none.
+    sentencepiece: grammars are matched against token text with "▁" for spaces (sentencepiece.py).
+    template_opens_reasoning: a prompt that does not end inside reasoning asks for none.
     """
 
-    tool_parser: str | None
-    reasoning_parser: str | None
-    tail: str
+    form: OutputForm
+    prompt_tail: str
     tools: tuple[Json, ...]
     sentencepiece: bool = False
-    template_opens_thoughts: bool = False
+    template_opens_reasoning: bool = False
 
 
 @dataclass(slots=True)
@@ -57,10 +51,10 @@ class Constraint:
     notices: list[str] = field(default_factory=list)
 
 
-def build(guide: OutputConstraint, setting: Setting) -> Constraint:
+def build(guide: OutputConstraint, context: GrammarContext) -> Constraint:
     """The grammar. Raises GrammarInvalid and GrammarTooComplex for the format; tools end in notices."""
     try:
-        return _Builder(guide, setting).build()
+        return _Builder(guide, context).build()
     except RecursionError:
         raise GrammarTooComplex("The schema leads round in a circle or is nested too deep", param=guide.param) from None
     except BadRequest as error:
@@ -73,7 +67,9 @@ def size(guide: OutputConstraint, offered: Sequence[Json]) -> int:
     return len(orjson.dumps([guide.format, offered if guide.calls or guide.format is not None else None]))
 
 
-def relaxed(guide: OutputConstraint, setting: Setting, error: BadRequest) -> tuple[OutputConstraint, Setting, str]:
+def relaxed(
+    guide: OutputConstraint, context: GrammarContext, error: BadRequest
+) -> tuple[OutputConstraint, GrammarContext, str]:
     """What to try instead, and what the client should know then. Raises the error if it is not to be dropped.
 
     A format that is wrong is not imposed, as OVMS does; one that is too much to compile is an error.
@@ -81,21 +77,21 @@ def relaxed(guide: OutputConstraint, setting: Setting, error: BadRequest) -> tup
     if guide.format is not None:
         if guide.strict or isinstance(error, GrammarTooComplex):
             raise error
-        return replace(guide, format=None), setting, f"{guide.param} was not imposed: {error.message}"
-    if any(tool["function"].get("parameters") != tool_choice.ANY_OBJECT for tool in setting.tools):
+        return replace(guide, format=None), context, f"{guide.param} was not imposed: {error.message}"
+    if any(tool["function"].get("parameters") != tool_choice.ANY_OBJECT for tool in context.tools):
         loose = tuple(
-            {**tool, "function": {**tool["function"], "parameters": tool_choice.ANY_OBJECT}} for tool in setting.tools
+            {**tool, "function": {**tool["function"], "parameters": tool_choice.ANY_OBJECT}} for tool in context.tools
         )
-        return guide, replace(setting, tools=loose), f"the schemas of the tools are not imposed: {error.message}"
+        return guide, replace(context, tools=loose), f"the schemas of the tools are not imposed: {error.message}"
     if guide.calls == "required":
         raise error
-    return replace(guide, calls=""), setting, f"tool calls are not held to their schemas: {error.message}"
+    return replace(guide, calls=""), context, f"tool calls are not held to their schemas: {error.message}"
 
 
 class _Builder:
-    def __init__(self, guide: OutputConstraint, setting: Setting) -> None:
+    def __init__(self, guide: OutputConstraint, context: GrammarContext) -> None:
         self.guide = guide
-        self.setting = setting
+        self.context = context
         self.ebnf = Ebnf()
         self.notices: list[str] = []
 
@@ -115,14 +111,14 @@ class _Builder:
     # --- calls
 
     def _calls(self) -> str | None:
-        guide, setting = self.guide, self.setting
-        if not setting.tools or (not guide.calls and guide.format is None):
+        guide, context = self.guide, self.context
+        if not context.tools or (not guide.calls and guide.format is None):
             return None
         try:
             if guide.calls == "shaped" and guide.format is None:
-                return tool_choice.calls_at_will(self.ebnf, setting.tool_parser, setting.tools, self.notices)
+                return tool_choice.optional_calls(self.ebnf, context.form, context.tools, self.notices)
             return tool_choice.calls(
-                self.ebnf, setting.tool_parser, setting.tools, parallel=guide.parallel, notices=self.notices
+                self.ebnf, context.form, context.tools, parallel=guide.parallel, notices=self.notices
             )
         except CannotForce as error:
             if guide.calls:
@@ -135,37 +131,23 @@ class _Builder:
 
     def _reasoning(self) -> str:
         """What may or must come before the answer; "" if nothing."""
-        parser, tail = self.setting.reasoning_parser, self.setting.tail.rstrip()
-        if parser == "gptoss":
-            return self._message(_HARMONY_THOUGHT, "<|end|>", tail)
-        if parser == "onyx":
-            return self._message(_ONYX_THOUGHT, "<|eom|>", tail)
-        if parser is None:
+        form, tail = self.context.form.reasoning, self.context.prompt_tail
+        if form is None or (not form.after and tail.rstrip().endswith(form.end)):
             return ""
-        syntax = parsers.load(parser).Thinking(Combined(), thinking=True)
-        if not isinstance(syntax, Block) or tail.endswith(syntax.end_tag):
-            return ""
-        rest = self.ebnf.rule("thought", until(syntax.end_tag))
-        if syntax.opened(self.setting.tail):
+        rest = self.ebnf.rule("thought", until(form.end))
+        if form.after:
+            rest += f" {literal(form.after)}"
+        if form.opened(tail):
             return rest
-        if self.setting.template_opens_thoughts:
+        if self.context.template_opens_reasoning:
             return ""
-        return self.ebnf.rule("reasoning", optional(f"{literal(syntax.start_tag)} {rest}"))
-
-    def _message(self, begin: str, end: str, tail: str) -> str:
-        rest = f"{self.ebnf.rule('thought', until(end))} {literal(_NEXT_MESSAGE)}"
-        if tail.endswith(begin.strip()):
-            return rest
-        return self.ebnf.rule("reasoning", optional(f"{literal(begin)} {rest}"))
+        return self.ebnf.rule("reasoning", optional(f"{literal(form.start)} {rest}"))
 
     @property
     def _header(self) -> str:
-        """What a family of messages writes before its content."""
-        if "gptoss" in (self.setting.tool_parser, self.setting.reasoning_parser):
-            return literal(_HARMONY_ANSWER)
-        if "onyx" in (self.setting.tool_parser, self.setting.reasoning_parser):
-            return literal(_ONYX_ANSWER)
-        return ""
+        """What stands before content."""
+        header = self.context.form.answer_header
+        return literal(header) if header else ""
 
     # --- content
 
@@ -200,7 +182,7 @@ class _Builder:
             return self._grammar(ebnf, self._json(form, ebnf))
         if (own := self._own(form)) is not None:
             return own
-        if self.setting.sentencepiece:
+        if self.context.sentencepiece:
             form = _in_token_text(form)
         nested = ("elements", "content", "tags")
         return {key: self._translated(part, depth + 1) if key in nested else part for key, part in form.items()}
@@ -228,7 +210,7 @@ class _Builder:
 
     def _grammar(self, ebnf: Ebnf, root: str) -> Json:
         text = ebnf.text(root)
-        return {"type": "grammar", "grammar": rewritten(text, ours=True) if self.setting.sentencepiece else text}
+        return {"type": "grammar", "grammar": rewritten(text, ours=True) if self.context.sentencepiece else text}
 
 
 def _texts(form: Json) -> list[str] | None:
@@ -254,4 +236,4 @@ def _tag(form: Json) -> str:
     return json.dumps({"type": "structural_tag", "format": form}, ensure_ascii=False)
 
 
-__all__: Sequence[str] = ("Constraint", "Setting", "build")
+__all__: Sequence[str] = ("Constraint", "GrammarContext", "build")

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ...types import Event, Json, Reasoning, Text, ToolCallDelta, ToolCallStart
+from ..grammar.output_form import ReasoningForm
 from .scanner import Scanner, Steps, Tags
 
 _Kind = type[Text] | type[Reasoning] | type[ToolCallDelta]
@@ -51,8 +52,9 @@ class Syntax:
 
     tags: markup to look for; `read` is called after each. noise: markup that says nothing and is erased from content.
     at_start: `start` is tried where an answer may begin.
-    start_tag: for reasoning, what a prompt ends with that leaves reasoning open. tools, thinking: which parts
-    an instance plays (a format whose two parts cannot be told apart is one class under both names).
+    start_tag: for reasoning, what a prompt ends with that leaves reasoning open. answer_header: what the family writes
+    before the content of an answer. tools, thinking: which parts an instance plays (a format whose two parts cannot be
+    told apart is one class under both names).
     """
 
     tags: tuple[str, ...] = ()
@@ -60,6 +62,7 @@ class Syntax:
     keep_special_tokens: ClassVar[bool] = False
     at_start: ClassVar[bool] = False
     start_tag: ClassVar[str] = ""
+    answer_header: ClassVar[str] = ""
 
     def __init__(self, out: Combined, *, tools: bool = False, thinking: bool = False) -> None:
         self.out = out
@@ -75,9 +78,15 @@ class Syntax:
         """Read something that has no tag, where an answer begins. False as for `read`."""
         raise NotImplementedError
 
-    def opened(self, prompt_tail: str) -> bool:
+    @classmethod
+    def opened(cls, prompt_tail: str) -> bool:
         """Whether the prompt ends with reasoning already open."""
-        return bool(self.start_tag) and prompt_tail.rstrip().endswith(self.start_tag.rstrip())
+        return bool(cls.start_tag) and prompt_tail.rstrip().endswith(cls.start_tag.rstrip())
+
+    @classmethod
+    def reasoning_form(cls) -> ReasoningForm | None:
+        """How a grammar writes this reasoning; None: it cannot."""
+        return None
 
     def resume(self) -> Steps[None]:
         """Read on inside reasoning that the prompt opened."""
@@ -96,6 +105,10 @@ class Block(Syntax):
         cls.tags = (cls.start_tag,)
         cls.ends = Tags([cls.end_tag, *cls.breaks])
 
+    @classmethod
+    def reasoning_form(cls) -> ReasoningForm:
+        return ReasoningForm(start=cls.start_tag, end=cls.end_tag, opened=cls.opened)
+
     def read(self, tag: str) -> Steps[bool]:
         self.scanner.forget()
         yield from self.resume()
@@ -106,6 +119,23 @@ class Block(Syntax):
         if tag in self.breaks:
             self.scanner.pos -= len(tag)
         self.out.pause()
+
+
+class Enclosed(Syntax):
+    """Calls between tags. The last of `tags` ends them: it may be missing, and without calls before it, it is text."""
+
+    _open = False
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag == self.tags[-1]:
+            was_open, self._open = self._open, False
+            return was_open
+        self._open = yield from self.enclosed(tag)
+        return self._open
+
+    def enclosed(self, tag: str) -> Steps[bool]:
+        """Read on after a begin tag. False as for `read`."""
+        raise NotImplementedError
 
 
 class Combined(Parser):

@@ -12,6 +12,7 @@ from ..grammar.ebnf import Ebnf, literal
 from ..grammar.notations import GemmaValues
 from ..grammar.tool_calls import CallForm, Tool, imposed, named
 from .base import Block, Syntax
+from .detection import Detection
 from .literals import number_or_word
 from .scanner import Steps, Tags
 from .values import quoted
@@ -151,3 +152,5 @@ def _written(ebnf: Ebnf, tool: Tool) -> str:
 
 
 FORM = CallForm(one=_written, before="<|tool_call>", after="<tool_call|>", trigger="<|tool_call>")
+
+DETECTION = Detection(rank=30, marks=(("<|tool_call>call:",),), reasoning="gemma4")

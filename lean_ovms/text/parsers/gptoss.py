@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import re
 
+from ..grammar.output_form import ReasoningForm
 from ..grammar.tool_calls import CallForm, json_after
 from .base import Combined, Syntax
+from .detection import Detection
 from .scanner import Sink, Steps, Tags
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
@@ -31,6 +33,7 @@ class Harmony(Syntax):
     keep_special_tokens = True
     at_start = True
     start_tag = "<|channel|>analysis<|message|>"
+    answer_header = "<|channel|>final<|message|>"
 
     def __init__(self, out: Combined, **parts: bool) -> None:
         super().__init__(out, **parts)
@@ -53,6 +56,10 @@ class Harmony(Syntax):
 
     def resume(self) -> Steps[None]:
         yield from self._body("analysis", self.out.reasoning)
+
+    @classmethod
+    def reasoning_form(cls) -> ReasoningForm:
+        return ReasoningForm(start=cls.start_tag, end="<|end|>", after=START + "assistant", opened=cls.opened)
 
     def _message(self, role: str) -> Steps[bool]:
         """Read a message from its channel on. role: what stood before the channel."""
@@ -124,3 +131,5 @@ FORM = CallForm(
     trigger="<|channel|>commentary to=functions.",
     alone=True,
 )
+
+DETECTION = Detection(rank=10, marks=(("<|channel|>",),), reasoning="gptoss")

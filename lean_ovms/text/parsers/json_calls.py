@@ -9,7 +9,7 @@ import json
 
 import orjson
 
-from .base import Syntax
+from .base import Enclosed, Syntax
 from .scanner import Steps
 
 _SILENT = frozenset(("id", "type", "index", "tool_call_id"))
@@ -67,17 +67,11 @@ class JsonCalls(Syntax):
                 return called
 
 
-class Enclosed(JsonCalls):
-    """Call objects after a begin tag, up to an end tag: the last of `tags`. The end tag may be missing."""
+class EnclosedJson(Enclosed, JsonCalls):
+    """Call objects between tags."""
 
-    _open = False
-
-    def read(self, tag: str) -> Steps[bool]:
-        if tag == self.tags[-1]:
-            was_open, self._open = self._open, False
-            return was_open
-        self._open = yield from self.calls()
-        return self._open
+    def enclosed(self, tag: str) -> Steps[bool]:
+        return (yield from self.calls())
 
 
 class _Call:

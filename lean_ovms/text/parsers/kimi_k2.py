@@ -9,7 +9,8 @@ import re
 
 from ..grammar.ebnf import Ebnf, literal
 from ..grammar.tool_calls import CallForm, Tool, json_object, named
-from .base import Block, Syntax
+from .base import Block, Enclosed
+from .detection import THINK, Detection
 from .scanner import Steps
 
 CALL = "<|tool_call_begin|>"
@@ -18,7 +19,7 @@ END = "<|tool_call_end|>"
 _ID = re.compile(r"[^<>{}\n]*")
 
 
-class Tools(Syntax):
+class Tools(Enclosed):
     """Calls by id, of which the name is the middle part."""
 
     tags = (CALL, END)
@@ -30,12 +31,8 @@ class Tools(Syntax):
         "<|im_end|>",
     )
     keep_special_tokens = True
-    _open = False
 
-    def read(self, tag: str) -> Steps[bool]:
-        if tag == END:
-            was_open, self._open = self._open, False
-            return was_open
+    def enclosed(self, tag: str) -> Steps[bool]:
         yield from self.scanner.space()
         name = name_of((yield from self.scanner.word(_ID)).strip())
         if not (yield from self.scanner.literal(ARGUMENTS)) or (yield from self.scanner.space()) != "{":
@@ -43,7 +40,6 @@ class Tools(Syntax):
         if not name:
             return False
         self.out.call(name)
-        self._open = True
         yield from self.scanner.json_value(self.out.arguments)
         return True
 
@@ -76,3 +72,5 @@ FORM = CallForm(
     after="<|tool_calls_section_end|>",
     trigger="<|tool_calls_section_begin|>",
 )
+
+DETECTION = Detection(rank=140, marks=(("<|tool_calls_section_begin|>",),), reasoning="kimi_k2", reasoning_marks=THINK)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..grammar.tool_calls import CallForm, xml_call
 from .base import Block
+from .detection import Detection
 from .scanner import Steps
 from .xml_calls import XmlCalls
 
@@ -41,3 +42,5 @@ FORM = CallForm(
     between="\n",
     trigger='<function name="',
 )
+
+DETECTION = Detection(rank=50, marks=(('<param name="',),), reasoning="minicpm5")

@@ -11,6 +11,7 @@ import re
 
 from ..grammar.tool_calls import CallForm, in_json
 from .base import Block
+from .detection import Detection
 from .json_calls import JsonCalls
 from .scanner import Steps, Tags
 
@@ -70,3 +71,5 @@ class Thinking(Block):
 
 
 FORM = CallForm(one=in_json(), before="[TOOL_CALLS][", between=", ", after="]", trigger="[TOOL_CALLS]")
+
+DETECTION = Detection(rank=90, marks=(("[TOOL_CALLS]",), ("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]")))

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 
+from ..grammar.output_form import ReasoningForm
 from ..grammar.tool_calls import CallForm, xml_call
 from .base import Combined
+from .detection import Detection
 from .scanner import Steps, Tags
 from .xml_calls import XmlCalls
 
@@ -34,6 +36,7 @@ class Onyx(XmlCalls):
     keep_special_tokens = True
     at_start = True
     start_tag = "to=self<|message|>"
+    answer_header = " to=user<|message|>"
     key_tag = '<atem:parameter name="'
     after_name = '">'
     after_key = '">'
@@ -77,6 +80,10 @@ class Onyx(XmlCalls):
     def resume(self) -> Steps[None]:
         yield from self._message("self")
 
+    @classmethod
+    def reasoning_form(cls) -> ReasoningForm:
+        return ReasoningForm(start=" " + cls.start_tag, end="<|eom|>", after=START + "assistant", opened=cls.opened)
+
     def _addressed(self, before: str = "") -> Steps[bool]:
         """Read a header up to its end, and the message if it is reasoning."""
         rest, end = yield from self.scanner.head(_HEADER)
@@ -111,3 +118,5 @@ FORM = CallForm(
     ),
     alone=True,
 )
+
+DETECTION = Detection(rank=20, marks=(("<|start|>", "<|message|>", "<|eom|>", "<|eot|>"),), reasoning="onyx")
