@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..errors import StartError
 from ..observability.logging import safe
-from .failure import PullError
 
 log = logging.getLogger("lean_ovms.hub")
 
@@ -30,6 +30,14 @@ BUSY = (408, 425, 429, 500, 502, 503, 504)
 LONGEST_WAIT_S = 60.0
 LOCAL_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG)
 """Errors of our own disk, which another try would meet again."""
+
+
+class PullError(StartError):
+    """A pull that failed. temporary: the same command may succeed later (network, a busy hub, a full disk)."""
+
+    def __init__(self, message: str, *, temporary: bool = False) -> None:
+        super().__init__(message)
+        self.temporary = temporary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

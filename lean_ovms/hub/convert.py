@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from ..repository.model_dir import TOKENIZERS
-from .failure import PullError
+from .client import PullError
 
 log = logging.getLogger("lean_ovms.hub")
 

@@ -13,8 +13,7 @@ from ..errors import StartError
 from ..observability.logging import safe
 from ..repository import model_dir
 from . import convert, select
-from .client import Hub, Listing, RemoteFile
-from .failure import PullError
+from .client import Hub, Listing, PullError, RemoteFile
 from .staging import Staging, check_room, held, size
 
 log = logging.getLogger("lean_ovms.hub")

@@ -8,8 +8,7 @@ from pathlib import PurePosixPath
 
 from ..observability.logging import safe
 from ..repository.model_dir import TOKENIZERS, WEIGHTS
-from .client import Listing, RemoteFile
-from .failure import PullError
+from .client import Listing, PullError, RemoteFile
 
 FOREIGN = (".safetensors", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".ckpt", ".onnx", ".onnx_data", ".tflite", ".ot")
 """Weights for other engines: gigabytes that nobody here reads."""

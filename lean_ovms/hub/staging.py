@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from .failure import PullError
+from .client import PullError
 
 log = logging.getLogger("lean_ovms.hub")
 

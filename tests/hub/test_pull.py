@@ -17,7 +17,7 @@ import pytest
 
 from lean_ovms.hub import staging
 from lean_ovms.hub.client import Hub, Patience
-from lean_ovms.hub.failure import PullError
+from lean_ovms.hub.client import PullError
 from lean_ovms.hub.pull import PullRequest, pull
 from tests.hub.conftest import WEIGHTS, model_files, tree
 from tests.hub.hub_server import Fault, HubServer, Repo
