@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import BadRequest
-from ...media.images.loader import ImageLoader, Wanted
+from ...media.images.loader import ImageLoader, ImageRequest
 from ...models.text_model import Model
 from ...types import IMAGE_TAG, ChatPrompt, Json
 from ...util.concurrency import BRIEF_CHARACTERS
@@ -31,7 +31,7 @@ async def load_images(prompt: ChatPrompt, model: Model, gallery: ImageLoader) ->
     return replace(prompt, images=tuple(await gallery.load(wanted))) if wanted else prompt
 
 
-def _searched(prompt: ChatPrompt, native: list[str] | None) -> tuple[ChatPrompt, list[Wanted]]:
+def _searched(prompt: ChatPrompt, native: list[str] | None) -> tuple[ChatPrompt, list[ImageRequest]]:
     """The prompt with a tag for each image, and the images. native: as Model.image_tokens. Raises BadRequest."""
     wanted = list(_wanted(prompt.messages))
     if native is None and wanted:
@@ -50,7 +50,7 @@ def refuse_images(messages: list[Json], why: str) -> None:
         raise BadRequest(why, param=one.param)
 
 
-def _wanted(messages: list[Json]) -> Iterator[Wanted]:
+def _wanted(messages: list[Json]) -> Iterator[ImageRequest]:
     for m, message in enumerate(messages):
         content = message.get("content")
         for p, part in enumerate(content if isinstance(content, list) else ()):
@@ -58,7 +58,7 @@ def _wanted(messages: list[Json]) -> Iterator[Wanted]:
                 image = part["image_url"]
                 image = {"url": image} if isinstance(image, str) else image
                 param = f"messages[{m}].content[{p}].image_url.url"
-                yield Wanted(url=image["url"], detail=image.get("detail") or "auto", param=param)
+                yield ImageRequest(url=image["url"], detail=image.get("detail") or "auto", param=param)
 
 
 def _tagged(message: Json, numbers: Iterator[int]) -> Json:
