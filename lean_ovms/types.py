@@ -176,14 +176,14 @@ class OutputConstraint:
 
     format: an XGrammar format ({"type": "json_schema", "json_schema": {...}}, regex, sequence, ...), None: any text.
     param: the request field that asks for it. must: what cannot be imposed is an error; else it is dropped and told.
-    calls: "" tools are called as the model likes; "shaped": calls that it begins keep to the schemas; "required": it
+    tool_calls: "" are not constrained; "schema": calls that the model begins keep to the tools' schemas; "required": it
     makes at least one. parallel: it may make several.
     """
 
     format: Json | None = None
     param: str = "response_format"
     strict: bool = False
-    calls: str = ""
+    tool_calls: str = ""
     parallel: bool = True
 
 

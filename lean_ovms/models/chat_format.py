@@ -20,7 +20,7 @@ from ..text.decode.stop_strings import StopMatcher
 from ..text.grammar.build import GrammarContext
 from ..text.template.chat_template import ChatTemplate
 from ..text.template.escape import SpecialTokenEscaper
-from ..text.template.limits import NotBrief
+from ..text.template.limits import TooSlowInline
 from ..types import ChatPrompt, ModelInfo, Output, SamplingParams, Vocabulary
 from ..util.concurrency import BRIEF_CHARACTERS, Offload
 from .output_decoder import OutputDecoder
@@ -43,7 +43,7 @@ class ChatFormat:
             bos_token=info.bos_token,
             eos_token=info.eos_token,
             content_format=config.chat_template_content_format,
-            neutral=_neutral(vocabulary) if config.neutralize_special_tokens else None,
+            escaper=_escaper(vocabulary) if config.neutralize_special_tokens else None,
         )
         known, (tool, reasoning) = parsers.names(), parsers.detect(self.template.source)
         self.tool_parser = _chosen("tool_parser", config.tool_parser, tool, known.tool)
@@ -58,7 +58,7 @@ class ChatFormat:
         if prompt.work < BRIEF_CHARACTERS:
             try:
                 return self.template.render(prompt, None)
-            except NotBrief:
+            except TooSlowInline:
                 pass
         slowly = partial(self.template.render, prompt, self._config.template_timeout_s)
         return await aside.run(prompt.work, slowly)
@@ -127,7 +127,7 @@ class ChatFormat:
         return parsers.opens_reasoning(self.reasoning_parser, text)
 
 
-def _neutral(words: Vocabulary) -> SpecialTokenEscaper:
+def _escaper(words: Vocabulary) -> SpecialTokenEscaper:
     return SpecialTokenEscaper(words.pieces[token].decode("utf-8", "replace") for token in words.special)
 
 

@@ -51,7 +51,7 @@ async def apply_constraint(
             error.param = error.param or guide.param
             if config.strict_response_format:
                 raise
-            guide, context, notice = build.relaxed(guide, context, error)
+            guide, context, notice = build.relax(guide, context, error)
             notices.append(notice)
     notices += built.notices
     for notice in notices:

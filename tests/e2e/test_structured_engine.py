@@ -124,7 +124,7 @@ def check_calls(calls: list[list[str]], tools: list[Json]) -> None:
 async def test_every_family_makes_calls_that_its_own_parser_reads_and_the_schemas_allow(
     engine: Engine, family: str
 ) -> None:
-    built = build.build(OutputConstraint(calls="required"), context(tool=family, tools=TOOLS))
+    built = build.build(OutputConstraint(tool_calls="required"), context(tool=family, tools=TOOLS))
     assert built.notices == []
     for seed in range(3):
         text, reason = await generate(engine, built.tag, seed=seed)
@@ -137,7 +137,7 @@ async def test_every_family_makes_calls_that_its_own_parser_reads_and_the_schema
 
 @pytest.mark.parametrize("family", parsers.names().tool)
 async def test_a_named_function_is_called_once(engine: Engine, family: str) -> None:
-    built = build.build(OutputConstraint(calls="required", parallel=False), context(tool=family, tools=TOOLS[1:2]))
+    built = build.build(OutputConstraint(tool_calls="required", parallel=False), context(tool=family, tools=TOOLS[1:2]))
     text, reason = await generate(engine, built.tag)
     assert reason == "stop"
     content, _, calls = parse(text, family, None, TOOLS[1:2])

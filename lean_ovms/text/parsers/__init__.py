@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ...types import Json
 from ..grammar.output_form import OutputForm
-from .base import Block, Combined, Parser, Syntax
+from .base import Block, CombinedParser, Parser, Syntax
 from .detection import Detection
 from .plain import Plain
 
@@ -120,13 +120,13 @@ def make(tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (),
         calls = None
     if calls is None and thinking is None:
         return Plain()
-    parser = Combined(tools)
+    parser = CombinedParser(tools)
     syntaxes: list[Syntax] = []
     if calls is not None:
         syntaxes.append(calls(parser, tools=True, thinking=calls is thinking))
     if thinking is not None and thinking is not calls:
         syntaxes.append(thinking(parser, thinking=True))
-    parser.begin(syntaxes, prompt_tail)
+    parser.configure(syntaxes, prompt_tail)
     return parser
 
 

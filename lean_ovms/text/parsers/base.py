@@ -1,10 +1,10 @@
-"""What a parser promises, what a family must say about itself, and the machine that runs families.
+"""The parser interface, the base class of a family's syntax, and the parser that runs syntaxes.
 
-`Parser` is the contract with the rest of the server: text in, events out. A family file defines `class Tools(Syntax)`
-and/or `class Thinking(Syntax)`: the tags it writes and how to read on after one. `Combined` runs at most one of each
-over one scanner, so that a reasoning tag inside a call's arguments is argument text and nothing else.
+`Parser` is the interface for the rest of the server: text in, events out. A family's file defines `class Tools(Syntax)`
+and/or `class Thinking(Syntax)`: its tags and how to read on after one. `CombinedParser` runs at most one of each over
+one scanner, so that a reasoning tag inside a call's arguments is argument text.
 
-This file knows no family, no request, no token ids. A parser never raises on what a model writes.
+Knows no family, no request, no token ids. A parser never raises on a model's output.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Syntax:
     start_tag: ClassVar[str] = ""
     answer_header: ClassVar[str] = ""
 
-    def __init__(self, out: Combined, *, tools: bool = False, thinking: bool = False) -> None:
+    def __init__(self, out: CombinedParser, *, tools: bool = False, thinking: bool = False) -> None:
         self.out = out
         self.scanner = out.scanner
         self.tools = tools
@@ -138,7 +138,7 @@ class Enclosed(Syntax):
         raise NotImplementedError
 
 
-class Combined(Parser):
+class CombinedParser(Parser):
     """Runs a tool syntax and a reasoning syntax, each optional, over one stream.
 
     Blanks where an answer begins, and around calls, are kept back until something follows: before a call they are
@@ -157,7 +157,7 @@ class Combined(Parser):
         self._args = False
         self._last = ""
 
-    def begin(self, syntaxes: Iterable[Syntax], prompt_tail: str) -> None:
+    def configure(self, syntaxes: Iterable[Syntax], prompt_tail: str) -> None:
         """Set what to read, once, before the first text. prompt_tail: the end of the prompt, with its markup."""
         self.syntaxes = list(syntaxes)
         self._by_tag = {tag: syntax for syntax in reversed(self.syntaxes) for tag in syntax.tags}
@@ -174,7 +174,7 @@ class Combined(Parser):
         if text:
             self.scanner.feed(text)
             next(self._steps)
-        return self._take()
+        return self._drain()
 
     def finish(self, ended_by: str = "") -> list[Event]:
         self.scanner.feed(ended_by)
@@ -183,7 +183,7 @@ class Combined(Parser):
         if self._blanks and not self.count:
             self._push(Text, "".join(self._blanks))
         self._blanks = None
-        return _without(ended_by, self._take()) if ended_by else self._take()
+        return _without_token(ended_by, self._drain()) if ended_by else self._drain()
 
     def _run(self, opened: Syntax | None) -> Steps[None]:
         if opened:
@@ -290,7 +290,7 @@ class Combined(Parser):
         else:
             self._events.append(ToolCallDelta(self.count - 1, whole))
 
-    def _take(self) -> list[Event]:
+    def _drain(self) -> list[Event]:
         self._flush()
         if not self._events:
             return []  # never our own list, which the caller would see grow
@@ -298,7 +298,7 @@ class Combined(Parser):
         return events
 
 
-def _without(token: str, events: list[Event]) -> list[Event]:
+def _without_token(token: str, events: list[Event]) -> list[Event]:
     """events but for a token at their end, which may have become a string, or a part of one, as a bare argument."""
     if events and not isinstance(events[-1], ToolCallStart):
         last = events[-1]

@@ -12,7 +12,7 @@ import re
 
 from ..grammar.output_form import ReasoningForm
 from ..grammar.tool_calls import CallForm, json_after
-from .base import Combined, Syntax
+from .base import CombinedParser, Syntax
 from .detection import Detection
 from .scanner import Sink, Steps, Tags
 
@@ -35,9 +35,9 @@ class Harmony(Syntax):
     start_tag = "<|channel|>analysis<|message|>"
     answer_header = "<|channel|>final<|message|>"
 
-    def __init__(self, out: Combined, **parts: bool) -> None:
+    def __init__(self, out: CombinedParser, **parts: bool) -> None:
         super().__init__(out, **parts)
-        self._said: set[str] = set()
+        self._emitted: set[str] = set()
 
     def read(self, tag: str) -> Steps[bool]:
         role = ""
@@ -97,17 +97,17 @@ class Harmony(Syntax):
     def _body(self, kind: str, sink: Sink) -> Steps[None]:
         """Hand on a message's text; a second one of a kind is set off by a space."""
 
-        def say(piece: str) -> None:
-            if kind in self._said:
+        def emit(piece: str) -> None:
+            if kind in self._emitted:
                 sink(" ")
-                self._said.discard(kind)
+                self._emitted.discard(kind)
             sink(piece)
-            said.append(True)
+            emitted.append(True)
 
-        said: list[bool] = []
-        end = yield from self.scanner.until(_BODY, say)
-        if said:
-            self._said.add(kind)
+        emitted: list[bool] = []
+        end = yield from self.scanner.until(_BODY, emit)
+        if emitted:
+            self._emitted.add(kind)
         self._back(end)
         self.out.pause()
 

@@ -12,7 +12,7 @@ import orjson
 from .base import Enclosed, Syntax
 from .scanner import Steps
 
-_SILENT = frozenset(("id", "type", "index", "tool_call_id"))
+_IGNORED_KEYS = frozenset(("id", "type", "index", "tool_call_id"))
 """Keys that models put beside name and arguments, and that nobody misses."""
 
 
@@ -100,8 +100,8 @@ class _Call:
         if word in self.syntax.argument_keys:
             return (yield from self.arguments(first))
         if word in self.syntax.name_keys and first == '"' and not self.name:
-            return (yield from self.named())
-        if word in _SILENT:
+            return (yield from self.read_name())
+        if word in _IGNORED_KEYS:
             return (yield from self.scanner.json_value(_ignore))
         if not self.eager and not self.started:
             return False
@@ -111,7 +111,7 @@ class _Call:
             self.strange += key
         return whole
 
-    def named(self) -> Steps[bool]:
+    def read_name(self) -> Steps[bool]:
         """Read the name, and begin the call if that is enough."""
         name: list[str] = []
         if not (yield from self.scanner.json_string(name.append)):

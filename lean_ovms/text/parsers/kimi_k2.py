@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from ..grammar.ebnf import Ebnf, literal
-from ..grammar.tool_calls import CallForm, Tool, json_object, named
+from ..grammar.tool_calls import CallForm, Tool, function_name, json_object
 from .base import Block, Enclosed
 from .detection import THINK, Detection
 from .scanner import Steps
@@ -61,7 +61,7 @@ class Thinking(Block):
 
 
 def _written(ebnf: Ebnf, tool: Tool) -> str:
-    head = literal(f"<|tool_call_begin|>functions.{named(tool)}:")
+    head = literal(f"<|tool_call_begin|>functions.{function_name(tool)}:")
     middle, tail = literal("<|tool_call_argument_begin|>"), literal("<|tool_call_end|>")
     return f"{head} [0-9]{{1,2}} {middle} {json_object(ebnf, tool)} {tail}"
 

@@ -22,7 +22,7 @@ _IN_STRING = {quote: re.compile(rf"[{quote}\\]") for quote in "'\""}
 _WORD = re.compile(r"[0-9A-Za-z_+\-.]*")
 _CLOSERS = {"[": "]", "(": ")", "{": "}"}
 _OPENERS = {"[": "[", "(": "[", "{": "{"}
-_SHUT = {"]": "]", ")": "]", "}": "}"}
+_CLOSED = {"]": "]", ")": "]", "}": "}"}
 _WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v", "0": "\0", "\n": ""}
 _HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
@@ -73,7 +73,7 @@ class Literals:
                 return "value"
             if mark == closers[-1]:
                 self.scanner.pos += 1
-                self.sink(_SHUT[closers.pop()])
+                self.sink(_CLOSED[closers.pop()])
             elif mark == ",":
                 self.scanner.pos += 1
                 if (yield from self.scanner.space()) != closers[-1]:

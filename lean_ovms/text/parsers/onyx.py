@@ -11,7 +11,7 @@ import re
 
 from ..grammar.output_form import ReasoningForm
 from ..grammar.tool_calls import CallForm, xml_call
-from .base import Combined
+from .base import CombinedParser
 from .detection import Detection
 from .scanner import Steps, Tags
 from .xml_calls import XmlCalls
@@ -43,7 +43,7 @@ class Onyx(XmlCalls):
     value_end = "</atem:parameter>"
     ends = ("</atem:invoke>", CALLS_END)
 
-    def __init__(self, out: Combined, **parts: bool) -> None:
+    def __init__(self, out: CombinedParser, **parts: bool) -> None:
         super().__init__(out, **parts)
         known = [name for name in self.out.schemas if self.tools and _NAME.fullmatch(name)]
         self._headers = {f"to={name}{MESSAGE}": name for name in ["self", "user", *known[:MAX_HEADERS]]}

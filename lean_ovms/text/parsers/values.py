@@ -23,11 +23,11 @@ def kinds_of(schema: Any, depth: int = _DEPTH) -> frozenset[str]:
     """The JSON types that a schema allows, as far as it says; empty: any. References are not followed."""
     if not isinstance(schema, dict) or depth == 0:
         return frozenset()
-    kinds = _told(schema, depth)
+    kinds = _declared(schema, depth)
     return kinds | {"null"} if kinds and schema.get("nullable") is True else kinds
 
 
-def _told(schema: Mapping[str, Any], depth: int) -> frozenset[str]:
+def _declared(schema: Mapping[str, Any], depth: int) -> frozenset[str]:
     kind = schema.get("type")
     if isinstance(kind, str):
         return frozenset((kind,))
