@@ -111,8 +111,8 @@ def make(tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (),
     """The parser of one choice.
 
     tool, reasoning: names, or None. tools: what the client offers, in OpenAI's nested form; without any, the tool
-    parser does not run and its markup is text. prompt_tail: the end of the prompt as text with its special tokens
-    (some hundred characters do); it tells whether reasoning is open already. Raises ValueError for an unknown name.
+    parser does not run and its markup is text. prompt_tail: the end of the prompt as text with its special tokens (a
+    few hundred characters are enough), to see whether reasoning is open already. Raises ValueError for an unknown name.
     """
     calls = _part(tool, "tool")
     thinking = _part(reasoning, "reasoning")

@@ -20,13 +20,13 @@ from .scanner import Scanner, Steps, Tags
 
 _Kind = type[Text] | type[Reasoning] | type[ToolCallDelta]
 _QUOTES = ("`", '"', "'")
-"""Before a reasoning tag they say that the text talks about it."""
+"""Before a reasoning tag they show that the text is about the tag."""
 
 _ALPHABET = string.ascii_letters + string.digits
 
 
 class Parser:
-    """Reads one choice's text; each choice owns one. All events of any cut of the text fold to the same answer.
+    """Reads one choice's text; each choice owns one. However the text is cut, the events add up to the same answer.
 
     keep_special_tokens: the text must contain the special tokens named in `tags`.
     tags: all markup that it reads; other special tokens may stay hidden.
@@ -36,11 +36,11 @@ class Parser:
     tags: tuple[str, ...] = ()
 
     def feed(self, text: str) -> list[Event]:
-        """What more text means; everything leaves at once that cannot still become a tag."""
+        """The events of more text; only what may still become a tag is held back."""
         raise NotImplementedError
 
     def finish(self, ended_by: str = "") -> list[Event]:
-        """The text is over: what was held back. A call that was cut off is shown as far as it came.
+        """The events of the text held back, at the end. A call that was cut off is returned as far as it came.
 
         ended_by: the special token that ended it, not fed before. It may close what is open, and is never shown.
         """
@@ -48,9 +48,9 @@ class Parser:
 
 
 class Syntax:
-    """One family's way to write calls or reasoning.
+    """How one family writes calls or reasoning.
 
-    tags: markup to look for; `read` is called after each. noise: markup that says nothing and is erased from content.
+    tags: markup to look for; `read` is called after each. noise: markup without a meaning, removed from content.
     at_start: `start` is tried where an answer may begin.
     start_tag: for reasoning, what a prompt ends with that leaves reasoning open. answer_header: what the family writes
     before the content of an answer. tools, thinking: which parts an instance plays (a format whose two parts cannot be
@@ -158,7 +158,7 @@ class CombinedParser(Parser):
         self._last = ""
 
     def configure(self, syntaxes: Iterable[Syntax], prompt_tail: str) -> None:
-        """Set what to read, once, before the first text. prompt_tail: the end of the prompt, with its markup."""
+        """Set the syntaxes, once, before the first text. prompt_tail: the end of the prompt, with its markup."""
         self.syntaxes = list(syntaxes)
         self._by_tag = {tag: syntax for syntax in reversed(self.syntaxes) for tag in syntax.tags}
         self._noise = frozenset(tag for syntax in self.syntaxes for tag in syntax.noise)
@@ -225,7 +225,7 @@ class CombinedParser(Parser):
         self.text(self.scanner.recorded())
         return False
 
-    # What a syntax says.
+    # Output of the syntaxes.
 
     def text(self, piece: str) -> None:
         """Content."""
@@ -243,13 +243,13 @@ class CombinedParser(Parser):
         self._push(Reasoning, piece)
 
     def pause(self) -> None:
-        """A block of reasoning is over; an answer may begin here."""
+        """End a block of reasoning; an answer may begin here."""
         self._last = ""
         if self._blanks is None and self._may_call:
             self._blanks = []
 
     def call(self, name: str) -> None:
-        """A call begins; what was read of it so far is not text any more."""
+        """Start a call; the text recorded so far is part of it."""
         self.scanner.forget()
         self._flush()
         self._events.append(ToolCallStart(self.count, new_call_id(), name))
@@ -264,11 +264,11 @@ class CombinedParser(Parser):
         self._push(ToolCallDelta, piece)
 
     def end_call(self) -> None:
-        """The call is complete; one without arguments gets an empty object."""
+        """Complete the call; one without arguments gets an empty object."""
         if not self._args:
             self.arguments("{}")
 
-    # Pieces of one kind that come with one chunk leave as one event.
+    # Pieces of one kind from one chunk become one event.
 
     def _push(self, kind: _Kind, piece: str) -> None:
         if kind is not self._kind:
@@ -293,7 +293,7 @@ class CombinedParser(Parser):
     def _drain(self) -> list[Event]:
         self._flush()
         if not self._events:
-            return []  # never our own list, which the caller would see grow
+            return []  # never the own list, which would grow in the caller's hands
         events, self._events = self._events, []
         return events
 

@@ -1,7 +1,7 @@
-"""How a family says which chat templates are written for it. Each family that can be detected has one DETECTION.
+"""The rule by which a chat template is recognised as a family's. Each family that can be detected has one DETECTION.
 
-The rules up to rank 100, and 120, are OVMS's, in its order: plain substrings, first match wins. The families beyond it
-are placed where OVMS would choose a parser that cannot read the format, or none.
+The rules of rank 10 to 100, 120 and 1000 are OVMS's, in its order: plain substrings, the first match wins. The families
+beyond OVMS are placed where it would choose a parser that cannot read the format, or none.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class Harmony(Syntax):
         self._back(end)
 
     def _body(self, kind: str, sink: Sink) -> Steps[None]:
-        """Hand on a message's text; a second one of a kind is set off by a space."""
+        """Pass on a message's text; a second one of a kind is set off by a space."""
 
         def emit(piece: str) -> None:
             if kind in self._emitted:

@@ -1,7 +1,7 @@
 """Python literals to JSON text, read as a stream: strings, numbers, lists, tuples, dicts, True, False, None.
 
-Nothing is evaluated and nothing recurses. Strings that models leave unescaped ('it's') end at the quote that is
-followed by what must follow a value there.
+Nothing is evaluated and nothing recurses. A string with unescaped quotes ('it's') ends at the quote that is followed
+by what may follow a value there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
 
 
 class Literals:
-    """Reads literals from a scanner and hands their JSON text to sink. decode: a string's raw inside to its text."""
+    """Reads literals from a scanner and passes their JSON text to sink. decode: a string's raw inside to its text."""
 
     def __init__(self, scanner: Scanner, sink: Sink, decode: Callable[[str], str]) -> None:
         self.scanner = scanner
@@ -103,7 +103,7 @@ class Literals:
         return whole
 
     def _inside(self, quote: str, follow: Callable[[str], bool | None], sink: Sink) -> Steps[bool]:
-        """Hand on the raw inside of a string, up to the quote that ends it."""
+        """Pass on the raw inside of a string, up to the quote that ends it."""
         scanner = self.scanner
         while True:
             found = _IN_STRING[quote].search(scanner.text, scanner.pos)
@@ -130,9 +130,9 @@ class Literals:
         """Whether the quote that comes next ends the string, from what comes after it."""
         while True:
             after = self.scanner.text[self.scanner.pos + 1 : self.scanner.pos + 1 + AHEAD]
-            told = follow(after)
-            if told is not None:
-                return told
+            decided = follow(after)
+            if decided is not None:
+                return decided
             if self.scanner.ended or len(after) == AHEAD:
                 return self.scanner.ended
             yield
