@@ -157,7 +157,7 @@ def chunks() -> Iterator[Part]:
     """A record of the engine to the bytes that the client gets."""
     app = App(Config(), [Model(Config(model_name="demo"))])
     ask = chat.read_ask(client.chat("hello", 64, {"model": "demo"}), app)
-    stream = chat.Stream(ask, SimpleNamespace(usage=Usage(), prompt_ids=[]))
+    stream = chat.ChatRenderer(ask, SimpleNamespace(usage=Usage(), prompt_ids=[]))
     choice = Choice(
         index=0,
         detokenizer=Detokenizer(fake_tokenizer.vocabulary(), True),
