@@ -21,7 +21,7 @@ from lean_ovms.engine.worker.__main__ import gate
 from lean_ovms.errors import StartError
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.repository import model_dir
-from lean_ovms.text.template.limits import NotBrief
+from lean_ovms.text.template.limits import TooSlowInline
 from lean_ovms.types import ChatPrompt, OutputParams, Request, SamplingParams
 from tests.api.conftest import MakeApp, post
 from tests.fakes import FakeEngine, say
@@ -80,7 +80,7 @@ async def test_a_template_that_takes_long_has_the_time_asked_for() -> None:
     class Long:
         def render(self, prompt: ChatPrompt, seconds: float | None) -> str:
             if seconds is None:
-                raise NotBrief
+                raise TooSlowInline
             return f"{seconds} s"
 
     model = await loaded(template_timeout_s=7.0)
