@@ -76,9 +76,7 @@ class Config:
     )
 
     # --- repository
-    source_model: str = option(
-        "", "model of a hub (organisation/name) to serve; pulled if it is missing", group="repository"
-    )
+    source_model: str = option("", "model of a hub (organisation/name); pulled if it is missing", group="repository")
     model_repository_path: str = option(
         "",
         "directory of models, where source_model is pulled to; model_name in it is served, or else all models",
@@ -87,14 +85,12 @@ class Config:
     )
     pull: bool = option(False, "command: pull source_model and exit", group="repository")
     overwrite_models: bool = option(False, "pull again models that are already there", group="repository")
-    gguf_filename: str = option(
-        "", "name of the GGUF file of source_model; the first part of a split file", group="repository"
-    )
+    gguf_filename: str = option("", "GGUF file of source_model; the first part of a split file", group="repository")
     draft_source_model: str = option(
         "", "draft model of a hub for speculative decoding, pulled into the model's directory", group="repository"
     )
     weight_format: str = option(
-        "", "weight format for a model that optimum-cli converts; empty: int8", group="repository"
+        "", "weight format of models that optimum-cli converts; empty: int8", group="repository"
     )
     extra_quantization_params: str = option("", "additional arguments for optimum-cli", group="repository")
     list_models: bool = option(False, "command: print the models in model_repository_path and exit", group="repository")
@@ -125,16 +121,14 @@ class Config:
         "name in the API, empty: the directory's name; with model_repository_path: the model in it to serve",
         group="model",
     )
-    chat_template: str = option(
-        "", "chat template to use instead of the model's, a file or the text itself", group="model"
-    )
+    chat_template: str = option("", "chat template instead of the model's, a file or the text itself", group="model")
     chat_template_content_format: str = option(
         "auto", "form of message content for the chat template", group="model", choices=("auto", "string", "openai")
     )
     tool_parser: str = option("", "tool parser; empty: from the chat template; none: off", group="model")
     reasoning_parser: str = option("", "reasoning parser; empty: from the chat template; none: off", group="model")
     enable_tool_guided_generation: bool = option(
-        False, "enforce tool schemas also when tool_choice is auto", group="model"
+        False, "enforce tool schemas also with tool_choice auto", group="model"
     )
     max_tokens_limit: int = option(0, "largest and default max_tokens of a request; 0: no limit", group="model", low=0)
     best_of_limit: int = option(20, "largest n and best_of of a request", group="model", low=1, high=512)
@@ -175,23 +169,17 @@ class Config:
         high=90,
     )
     kv_cache_precision: str = option("", "KV cache precision (u8, f16, f32); empty: the device's", group="engine")
-    max_num_batched_tokens: int = option(
-        256, "tokens computed in one step; fewer give a steadier ITL", group="engine", low=1
-    )
+    max_num_batched_tokens: int = option(256, "tokens computed per step; fewer: steadier ITL", group="engine", low=1)
     max_num_seqs: int = option(256, "sequences running at once; further ones wait", group="engine", low=1, high=4096)
     dynamic_split_fuse: bool = option(True, "split long prompts over steps", group="engine")
     enable_prefix_caching: bool = option(True, "reuse the KV cache of common prompt prefixes", group="engine")
-    cache_eviction_config: str = option(
-        "", "settings of KV cache eviction as a JSON object; empty: off", group="engine"
-    )
-    sparse_attention_config: str = option(
-        "", "settings of sparse attention as a JSON object; empty: off", group="engine"
-    )
+    cache_eviction_config: str = option("", "KV cache eviction as a JSON object; empty: off", group="engine")
+    sparse_attention_config: str = option("", "sparse attention as a JSON object; empty: off", group="engine")
     cache_interval_multiplier: int = option(
         0, "KV blocks between checkpoints of a linear attention state; 0: GenAI's default", group="engine", low=0
     )
     max_prompt_len: int = option(
-        0, "longest prompt in tokens that an NPU is compiled for; 0: 1024", group="engine", low=0
+        0, "prompt length in tokens that an NPU is compiled for; 0: 1024", group="engine", low=0
     )
     model_distribution_policy: str = option(
         "",
@@ -203,33 +191,23 @@ class Config:
     draft_model_path: str = option("", "directory of a draft model for speculative decoding", group="engine")
     draft_device: str = option("", "device of the draft model; empty: target_device", group="engine")
     draft_cache_size: int = option(0, "size of the draft's KV cache in GB; 0: its share", group="engine", low=0)
-    draft_max_num_batched_tokens: int = option(
-        0, "draft tokens computed in one step; 0: as the model", group="engine", low=0
-    )
-    draft_max_num_seqs: int = option(
-        0, "draft sequences running at once; 0: as the model", group="engine", low=0, high=4096
-    )
+    draft_max_num_batched_tokens: int = option(0, "draft tokens per step; 0: as the model", group="engine", low=0)
+    draft_max_num_seqs: int = option(0, "draft sequences at once; 0: as the model", group="engine", low=0, high=4096)
     draft_eagle3_mode: bool = option(False, "the draft is an Eagle3 head of the model", group="engine")
     prompt_lookup: bool = option(False, "speculative decoding by prompt lookup", group="engine")
     engine_watchdog_s: float = option(
         120.0, "seconds without a sign of life before a busy engine is restarted", group="engine", low=1
     )
     engine_load_timeout_s: float = option(600.0, "seconds before loading a model is given up", group="engine", low=1)
-    fake_engine: bool = option(
-        False, "scripted engine instead of a model, to test and measure the front end", group="engine"
-    )
+    fake_engine: bool = option(False, "scripted engine instead of a model, for tests and benchmarks", group="engine")
 
     # --- listen
     rest_port: int = option(8000, "TCP port; 0: a free one", group="listen", low=0, high=65535)
-    rest_bind_address: str = option(
-        "0.0.0.0", "addresses to listen on, separated by commas, IPv4 or IPv6", group="listen"
-    )
+    rest_bind_address: str = option("0.0.0.0", "addresses to listen on, separated by commas; IPv6 too", group="listen")
     unix_socket: str = option("", "path of a Unix socket to listen on instead of TCP", group="listen")
     ssl_certfile: str = option("", "TLS certificate chain (PEM)", group="listen")
     ssl_keyfile: str = option("", "TLS private key (PEM)", group="listen")
-    api_key_file: str = option(
-        "", "file with the API key in its first line; empty: the variable API_KEY", group="listen"
-    )
+    api_key_file: str = option("", "file with the API key in line 1; empty: the variable API_KEY", group="listen")
     api_key: str = option("", "API key; an environment variable only", group="listen", env="API_KEY", secret=True)
     protect_models: bool = option(False, "require the API key for the model list, too", group="listen")
     allowed_origins: str = option("*", "CORS: Access-Control-Allow-Origin, several separated by commas", group="listen")
@@ -243,10 +221,8 @@ class Config:
     max_body_values: int = option(1 << 18, "commas and brackets in a JSON body; more: 400", group="limits", low=1 << 16)
     max_connections: int = option(1024, "open connections; more: 503", group="limits", low=1)
     max_queued_requests: int = option(256, "requests waiting for the engine; more: 429", group="limits", low=1)
-    header_timeout_s: float = option(
-        20.0, "seconds for a client to send the headers; then 408", group="limits", low=0.1
-    )
-    body_timeout_s: float = option(60.0, "seconds for a client to send the body; then 408", group="limits", low=0.1)
+    header_timeout_s: float = option(20.0, "seconds to receive the headers; then 408", group="limits", low=0.1)
+    body_timeout_s: float = option(60.0, "seconds to receive the body; then 408", group="limits", low=0.1)
     keep_alive_timeout_s: float = option(75.0, "seconds before an idle connection is closed", group="limits", low=0.1)
     stream_stall_timeout_s: float = option(
         60.0, "seconds before a request is cancelled whose client does not read the response", group="limits", low=0.1
@@ -270,9 +246,7 @@ class Config:
         256, "memory in MB for compiled grammars; all are dropped when it is full", group="limits", low=1
     )
     grammar_max_bytes: int = option(65536, "bytes of a grammar or schema", group="limits", low=64)
-    grammar_max_nesting: int = option(
-        64, "nesting depth of brackets in a grammar or schema", group="limits", low=4, high=256
-    )
+    grammar_max_nesting: int = option(64, "nesting depth of a grammar or schema", group="limits", low=4, high=256)
 
     # --- images
     allowed_media_domains: str = option(
@@ -287,9 +261,7 @@ class Config:
     )
     max_images: int = option(32, "images in one request", group="images", low=1, high=1024)
     max_image_bytes: int = option(20_000_000, "bytes of an image file", group="images", low=64)
-    max_image_pixels: int = option(
-        1 << 25, "pixels of all images of one request together", group="images", low=64, high=1 << 28
-    )
+    max_image_pixels: int = option(1 << 25, "pixels of all images of a request", group="images", low=64, high=1 << 28)
     max_image_side: int = option(
         0, "side in pixels of the square that larger images are scaled into; 0: no scaling", group="images", low=0
     )

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from lean_ovms.config import SERVED_TASKS
 from lean_ovms.errors import StartError
-from lean_ovms.repository import model_dir
-from lean_ovms.repository.task import detect
+from lean_ovms.repository import graph_schema, model_dir
+from lean_ovms.repository.task import TASKS, detect, of_calculators
 
 BY_ARCHITECTURE = {
     "WhisperForConditionalGeneration": "speech2text",
@@ -93,3 +94,23 @@ def test_a_model_for_another_task_is_said_so_with_a_way_out(tmp_path: Path) -> N
     assert caught.value.reason == "It is for a task that this server does not serve."
     with pytest.raises(StartError, match="not a complete OpenVINO model"):
         model_dir.check(tmp_path, "text_generation")
+
+
+@pytest.mark.parametrize(
+    ("calculators", "found"),
+    [
+        (["EmbeddingsCalculatorOV"], ("embeddings", "EmbeddingsCalculatorOV")),
+        (["RerankCalculator", "HttpLLMCalculator"], ("text_generation", "HttpLLMCalculator")),
+        (["Own", "S2tCalculator"], ("speech2text", "S2tCalculator")),
+        (["Own"], None),
+        ([], None),
+    ],
+)
+def test_the_calculators_show_the_task_of_a_graph(calculators: list[str], found: tuple[str, str] | None) -> None:
+    task = of_calculators(calculators)
+    assert (task and (task[0].name, task[1])) == found
+
+
+def test_a_served_task_has_the_message_of_its_options() -> None:
+    assert [task.name for task in TASKS if task.served] == list(SERVED_TASKS)
+    assert all(task.options in graph_schema.MESSAGES for task in TASKS if task.served)
