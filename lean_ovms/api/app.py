@@ -24,9 +24,8 @@ from ..observability.records import CLIENT_LEFT, RequestRecord, current
 from ..types import ByteStream, Json, Request, Response
 from ..util.concurrency import Offload
 from .fields import json_body
-from .generation.common_fields import fit_for_an_id
 from .openai.responses.service import ResponseService
-from .response import model_name
+from .response import is_safe_id, model_name
 from .router import Route, Table, collect
 
 logger = logging.getLogger("lean_ovms.access")
@@ -292,4 +291,4 @@ def _internal() -> RequestError:
 def _request_id(request: Request) -> str:
     """The client's X-Request-Id if it is harmless in a header and a log line, else one of our own."""
     given = request.headers.get("x-request-id", "")
-    return given if fit_for_an_id(given) else os.urandom(16).hex()
+    return given if is_safe_id(given) else os.urandom(16).hex()

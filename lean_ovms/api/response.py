@@ -14,6 +14,7 @@ from ..types import Json, Response, TokenLogprob, Usage
 
 MAX_NOTICES = 16
 MAX_NOTICE = 400
+MAX_REQUEST_ID = 128
 
 
 def json(body: Any, headers: list[tuple[str, str]] | None = None, status: int = 200) -> Response:
@@ -57,6 +58,11 @@ def usage(counts: Usage) -> Json:
 def new_id(prefix: str) -> str:
     """A random id, as unique as 96 bits are."""
     return f"{prefix}-{os.urandom(12).hex()}"
+
+
+def is_safe_id(text: str) -> bool:
+    """Whether a client's text may be used as an id in a header, a log line and a JSON body."""
+    return 0 < len(text) <= MAX_REQUEST_ID and text.isascii() and text.isprintable()
 
 
 def now() -> int:

@@ -12,6 +12,7 @@ from ...errors import BadRequest
 from ...types import Json
 from .. import schemas
 from ..fields import UINT32_MAX, Field
+from ..response import MAX_REQUEST_ID, is_safe_id
 
 MODEL = Field(
     name="model", kind="string", help="name of a served model", wrong="model field is not a string", required=True
@@ -24,8 +25,6 @@ STREAM = Field(
     wrong="stream field is not a boolean",
     default=False,
 )
-
-MAX_REQUEST_ID = 128
 
 
 def _option(name: str, help: str) -> Field:  # noqa: A002 - the word of the row
@@ -48,13 +47,8 @@ RESPONSE_STREAM_OPTIONS = Field(
 )
 
 
-def fit_for_an_id(text: str) -> bool:
-    """Whether a client's text does no harm as an id: in a header, in a log line, in an answer."""
-    return 0 < len(text) <= MAX_REQUEST_ID and text.isascii() and text.isprintable()
-
-
 def _request_id(value: str) -> str:
-    if not fit_for_an_id(value):
+    if not is_safe_id(value):
         raise BadRequest(f"request_id must have 1 to {MAX_REQUEST_ID} printable ASCII characters", param="request_id")
     return value
 

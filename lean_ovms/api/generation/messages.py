@@ -1,4 +1,4 @@
-"""Reading `messages` and `tools`: their shape is checked here, their meaning is the chat template's.
+"""The fields `messages` and `tools`: their shape is checked here; the chat template gives them their meaning.
 
 Rules and texts: contract section 2.6.
 """
@@ -6,9 +6,11 @@ Rules and texts: contract section 2.6.
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ...errors import BadRequest
-from ...types import Json
+from ...models.text_model import Model
+from ...types import ChatPrompt, Json
 
 DETAILS = (None, "auto", "low", "high", "original")
 
@@ -73,6 +75,31 @@ def _check_image(image: Any, param: str) -> None:
         raise BadRequest(start + "image_url does not have url field", param=f"{param}.url")
     if image.get("detail") not in DETAILS:
         raise BadRequest("image_url.detail must be one of: auto, low, high", param=f"{param}.detail")
+
+
+_knows_developer: WeakKeyDictionary[Model, bool] = WeakKeyDictionary()
+
+
+def map_developer_role(messages: list[Json], model: Model) -> list[Json]:
+    """The messages, those of role developer as system messages where the model's chat template does not show that role.
+
+    OpenAI's newer clients send system messages as developer messages. Many templates drop them silently, some refuse
+    them. Raises RequestError while the template is not known.
+    """
+    if not any(message["role"] == "developer" for message in messages) or _shows_developer(model):
+        return messages
+    return [{**message, "role": "system"} if message["role"] == "developer" else message for message in messages]
+
+
+def _shows_developer(model: Model) -> bool:
+    if model not in _knows_developer:
+        probe = "probe9needle"
+        messages = [{"role": "developer", "content": probe}, {"role": "user", "content": "Hey"}]
+        try:
+            _knows_developer[model] = model.shows(ChatPrompt(messages=messages), probe)
+        except BadRequest:
+            _knows_developer[model] = False
+    return _knows_developer[model]
 
 
 def read_tools(tools: Any, choice: Any) -> tuple[list[Json], str | Json]:

@@ -45,8 +45,7 @@ from ..generation.common_fields import (
     template_kwargs,
     token_limit,
 )
-from ..generation.developer import map_developer_role
-from ..generation.messages import read_messages
+from ..generation.messages import map_developer_role, read_messages
 from ..generation.request import GenerationRequest, RequestParser
 from ..generation.sampling import SAMPLING
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED

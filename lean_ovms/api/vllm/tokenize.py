@@ -24,9 +24,8 @@ from ..generation.common_fields import (
     TOOLS,
     template_kwargs,
 )
-from ..generation.developer import map_developer_role
 from ..generation.images import refuse_images
-from ..generation.messages import read_messages, read_tools
+from ..generation.messages import map_developer_role, read_messages, read_tools
 from ..generation.sampling import token_ids
 from ..response import json, model_name
 from ..router import Route, RouteDoc, for_each_prefix

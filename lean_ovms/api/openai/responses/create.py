@@ -16,10 +16,9 @@ from ...sse import HEADERS, EventStream
 from . import fields
 from .background import EventFollower
 from .events import Events
-from .request import ResponsesRequest, read_ask
+from .request import ResponsesRequest, drop_oldest_turns, read_ask
 from .response import Body, TokenIds
 from .store import Context
-from .truncate import shorter
 
 FIELDS = fields.FIELDS
 
@@ -58,7 +57,7 @@ async def start(ask: ResponsesRequest, items: list[Json], app: App) -> Generatio
         except BadRequest as error:
             if error.param and error.param.startswith("messages"):
                 error.param = "input"
-            less = shorter(items) if ask.shorten and error.code == TOO_LONG else items
+            less = drop_oldest_turns(items) if ask.shorten and error.code == TOO_LONG else items
             if len(less) == len(items):
                 raise
             items = less

@@ -15,7 +15,6 @@ from ... import schemas
 from ...fields import Field, FieldSet
 from ...generation.common_fields import (
     LOGPROBS,
-    MAX_REQUEST_ID,
     MODEL,
     NAMING,
     REQUEST_ID,
@@ -28,6 +27,7 @@ from ...generation.common_fields import (
 )
 from ...generation.sampling import SAMPLING
 from ...generation.structured_output import RESPONSE_FORMAT, STRUCTURED
+from ...response import MAX_REQUEST_ID
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 INCLUDABLE = (

@@ -12,8 +12,7 @@ from ....errors import BadRequest
 from ....types import ChatPrompt, Json, OutputConstraint, SamplingParams
 from ...app import BRIEF_BYTES, App
 from ...generation.common_fields import RESPONSE_STREAM_OPTIONS, stream_options, template_kwargs
-from ...generation.developer import map_developer_role
-from ...generation.messages import read_messages
+from ...generation.messages import map_developer_role, read_messages
 from ...generation.request import GenerationRequest, RequestParser
 from ...generation.structured_output import read_guide
 from .echo import echo, without_nulls
@@ -22,6 +21,8 @@ from .items import read_input, to_messages
 
 ITEM_BYTES = 64
 """What an item of a context takes at least, where its size is not known."""
+DROPPED_SHARE = 8
+"""An eighth of the turns is dropped at a time: few attempts with long conversations, few turns lost needlessly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,19 @@ def read_ask(body: Json, app: App) -> ResponsesRequest:
         template_kwargs=_template_kwargs(values),
         echo=echo(values, sampling),
     )
+
+
+def drop_oldest_turns(items: list[Json]) -> list[Json]:
+    """The items without the oldest turns, for truncation auto; the same items if there is only one turn.
+
+    A turn is a user message and all that follows it, so a call is never separated from its output. System and
+    developer messages stay.
+    """
+    starts = [place for place, item in enumerate(items) if item.get("role") == "user"]
+    if len(starts) < 2:
+        return items
+    end = starts[max(1, len(starts) // DROPPED_SHARE)]
+    return [item for item in items[:end] if item.get("role") in ("system", "developer")] + items[end:]
 
 
 def _refuse(body: Json) -> None:
