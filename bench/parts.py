@@ -112,7 +112,7 @@ def reading(body: dict) -> Iterator[Part]:
     app = App(Config(), [Model(Config(model_name="demo"))])
     request = Request("POST", "/v3/chat/completions", body=data)
     yield "JSON parsed", lambda: orjson.loads(data), 1
-    yield "fields read (JSON included)", lambda: chat.read_ask(orjson.loads(request.body), app), 1
+    yield "fields read (JSON included)", lambda: chat.parse_chat(orjson.loads(request.body), app), 1
     directory = read_model_dir(Config().model_dir)
     template = ChatTemplate.load(directory, from_tokenizer="", bos_token="", eos_token="<|im_end|>")
     prompt = ChatPrompt(body["messages"])
@@ -156,8 +156,8 @@ def text() -> Iterator[Part]:
 def chunks() -> Iterator[Part]:
     """A record of the engine to the bytes that the client gets."""
     app = App(Config(), [Model(Config(model_name="demo"))])
-    ask = chat.read_ask(client.chat("hello", 64, {"model": "demo"}), app)
-    stream = chat.Stream(ask, SimpleNamespace(usage=Usage(), prompt_ids=[]))
+    parsed = chat.parse_chat(client.chat("hello", 64, {"model": "demo"}), app)
+    stream = chat.ChatRenderer(parsed, SimpleNamespace(usage=Usage(), prompt_ids=[]))
     choice = Choice(
         index=0,
         detokenizer=Detokenizer(fake_tokenizer.vocabulary(), True),
