@@ -74,7 +74,7 @@ FOREIGN = {
 NO_ASYNCIO = ("engine.generation", "engine.genai", "engine.worker", "engine.protocol", "text")
 """The engine child has one thread and no event loop; text is a function of what it is given."""
 
-PURE = {"response", "events", "items", "output_items", "pages", "truncate", "tables"}
+PURE = {"response", "events", "items", "output_items", "pages", "tables"}
 """Modules of api/openai/responses that are functions of what they are given: no loop, no thread, no model, no app."""
 
 
