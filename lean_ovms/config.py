@@ -1,30 +1,37 @@
 """Every option once: name, type, default, bounds and help. Flags, environment names and the README table follow.
 
-A field is a row. Its flag is --name (hyphens and underscores are the same), its environment variable LEAN_OVMS_NAME.
-Values that are out of bounds stop the start with the option's name. This module must stay light: --help imports it.
+The flag of a field is --name (hyphens and underscores are the same), its environment variable LEAN_OVMS_NAME.
+A value out of bounds stops the start with a message that names the option. --help imports this module: keep it light.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from . import lora_modules as lora
+from . import lora_modules
 from .errors import StartError
 
 DEMO_MODEL = Path(__file__).parent / "demo_model"
 """The small model that ships with the package; served when no option points to a model."""
 
+SERVED_TASKS = ("text_generation",)
+"""Tasks, by OVMS's names, that a model may have here; `repository/task.py` has all of them."""
+
 PER_MODEL = ("model", "engine")
-"""Groups of options that each model of a config file may have for itself; the others are the server's."""
+"""Groups of options that each model of a config file may set; the others are those of the server."""
+
+TYPE_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+"""The types of options, for messages."""
 
 
 def option(
     default: Any,
-    help: str,  # noqa: A002 - the word that argparse and readers use
+    help: str,  # noqa: A002 - argparse's word
     *,
     group: str,
     low: float | None = None,
@@ -34,14 +41,17 @@ def option(
     secret: bool = False,
     bare: str | None = None,
     several: bool = False,
+    private: bool = False,
 ) -> Any:
-    """One row. low, high: inclusive bounds. env: a second environment variable. secret: never sent or logged.
+    """One option. low, high: inclusive bounds. env: a second environment variable. secret: never sent or logged.
+    private: it may hold a password: not sent to the engine child, nor in a Config's repr.
 
-    bare: what the flag means without a value. several: it takes values in a row, kept with blanks between.
+    bare: meaning of the flag without a value. several: the flag takes several values, which are joined by blanks.
     """
     row = {"help": help, "group": group, "low": low, "high": high, "choices": choices, "env": env, "secret": secret,
+           "private": private or secret,
            "several": several, "bare": "true" if isinstance(default, bool) else bare}  # fmt: skip
-    return field(default=default, metadata=row)
+    return field(default=default, metadata=row, repr=not row["private"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,85 +59,99 @@ class Config:
     """All options of a server. Build it with keywords, or from a command line with cli.parse."""
 
     # --- deployment
-    config_path: str = option("", "config.json that names several models, instead of model_path", group="deployment")
+    config_path: str = option("", "config.json with the models to serve", group="deployment")
     file_system_poll_wait_seconds: float = option(
         1.0,
-        "look for changes of config.json and graph.pbtxt every so many seconds; 0: never",
+        "seconds between checks of config.json and graph.pbtxt for changes; 0: no checks",
         group="deployment",
         low=0,
     )
     task: str = option(
         "",
-        "text_generation is the only one served; given, a graph.pbtxt is not read",
+        "task of the model, only text_generation is served; if given, graph.pbtxt is not read",
         group="deployment",
     )
-    options_file: str = option("", "JSON object of options by name; flags and variables win", group="deployment")
+    options_file: str = option(
+        "", "JSON file with an object of options by name; flags and variables have precedence", group="deployment"
+    )
 
     # --- repository
     source_model: str = option(
-        "", "model of a hub (organisation/name) to serve; pulled when it is missing", group="repository"
+        "", "model of a hub (organisation/name) to serve; pulled if it is missing", group="repository"
     )
     model_repository_path: str = option(
         "",
-        "directory of models: model_name, or else all of them are served; source_model is pulled to it",
+        "directory of models, where source_model is pulled to; model_name in it is served, or else all models",
         group="repository",
         env="OVMS_MODEL_REPOSITORY_PATH",
     )
-    pull: bool = option(False, "only pull source_model, do not serve", group="repository")
-    overwrite_models: bool = option(False, "pull again what is there", group="repository")
-    gguf_filename: str = option("", "the GGUF file of source_model; of several parts the first", group="repository")
+    pull: bool = option(False, "command: pull source_model and exit", group="repository")
+    overwrite_models: bool = option(False, "pull again models that are already there", group="repository")
+    gguf_filename: str = option(
+        "", "name of the GGUF file of source_model; the first part of a split file", group="repository"
+    )
     draft_source_model: str = option(
-        "", "draft model of a hub, pulled into the model: speculative decoding", group="repository"
+        "", "draft model of a hub for speculative decoding, pulled into the model's directory", group="repository"
     )
     weight_format: str = option(
-        "", "weights of a model that optimum-cli has to convert; empty: int8", group="repository"
+        "", "weight format for a model that optimum-cli converts; empty: int8", group="repository"
     )
-    extra_quantization_params: str = option("", "more arguments for optimum-cli", group="repository")
-    list_models: bool = option(False, "print what can be served in model_repository_path", group="repository")
-    configure: bool = option(False, "only write the graph.pbtxt of model_path from the options", group="repository")
+    extra_quantization_params: str = option("", "additional arguments for optimum-cli", group="repository")
+    list_models: bool = option(False, "command: print the models in model_repository_path and exit", group="repository")
+    configure: bool = option(
+        False, "command: write the graph.pbtxt of model_path from the options and exit", group="repository"
+    )
     add_to_config: str = option(
-        "", "only add model_name to config_path, or to the file given here", group="repository", bare="true"
+        "",
+        "command: add model_name to config_path, or to the file given here, and exit",
+        group="repository",
+        bare="true",
     )
     remove_from_config: str = option(
-        "", "only remove model_name from config_path, or from the file given here", group="repository", bare="true"
+        "",
+        "command: remove model_name from config_path, or from the file given here, and exit",
+        group="repository",
+        bare="true",
     )
 
     # --- model
     model_path: str = option(
         "",
-        "model directory (OpenVINO IR); if no option points to a model the demo model is served, as demo",
+        "model directory (OpenVINO IR) or GGUF file; without any option for models the demo model is served, as demo",
         group="model",
     )
     model_name: str = option(
         "",
-        "name in the API; empty: the directory's name; with model_repository_path alone: which model of it",
+        "name in the API, empty: the directory's name; with model_repository_path: the model in it to serve",
         group="model",
     )
-    chat_template: str = option("", "chat template, as a file or as text, instead of the model's", group="model")
+    chat_template: str = option(
+        "", "chat template to use instead of the model's, a file or the text itself", group="model"
+    )
     chat_template_content_format: str = option(
-        "auto", "how message content reaches the template", group="model", choices=("auto", "string", "openai")
+        "auto", "form of message content for the chat template", group="model", choices=("auto", "string", "openai")
     )
     tool_parser: str = option("", "tool parser; empty: from the chat template; none: off", group="model")
     reasoning_parser: str = option("", "reasoning parser; empty: from the chat template; none: off", group="model")
     enable_tool_guided_generation: bool = option(
-        False, "hold the calls that a model begins by itself to the tools' schemas", group="model"
+        False, "enforce tool schemas also when tool_choice is auto", group="model"
     )
-    max_tokens_limit: int = option(
-        0, "most tokens a request may ask for, and its default; 0: none", group="model", low=0
-    )
-    best_of_limit: int = option(20, "most sequences (n, best_of) a request may ask for", group="model", low=1, high=512)
+    max_tokens_limit: int = option(0, "largest and default max_tokens of a request; 0: no limit", group="model", low=0)
+    best_of_limit: int = option(20, "largest n and best_of of a request", group="model", low=1, high=512)
     generation_config_path: str = option(
-        "", "file of request defaults instead of generation_config.json; relative to the model", group="model"
+        "", "file of request defaults to use instead of generation_config.json, relative to the model", group="model"
     )
     lora_modules: str = option(
         "", "LoRA adapters, each served as a model: name=path[,alpha] name=path ...", group="model", several=True
     )
-    max_loras: int = option(4, "most adapters loaded at once; the longest idle one makes room", group="model", low=1)
+    max_loras: int = option(
+        4, "LoRA adapters loaded at once; the least recently used one is unloaded for another", group="model", low=1
+    )
     lora_idle_timeout_s: float = option(
-        300.0, "stop the engine of an adapter that nobody has used for; 0: never", group="model", low=0
+        300.0, "seconds before the engine of an unused adapter is stopped; 0: never", group="model", low=0
     )
     allow_runtime_lora: bool = option(
-        False, "clients may load and unload adapters of the server's file system", group="model"
+        False, "allow clients to load and unload adapters from the server's file system", group="model"
     )
     max_model_len: int = option(0, "context length in tokens; 0: the model's own", group="model", low=0)
 
@@ -139,143 +163,179 @@ class Config:
         choices=("AUTO", "LM", "LM_CB", "VLM", "VLM_CB"),
     )
     target_device: str = option(
-        "CPU", "OpenVINO device, AUTO:... and HETERO:... too; auto: the best GPU, else CPU", group="engine"
+        "CPU", "OpenVINO device, also AUTO:... or HETERO:...; auto: the best GPU, else CPU", group="engine"
     )
     plugin_config: str = option("", "OpenVINO properties as a JSON object", group="engine")
-    cache_size: int = option(0, "KV cache in GB; 0: cache_memory_percent", group="engine", low=0)
+    cache_size: int = option(0, "size of the KV cache in GB; 0: by cache_memory_percent", group="engine", low=0)
     cache_memory_percent: int = option(
         25,
-        "KV cache in percent of the memory that is free at the start, taken as needed; several models: less for each",
+        "size of the KV cache in percent of the memory free at the start, allocated as needed; several models share it",
         group="engine",
         low=1,
         high=90,
     )
     kv_cache_precision: str = option("", "KV cache precision (u8, f16, f32); empty: the device's", group="engine")
-    max_num_batched_tokens: int = option(256, "most tokens of one step; smaller: steadier ITL", group="engine", low=1)
-    max_num_seqs: int = option(256, "most sequences running at once; others wait", group="engine", low=1, high=4096)
+    max_num_batched_tokens: int = option(
+        256, "tokens computed in one step; fewer give a steadier ITL", group="engine", low=1
+    )
+    max_num_seqs: int = option(256, "sequences running at once; further ones wait", group="engine", low=1, high=4096)
     dynamic_split_fuse: bool = option(True, "split long prompts over steps", group="engine")
-    enable_prefix_caching: bool = option(True, "reuse the KV cache of equal prompt beginnings", group="engine")
-    cache_eviction_config: str = option("", "KV cache eviction, as a JSON object", group="engine")
-    sparse_attention_config: str = option("", "sparse attention, as a JSON object", group="engine")
+    enable_prefix_caching: bool = option(True, "reuse the KV cache of common prompt prefixes", group="engine")
+    cache_eviction_config: str = option(
+        "", "settings of KV cache eviction as a JSON object; empty: off", group="engine"
+    )
+    sparse_attention_config: str = option(
+        "", "settings of sparse attention as a JSON object; empty: off", group="engine"
+    )
     cache_interval_multiplier: int = option(
-        0, "blocks between checkpoints of a linear attention state; 0: GenAI decides", group="engine", low=0
+        0, "KV blocks between checkpoints of a linear attention state; 0: GenAI's default", group="engine", low=0
     )
-    max_prompt_len: int = option(0, "longest prompt an NPU is compiled for; 0: 1024", group="engine", low=0)
+    max_prompt_len: int = option(
+        0, "longest prompt in tokens that an NPU is compiled for; 0: 1024", group="engine", low=0
+    )
     model_distribution_policy: str = option(
-        "", "over several devices", group="engine", choices=("", "TENSOR_PARALLEL", "PIPELINE_PARALLEL")
+        "",
+        "distribution of the model over several devices",
+        group="engine",
+        choices=("", "TENSOR_PARALLEL", "PIPELINE_PARALLEL"),
     )
-    cache_dir: str = option("", "folder for compiled models, which load faster", group="engine")
-    draft_model_path: str = option("", "draft model directory: speculative decoding", group="engine")
+    cache_dir: str = option("", "directory for compiled models, which load faster", group="engine")
+    draft_model_path: str = option("", "directory of a draft model for speculative decoding", group="engine")
     draft_device: str = option("", "device of the draft model; empty: target_device", group="engine")
-    draft_cache_size: int = option(0, "KV cache of the draft in GB; 0: its share", group="engine", low=0)
-    draft_max_num_batched_tokens: int = option(0, "most draft tokens of one step; 0: as main", group="engine", low=0)
-    draft_max_num_seqs: int = option(0, "most draft sequences at once; 0: as main", group="engine", low=0, high=4096)
-    draft_eagle3_mode: bool = option(False, "the draft is an Eagle3 head of the model", group="engine")
-    prompt_lookup: bool = option(False, "prompt lookup decoding", group="engine")
-    engine_watchdog_s: float = option(
-        120.0, "restart an engine silent for so long while it has work", group="engine", low=1
+    draft_cache_size: int = option(0, "size of the draft's KV cache in GB; 0: its share", group="engine", low=0)
+    draft_max_num_batched_tokens: int = option(
+        0, "draft tokens computed in one step; 0: as the model", group="engine", low=0
     )
-    engine_load_timeout_s: float = option(600.0, "give up loading a model after", group="engine", low=1)
+    draft_max_num_seqs: int = option(
+        0, "draft sequences running at once; 0: as the model", group="engine", low=0, high=4096
+    )
+    draft_eagle3_mode: bool = option(False, "the draft is an Eagle3 head of the model", group="engine")
+    prompt_lookup: bool = option(False, "speculative decoding by prompt lookup", group="engine")
+    engine_watchdog_s: float = option(
+        120.0, "seconds without a sign of life before a busy engine is restarted", group="engine", low=1
+    )
+    engine_load_timeout_s: float = option(600.0, "seconds before loading a model is given up", group="engine", low=1)
     fake_engine: bool = option(
-        False, "no model: a scripted engine, to test and to measure the front end", group="engine"
+        False, "scripted engine instead of a model, to test and measure the front end", group="engine"
     )
 
     # --- listen
     rest_port: int = option(8000, "TCP port; 0: a free one", group="listen", low=0, high=65535)
-    rest_bind_address: str = option("0.0.0.0", "addresses, separated by commas; IPv6 too", group="listen")
+    rest_bind_address: str = option(
+        "0.0.0.0", "addresses to listen on, separated by commas, IPv4 or IPv6", group="listen"
+    )
     unix_socket: str = option("", "path of a Unix socket to listen on instead of TCP", group="listen")
     ssl_certfile: str = option("", "TLS certificate chain (PEM)", group="listen")
     ssl_keyfile: str = option("", "TLS private key (PEM)", group="listen")
-    api_key_file: str = option("", "file whose first line is the API key; else the variable API_KEY", group="listen")
-    api_key: str = option("", "the key itself; from the environment only", group="listen", env="API_KEY", secret=True)
-    protect_models: bool = option(False, "the model list needs the API key too", group="listen")
-    allowed_origins: str = option("*", "CORS: Access-Control-Allow-Origin; several by commas", group="listen")
+    api_key_file: str = option(
+        "", "file with the API key in its first line; empty: the variable API_KEY", group="listen"
+    )
+    api_key: str = option("", "API key; an environment variable only", group="listen", env="API_KEY", secret=True)
+    protect_models: bool = option(False, "require the API key for the model list, too", group="listen")
+    allowed_origins: str = option("*", "CORS: Access-Control-Allow-Origin, several separated by commas", group="listen")
     allowed_methods: str = option("*", "CORS: Access-Control-Allow-Methods", group="listen")
     allowed_headers: str = option("*", "CORS: Access-Control-Allow-Headers", group="listen")
     allow_credentials: bool = option(False, "CORS: Access-Control-Allow-Credentials", group="listen")
 
     # --- limits
-    max_header_bytes: int = option(65536, "request line and headers; more is a 431", group="limits", low=1024)
-    max_body_bytes: int = option(32 << 20, "request body; more is a 413", group="limits", low=1024)
-    max_body_values: int = option(
-        1 << 18, "most commas and brackets in a JSON body; more is a 400", group="limits", low=1 << 16
+    max_header_bytes: int = option(65536, "bytes of request line and headers; more: 431", group="limits", low=1024)
+    max_body_bytes: int = option(32 << 20, "bytes of a request body; more: 413", group="limits", low=1024)
+    max_body_values: int = option(1 << 18, "commas and brackets in a JSON body; more: 400", group="limits", low=1 << 16)
+    max_connections: int = option(1024, "open connections; more: 503", group="limits", low=1)
+    max_queued_requests: int = option(256, "requests waiting for the engine; more: 429", group="limits", low=1)
+    header_timeout_s: float = option(
+        20.0, "seconds for a client to send the headers; then 408", group="limits", low=0.1
     )
-    max_connections: int = option(1024, "open connections; more get a 503", group="limits", low=1)
-    max_queued_requests: int = option(256, "requests waiting for the engine; more get a 429", group="limits", low=1)
-    header_timeout_s: float = option(20.0, "time to send the headers; then 408", group="limits", low=0.1)
-    body_timeout_s: float = option(60.0, "time to send the body; then 408", group="limits", low=0.1)
-    keep_alive_timeout_s: float = option(75.0, "close an idle connection after", group="limits", low=0.1)
-    stream_stall_timeout_s: float = option(60.0, "cancel for a client that takes nothing for", group="limits", low=0.1)
-    request_timeout_s: float = option(0.0, "end a generation after; 0: never", group="limits", low=0)
-    drain_timeout_s: float = option(30.0, "at shutdown, let running requests finish for", group="limits", low=0)
+    body_timeout_s: float = option(60.0, "seconds for a client to send the body; then 408", group="limits", low=0.1)
+    keep_alive_timeout_s: float = option(75.0, "seconds before an idle connection is closed", group="limits", low=0.1)
+    stream_stall_timeout_s: float = option(
+        60.0, "seconds before a request is cancelled whose client does not read the response", group="limits", low=0.1
+    )
+    request_timeout_s: float = option(0.0, "seconds before a generation is stopped; 0: no limit", group="limits", low=0)
+    drain_timeout_s: float = option(30.0, "seconds for running requests to finish at shutdown", group="limits", low=0)
     template_timeout_s: float = option(
-        2.0, "most CPU time for a chat template; more is a 400", group="limits", low=0.05, high=600
+        2.0, "seconds of CPU time to render a chat template; more: 400", group="limits", low=0.05, high=600
     )
-    max_prompts: int = option(128, "most prompts in one completions request", group="limits", low=1, high=4096)
+    max_prompts: int = option(128, "prompts in one completions request; more: 400", group="limits", low=1, high=4096)
 
     grammar_timeout_s: float = option(
-        2.0, "most CPU time to compile a client's grammar or schema; more is a 400", group="limits", low=0.05, high=600
+        2.0,
+        "seconds of CPU time to compile a client's grammar or schema; more: 400",
+        group="limits",
+        low=0.05,
+        high=600,
     )
-    grammar_memory_mb: int = option(512, "most memory to compile one", group="limits", low=32)
-    grammar_cache_mb: int = option(256, "compiled grammars kept; then all are dropped", group="limits", low=1)
-    grammar_max_bytes: int = option(65536, "largest grammar or schema", group="limits", low=64)
-    grammar_max_nesting: int = option(64, "deepest brackets in a grammar or schema", group="limits", low=4, high=256)
+    grammar_memory_mb: int = option(512, "memory in MB to compile a grammar or schema", group="limits", low=32)
+    grammar_cache_mb: int = option(
+        256, "memory in MB for compiled grammars; all are dropped when it is full", group="limits", low=1
+    )
+    grammar_max_bytes: int = option(65536, "bytes of a grammar or schema", group="limits", low=64)
+    grammar_max_nesting: int = option(
+        64, "nesting depth of brackets in a grammar or schema", group="limits", low=4, high=256
+    )
 
     # --- images
     allowed_media_domains: str = option(
         "",
-        "hosts that images may be fetched from, separated by commas: names, *.name, addresses, networks; all: any "
-        "public host; empty: none",
+        "hosts to fetch images from, separated by commas: names, *.name, addresses, networks; all: every public host; "
+        "empty: none",
         group="images",
     )
-    allowed_local_media_path: str = option(
-        "", "folder that images may be read from by path; empty: none", group="images"
-    )
+    allowed_local_media_path: str = option("", "directory to read images from by path; empty: none", group="images")
     media_url_allow_redirects: bool = option(
-        False, "follow redirects to hosts that are allowed", group="images", env="OVMS_MEDIA_URL_ALLOW_REDIRECTS"
+        False, "follow redirects to allowed hosts", group="images", env="OVMS_MEDIA_URL_ALLOW_REDIRECTS"
     )
-    max_images: int = option(32, "most images of one request", group="images", low=1, high=1024)
-    max_image_bytes: int = option(20_000_000, "largest image, as a file", group="images", low=64)
+    max_images: int = option(32, "images in one request", group="images", low=1, high=1024)
+    max_image_bytes: int = option(20_000_000, "bytes of an image file", group="images", low=64)
     max_image_pixels: int = option(
-        1 << 25, "most pixels of the images of one request together", group="images", low=64, high=1 << 28
+        1 << 25, "pixels of all images of one request together", group="images", low=64, high=1 << 28
     )
     max_image_side: int = option(
-        0, "shrink larger images into a square of so many pixels; 0: leave it to the model", group="images", low=0
+        0, "side in pixels of the square that larger images are scaled into; 0: no scaling", group="images", low=0
     )
-    image_timeout_s: float = option(10.0, "most time to fetch an image, and to unpack it", group="images", low=0.1)
+    image_timeout_s: float = option(10.0, "seconds to fetch an image, and to decode it", group="images", low=0.1)
 
     # --- responses
-    response_store: str = option("", "SQLite file for stored responses; empty: in memory", group="responses")
+    response_store: str = option(
+        "",
+        "SQLite file for stored responses, or postgresql://... for several machines; empty: memory",
+        group="responses",
+        private=True,
+    )
     response_store_max_age_s: float = option(
         2592000.0,
-        "forget a response after (30 days), a conversation when unused for; 0: never",
+        "seconds before a response, or an unused conversation, is deleted (30 days); 0: never",
         group="responses",
         low=0,
     )
     response_store_max_count: int = option(
-        10000, "most responses kept, and most conversations; the oldest go", group="responses", low=1
+        10000, "stored responses, and stored conversations; the oldest are deleted", group="responses", low=1
     )
-    response_store_max_mb: int = option(256, "most MB kept; the oldest go", group="responses", low=1, high=1 << 20)
+    response_store_max_mb: int = option(
+        256, "size of the store in MB; the oldest entries are deleted", group="responses", low=1, high=1 << 20
+    )
 
     # --- behaviour
     strict_response_format: bool = option(
-        False, "a response_format that cannot be imposed is a 400, not a Warning header", group="behaviour"
+        False,
+        "refuse a response_format that cannot be enforced with a 400 instead of a Warning header",
+        group="behaviour",
     )
     neutralize_special_tokens: bool = option(
-        False, "special tokens that users and tools write are tokenized as plain text", group="behaviour"
+        False, "tokenize special tokens in the text of users and tools as plain text", group="behaviour"
     )
     sse_ping_s: float = option(
-        0.0, "comment line in a silent stream every so many seconds; 0: off", group="behaviour", low=0
+        0.0, "seconds of silence in a stream before a comment line is sent; 0: off", group="behaviour", low=0
     )
     access_log: bool = option(True, "one log line per request", group="behaviour")
-    log_path: str = option("", "file that gets the log too", group="behaviour")
-    log_format: str = option("text", "form of log lines", group="behaviour", choices=("text", "json"))
+    log_path: str = option("", "file for a copy of the log", group="behaviour")
+    log_format: str = option("text", "format of log lines", group="behaviour", choices=("text", "json"))
     log_prompts: bool = option(
-        False, "log the text of prompts, as the model sees it; off: no log line holds any", group="behaviour"
+        False, "log the text of prompts, as rendered for the model; off: no log line has any", group="behaviour"
     )
     metrics_enable: bool = option(False, "serve Prometheus metrics at /metrics", group="behaviour")
     metrics_list: str = option(
-        "", "only these metrics, separated by commas (docs/operations.md has them); empty: all", group="behaviour"
+        "", "metrics to serve, separated by commas, of those in docs/operations.md; empty: all", group="behaviour"
     )
     log_level: str = option(
         "INFO", "log level", group="behaviour", choices=("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
@@ -284,8 +344,9 @@ class Config:
     def __post_init__(self) -> None:
         for row in fields(self):
             _check(row.name, getattr(self, row.name), row.metadata)
-        if self.task not in ("", "text_generation"):
-            raise StartError(f"--task {self.task} is not served: text_generation is the only task of this server")
+        if self.task and self.task not in SERVED_TASKS:
+            only = ", ".join(SERVED_TASKS)
+            raise StartError(f"--task {self.task} is not served: {only} is the only task of this server")
         if bool(self.ssl_certfile) != bool(self.ssl_keyfile):
             raise StartError("--ssl_certfile and --ssl_keyfile go together")
         if self.draft_model_path and self.draft_source_model:
@@ -296,17 +357,17 @@ class Config:
             for row in fields(self):
                 if row.name.startswith("draft_") and getattr(self, row.name) != row.default:
                     raise StartError(f"--{row.name} needs --draft_model_path")
-        lora.parse(self.lora_modules)
+        lora_modules.parse(self.lora_modules)
         if self.metrics_list and not self.metrics_enable:
             raise StartError("--metrics_list needs --metrics_enable")
 
     def for_engine(self) -> dict[str, Any]:
-        """All fields but the secrets, as JSON for the engine child."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if not f.metadata["secret"]}
+        """All fields but the private ones, as JSON for the engine child."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if not f.metadata["private"]}
 
     @property
     def model_dir(self) -> Path:
-        """Where the model is."""
+        """Directory of the model."""
         return Path(self.model_path) if self.model_path else DEMO_MODEL
 
     @property
@@ -322,9 +383,9 @@ class Config:
         return [origin.strip() for origin in self.allowed_origins.split(",")]
 
     def cors_headers(self, origin: str = "") -> list[tuple[str, str]]:
-        """Headers of every answer, whoever gives it: a browser hides from a page what comes without them.
+        """CORS headers, sent with every response: a browser hides a response without them from the page.
 
-        origin: the page's, if known. A browser understands one allowed origin, so of several it is told its own.
+        origin: the page's, if known. The header holds one origin, so with several allowed it is that of the page.
         """
         origins = self.origins
         headers = [
@@ -335,6 +396,17 @@ class Config:
         if len(origins) > 1:
             headers.append(("Vary", "Origin"))
         return headers + ([("Access-Control-Allow-Credentials", "true")] if self.allow_credentials else [])
+
+
+def from_json(value: Any, kind: type) -> Any:
+    """A JSON value as an option of this type; an object becomes a JSON text. Raises ValueError for another type."""
+    if kind is str and isinstance(value, dict):
+        return json.dumps(value)
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise ValueError(TYPE_NAMES[kind])
+    return value
 
 
 def _check(name: str, value: Any, row: Any) -> None:
@@ -352,7 +424,7 @@ def _check(name: str, value: Any, row: Any) -> None:
 
 
 def _is_text(value: str) -> bool:
-    """Not half a surrogate pair, as JSON may hold and as undecodable bytes of a command line become."""
+    """Whether it has no NUL and no lone surrogate: JSON may have one, and undecodable bytes of argv become some."""
     try:
         return b"\0" not in value.encode()
     except UnicodeEncodeError:

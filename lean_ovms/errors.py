@@ -199,6 +199,14 @@ class StoreFailure(RequestError):
     code = "store_error"
 
 
+class StoreUnavailable(StoreFailure):
+    """503: the response store's database is away or busy; it may be back in a moment."""
+
+    status = 503
+    code = "store_unavailable"
+    retry_after_s = 2
+
+
 class Unavailable(RequestError):
     """503: the model is loading or restarting, or the server is shutting down."""
 

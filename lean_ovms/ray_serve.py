@@ -36,8 +36,13 @@ class Exchange(StarletteResponse):
         self._request = request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":  # Ray's proxy adds this header itself, and gave us its value
+                message["headers"] = [(name, value) for name, value in message["headers"] if name != b"x-request-id"]
+            await send(message)
+
         # The request's own receive: what a host passes here need not know of the body, nor of the client's leaving.
-        await self._app(self._request.scope, self._receive, send)
+        await self._app(self._request.scope, self._receive, sent)
 
     async def _receive(self) -> Message:
         """The border to Ray: that the client has left may also come as an error of Ray's (TaskCancelledError, 2.60)."""

@@ -1,5 +1,21 @@
-"""Two replicas on a Ray cluster: serve run --working-dir docs/examples ray_app:app"""
+"""One to four replicas on a Ray cluster, as load asks for: serve run --app-dir docs/examples ray_app:app"""
+
+import os
+
+from ray.serve.config import RequestRouterConfig
 
 from lean_ovms.ray_serve import application
 
-app = application(deployment={"num_replicas": 2, "ray_actor_options": {"num_cpus": 4}})
+# Requests with the same X-Session-Id go to the same replica, whose prefix cache has the conversation so far.
+SESSIONS = RequestRouterConfig(
+    request_router_class="ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
+)
+
+app = application(
+    response_store=os.environ.get("LEAN_OVMS_RESPONSE_STORE", ""),
+    deployment={
+        "autoscaling_config": {"min_replicas": 1, "max_replicas": 4, "target_ongoing_requests": 16},
+        "ray_actor_options": {"num_cpus": 4},
+        "request_router_config": SESSIONS,
+    },
+)

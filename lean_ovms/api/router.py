@@ -27,7 +27,7 @@ BASES = ("/v1", "/v3", "/v3/v1")
 class RouteDoc:
     """What the OpenAPI document says of a route.
 
-    body, query: the rows that its handler reads. answer: a name in schemas.ANSWERS, or a media type; chunks: of the
+    body, query: the fields that its handler reads. answer: a name in schemas.ANSWERS, or a media type; chunks: of the
     events of a stream. errors: statuses beside those that follow from the rest.
     """
 
@@ -105,7 +105,7 @@ class Table:
         return found
 
     def near(self, path: str) -> str:
-        """A known path with the same end as this unknown one, for clients with a wrong base URL; "" if there is none."""
+        """A known path with the same end as this unknown one (a wrong base URL), "" if there is none."""
         parts = [part for part in path.split("/") if part][-MAX_PARTS:]
         tails = ["/" + "/".join(parts[start:]) for start in range(len(parts))]
         return next((base + tail for tail in tails for base in ("", BASES[0]) if base + tail in self._exact), "")

@@ -1,1 +1,1 @@
-"""The command line: options, commands, OVMS's flags."""
+"""The command line: its options, its commands, and OVMS's flags."""

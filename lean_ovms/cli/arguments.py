@@ -1,7 +1,7 @@
-"""argv, environment and options file to a Config. Flags, defaults and help all come from the rows in config.py.
+"""argv, environment and options file to a Config. Flags, defaults and help come from the fields in config.py.
 
-Precedence: flag, then environment (LEAN_OVMS_NAME), then --options_file, then default. `--flag-name` and `--flag_name`
-are the same. Imports nothing heavy, so --help answers at once.
+Precedence: flag, environment (LEAN_OVMS_NAME), --options_file, default. `--flag-name` and `--flag_name` are the same.
+Imports nothing heavy, so that --help is fast.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .. import __version__
-from ..config import Config
+from ..config import TYPE_NAMES, Config, from_json
 from ..errors import StartError
+from ..repository import json_file
+from ..server import exit_status
 from . import ovms_flags
 
 PREFIX = "LEAN_OVMS_"
@@ -31,35 +33,35 @@ SERVICE = re.compile(
 https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 """
 POINTERS = ("config_path", "model_path", "model_repository_path", "source_model")
+"""Options that select the models."""
 STDERR = 2
 TRUTH = dict.fromkeys(("true", "1", "on", "yes"), True) | dict.fromkeys(("false", "0", "off", "no"), False)
-WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 
 
 def main() -> NoReturn:
-    """The console command. Exit status: 0 stopped or done, 1 not done, 2 wrong options, 3 never served."""
-    _leave_on_ctrl_c()
-    _hold_standard_streams()
+    """The console command; it exits with one of `server/exit_status.py`."""
+    _exit_on_ctrl_c()
+    _open_standard_streams()
     try:
         config = parse(sys.argv[1:], os.environ)
     except StartError as error:
         print(f"lean_ovms: {error}", file=sys.stderr)
-        sys.exit(2)
-    from .commands import run  # --help and --version must not wait for uvloop
+        sys.exit(exit_status.USAGE)
+    from .commands import run  # late: --help and --version do not need it
 
     sys.exit(run(config))
 
 
-def _leave_on_ctrl_c() -> None:
-    """Until what is asked for has handlers of its own. An exception would come out of whatever is being imported, which
-    not every library bears: orjson crashes. Nothing has begun yet that would have to be ended."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else somebody wants it to be ignored
-        signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
+def _exit_on_ctrl_c() -> None:
+    """Exit at once on SIGINT, until the command sets its own handlers. A KeyboardInterrupt during an import crashes
+    some libraries (orjson), and nothing has started yet that needs cleaning up."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise the parent has it ignored
+        signal.signal(signal.SIGINT, lambda number, _: os._exit(exit_status.SIGNALLED + number))
 
 
-def _hold_standard_streams() -> None:
-    """Put /dev/null where stdin, stdout or stderr is closed. The next socket would get that number, and all that
-    libraries print; and libuv aborts the process when it is to close one of them."""
+def _open_standard_streams() -> None:
+    """Open /dev/null as stdin, stdout or stderr where one is closed. Otherwise the next socket gets its number and
+    receives all that libraries print; and libuv aborts the process when it closes one of the three."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         os.set_inheritable(fd, True)
     os.close(fd)
@@ -70,26 +72,26 @@ def _hold_standard_streams() -> None:
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     """The Config of a command line. Raises StartError naming the option at fault; --help and --version exit."""
     given = vars(parser().parse_args([_underscored(a) for a in argv]))
-    _check_foreign(given)
+    _check_ovms_flags(given)
     _check_pointers(given)
     _check_variables(environ)
     rows = {row.name: row for row in fields(Config)}
-    said = {name: text for name, row in rows.items() if (text := _said(row, given, environ)) is not None}
-    values = _from_file(said["options_file"], rows) if said.get("options_file") else {}
-    values |= {name: _convert(rows[name], text) for name, text in said.items()}
+    texts = {name: text for name, row in rows.items() if (text := _text(row, given, environ)) is not None}
+    values = _from_file(texts["options_file"], rows) if texts.get("options_file") else {}
+    values |= {name: _convert(rows[name], text) for name, text in texts.items()}
     return Config(**values)
 
 
 def _check_pointers(given: Mapping[str, str | None]) -> None:
-    """Raise StartError for a flag that should point to a model and is empty, as a shell variable that is not set makes
-    it: without it something else would be served."""
+    """Raise StartError for a flag that selects models and is empty, as with an unset shell variable: without the flag
+    the server would have other models."""
     for name in POINTERS:
         if given.get(name) == "":
             raise StartError(f"--{name} is empty: give it a value, or leave it out")
 
 
 def _check_variables(environ: Mapping[str, str]) -> None:
-    """Raise StartError for a variable that looks like an option of ours and is none."""
+    """Raise StartError for a variable with our prefix that is not an option."""
     known = [row.name.upper() for row in fields(Config)]
     for variable, value in environ.items():
         name = variable.removeprefix(PREFIX)
@@ -100,15 +102,15 @@ def _check_variables(environ: Mapping[str, str]) -> None:
         raise StartError(f"the environment has {variable}, but there is no such option ({hint})")
 
 
-def _said(row: Field[Any], given: Mapping[str, str | None], environ: Mapping[str, str]) -> str | None:
-    """What the command line or else the environment says. A variable that is empty says nothing."""
+def _text(row: Field[Any], given: Mapping[str, str | None], environ: Mapping[str, str]) -> str | None:
+    """The value in the command line, or else in the environment, where an empty variable counts as unset."""
     text = given.get(row.name)
     if text is None:
         text = environ.get(PREFIX + row.name.upper()) or environ.get(row.metadata["env"] or "") or None
     return text
 
 
-def _check_foreign(given: Mapping[str, str | None]) -> None:
+def _check_ovms_flags(given: Mapping[str, str | None]) -> None:
     for name, value in given.items():
         if value is None:
             continue
@@ -119,7 +121,7 @@ def _check_foreign(given: Mapping[str, str | None]) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The argument parser, one group per group of rows."""
+    """The argument parser, with a group for each group of options."""
     result = _Parser(
         prog="lean_ovms",
         description="OpenVINO Model Server's and vLLM's generative REST APIs, on openvino-genai.",
@@ -133,7 +135,7 @@ def parser() -> argparse.ArgumentParser:
             continue
         name = row.metadata["group"]
         group = groups.get(name) or groups.setdefault(name, result.add_argument_group(name))
-        # A flag may stand alone and mean true, as OVMS has it; an explicit value may follow.
+        # A flag alone means true, as in OVMS; a value may follow.
         bare = row.metadata["bare"]
         extra: dict[str, Any] = {} if bare is None else {"nargs": "?", "const": bare}
         if row.metadata["several"]:
@@ -145,7 +147,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 class _Joined(argparse.Action):
-    """All values of a flag, also when it is given again, with blanks between."""
+    """All values of a flag, also of a repeated one, joined by blanks."""
 
     def __call__(self, _: Any, found: argparse.Namespace, values: Any, flag: str | None = None) -> None:
         before = getattr(found, self.dest)
@@ -171,10 +173,10 @@ def _underscored(argument: str) -> str:
 def _from_file(path: str, rows: Mapping[str, Field[Any]]) -> dict[str, Any]:
     """The options of a JSON file, one key each. Raises StartError."""
     try:
-        found = json.loads(Path(path).read_bytes())
+        found = json_file.read(Path(path))
     except OSError as error:
         raise StartError(f"--options_file {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise StartError(f"--options_file {path} is not valid JSON: {error}") from None
     if not isinstance(found, dict):
         raise StartError(f"--options_file {path} must hold a JSON object")
@@ -184,18 +186,12 @@ def _from_file(path: str, rows: Mapping[str, Field[Any]]) -> dict[str, Any]:
         if name not in rows or name == "options_file" or rows[name].metadata["secret"]:
             near = difflib.get_close_matches(name, rows, 1)
             raise StartError(f"--options_file {path}: there is no option {key!r}" + (f" ({near[0]}?)" if near else ""))
-        values[name] = _typed(f"--options_file {path}: {key}", value, type(rows[name].default))
+        try:
+            values[name] = from_json(value, type(rows[name].default))
+        except ValueError as error:
+            shown = json.dumps(value)[:80]
+            raise StartError(f"--options_file {path}: {key} takes {error}, not {shown}") from None
     return values
-
-
-def _typed(where: str, value: Any, kind: Any) -> Any:
-    if kind is str and isinstance(value, dict):
-        return json.dumps(value)  # an option that is a JSON text, such as plugin_config
-    if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is not kind:
-        raise StartError(f"{where} takes {WORDS[kind]}, not {json.dumps(value)[:80]}")
-    return value
 
 
 def _metavar(row: Field[Any]) -> str:
@@ -206,7 +202,7 @@ def _metavar(row: Field[Any]) -> str:
 
 def _help(row: Field[Any]) -> str:
     shown = str(row.default).lower() if isinstance(row.default, bool) else row.default
-    default = "" if shown == "" else f" (default: {shown})"  # "none" is a value of some options
+    default = "" if shown == "" else f" (default: {shown})"  # "none" is a value of some
     return f"{row.metadata['help']}{default}".replace("%", "%%")
 
 
@@ -219,4 +215,4 @@ def _convert(row: Field[Any], text: str) -> Any:
     try:
         return kind(text)
     except ValueError:
-        raise StartError(f"--{row.name} takes {WORDS[kind]}, not {text!r}") from None
+        raise StartError(f"--{row.name} takes {TYPE_NAMES[kind]}, not {text!r}") from None

@@ -1,7 +1,7 @@
-"""Flags of OVMS that are no options here: those that a command line may keep, and those that stop the start.
+"""Flags of OVMS that are not options here: some are ignored, others stop the start.
 
-A flag is let through with a warning when it stands in ordinary commands for generative serving and its absence changes
-no answer; it is refused when whoever gives it would wait in vain for what it sets.
+A flag is ignored, with a warning, if common commands for generative serving have it and no response depends on it. It
+is refused if ignoring it would change what the user expects.
 https://github.com/openvinotoolkit/model_server/blob/main/docs/parameters.md
 """
 
@@ -10,15 +10,15 @@ from __future__ import annotations
 IGNORED = {
     "port": "there is no gRPC service here; REST is on --rest_port",
     "rest_workers": "one event loop serves all connections; --max_connections bounds them",
-    "verbose_response": "answers have no __verbose object",
+    "verbose_response": "responses have no __verbose object",
     "custom_node_resources_cleaner_interval_seconds": "there are no custom nodes to clean up after",
     "sequence_cleaner_poll_wait_minutes": "there are no idle sequences to clean up",
 }
-"""Why each has no effect."""
+"""Each ignored flag, with the reason."""
 
 _GRPC = "this server has no gRPC service; use REST (--rest_port, --rest_bind_address)"
 _CLASSIC = "it is for models that are not generative, which this server does not serve"
-_OTHER_TASK = "it is for a task that this server does not serve; text_generation is the one"
+_OTHER_TASK = "it is for a task that this server does not serve; text_generation is the only one"
 
 REFUSED = {
     **dict.fromkeys(
@@ -39,7 +39,7 @@ REFUSED = {
         ),
         _OTHER_TASK,
     ),
-    "cpu_extension": "libraries of own CPU layers are not loaded here",
-    "trace_path": "it needs a build of OVMS with tracing; --log_level TRACE tells most",
+    "cpu_extension": "libraries with custom CPU layers are not supported",
+    "trace_path": "it needs a build of OVMS with tracing; use --log_level TRACE",
 }  # fmt: skip
-"""Why each is refused, and what to use instead."""
+"""Each refused flag, with the reason and what to use instead."""

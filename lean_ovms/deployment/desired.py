@@ -150,7 +150,6 @@ def _from_model_path(config: Config, base: Path) -> ModelSpec:
     given["model_name"] = config.served_name
     try:
         text = graph.text_of(path)
-        graph.tell_queue(text, path)
         return ModelSpec(config=replace(graph.applied(config, text, path, base), **given), stamp=_digest(text))
     except StartError as error:
         return ModelSpec(config=config, problem=error)
@@ -160,8 +159,8 @@ def _from_repository(config: Config) -> DesiredState:
     """Every model of the repository, each as --model_name would serve it."""
     repository = Path(config.model_repository_path)
     files: dict[Path, FileStat] = {}
-    names = listing.models_of(repository, look=lambda path: files.setdefault(path, file_stat(path)))
-    log.info("%s has %d model%s: %s", repository, len(names), "s" * (len(names) > 1), listing.shown(names))
+    names = listing.models_of(repository, visit=lambda path: files.setdefault(path, file_stat(path)))
+    log.info("%s has %d model%s: %s", repository, len(names), "s" * (len(names) > 1), listing.abbreviate(names))
     models = []
     for name in names:
         base = repository / name

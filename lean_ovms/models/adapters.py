@@ -12,6 +12,7 @@ from ..config import Config
 from ..engine.client.engine import Engine
 from ..engine.client.lazy_engine import EngineSlots, LazyEngine
 from ..errors import StartError
+from ..repository import lora
 
 
 class AdapterModel(Protocol):
@@ -80,12 +81,12 @@ class AdapterSet(Generic[M]):
 
     async def _check(self, module: lora_modules.Module) -> None:
         if not self._config.fake_engine:
-            await asyncio.to_thread(lora_modules.check, module, self._config.model_dir)
+            await asyncio.to_thread(lora.check, module, self._config.model_dir)
 
     def _build(self, module: lora_modules.Module) -> M:
         if module.name == self._config.served_name:
             raise StartError(f"--lora_modules: {module.name!r} is the name of the model itself")
         share = max(1, self._config.cache_memory_percent // (2 * self._config.max_loras))
         own = replace(self._config, model_name=module.name, lora_modules="", allow_runtime_lora=False)
-        engine = replace(own, lora_modules=lora_modules.written(module), cache_memory_percent=share)
+        engine = replace(own, lora_modules=lora_modules.dumps(module), cache_memory_percent=share)
         return self._make(own, LazyEngine(engine, self._base, self._slots))

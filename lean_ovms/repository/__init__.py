@@ -1,1 +1,1 @@
-"""Writing a model repository: its config.json, the graphs of its models. Serves nothing."""
+"""Files of models on disk: each format is read and written here, and nowhere else."""

@@ -1,4 +1,4 @@
-"""Files that others read while we write them: whole before and whole after, whatever happens in between."""
+"""Replacing a file at once: a reader sees the old text or the new one, also after a crash."""
 
 from __future__ import annotations
 
@@ -10,43 +10,42 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-FRESH_MODE = 0o644
+DEFAULT_MODE = 0o644
 
 
 def write(path: Path, text: str) -> None:
     """Replace the text of path at once, keeping its permissions. Raises OSError."""
-    place = path.resolve()  # what a symbolic link points to is replaced, not the link
+    target = path.resolve()  # a symbolic link stays, the file behind it is replaced
     with contextlib.suppress(FileNotFoundError):
-        if place.read_bytes() == text.encode():
+        if target.read_bytes() == text.encode():
             return
-    descriptor, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            os.fchmod(file.fileno(), _mode(place))
+            os.fchmod(file.fileno(), _mode(target))
             os.fsync(file.fileno())
-        os.replace(name, place)
+        os.replace(name, target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
         raise
 
 
-def _mode(place: Path) -> int:
+def _mode(path: Path) -> int:
     try:
-        return stat.S_IMODE(place.stat().st_mode)
+        return stat.S_IMODE(path.stat().st_mode)
     except FileNotFoundError:
-        return FRESH_MODE
+        return DEFAULT_MODE
 
 
 @contextlib.contextmanager
-def alone(directory: Path) -> Iterator[None]:
-    """Nobody else who calls this for directory is in it at the same time: read, change and write between. Raises
-    OSError."""
+def lock(directory: Path) -> Iterator[None]:
+    """Hold an exclusive lock on the directory, for a read-modify-write cycle. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with contextlib.suppress(OSError):  # a file system without locks: then the last writer wins
+        with contextlib.suppress(OSError):  # a file system without locks: the last writer wins
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:

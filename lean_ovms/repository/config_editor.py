@@ -1,39 +1,39 @@
-"""Adding models to a config.json and removing them: what else is in the file stays as it is.
+"""Adding models to a config.json and removing them; everything else in the file stays.
 
-Both may be said twice. A server that watches the file sees the old one or the new one, never half of it.
+Both are idempotent. A server that watches the file sees the old one or the new one, never a part of it.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from ..config import PER_MODEL, Config
 from ..errors import StartError
 from ..observability.logging import safe
-from . import atomic_file
-
-LIST, OTHER_LIST = "model_config_list", "mediapipe_config_list"
-"""Where models are added, and where older files have graphs."""
+from . import atomic_file, config_file
+from .config_file import FROM_ENTRY, MODEL_LISTS
 
 
 def add(path: Path, name: str, model_path: str, options: dict[str, Any] | None = None) -> bool:
-    """Have the model in the file, which is made if there is none; whether that changed it.
+    """Add the model to the file, which is created if it is missing; False if it was there already.
 
-    model_path: written as given; a relative one begins at the file's directory. Raises StartError, also when the name
-    stands there for something else.
+    model_path: written as given; a relative one begins at the file's directory. Raises StartError, also if the file has
+    another model of that name.
     """
     entry = {"name": name, "base_path": model_path, **(options or {})}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file.alone(path.parent):
-            root = _read(path) if path.exists() else {LIST: []}
-            found = [one for one in _entries(root) if one.get("name") == name]
+        with atomic_file.lock(path.parent):
+            root = _load(path) if path.exists() else {MODEL_LISTS[0]: []}
+            found = [other for other in _entries(root) if other.get("name") == name]
             if entry in found:
                 return False
             if found:
                 raise StartError(f"{path} has a model {safe(name)} already, with other options: remove it first")
-            root.setdefault(LIST, []).append({"config": entry})
+            root.setdefault(MODEL_LISTS[0], []).append({"config": entry})
             _write(path, root)
     except OSError as error:
         raise StartError(f"{path} cannot be changed: {error.strerror}") from None
@@ -41,12 +41,12 @@ def add(path: Path, name: str, model_path: str, options: dict[str, Any] | None =
 
 
 def remove(path: Path, name: str) -> bool:
-    """Have no model of that name in the file; whether that changed it. Raises StartError."""
+    """Remove the models of that name from the file; False if there is none. Raises StartError."""
     try:
-        with atomic_file.alone(path.parent):
-            root = _read(path)
+        with atomic_file.lock(path.parent):
+            root = _load(path)
             before = len(_entries(root))
-            for key in (LIST, OTHER_LIST):
+            for key in MODEL_LISTS:
                 if key in root:
                     root[key] = [item for item in root[key] if _entry(item).get("name") != name]
             if len(_entries(root)) == before:
@@ -58,31 +58,51 @@ def remove(path: Path, name: str) -> bool:
 
 
 def names(path: Path) -> list[str]:
-    """The models that the file names. Raises StartError."""
-    return [str(entry.get("name", "")) for entry in _entries(_read(path))]
+    """The names of the models in the file. Raises StartError."""
+    return [str(entry.get("name", "")) for entry in _entries(_load(path))]
+
+
+def options_of(config: Config) -> dict[str, Any]:
+    """The options for an entry: those of the model that differ from the defaults, JSON texts as objects."""
+    found: dict[str, Any] = {}
+    for row in fields(config):
+        value = getattr(config, row.name)
+        if row.metadata["group"] in PER_MODEL and row.name not in FROM_ENTRY and value != row.default:
+            found[row.name] = _as_object(value) if row.name.endswith("_config") else value
+    return found
+
+
+def relative_path(directory: Path, path: Path) -> str:
+    """path as a config.json in directory should name it: relative if it is below, so that both may move together."""
+    absolute, base = path.absolute(), directory.absolute()
+    return str(absolute.relative_to(base)) if absolute.is_relative_to(base) else str(absolute)
+
+
+def _as_object(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _entries(root: dict[str, Any]) -> list[dict[str, Any]]:
-    return [_entry(item) for key in (LIST, OTHER_LIST) for item in root.get(key, [])]
+    return [_entry(item) for key in MODEL_LISTS for item in root.get(key, [])]
 
 
 def _entry(item: Any) -> dict[str, Any]:
-    """A model's object: in the first list it stands one level deeper."""
+    """A model's object, which is one level deeper in the first list."""
     inner = item.get("config", item) if isinstance(item, dict) else {}
     return inner if isinstance(inner, dict) else {}
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _load(path: Path) -> dict[str, Any]:
     try:
-        root = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise StartError(f"there is no configuration file at {path}") from None
-    except OSError as error:
-        raise StartError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise StartError(f"{path} is not valid JSON, nothing was changed: {error}") from None
-    if not isinstance(root, dict) or not all(isinstance(root.get(key, []), list) for key in (LIST, OTHER_LIST)):
-        raise StartError(f"{path} is not a configuration file, nothing was changed: it has no object with {LIST}")
+        root = config_file.load(path)
+    except StartError as error:
+        raise StartError(f"{error} (nothing was changed)") from None
+    if not isinstance(root, dict) or not all(isinstance(root.get(key, []), list) for key in MODEL_LISTS):
+        expected = f"it has no object with {MODEL_LISTS[0]}"
+        raise StartError(f"{path} is not a configuration file, nothing was changed: {expected}")
     return root
 
 

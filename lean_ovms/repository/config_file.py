@@ -1,36 +1,41 @@
-"""OVMS's config.json: several models, in either style of list, and what it says about metrics.
+"""Reading OVMS's config.json: several models, in either of its two lists, and the options of metrics.
 
-What the file as a whole has wrong is an error of the file; what one model has wrong is that model's, and the others are
-served. Relative paths begin at the file's directory.
+A fault of the file as a whole is an error. A fault of one model's options concerns that model; the others are served.
+Relative paths begin at the file's directory.
 https://github.com/openvinotoolkit/model_server/blob/main/docs/starting_server.md, src/schema.cpp
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ..config import PER_MODEL, Config
+from ..config import PER_MODEL, Config, from_json
 from ..errors import StartError
-from . import graph
+from . import graph, json_file
 
 log = logging.getLogger("lean_ovms.models")
 
 REASON = "The configuration file is not valid."
 NAME = "config.json"
 IGNORED_LISTS = ("pipeline_config_list", "custom_loader_config_list", "custom_node_library_config_list")
-TOP = ("model_config_list", "mediapipe_config_list", "monitoring", *IGNORED_LISTS)
-PLACES = ("name", "base_path", "graph_path", "subconfig")
+MODEL_LISTS = ("model_config_list", "mediapipe_config_list")
+"""The lists of models. An entry is one level deeper in the first, where models are added; older files have graphs in
+the second."""
+KEYS = (*MODEL_LISTS, "monitoring", *IGNORED_LISTS)
+ENTRY_KEYS = ("name", "base_path", "graph_path", "subconfig")
+"""Keys of an entry that are not options."""
+FROM_ENTRY = ("model_name", "model_path")
+"""Options that an entry sets by its name and base_path."""
 CLASSIC = (
     "batch_size", "shape", "layout", "mean", "scale", "color_format", "precision", "model_version_policy", "nireq",
     "allow_cache", "stateful", "idle_sequence_cleanup", "low_latency_transformation", "max_sequence_number",
     "custom_loader_options",
 )  # fmt: skip
-"""Options of models that are not generative: they have no meaning for a graph, in OVMS neither."""
+"""Options of models that are not generative; OVMS ignores them for graphs too."""
 FILES = ("draft_model_path", "cache_dir")
 """Options that are paths."""
 CLOUD = ("s3://", "gs://", "az://", "azfs://", "azure://")
@@ -38,7 +43,7 @@ CLOUD = ("s3://", "gs://", "az://", "azfs://", "azure://")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One model of the file. where: for messages. options: those of ours that it sets."""
+    """One model of the file. where: its place in the file, for messages. options: fields of Config that it sets."""
 
     where: str
     name: str
@@ -50,40 +55,39 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """A config.json, read. metrics: what monitoring says, as options of ours."""
+    """A parsed config.json. metrics: fields of Config that monitoring sets."""
 
     entries: list[Entry]
     metrics: dict[str, Any]
 
 
 def location(config_path: str) -> Path:
-    """The file; a directory stands for the config.json in it."""
+    """The path of the file; for a directory that of the config.json in it."""
     path = Path(config_path)
     return path / NAME if os.path.isdir(path) else path
 
 
 def read(path: Path) -> File:
-    """Raises StartError."""
-    root = _json(path)
+    """The file at path. Raises StartError."""
+    root = load(path)
     if not isinstance(root, dict):
-        raise _wrong(f"{path} must hold a JSON object")
-    if unknown := [key for key in root if key not in TOP]:
-        raise _wrong(f"{path}: {unknown[0]!r} is not a key of a configuration file ({', '.join(TOP)})")
-    if not any(key in root for key in TOP[:2]):
-        raise _wrong(f"{path} has no model_config_list")
+        raise _invalid(f"{path} must hold a JSON object")
+    if unknown := [key for key in root if key not in KEYS]:
+        raise _invalid(f"{path}: {unknown[0]!r} is not a key of a configuration file ({', '.join(KEYS)})")
+    if not any(key in root for key in MODEL_LISTS):
+        raise _invalid(f"{path} has no {MODEL_LISTS[0]}")
     for key in IGNORED_LISTS:
         if root.get(key):
-            log.warning("%s: %s is ignored: this server has no pipelines of classic models", path, key)
-    entries = [_entry(path, where, one) for where, one in _listed(path, root)]
-    return File(entries=_without_doubles(entries), metrics=_metrics(path, root.get("monitoring")))
+            log.warning("%s: %s is ignored: pipelines of classic models are not supported", path, key)
+    entries = [_entry(path, where, item) for where, item in _items(path, root)]
+    return File(entries=_without_duplicates(entries), metrics=_metrics(path, root.get("monitoring")))
 
 
 def options_of(entry: Entry, config: Config) -> Config:
-    """This model's options: the entry's before the graph's before the server's. Raises StartError."""
+    """The model's options: those of the entry, then of its graph, then of the server. Raises StartError."""
     base = replace(config, config_path="", model_name=entry.name, model_path=str(entry.base))
-    if entry.wants_graph or os.path.isfile(entry.graph):  # one that we may not see is none
+    if entry.wants_graph or os.path.isfile(entry.graph):  # False for one without permission, too
         text = graph.text_of(entry.graph)
-        graph.tell_queue(text, entry.graph)
         base = graph.applied(base, text, entry.graph, entry.base)
     try:
         return replace(base, **entry.options)
@@ -94,53 +98,53 @@ def options_of(entry: Entry, config: Config) -> Config:
 # --- the parts of the file
 
 
-def _listed(path: Path, root: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Every model's object with where it stands."""
+def _items(path: Path, root: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The object of every model, with its place in the file."""
     found = []
-    for key in TOP[:2]:
+    for key in MODEL_LISTS:
         entries = root.get(key, [])
         if not isinstance(entries, list):
-            raise _wrong(f"{path}: {key} must be a list")
+            raise _invalid(f"{path}: {key} must be a list")
         for index, entry in enumerate(entries):
             where = f"{path}: {key}[{index}]"
-            if key == "model_config_list":
+            if key == MODEL_LISTS[0]:
                 entry = _object(where, entry).get("config")
                 where += ".config"
             found.append((where, _object(where, entry)))
     return found
 
 
-def _entry(path: Path, where: str, one: dict[str, Any]) -> Entry:
-    name = _text(where, one, "name")
+def _entry(path: Path, where: str, item: dict[str, Any]) -> Entry:
+    name = _text(where, item, "name")
     if not name:
-        raise _wrong(f"{where} has no name")
-    base = _text(where, one, "base_path")
+        raise _invalid(f"{where} has no name")
+    base = _text(where, item, "base_path")
     if base.startswith(CLOUD):
-        raise _wrong(f"{where}: base_path {base}: models are read from local directories only")
+        raise _invalid(f"{where}: base_path {base}: models are read from local directories only")
     directory = path.parent / (base or name)
-    file = _text(where, one, "graph_path")
-    if one.get("subconfig") is not None:
-        log.warning("%s: subconfig is ignored: it lists classic models for a graph to call", where)
+    file = _text(where, item, "graph_path")
+    if item.get("subconfig") is not None:
+        log.warning("%s: subconfig is ignored: it lists classic models that a graph may call", where)
     return Entry(
         where=where,
         name=name,
         base=directory,
         graph=directory / (file or graph.FILE),
         wants_graph=bool(file),
-        options=_options(path, where, one),
+        options=_options(path, where, item),
     )
 
 
-def _options(path: Path, where: str, one: dict[str, Any]) -> dict[str, Any]:
+def _options(path: Path, where: str, item: dict[str, Any]) -> dict[str, Any]:
     kinds = {row.name: type(row.default) for row in fields(Config) if row.metadata["group"] in PER_MODEL}
     found: dict[str, Any] = {}
-    for key, value in one.items():
-        if key in PLACES:
+    for key, value in item.items():
+        if key in ENTRY_KEYS:
             continue
         if key in CLASSIC:
             log.warning("%s: %s is ignored: it is for models that are not generative", where, key)
-        elif key not in kinds or key in ("model_name", "model_path"):
-            raise _wrong(f"{where}: {key!r} is not an option of a model")
+        elif key not in kinds or key in FROM_ENTRY:
+            raise _invalid(f"{where}: {key!r} is not an option of a model")
         else:
             found[key] = _value(f"{where}.{key}", value, kinds[key])
             if key in FILES and found[key]:
@@ -149,18 +153,13 @@ def _options(path: Path, where: str, one: dict[str, Any]) -> dict[str, Any]:
 
 
 def _value(where: str, value: Any, kind: type) -> Any:
-    """A JSON value as the option's type; options that are JSON texts may stand as objects."""
-    if kind is str and isinstance(value, dict):
-        return json.dumps(value)
-    if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is not kind:
-        words = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
-        raise _wrong(f"{where} must be {words[kind]}")
-    return value
+    try:
+        return from_json(value, kind)
+    except ValueError as error:
+        raise _invalid(f"{where} must be {error}") from None
 
 
-def _without_doubles(entries: list[Entry]) -> list[Entry]:
+def _without_duplicates(entries: list[Entry]) -> list[Entry]:
     kept: dict[str, Entry] = {}
     for entry in entries:
         if entry.name in kept:
@@ -170,18 +169,18 @@ def _without_doubles(entries: list[Entry]) -> list[Entry]:
 
 
 def _metrics(path: Path, monitoring: Any) -> dict[str, Any]:
-    """{"metrics": {"enable": bool, "metrics_list": [str]?}} as options."""
+    """Options from {"metrics": {"enable": bool, "metrics_list": [str]?}}."""
     if monitoring is None:
         return {}
     where = f"{path}: monitoring"
     metrics = _object(f"{where}.metrics", _object(where, monitoring).get("metrics"))
     enable, names = metrics.get("enable"), metrics.get("metrics_list", [])
     if type(enable) is not bool:
-        raise _wrong(f"{where}.metrics.enable must be true or false")
+        raise _invalid(f"{where}.metrics.enable must be true or false")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise _wrong(f"{where}.metrics.metrics_list must be a list of strings")
+        raise _invalid(f"{where}.metrics.metrics_list must be a list of strings")
     if unknown := [key for key in metrics if key not in ("enable", "metrics_list")]:
-        raise _wrong(f"{where}.metrics: {unknown[0]!r} is not one of enable, metrics_list")
+        raise _invalid(f"{where}.metrics: {unknown[0]!r} is not one of enable, metrics_list")
     if not enable:
         return {}
     return {"metrics_enable": True} | ({"metrics_list": ",".join(names)} if names else {})
@@ -190,29 +189,30 @@ def _metrics(path: Path, monitoring: Any) -> dict[str, Any]:
 # --- reading
 
 
-def _json(path: Path) -> Any:
+def load(path: Path) -> Any:
+    """The JSON value of the file. Raises StartError."""
     try:
-        return json.loads(path.read_bytes())
+        return json_file.read(path)
     except FileNotFoundError:
         raise StartError(f"there is no configuration file at {path}", reason="Config file not found.") from None
     except OSError as error:
         raise StartError(f"{path} cannot be read: {error.strerror}", reason="Config file cannot be opened.") from None
-    except (ValueError, RecursionError) as error:
-        raise _wrong(f"{path} is not valid JSON: {error}") from None
+    except ValueError as error:
+        raise _invalid(f"{path} is not valid JSON: {error}") from None
 
 
 def _object(where: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _wrong(f"{where} must be an object")
+        raise _invalid(f"{where} must be an object")
     return value
 
 
-def _text(where: str, one: dict[str, Any], key: str) -> str:
-    value = one.get(key, "")
+def _text(where: str, item: dict[str, Any], key: str) -> str:
+    value = item.get(key, "")
     if not isinstance(value, str):
-        raise _wrong(f"{where}.{key} must be a string")
+        raise _invalid(f"{where}.{key} must be a string")
     return value
 
 
-def _wrong(message: str) -> StartError:
+def _invalid(message: str) -> StartError:
     return StartError(message, reason=REASON)

@@ -1,8 +1,8 @@
-"""The header of a GGUF file: metadata and tensor list, checked before openvino-genai maps the file and believes it.
+"""The header of a GGUF file: metadata and tensor list, checked before openvino-genai maps the file and trusts it.
 
-A crafted file may name sizes beyond its end, and a broken download does. So every length is held against the file, and
-what openvino-genai cannot load is told in a sentence. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
-Knows no openvino. 0.3 s for a vocabulary of 150,000.
+A crafted file or a broken download may name sizes beyond the end of the file, so every length is checked against it. A
+file that openvino-genai cannot load is refused with the reason. Imports no openvino. 0.3 s for a vocabulary of 150,000.
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ..errors import StartError
 from ..types import Json
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
-"""What openvino-genai 2026.4.1 builds a network from; of tokenizers it knows "gpt2" alone."""
+"""Those that openvino-genai 2026.4.1 can load; the only tokenizer that it supports is "gpt2"."""
 CONTROL, USER_DEFINED = 3, 4
 STRING, ARRAY = 8, 9
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 8: (32, 34), 12: (256, 144), 14: (256, 210), 30: (1, 2)}
 """Elements and bytes of a block by tensor type: F32, F16, Q4_0, Q4_1, Q8_0, Q4_K, Q6_K, BF16."""
-MOST_ENTRIES, MOST_TENSORS, MOST_DIMENSIONS = 1 << 16, 1 << 20, 4
+MAX_ENTRIES, MAX_TENSORS, MAX_DIMENSIONS = 1 << 16, 1 << 20, 4
 FIRST_VERSION, LAST_VERSION = 2, 3
 DEFAULT_ALIGNMENT = 32
-WHOLE = (1 << 63) - 1
+MAX_ELEMENTS = (1 << 63) - 1
 _LENGTH = struct.Struct("<Q")
 
 
@@ -37,7 +37,7 @@ class Malformed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """metadata: by key; of an array of strings only the number of them. tensors: dimensions, the fastest first."""
+    """metadata: by key; for an array of strings its length. tensors: dimensions by name, the fastest first."""
 
     metadata: dict[str, Any]
     tensors: dict[str, list[int]]
@@ -47,7 +47,7 @@ class Header:
         return str(self.metadata.get("general.architecture", ""))
 
     def number(self, name: str) -> int:
-        """A number of the architecture, 0 if the file does not say."""
+        """A number of the architecture; 0: missing."""
         value = self.metadata.get(f"{self.architecture}.{name}")
         return value if type(value) is int and value > 0 else 0
 
@@ -59,18 +59,18 @@ class Header:
 
     @property
     def logits_width(self) -> int:
-        """Rows of the output layer, which may be the embedding's."""
+        """Rows of the output layer, or of the embedding table if they are tied."""
         rows = self.tensors.get("output.weight") or self.tensors.get("token_embd.weight") or [0]
         return rows[-1]
 
     @property
     def user_defined(self) -> frozenset[int]:
-        """Tokens that count as one although they are text to be shown, such as <think>."""
+        """Ids of user-defined tokens: one token each, but visible text, such as <think>."""
         kinds = self.metadata.get("tokenizer.ggml.token_type")
         return frozenset(i for i, kind in enumerate(kinds) if kind == USER_DEFINED) if kinds else frozenset()
 
     def config(self) -> Json:
-        """What config.json would say, for engine.geometry."""
+        """The fields that `model_config` reads from a config.json."""
         return {
             "max_position_embeddings": self.number("context_length"),
             "vocab_size": self.vocab_size,
@@ -83,7 +83,7 @@ class Header:
 
 
 def read(path: Path) -> Header:
-    """The header of a file that can be loaded. Raises StartError that says what is wrong with it."""
+    """The header of a file that can be loaded. Raises StartError with the reason if it cannot."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             header = parse(data)
@@ -98,13 +98,13 @@ def read(path: Path) -> Header:
 def parse(data: mmap.mmap | bytes) -> Header:
     """Raises Malformed."""
     cursor = Cursor(data)
-    if cursor.take(4) != b"GGUF":
+    if cursor.read(4) != b"GGUF":
         raise Malformed("it does not begin with GGUF")
     version = cursor.number("I")
     if not FIRST_VERSION <= version <= LAST_VERSION:
         raise Malformed(f"version {version} is not known")
     tensors, entries = cursor.number("Q"), cursor.number("Q")
-    if tensors > MOST_TENSORS or entries > MOST_ENTRIES:
+    if tensors > MAX_TENSORS or entries > MAX_ENTRIES:
         raise Malformed(f"it claims {entries} entries and {tensors} tensors")
     metadata: dict[str, Any] = {}
     for _ in range(entries):
@@ -122,14 +122,14 @@ def parse(data: mmap.mmap | bytes) -> Header:
 
 
 class Cursor:
-    """A place in the data that never leaves it."""
+    """A position in the data, with reads that are checked against its end."""
 
     def __init__(self, data: mmap.mmap | bytes) -> None:
         self._data = data
         self.position = 0
 
-    def take(self, size: int) -> bytes:
-        """The next so many bytes. Raises Malformed at the end."""
+    def read(self, size: int) -> bytes:
+        """The next `size` bytes. Raises Malformed at the end."""
         end = self.position + size
         if end > len(self._data):
             raise Malformed("it ends in its header (a download that broke off?)")
@@ -138,18 +138,18 @@ class Cursor:
         return piece
 
     def skip_texts(self, count: int) -> None:
-        """Pass over strings. Each reads a length, so that no count takes longer than the data."""
+        """Skip `count` strings. Each has a length to read, so a false count ends with the data."""
         for _ in range(count):
-            length = _LENGTH.unpack(self.take(_LENGTH.size))[0]
+            length = _LENGTH.unpack(self.read(_LENGTH.size))[0]
             self.position += length
 
     def number(self, code: str) -> Any:
         """One little-endian number."""
-        return struct.unpack("<" + code, self.take(struct.calcsize("<" + code)))[0]
+        return struct.unpack("<" + code, self.read(struct.calcsize("<" + code)))[0]
 
     def text(self) -> str:
         """A string: its length, and UTF-8."""
-        return self.take(self.number("Q")).decode("utf-8", "replace")
+        return self.read(self.number("Q")).decode("utf-8", "replace")
 
 
 def _value(cursor: Cursor, kind: int) -> Any:
@@ -162,7 +162,7 @@ def _value(cursor: Cursor, kind: int) -> Any:
     inner, count = cursor.number("I"), cursor.number("Q")
     if inner in NUMBERS:
         code = NUMBERS[inner].replace("?", "B")
-        return array(code, cursor.take(count * struct.calcsize("<" + code))).tolist()
+        return array(code, cursor.read(count * struct.calcsize("<" + code))).tolist()
     if inner != STRING:
         raise Malformed(f"an array of kind {inner} is not known")
     cursor.skip_texts(count)
@@ -171,25 +171,25 @@ def _value(cursor: Cursor, kind: int) -> Any:
 
 def _tensor(cursor: Cursor) -> tuple[str, list[int], int, int]:
     name, count = cursor.text(), cursor.number("I")
-    if count > MOST_DIMENSIONS:
+    if count > MAX_DIMENSIONS:
         raise Malformed(f"the tensor {name} has {count} dimensions")
     shape = [cursor.number("Q") for _ in range(count)]
     return name, shape, cursor.number("I"), cursor.number("Q")
 
 
 def _size(shape: list[int], kind: int) -> int:
-    """Bytes of a tensor; 0 for a kind that is not known here: openvino-genai says what it thinks of it."""
+    """Bytes of a tensor; 0 for an unknown type, which openvino-genai reports."""
     elements, size = BLOCKS.get(kind, (1, 0))
     count = 1
     for dimension in shape:
         count *= dimension
-    if count > WHOLE:
+    if count > MAX_ELEMENTS:
         raise Malformed("a tensor is larger than any file")
     return -(-count // elements) * size
 
 
 def _check(header: Header) -> None:
-    """What openvino-genai would fail at, or crash. Raises Malformed."""
+    """Raise Malformed for a file that openvino-genai would fail to load, or crash on."""
     known = ", ".join(ARCHITECTURES)
     if header.architecture not in ARCHITECTURES:
         raise Malformed(f"openvino-genai loads GGUF files of {known}, not of {header.architecture or 'nothing'}")

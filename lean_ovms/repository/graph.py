@@ -1,6 +1,6 @@
-"""A graph.pbtxt as options of a model: which of the LLM node's options is which of ours.
+"""Reading a graph.pbtxt: its text, and the options of its LLM node as options of a model.
 
-Most have the same name. The others are spelled here, and so is what has no effect.
+The tables of names are in `graph_schema.py`, the parser is `pbtxt.py`, and `graph_writer.py` writes graphs.
 """
 
 from __future__ import annotations
@@ -14,23 +14,16 @@ from typing import Any
 
 from ..config import Config
 from ..errors import StartError
-from .task import SERVED
+from .graph_schema import FILE, INVALID, NO_EFFECT, PATHS, RENAMED
+
+__all__ = ["FILE", "applied", "text_of"]
 
 log = logging.getLogger("lean_ovms.models")
 
-FILE = "graph.pbtxt"
-REASON = "Its graph is not valid."
-RENAMED = {"models_path": "model_path", "device": "target_device", "draft_models_path": "draft_model_path"}
-PATHS = ("model_path", "draft_model_path")
-"""Relative ones begin at the graph's base path."""
 QUEUE = re.compile(r"^#\s*OVMS_GRAPH_QUEUE_MAX_SIZE\s*:\s*(\S+)", re.MULTILINE)
-NO_EFFECT = {
-    "chat_template_mode": "templates are always rendered by Jinja",
-    "draft_block_size": "the device decides",
-    "draft_dynamic_split_fuse": "prompts are not split with a draft model",
-}
+"""The comment that sizes OVMS's pool of graphs."""
 MAX_BYTES = 1 << 20
-"""A graph has a few thousand bytes."""
+"""Limit of a graph's size; usual ones have a few thousand bytes."""
 
 
 def text_of(path: Path) -> str:
@@ -38,27 +31,31 @@ def text_of(path: Path) -> str:
     try:
         data = path.read_bytes()
         if len(data) > MAX_BYTES:
-            raise StartError(f"{path} has more than {MAX_BYTES} bytes", reason=REASON)
+            raise StartError(f"{path} has more than {MAX_BYTES} bytes", reason=INVALID)
         return data.decode()
     except UnicodeDecodeError:
-        raise StartError(f"{path} is not a text file", reason=REASON) from None
-    except (FileNotFoundError, ValueError):  # ValueError: no file can have such a name
+        raise StartError(f"{path} is not a text file", reason=INVALID) from None
+    except (FileNotFoundError, ValueError):  # ValueError: not a possible file name
         raise StartError(f"there is no graph at {path}", reason="Its graph is missing.") from None
     except OSError as error:
         raise StartError(f"{path} cannot be read: {error.strerror}", reason="Its graph cannot be read.") from None
 
 
 def applied(config: Config, text: str, path: Path, base: Path) -> Config:
-    """config with what the graph sets, its task included. path: the graph's, for errors. Raises StartError."""
-    from .pbtxt import llm_options  # protobuf takes 30 ms to import, for servers with graphs only
+    """config with the options of the graph, its task included. path: the graph's, for messages. base: the directory
+    that its relative paths begin at. Raises StartError."""
+    from .pbtxt import node_options  # protobuf takes 30 ms to import: only servers with graphs load it
 
+    if size := QUEUE.search(text):
+        log.debug("%s: OVMS_GRAPH_QUEUE_MAX_SIZE %s has no effect: no graphs are built here", path, size[1])
     try:
-        return replace(config, **_ours(llm_options(text), path, base), task=SERVED)
+        task, options = node_options(text)
+        return replace(config, **_config_options(options, path, base), task=task.name)
     except StartError as error:
         raise StartError(f"{path}: {error}", reason=error.reason) from None
 
 
-def _ours(options: dict[str, Any], path: Path, base: Path) -> dict[str, Any]:
+def _config_options(options: dict[str, Any], path: Path, base: Path) -> dict[str, Any]:
     known = {row.name for row in fields(Config)}
     found: dict[str, Any] = {}
     for name, value in options.items():
@@ -70,9 +67,3 @@ def _ours(options: dict[str, Any], path: Path, base: Path) -> dict[str, Any]:
         else:
             found[ours] = json.dumps(value) if isinstance(value, dict) else value
     return found
-
-
-def tell_queue(text: str, path: Path) -> None:
-    """Say that the pool of graphs, which OVMS sizes by a comment, has no counterpart."""
-    if size := QUEUE.search(text):
-        log.debug("%s: OVMS_GRAPH_QUEUE_MAX_SIZE %s has no effect: no graphs are built here", path, size[1])

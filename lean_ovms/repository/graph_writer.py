@@ -1,6 +1,6 @@
-"""A graph.pbtxt from options: what OVMS and this server read beside a model. The reverse of deployment/graph.py.
+"""Writing a graph.pbtxt from the options of a model, for OVMS and for this server. The reverse of `graph.py`.
 
-Options that a graph can hold are written when they are not the default, and some always, as OVMS does.
+Options that a graph can hold are written when they are not the default, and some always, as in OVMS.
 https://github.com/openvinotoolkit/model_server/blob/main/src/graph_export/graph_export.cpp
 """
 
@@ -13,7 +13,8 @@ from typing import Any
 
 from ..config import Config
 from ..errors import StartError
-from .graph import RENAMED
+from .graph_schema import ENUMS, MESSAGES, PACKAGE, RENAMED, fields_of
+from .task import TEXT_GENERATION
 
 ALWAYS = frozenset({"max_num_seqs", "models_path", "enable_prefix_caching", "cache_size"})
 PLUGIN = {
@@ -22,7 +23,7 @@ PLUGIN = {
     "model_distribution_policy": "MODEL_DISTRIBUTION_POLICY",
     "cache_dir": "CACHE_DIR",
 }
-"""Options that have no field in a graph but a property of the plugin."""
+"""Options that a graph has no field for: they are written as OpenVINO properties in plugin_config."""
 
 FRAME = """\
 # File created with: lean_ovms {version}
@@ -31,7 +32,7 @@ input_stream: "HTTP_REQUEST_PAYLOAD:input"
 output_stream: "HTTP_RESPONSE_PAYLOAD:output"
 node {{
   name: "LLMExecutor"
-  calculator: "HttpLLMCalculator"
+  calculator: "{calculator}"
   input_stream: "LOOPBACK:loopback"
   input_stream: "HTTP_REQUEST_PAYLOAD:input"
   input_side_packet: "LLM_NODE_RESOURCES:llm"
@@ -43,7 +44,7 @@ node {{
     back_edge: true
   }}
   node_options {{
-    [type.googleapis.com/mediapipe.LLMCalculatorOptions] {{
+    [type.googleapis.com/{package}.{message}] {{
 {options}
     }}
   }}
@@ -59,7 +60,7 @@ node {{
   }}
 }}
 """
-"""What OVMS needs around the options: a loop that lets the calculator run on while tokens come."""
+"""The graph that OVMS needs around the options: a loop that runs the calculator until the last token."""
 
 
 def text(config: Config, models_path: str, draft_models_path: str, version: str) -> str:
@@ -68,27 +69,25 @@ def text(config: Config, models_path: str, draft_models_path: str, version: str)
     values["plugin_config"] = _plugin_config(config)
     lines = [line for name, value in values.items() if name in ALWAYS or value not in ("", None)
              for line in _lines(name, value)]  # fmt: skip
-    return FRAME.format(version=version, options="\n".join(" " * 6 + line for line in lines))
+    options = "\n".join(" " * 6 + line for line in lines)
+    calculator, message = TEXT_GENERATION.calculators[0], TEXT_GENERATION.options
+    return FRAME.format(version=version, options=options, calculator=calculator, package=PACKAGE, message=message)
 
 
-def defaulted(config: Config) -> dict[str, Any]:
-    """The options of config that `text` has written, with their defaults: from now on the graph says them."""
-    plugin = {name for name in PLUGIN if hasattr(config, name)} | {"plugin_config"}
-    ours = {RENAMED.get(name, name) for name in _fields()} | plugin
+def written_options() -> dict[str, Any]:
+    """The options that `text` writes, with their defaults: to be reset once the graph has them."""
+    ours = {RENAMED.get(name, name) for name in _fields()} | {*PLUGIN, "plugin_config"}
     return {row.name: row.default for row in fields(Config) if row.name in ours and row.name != "model_path"}
 
 
 def _fields() -> list[str]:
-    """The options that a graph may have, of those that we have."""
-    from .pbtxt import MESSAGES  # protobuf is for those who meet graphs
-
+    """The options of a graph that are also options here, by their names in the graph."""
     known = {row.name for row in fields(Config)}
-    names = [field.split()[-1] for field in MESSAGES["LLMCalculatorOptions"].split(", ")]
-    return [name for name in names if RENAMED.get(name, name) in known]
+    return [name for name in fields_of(TEXT_GENERATION.options) if RENAMED.get(name, name) in known]
 
 
 def _values(config: Config) -> dict[str, Any]:
-    """Options that are not the default, and those that always are written; None for the others."""
+    """Options that are not the default, or that are always written; None for the others."""
     defaults = {row.name: row.default for row in fields(Config)}
     found: dict[str, Any] = {}
     for name in _fields():
@@ -106,27 +105,27 @@ def _plugin_config(config: Config) -> str:
     if not isinstance(properties, dict):
         raise StartError("--plugin_config is not a JSON object")
     for option, name in PLUGIN.items():
-        value = getattr(config, option, None)
-        if value:
+        if value := getattr(config, option):
             if properties.get(name, value) != value:
-                raise StartError(f"--{option} and --plugin_config say different things about {name}")
+                raise StartError(f"--{option} and --plugin_config disagree about {name}")
             properties[name] = value
     return json.dumps(properties, ensure_ascii=False) if properties else ""
 
 
 def _lines(name: str, value: Any) -> Iterator[str]:
-    if name.endswith("_config") and name != "plugin_config":
+    kind = fields_of(TEXT_GENERATION.options)[name]
+    if kind in MESSAGES:
         yield f"{name} {{"
         yield from ("  " + line for key, inner in json.loads(value).items() for line in _inner(key, inner))
         yield "}"
-    elif name in ("pipeline_type", "chat_template_mode"):
+    elif kind in ENUMS:
         yield f"{name}: {value}"
     else:
         yield f"{name}: {_scalar(value)}"
 
 
 def _inner(name: str, value: Any) -> Iterator[str]:
-    """A field of an inner message, whose texts are all names of enums."""
+    """A field of a nested message, where every string is an enum value."""
     if isinstance(value, dict):
         yield f"{name} {{"
         yield from ("  " + line for key, inner in value.items() for line in _inner(key, inner))

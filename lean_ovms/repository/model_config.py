@@ -1,53 +1,47 @@
-"""What config.json says about a model: context length, vocabulary, and the size of its KV cache. Only a reader.
+"""A model's config.json: context length, vocabulary size, and size of its KV cache.
 
-Models with vision nest the language model's numbers in text_config. Nothing here is trusted for safety: the size of
-the cache is measured after loading, and this is the guess that loading needs.
+Vision models nest the numbers of their language model in text_config. The numbers are estimates that loading needs: the
+size of the cache is measured after loading.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from ..types import Json
-from . import gguf
+from . import gguf, json_file
 
 CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx")
-"""OVMS looks at sliding_window as well; that is an attention span and no limit of the text."""
+"""OVMS reads sliding_window too, which is an attention span and does not limit the context."""
 KV_BYTES = {"u4": (2.5, 16), "u8": (2.25, 8), "f16": (4, 0), "bf16": (4, 0), "f32": (8, 0)}
 """Bytes of a key and a value together, per element of a head and per head, scales included (measured on CPU with
 head_dim 32 and 64; u4 saves nothing there)."""
 
 
 def read(model_dir: Path) -> Json:
-    """config.json, with the fields of text_config laid over the top level; {} if there is none.
+    """config.json with the fields of text_config over those of the top level; {} if there is none.
 
-    A GGUF file says the same in its header. Raises StartError for one that cannot be served.
+    The same fields of a GGUF file come from its header; raises StartError for one that cannot be served.
     """
     if model_dir.suffix == ".gguf":
         return gguf.read(model_dir).config()
-    try:
-        top = json.loads((model_dir / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(top, dict):
-        return {}
+    top = json_file.read_object(model_dir / "config.json")
     inner = top.get("text_config")
     return {**top, **inner} if isinstance(inner, dict) else top
 
 
 def context_length(config: Json) -> int:
-    """Most tokens of one text; 0 if the model does not say."""
+    """Context length in tokens; 0: unknown."""
     return next((value for name in CONTEXT_NAMES if (value := _count(config, name))), 0)
 
 
 def vocab_size(config: Json) -> int:
-    """Rows of the embedding table; 0 if the model does not say."""
+    """Rows of the embedding table; 0: unknown."""
     return _count(config, "vocab_size")
 
 
 def kv_bytes_per_token(config: Json, precision: str) -> int:
-    """Size of the keys and values of one token in all layers; 0 if the model does not say enough."""
+    """Bytes of the keys and values of one token in all layers; 0: unknown."""
     layers = _count(config, "num_hidden_layers") or _count(config, "n_layer")
     heads = _count(config, "num_attention_heads") or _count(config, "n_head")
     kv_heads = _count(config, "num_key_value_heads") or heads

@@ -1,8 +1,7 @@
-"""What a model directory says about itself besides its weights: generation defaults, lengths, chat templates, tokens.
+"""The files of a model directory besides weights and tokenizer: generation defaults, chat templates, special tokens.
 
-Read once at start, by the front end; the weights and the tokenizer are the engine child's. A wrong path is the most
-common mistake of a first start, so the errors here say what was looked for and what is there. It must not know the
-engine or jinja2.
+The front end reads them once, at the start. A wrong path is the most common mistake of a first start, so the errors
+name what is missing and what is there instead. Imports neither the engine nor jinja2.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..config import SERVED_TASKS
 from ..errors import StartError
 from . import task as model_task
 
@@ -22,7 +22,7 @@ WEIGHTS = ("openvino_model.xml", "openvino_language_model.xml")
 MISSING = "Its files are missing or incomplete."
 UNREADABLE = "Its files cannot be read."
 OTHER_TASK = "It is for a task that this server does not serve."
-"""What a client may know of the reason."""
+"""Reasons that a client may know."""
 
 TOKENIZERS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -34,7 +34,7 @@ class ModelDir:
     """path: the directory, or the .gguf file; None for no model at all.
 
     generation_config, config: the files of that name, {} if missing. chat_template: chat_template.jinja or "".
-    fallback_template: what the JSON files hold, or "" (the one in the tokenizer goes before it). tool_template: used
+    fallback_template: the template in the JSON files, or "" (the tokenizer's own has precedence). tool_template: used
     instead when a request has tools, or "". special_tokens: their text by name, e.g. "bos_token".
     """
 
@@ -48,10 +48,9 @@ class ModelDir:
 
 
 def read(path: Path, *, generation_config: str = "", task: str = "") -> ModelDir:
-    """The model at path. Raises StartError when it is not one, or when a file in it cannot be understood.
+    """The model at path. Raises StartError if it is not one, or if a file in it is not valid.
 
-    generation_config: the file to read instead of generation_config.json, which then must exist. task: what the model
-    is for, if that need not be found out.
+    generation_config: file to read instead of generation_config.json; it must exist. task: the model's; "": detect it.
     """
     if os.path.isfile(path) and path.suffix == ".gguf":
         return ModelDir(path=path)
@@ -64,9 +63,9 @@ def read(path: Path, *, generation_config: str = "", task: str = "") -> ModelDir
         generation_config=_generation_config(path, generation_config),
         config=_json(path / "config.json"),
         chat_template=_text(path / "chat_template.jinja"),
-        fallback_template=next((text for entry in templates if (text := _named(entry, "default"))), ""),
+        fallback_template=next((text for entry in templates if (text := _template(entry, "default"))), ""),
         tool_template=_text(path / "additional_chat_templates" / "tool_use.jinja")
-        or _named(tokenizer.get("chat_template"), "tool_use", alone=False),
+        or _template(tokenizer.get("chat_template"), "tool_use", alone=False),
         special_tokens={name: text for name in SPECIAL_TOKENS if (text := _content(tokenizer.get(name)))},
     )
 
@@ -74,7 +73,7 @@ def read(path: Path, *, generation_config: str = "", task: str = "") -> ModelDir
 def _generation_config(path: Path, other: str) -> dict[str, Any]:
     file = path / (other or "generation_config.json")
     if other and not os.path.isfile(file):
-        raise StartError(f"--generation_config_path: there is no file {file}", reason="A file of it is missing.")
+        raise StartError(f"--generation_config_path: there is no file {file}", reason="One of its files is missing.")
     return _json(file)
 
 
@@ -92,24 +91,24 @@ def _check(path: Path, task: str) -> None:
     if not path.is_dir():
         raise StartError(f"{path} is not a model directory (nor a .gguf file)", reason=MISSING)
     found = task or model_task.detect(path)
-    if found not in ("", model_task.SERVED):
-        served = f"which this server does not serve (it serves {model_task.SERVED})"
-        insist = f"; --task {model_task.SERVED} tries it nevertheless"
-        raise StartError(f"{path} holds a model for the task {found}, {served}{insist}", reason=OTHER_TASK)
+    if found and found not in SERVED_TASKS:
+        served = ", ".join(SERVED_TASKS)
+        message = f"{path} holds a model for the task {found}, which this server does not serve (it serves {served})"
+        raise StartError(f"{message}; --task {SERVED_TASKS[0]} tries it nevertheless", reason=OTHER_TASK)
     missing = [name for name in TOKENIZERS if not (path / name).is_file()]
     if not any((path / name).is_file() for name in WEIGHTS):
         missing.insert(0, WEIGHTS[0])
     if missing:
-        message = f"{path} is not a complete OpenVINO model: {', '.join(missing)} missing; {_found(path)}"
+        message = f"{path} is not a complete OpenVINO model: {', '.join(missing)} missing; {_describe(path)}"
         raise StartError(message, reason=MISSING)
 
 
-def _found(path: Path) -> str:
-    """What is there instead, with the usual reasons."""
+def _describe(path: Path) -> str:
+    """What the directory holds instead, with the usual reasons."""
     if (path / "model_index.json").is_file():
         return "it looks like an image generation pipeline, which this server does not serve"
     if any(path.glob("[0-9]*/*.xml")):
-        return "it looks like a model with versions that is not generative, which this server does not serve"
+        return "it looks like a versioned model that is not generative, which this server does not serve"
     if any(path.glob("*.safetensors")) or any(path.glob("pytorch_model*.bin")):
         return "it looks like a Hugging Face checkpoint; convert it with: optimum-cli export openvino"
     inside = sorted(entry.name for entry in path.iterdir())
@@ -120,7 +119,7 @@ def _found(path: Path) -> str:
 
 
 def _text(file: Path) -> str:
-    """A file's text, or "" when there is none."""
+    """A file's text; "" if there is no such file."""
     try:
         return file.read_text(encoding="utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
@@ -132,7 +131,7 @@ def _text(file: Path) -> str:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    """A file's JSON object, or {} when there is no such file."""
+    """A file's JSON object; {} if there is no such file."""
     text = _text(file)
     if not text:
         return {}
@@ -145,8 +144,8 @@ def _json(file: Path) -> dict[str, Any]:
     return value
 
 
-def _named(entry: Any, name: str, alone: bool = True) -> str:
-    """A template: a string (if it may stand alone), or the entry of that name in a list of {name, template}."""
+def _template(entry: Any, name: str, alone: bool = True) -> str:
+    """A chat template: a string (if alone allows that), or the entry of that name in a list of {name, template}."""
     if isinstance(entry, str):
         return entry if alone else ""
     rows = entry if isinstance(entry, list) else []
@@ -155,6 +154,6 @@ def _named(entry: Any, name: str, alone: bool = True) -> str:
 
 
 def _content(token: Any) -> str:
-    """A special token: its text, or an object that holds it."""
+    """The text of a special token, which is a string or an object with content."""
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else ""

@@ -1,8 +1,8 @@
-"""graph.pbtxt as values: the options of its LLM node, read with protobuf's text format.
+"""graph.pbtxt to the options of its LLM node, with protobuf's text format.
 
-The rest of a graph says how MediaPipe connects calculators, which does not exist here: its syntax is checked and its
-content skipped. The LLM node's options are read strictly, as OVMS does: an unknown one is an error that names it.
-https://github.com/openvinotoolkit/model_server/blob/main/src/llm/llm_calculator.proto
+The rest of a graph describes how MediaPipe connects calculators. There is no MediaPipe here, so its syntax is checked
+and its content skipped. The LLM node's options are parsed strictly, as in OVMS: an unknown one is an error that names
+it. The tables are in `graph_schema.py`.
 """
 
 from __future__ import annotations
@@ -16,24 +16,11 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from google.protobuf.message import Message
 
 from ..errors import StartError
+from . import task
+from .graph_schema import ENUMS, INVALID, MESSAGES, PACKAGE, fields_of
+from .task import TEXT_GENERATION, Task
 
-LLM_CALCULATORS = ("HttpLLMCalculator", "LLMCalculator")
-OTHER_CALCULATORS = {
-    "EmbeddingsCalculatorOV": "embeddings",
-    "EmbeddingsCalculator": "embeddings",
-    "RerankCalculatorOV": "rerank",
-    "RerankCalculator": "rerank",
-    "ImageGenCalculator": "image_generation",
-    "S2tCalculator": "speech2text",
-    "T2sCalculator": "text2speech",
-}
-"""Calculators of OVMS's other tasks."""
-
-OPTIONS = "mediapipe.LLMCalculatorOptions"
-NAMES = (f"/{OPTIONS}", f"{OPTIONS}.ext")
-"""How node_options and options spell it, in brackets."""
 OPENING, CLOSING = ("{", "<"), ("}", ">")
-REASON = "Its graph is not valid."
 
 Kind = descriptor_pb2.FieldDescriptorProto
 
@@ -44,65 +31,41 @@ KINDS = {
     "uint32": Kind.TYPE_UINT32,
     "float": Kind.TYPE_FLOAT,
 }
-ENUMS = {
-    "AnchorPointMode": ("RANDOM", "ZEROS", "ONES", "MEAN", "ALTERNATING"),
-    "AggregationMode": ("SUM", "NORM_SUM"),
-    "SparseAttentionMode": ("TRISHAPE", "XATTENTION"),
-    "PipelineType": ("LM", "VLM", "LM_CB", "VLM_CB", "OMNI", "AUTO"),
-    "ChatTemplateMode": ("MINJA", "JINJA"),
-}
-MESSAGES = {
-    "KVCrushConfig": "uint64 budget, AnchorPointMode anchor_point_mode, uint64 rng_seed",
-    "CacheEvictionConfig": "AggregationMode aggregation_mode, !uint64 start_size, !uint64 recent_size, "
-    "!uint64 max_cache_size, bool apply_rotation, uint64 snapkv_window_size, KVCrushConfig kv_crush_config",
-    "SparseAttentionConfig": "SparseAttentionMode mode, uint64 num_last_dense_tokens_in_prefill, "
-    "uint64 num_retained_start_tokens_in_cache, uint64 num_retained_recent_tokens_in_cache, "
-    "float xattention_threshold, uint64 xattention_block_size, uint64 xattention_stride",
-    "LLMCalculatorOptions": "!string models_path, uint64 max_num_batched_tokens, uint64 cache_size, "
-    "uint64 max_num_seqs, bool dynamic_split_fuse, string device, string plugin_config, uint32 best_of_limit, "
-    "uint32 max_tokens_limit, bool enable_prefix_caching, string draft_models_path, string draft_device, "
-    "uint64 draft_max_num_batched_tokens, uint64 draft_cache_size, uint64 draft_block_size, "
-    "uint64 draft_max_num_seqs, bool draft_dynamic_split_fuse, bool draft_eagle3_mode, PipelineType pipeline_type, "
-    "CacheEvictionConfig cache_eviction_config, string tool_parser, string reasoning_parser, "
-    "bool enable_tool_guided_generation, SparseAttentionConfig sparse_attention_config, "
-    "uint64 cache_interval_multiplier, ChatTemplateMode chat_template_mode, string generation_config_path",
-    "Node": "string calculator",
-    "CalculatorGraphConfig": "*Node node",
-}
-"""Fields by message; "!" is required, "*" repeated. Their numbers do not matter, since nothing is ever serialized."""
 
 
-def llm_options(text: str) -> dict[str, Any]:
-    """The options that the LLM node of a graph sets. Raises StartError, without the file's name."""
-    graph = _parsed(text, "CalculatorGraphConfig", tolerant=True)
+def node_options(text: str) -> tuple[Task, dict[str, Any]]:
+    """The task of a graph, and the options that its node for it sets. Raises StartError, without the file's name."""
+    graph = _parse(text, "CalculatorGraphConfig", tolerant=True)
     calculators = [node.calculator for node in graph.node]
-    if not any(name in LLM_CALCULATORS for name in calculators):
-        raise StartError(_no_llm_node(calculators), reason="Its graph has no LLM node.")
-    found = _options_text(text)
-    if found is None:
-        raise StartError(f"its LLM node has no node_options of the type {OPTIONS}", reason=REASON)
-    options = _parsed(found, "LLMCalculatorOptions", tolerant=False)
+    found = task.of_calculators(calculators)
+    if found is None or not found[0].served:
+        raise StartError(_not_served(found, calculators), reason="Its graph has no LLM node.")
+    name = found[0].options
+    body = _options_text(text, f"{PACKAGE}.{name}")
+    if body is None:
+        raise StartError(f"its LLM node has no node_options of the type {PACKAGE}.{name}", reason=INVALID)
+    options = _parse(body, name, tolerant=False)
     if missing := options.FindInitializationErrors():
-        raise StartError(f"its LLM node does not set {', '.join(missing)}", reason=REASON)
-    return _values(options)
+        raise StartError(f"its LLM node does not set {', '.join(missing)}", reason=INVALID)
+    return found[0], _values(options)
 
 
-def _no_llm_node(calculators: list[str]) -> str:
-    for name in calculators:
-        if name in OTHER_CALCULATORS:
-            return f"it is a graph for the task {OTHER_CALCULATORS[name]} ({name}), which this server does not serve"
+def _not_served(found: tuple[Task, str] | None, calculators: list[str]) -> str:
+    if found is not None:
+        return f"it is a graph for the task {found[0].name} ({found[1]}), which this server does not serve"
     named = ", ".join(name for name in calculators if name) or "none"
-    return f"it has no LLM node (calculator {LLM_CALCULATORS[0]}); its calculators: {named}"
+    return f"it has no LLM node (calculator {TEXT_GENERATION.calculators[0]}); its calculators: {named}"
 
 
-def _options_text(text: str) -> str | None:
-    """What stands between the braces of the LLM options; the first of several."""
-    words = _words(text)
+def _options_text(text: str, name: str) -> str | None:
+    """The text between the braces of the node options of this type; the first of several."""
+    types = (f"/{name}", f"{name}.ext")  # in brackets, as node_options and options have it
+    words = _tokens(text)
     opened = 0
     for at, word in enumerate(words):
         if word == "[":
             opened = at
-        elif word == "]" and "".join(words[opened + 1 : at]).endswith(NAMES):
+        elif word == "]" and "".join(words[opened + 1 : at]).endswith(types):
             return _between_braces(words[at + 1 :])
     return None
 
@@ -114,10 +77,10 @@ def _between_braces(words: list[str]) -> str:
         depth += (words[at] in OPENING) - (words[at] in CLOSING)
         if not depth:
             return " ".join(words[start + 1 : at])
-    raise AssertionError("the whole has been parsed: braces are balanced")
+    raise AssertionError("the whole text has been parsed: braces are balanced")
 
 
-def _words(text: str) -> list[str]:
+def _tokens(text: str) -> list[str]:
     tokenizer = text_format.Tokenizer(text.splitlines())
     found = []
     while not tokenizer.AtEnd():
@@ -126,18 +89,18 @@ def _words(text: str) -> list[str]:
     return found
 
 
-def _parsed(text: str, name: str, *, tolerant: bool) -> Any:
+def _parse(text: str, name: str, *, tolerant: bool) -> Any:
     message = _message(name)
     try:
         return text_format.Parse(text, message, allow_unknown_field=tolerant)
     except text_format.ParseError as error:
-        raise StartError(_told(str(error), tolerant), reason=REASON) from None
+        raise StartError(_message_of(str(error), tolerant), reason=INVALID) from None
 
 
-def _told(error: str, with_place: bool) -> str:
+def _message_of(error: str, with_place: bool) -> str:
     unknown = re.search(r'has no field named "(\w+)"', error)
     if unknown:
-        names = [field.split()[-1] for fields in MESSAGES.values() for field in fields.split(", ")]
+        names = [field for message in MESSAGES for field in fields_of(message)]
         near = difflib.get_close_matches(unknown[1], names, 1)
         return f"its LLM node has no option {unknown[1]!r}" + (f"; did you mean {near[0]}?" if near else "")
     place, _, what = error.partition(" : ")
@@ -156,14 +119,14 @@ def _values(message: Message) -> dict[str, Any]:
 
 
 def _message(name: str) -> Message:
-    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"mediapipe.{name}"))()
+    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{PACKAGE}.{name}"))()
 
 
 @cache
 def _pool() -> descriptor_pool.DescriptorPool:
-    file = descriptor_pb2.FileDescriptorProto(name="graph.proto", package="mediapipe", syntax="proto2")
+    file = descriptor_pb2.FileDescriptorProto(name="graph.proto", package=PACKAGE, syntax="proto2")
     for name, values in ENUMS.items():
-        # Values of an enum are siblings of the enum in protobuf, so each has a message around it.
+        # In protobuf the values of an enum share its scope, so each enum gets a message of its own.
         enum = file.message_type.add(name=f"In{name}").enum_type.add(name=name)
         for number, value in enumerate(values):
             enum.value.add(name=value, number=number)
@@ -184,6 +147,6 @@ def _add(message: descriptor_pb2.DescriptorProto, number: int, field: str) -> No
     if kind in KINDS:
         added.type = KINDS[kind]
     elif kind in ENUMS:
-        added.type, added.type_name = Kind.TYPE_ENUM, f".mediapipe.In{kind}.{kind}"
+        added.type, added.type_name = Kind.TYPE_ENUM, f".{PACKAGE}.In{kind}.{kind}"
     else:
-        added.type, added.type_name = Kind.TYPE_MESSAGE, f".mediapipe.{kind}"
+        added.type, added.type_name = Kind.TYPE_MESSAGE, f".{PACKAGE}.{kind}"

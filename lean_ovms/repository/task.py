@@ -1,20 +1,23 @@
-"""What a model directory is for, from the JSON files that exporters leave in it.
+"""The tasks of OVMS: which of them is served, its graph calculators, and how a model directory of it is recognized.
 
-The rules are OVMS's, which serves other tasks as well, except that "…Model" counts as an embeddings model only without
-a generation_config.json (GPT2LMHeadModel and ChatGLMModel write texts).
+A new task is one row of TASKS, its name in `config.SERVED_TASKS`, and the options of its calculator in
+`graph_schema.py`. The rules are OVMS's, except that "…Model" counts as an embeddings model only without a
+generation_config.json (GPT2LMHeadModel and ChatGLMModel generate text).
 https://github.com/openvinotoolkit/model_server/blob/main/src/default_task_detector.cpp
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SERVED = "text_generation"
+from ..config import SERVED_TASKS
+from . import json_file
+
 AMBIGUOUS = ("Qwen3ForCausalLM",)
-"""The directory's name decides about these."""
+"""Architectures of several tasks: the directory's name decides."""
 
 SPEECH_TO_TEXT = ("WhisperForConditionalGeneration", "Qwen3ASRForConditionalGeneration")
 IMAGES = ("CLIPTextModel", "UNet2DConditionModel", "AutoencoderKL")
@@ -24,78 +27,110 @@ EMBEDDINGS = (
 CHATS = ("InternVLChatModel",)
 
 
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """The files that exporters leave in a model directory, as far as they show its task.
+
+    architectures: of config.json. modules: the types in sentence-transformers' modules.json.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    architectures: list[str]
+    modules: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """name: OVMS's. matches: whether a model directory is of this task. calculators: names of its graph nodes, the
+    first is the one to write. options: the message of its node options in `graph_schema`; "" if it is not served."""
+
+    name: str
+    matches: Callable[[ModelFiles], bool]
+    calculators: tuple[str, ...]
+    options: str = ""
+
+    @property
+    def served(self) -> bool:
+        """Whether this server has models of the task."""
+        return self.name in SERVED_TASKS
+
+
 def detect(path: Path) -> str:
-    """The task in OVMS's words; "" when nothing tells."""
-    config = _json(path / "config.json")
-    config = config if isinstance(config, dict) else {}
+    """The name of the task of a model directory; "" if its files do not show it."""
+    files = _files(path)
+    return next((task.name for task in TASKS if task.matches(files)), "")
+
+
+def of_calculators(names: Iterable[str]) -> tuple[Task, str] | None:
+    """The task of a graph with these calculators, a served one if there is any, and the calculator that shows it."""
+    found = [(task, name) for name in names for task in TASKS if name in task.calculators]
+    return next((pair for pair in found if pair[0].served), found[0] if found else None)
+
+
+def _files(path: Path) -> ModelFiles:
+    config = json_file.read_object(path / "config.json")
     names = [name for name in config.get("architectures") or () if isinstance(name, str)]
-    modules = _module_types(path)
-    if any(name in SPEECH_TO_TEXT or name.startswith("SeamlessM4T") for name in names):
-        return "speech2text"
-    if any(name.endswith("ForTextToSpeech") or name == "ParlerTTSForConditionalGeneration" for name in names) or (
-        "n_mels" in config and not names
-    ):
-        return "text2speech"
-    if _reranks(path, names, modules):
-        return "rerank"
-    if _draws(path, names):
-        return "image_generation"
-    if _embeds(path, names, modules):
-        return "embeddings"
-    return SERVED if any(_generates(name) for name in names) else ""
+    modules = json_file.read_or_none(path / "modules.json")
+    kinds = [entry.get("type") for entry in modules if isinstance(entry, dict)] if isinstance(modules, list) else []
+    return ModelFiles(path, config, names, [kind for kind in kinds if isinstance(kind, str)])
 
 
-def _reranks(path: Path, names: list[str], modules: list[str]) -> bool:
-    return (
-        any("LogitScore" in kind or "CrossEncoder" in kind for kind in modules)
-        or any(name.endswith("ForSequenceClassification") for name in names)
-        or (not modules and _called(path, names, "rerank"))
+def _is_speech_to_text(files: ModelFiles) -> bool:
+    return any(name in SPEECH_TO_TEXT or name.startswith("SeamlessM4T") for name in files.architectures)
+
+
+def _is_text_to_speech(files: ModelFiles) -> bool:
+    names = files.architectures
+    return any(name.endswith("ForTextToSpeech") or name == "ParlerTTSForConditionalGeneration" for name in names) or (
+        "n_mels" in files.config and not names
     )
 
 
-def _draws(path: Path, names: list[str]) -> bool:
-    index = _json(path / "model_index.json")
-    kind = index.get("_class_name") if isinstance(index, dict) else None
-    return any(name in IMAGES or name.endswith("Transformer2DModel") for name in names) or (
+def _is_reranker(files: ModelFiles) -> bool:
+    return (
+        any("LogitScore" in kind or "CrossEncoder" in kind for kind in files.modules)
+        or any(name.endswith("ForSequenceClassification") for name in files.architectures)
+        or (not files.modules and _is_named(files, "rerank"))
+    )
+
+
+def _is_image_model(files: ModelFiles) -> bool:
+    kind = json_file.read_object(files.path / "model_index.json").get("_class_name")
+    return any(name in IMAGES or name.endswith("Transformer2DModel") for name in files.architectures) or (
         isinstance(kind, str) and ("StableDiffusion" in kind or "Flux" in kind)
     )
 
 
-def _embeds(path: Path, names: list[str], modules: list[str]) -> bool:
+def _is_embedding_model(files: ModelFiles) -> bool:
     def by_suffix(name: str) -> bool:
-        return name.endswith("Model") and name not in CHATS and not (path / "generation_config.json").is_file()
+        return name.endswith("Model") and name not in CHATS and not (files.path / "generation_config.json").is_file()
 
     return (
-        any("Pooling" in kind for kind in modules)
-        or any(name in EMBEDDINGS or by_suffix(name) for name in names)
-        or (not modules and _called(path, names, "embed"))
+        any("Pooling" in kind for kind in files.modules)
+        or any(name in EMBEDDINGS or by_suffix(name) for name in files.architectures)
+        or (not files.modules and _is_named(files, "embed"))
     )
 
 
-def _generates(name: str) -> bool:
-    return name in CHATS or name.endswith(("ForCausalLM", "ForConditionalGeneration", "LMHeadModel"))
+def _is_text_generator(files: ModelFiles) -> bool:
+    ends = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
+    return any(name in CHATS or name.endswith(ends) for name in files.architectures)
 
 
-def _called(path: Path, names: list[str], word: str) -> bool:
-    return any(name in AMBIGUOUS for name in names) and word in path.resolve().name.lower()
+def _is_named(files: ModelFiles, word: str) -> bool:
+    return any(name in AMBIGUOUS for name in files.architectures) and word in files.path.resolve().name.lower()
 
 
-def _module_types(path: Path) -> list[str]:
-    """The kinds of module in sentence-transformers' modules.json."""
-
-    def kinds() -> Iterator[str]:
-        found = _json(path / "modules.json")
-        for module in found if isinstance(found, list) else ():
-            kind = module.get("type") if isinstance(module, dict) else None
-            if isinstance(kind, str):
-                yield kind
-
-    return list(kinds())
-
-
-def _json(file: Path) -> Any:
-    """What the file holds; None if there is none, or it cannot be understood, of which others tell."""
-    try:
-        return json.loads(file.read_text("utf-8-sig"))
-    except (OSError, ValueError, RecursionError):
-        return None
+TEXT_GENERATION = Task(
+    "text_generation", _is_text_generator, ("HttpLLMCalculator", "LLMCalculator"), "LLMCalculatorOptions"
+)
+TASKS = (
+    Task("speech2text", _is_speech_to_text, ("S2tCalculator",)),
+    Task("text2speech", _is_text_to_speech, ("T2sCalculator",)),
+    Task("rerank", _is_reranker, ("RerankCalculatorOV", "RerankCalculator")),
+    Task("image_generation", _is_image_model, ("ImageGenCalculator",)),
+    Task("embeddings", _is_embedding_model, ("EmbeddingsCalculatorOV", "EmbeddingsCalculator")),
+    TEXT_GENERATION,
+)
+"""In the order in which they are tried."""

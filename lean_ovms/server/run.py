@@ -28,6 +28,7 @@ from ..models.text_model import TextModel
 from ..observability import logging as log
 from ..transports.http11.server import Server
 from ..util.concurrency import SWITCH_INTERVAL_S
+from . import exit_status
 from .systemd import READY, STOPPING, SystemdNotifier
 
 logger = logging.getLogger("lean_ovms")
@@ -38,10 +39,6 @@ OWN_FILES = 256
 TWICE_S = 0.5
 """Two Ctrl-C within this time are one: a terminal signals all processes, and a wrapper (uv run, npm) repeats it."""
 
-EXIT_OK, EXIT_WRONG_OPTIONS, EXIT_NOT_STARTED = 0, 2, 3
-"""Exit statuses: stopped after serving; options that point to no model, or do not go together; could not start. A
-supervisor should not restart the server after the last two."""
-
 
 def run(config: Config) -> int:
     """Serve until SIGTERM or SIGINT; the exit status."""
@@ -50,14 +47,14 @@ def run(config: Config) -> int:
     except OSError as error:
         log.setup(config.log_level, config.log_format)
         logger.error("cannot start: --log_path %s: %s", config.log_path, error.strerror)
-        return EXIT_NOT_STARTED
+        return exit_status.NEVER_SERVED
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     config = replace(config, max_connections=_max_connections(config.max_connections))
     try:
         return uvloop.run(serve(build(config), SystemdNotifier.from_environ(os.environ)))
     except StartError as error:
         logger.error("cannot start: %s", error)
-        return EXIT_WRONG_OPTIONS if isinstance(error, WrongOptions) else EXIT_NOT_STARTED
+        return exit_status.USAGE if isinstance(error, WrongOptions) else exit_status.NEVER_SERVED
 
 
 def build(config: Config, make: Callable[[Config], Model] = TextModel) -> App:
@@ -116,7 +113,7 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
         if alive is not None:
             alive.cancel()
     logger.info("stopped")
-    return EXIT_OK
+    return exit_status.OK
 
 
 class Signals:

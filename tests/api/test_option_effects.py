@@ -164,7 +164,7 @@ def test_options_of_a_pull_reach_it(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         extra_quantization_params="--sym",
     )
     with pytest.raises(Enough):
-        commands.pulled(config)
+        commands.pull(config)
     assert (orders[0].overwrite, orders[0].weight_format, orders[0].extra) == (True, "int4", "--sym")
 
 

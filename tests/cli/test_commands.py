@@ -18,7 +18,7 @@ from lean_ovms.cli import commands
 from lean_ovms.cli.arguments import parse
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.deployment.desired import desired_state
-from lean_ovms.repository.pbtxt import llm_options
+from lean_ovms.repository.pbtxt import node_options
 from tests.hub.conftest import model_files
 from tests.hub.hub_server import Fault, HubServer, Repo
 
@@ -56,7 +56,7 @@ def test_pull_downloads_writes_the_graph_and_ends(
 ) -> None:
     assert run(*PULL, "--task", "text_generation", "--cache_size", "3", "--target_device", "GPU") == 0
     assert served == []
-    options = llm_options((tmp_path / "models/org/model/graph.pbtxt").read_text())
+    options = node_options((tmp_path / "models/org/model/graph.pbtxt").read_text())[1]
     assert options == {"models_path": "./", "device": "GPU", "cache_size": 3, "max_num_seqs": 256,
                        "enable_prefix_caching": True}  # fmt: skip
     assert capsys.readouterr().out.splitlines() == [
@@ -72,7 +72,7 @@ def test_the_same_pull_again_only_updates_the_graph(run: Run, tmp_path: Path, se
     server.seen.clear()
     assert run(*PULL, "--max_num_seqs", "8") == 0
     assert server.seen == []
-    assert llm_options(graph.read_text())["max_num_seqs"] == 8
+    assert node_options(graph.read_text())[1]["max_num_seqs"] == 8
     assert graph.with_suffix(".pbtxt.bak").read_text() == first
 
 
@@ -98,7 +98,7 @@ def test_options_of_a_conversion_reach_optimum(
     argv = ("--pull", "--source_model", "org/torch", *PULL[3:], "--weight-format", "int4")
     assert run(*argv, "--extra_quantization_params", "--sym --group-size -1") == 0
     assert asked == [("org/torch", "int4", "--sym --group-size -1")]
-    assert llm_options((tmp_path / "models/org/torch/graph.pbtxt").read_text())["models_path"] == "./"
+    assert node_options((tmp_path / "models/org/torch/graph.pbtxt").read_text())[1]["models_path"] == "./"
 
 
 def test_model_name_stands_in_for_source_model(run: Run, tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_configure_writes_the_graph_beside_the_model(
     shutil.copytree(DEMO_MODEL, tmp_path / "m")
     argv = ("--configure", "--model_path", "m", "--task", "text_generation", "--cache_size", "5")
     assert run(*argv, "--cache_dir", ".ov_cache") == 0
-    options = llm_options((tmp_path / "m/graph.pbtxt").read_text())
+    options = node_options((tmp_path / "m/graph.pbtxt").read_text())[1]
     assert (options["models_path"], options["cache_size"]) == ("./", 5)
     assert json.loads(options["plugin_config"]) == {"CACHE_DIR": ".ov_cache"}
     assert capsys.readouterr().out == "Graph: graph.pbtxt created in: m\n"
@@ -241,7 +241,7 @@ def test_configure_of_a_gguf_file(run: Run, tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     (tmp_path / "m/a.gguf").touch()
     assert run("--configure", "--model_path", "m/a.gguf") == 0
-    assert llm_options((tmp_path / "m/graph.pbtxt").read_text())["models_path"] == "./a.gguf"
+    assert node_options((tmp_path / "m/graph.pbtxt").read_text())[1]["models_path"] == "./a.gguf"
 
 
 @pytest.mark.parametrize(

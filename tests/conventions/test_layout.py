@@ -67,14 +67,15 @@ FOREIGN = {
     "huggingface_hub": {"hub/"},
     "prometheus_client": {"observability/metrics.py"},
     "google": {"repository/"},
-    "sqlite3": {"api/openai/responses/"},
+    "psycopg": {"api/openai/responses/postgres.py"},
+    "sqlite3": {"api/openai/responses/connection.py", "api/openai/responses/database.py"},
 }
 """Who may import what is not ours."""
 
 NO_ASYNCIO = ("engine.generation", "engine.genai", "engine.worker", "engine.protocol", "text")
 """The engine child has one thread and no event loop; text is a function of what it is given."""
 
-PURE = {"response", "events", "items", "output_items", "pages", "tables"}
+PURE = {"connection", "response", "events", "items", "output_items", "pages", "tables"}
 """Modules of api/openai/responses that are functions of what they are given: no loop, no thread, no model, no app."""
 
 

@@ -12,7 +12,7 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
 from lean_ovms.repository import graph, graph_writer
-from lean_ovms.repository.pbtxt import llm_options
+from lean_ovms.repository.pbtxt import node_options
 
 EVICTION = {"start_size": 32, "recent_size": 128, "max_cache_size": 672, "aggregation_mode": "SUM",
             "apply_rotation": True, "kv_crush_config": {"budget": 8, "anchor_point_mode": "MEAN"}}  # fmt: skip
@@ -24,7 +24,7 @@ def written(models_path: str = "./", draft: str = "", **options: Any) -> str:
 
 
 def test_what_ovms_always_writes_is_there() -> None:
-    options = llm_options(written())
+    options = node_options(written())[1]
     assert options == {"models_path": "./", "device": "CPU", "max_num_seqs": 256, "cache_size": 0,
                        "enable_prefix_caching": True}  # fmt: skip
 
@@ -51,7 +51,7 @@ def test_options_come_back_as_they_were(options: dict[str, Any], tmp_path: Path)
             json.loads(value) if name.endswith("_config") else value
         )
     assert read.model_path == "."
-    rest = graph_writer.defaulted(config)
+    rest = graph_writer.written_options()
     assert replace(config, **rest) == Config(model_path="./")
 
 
@@ -60,7 +60,7 @@ def test_properties_of_the_plugin_are_gathered() -> None:
         plugin_config='{"NUM_STREAMS": "2"}', kv_cache_precision="u8", max_prompt_len=4096, cache_dir="/var/cache",
         model_distribution_policy="TENSOR_PARALLEL",
     )  # fmt: skip
-    assert json.loads(llm_options(text)["plugin_config"]) == {
+    assert json.loads(node_options(text)[1]["plugin_config"]) == {
         "NUM_STREAMS": "2",
         "KV_CACHE_PRECISION": "u8",
         "MAX_PROMPT_LEN": 4096,
@@ -74,7 +74,7 @@ def test_properties_of_the_plugin_are_gathered() -> None:
     [
         ({"plugin_config": "{"}, "--plugin_config is not a JSON object"),
         ({"plugin_config": "[]"}, "--plugin_config is not a JSON object"),
-        ({"plugin_config": '{"KV_CACHE_PRECISION": "u8"}', "kv_cache_precision": "f16"}, "say different things"),
+        ({"plugin_config": '{"KV_CACHE_PRECISION": "u8"}', "kv_cache_precision": "f16"}, "disagree about"),
     ],
 )
 def test_properties_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
@@ -83,7 +83,7 @@ def test_properties_that_cannot_be_are_refused(options: dict[str, Any], message:
 
 
 def test_a_draft_and_a_gguf_file_are_named() -> None:
-    options = llm_options(written("./Q4/a.gguf", "org-draft", draft_model_path="/elsewhere", draft_device="GPU"))
+    options = node_options(written("./Q4/a.gguf", "org-draft", draft_model_path="/elsewhere", draft_device="GPU"))[1]
     assert (options["models_path"], options["draft_models_path"]) == ("./Q4/a.gguf", "org-draft")
     assert options["draft_device"] == "GPU"
 

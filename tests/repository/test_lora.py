@@ -10,6 +10,7 @@ from lean_ovms import lora_modules
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.errors import StartError
 from lean_ovms.lora_modules import Module
+from lean_ovms.repository import lora
 from tools.make_lora import make, write
 
 LAYER = "base_model.model.model.layers.0.self_attn.q_proj"
@@ -30,7 +31,7 @@ LAYER = "base_model.model.model.layers.0.self_attn.q_proj"
 )
 def test_both_ways_to_write_adapters_are_read(text, modules):
     assert lora_modules.parse(text) == modules
-    assert lora_modules.parse(" ".join(map(lora_modules.written, modules))) == modules
+    assert lora_modules.parse(" ".join(map(lora_modules.dumps, modules))) == modules
 
 
 @pytest.mark.parametrize(
@@ -47,9 +48,9 @@ def adapter(tmp_path):
     """Writes tensors and perhaps settings; the directory."""
 
     def build(tensors=(f"{LAYER}.lora_A.weight", f"{LAYER}.lora_B.weight"), **settings):
-        write(tmp_path / lora_modules.FILE, {name: np.zeros((2, 2)) for name in tensors})
+        write(tmp_path / lora.WEIGHTS, {name: np.zeros((2, 2)) for name in tensors})
         if settings:
-            (tmp_path / lora_modules.SETTINGS).write_text(json.dumps(settings))
+            (tmp_path / lora.SETTINGS).write_text(json.dumps(settings))
         return tmp_path
 
     return build
@@ -65,19 +66,19 @@ def adapter(tmp_path):
 )
 def test_an_adapter_is_as_strong_as_its_settings_say(adapter, settings, scale):
     path = adapter(**settings)
-    assert lora_modules.scale(Module("a", str(path))) == scale
-    assert lora_modules.scale(Module("a", str(path / lora_modules.FILE))) == scale
-    assert lora_modules.scale(Module("a", str(path), 0.25)) == 0.25
+    assert lora.scale(Module("a", str(path))) == scale
+    assert lora.scale(Module("a", str(path / lora.WEIGHTS))) == scale
+    assert lora.scale(Module("a", str(path), 0.25)) == 0.25
 
 
 @pytest.mark.parametrize("settings", [{"r": 0, "lora_alpha": 8}, {"r": 8}, {"r": "x", "lora_alpha": 1}])
 def test_settings_that_tell_no_strength_stop_the_start(adapter, settings):
     with pytest.raises(StartError, match="lora_alpha"):
-        lora_modules.scale(Module("a", str(adapter(**settings))))
+        lora.scale(Module("a", str(adapter(**settings))))
 
 
 def test_an_adapter_of_this_model_passes(tmp_path):
-    lora_modules.check(Module("a", str(make(tmp_path / "x"))), DEMO_MODEL)
+    lora.check(Module("a", str(make(tmp_path / "x"))), DEMO_MODEL)
 
 
 @pytest.mark.parametrize(
@@ -92,21 +93,21 @@ def test_an_adapter_of_this_model_passes(tmp_path):
 def test_an_adapter_that_would_change_nothing_stops_the_start(adapter, tensors, word):
     """GenAI passes over what it has no layer for."""
     with pytest.raises(StartError, match=word):
-        lora_modules.check(Module("a", str(adapter(tensors))), DEMO_MODEL)
+        lora.check(Module("a", str(adapter(tensors))), DEMO_MODEL)
 
 
 def test_of_a_gguf_file_the_layers_are_not_known(adapter, tmp_path):
-    lora_modules.check(Module("a", str(adapter())), tmp_path / "x.gguf")
+    lora.check(Module("a", str(adapter())), tmp_path / "x.gguf")
 
 
 def test_a_path_without_an_adapter_stops_the_start(tmp_path):
     with pytest.raises(StartError, match=r"no adapter at .*missing"):
-        lora_modules.check(Module("a", str(tmp_path)), DEMO_MODEL)
+        lora.check(Module("a", str(tmp_path)), DEMO_MODEL)
     with pytest.raises(StartError, match="no adapter at"):
-        lora_modules.check(Module("a", str(tmp_path / "x")), DEMO_MODEL)
+        lora.check(Module("a", str(tmp_path / "x")), DEMO_MODEL)
     (tmp_path / "x.bin").touch()
     with pytest.raises(StartError, match=r"not a \.safetensors"):
-        lora_modules.check(Module("a", str(tmp_path / "x.bin")), DEMO_MODEL)
+        lora.check(Module("a", str(tmp_path / "x.bin")), DEMO_MODEL)
 
 
 @pytest.mark.parametrize(
@@ -123,10 +124,10 @@ def test_a_path_without_an_adapter_stops_the_start(tmp_path):
     ],
 )
 def test_a_file_that_is_not_whole_stops_the_start(adapter, change):
-    file = adapter() / lora_modules.FILE
+    file = adapter() / lora.WEIGHTS
     file.write_bytes(change(file.read_bytes()))
     with pytest.raises(StartError, match=r"not a whole \.safetensors file"):
-        lora_modules.tensors(file)
+        lora.tensors(file)
 
 
 def test_several_values_of_the_flag_are_kept_together():

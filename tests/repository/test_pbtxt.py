@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from lean_ovms.errors import StartError
-from lean_ovms.repository.pbtxt import llm_options
+from lean_ovms.repository.pbtxt import node_options
 from tests.deployment.graphs import EVERY_OPTION, graph
 
 
 def test_every_option_of_the_node_is_read() -> None:
-    assert llm_options(graph(EVERY_OPTION)) == {
+    assert node_options(graph(EVERY_OPTION))[1] == {
         "models_path": "./model",
         "max_num_batched_tokens": 512,
         "cache_size": 2,
@@ -75,7 +75,7 @@ def test_every_option_of_the_node_is_read() -> None:
     ],
 )
 def test_every_way_to_write_a_graph_is_understood(text: str) -> None:
-    assert llm_options(text) == {"models_path": "./"}
+    assert node_options(text)[1] == {"models_path": "./"}
 
 
 @pytest.mark.parametrize(
@@ -99,5 +99,5 @@ def test_every_way_to_write_a_graph_is_understood(text: str) -> None:
 )
 def test_what_is_wrong_with_a_graph_is_said(text: str, message: str) -> None:
     with pytest.raises(StartError, match=message) as caught:
-        llm_options(text)
+        node_options(text)[1]
     assert "/" not in caught.value.reason

@@ -9,6 +9,7 @@ import openvino_genai as genai
 
 from ... import lora_modules
 from ...config import Config
+from ...repository import lora
 
 
 def adapters(config: Config) -> Any:
@@ -17,5 +18,5 @@ def adapters(config: Config) -> Any:
     MODE_STATIC: in the others an adapter is asleep until the first generate(), which continuous batching never calls.
     """
     modules = lora_modules.parse(config.lora_modules)
-    found = [(genai.Adapter(str(lora_modules.weights(Path(m.path)))), lora_modules.scale(m)) for m in modules]
+    found = [(genai.Adapter(str(lora.weights(Path(m.path)))), lora.scale(m)) for m in modules]
     return genai.AdapterConfig(found, genai.AdapterConfig.Mode.MODE_STATIC)

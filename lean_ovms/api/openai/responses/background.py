@@ -1,6 +1,7 @@
 """A response in the making that nobody has to wait for: it generates on, whoever comes, listens, leaves or cancels.
 
-A Run owns its generation and its events; a Follower is one client's view of them, from any event on. Knows no HTTP and
+A Run owns its generation and its events; a Follower is one client's view of them, from any event on; a Waiter that of a
+client of another server. Knows no HTTP and
 not where responses are kept.
 """
 
@@ -9,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+
+import orjson
 
 from ....errors import InternalError, RequestError
 from ....models.generation import DeltaStream
@@ -116,6 +119,49 @@ class EventFollower:
 
     async def aclose(self) -> None:
         self._done = True
+
+
+class Waiter:
+    """A ByteStream of a response that another server makes: pings until it is over, then its events all at once.
+
+    kept: the whole stream once it is there, else None. Raises RequestError when the response has gone or failed
+    without one: the stream then ends with the error.
+    """
+
+    def __init__(self, kept: Callable[[], Awaitable[bytes | None]], start: int, ping_s: float, look_s: float) -> None:
+        self._kept = kept
+        self._start = start
+        self._ping_s = ping_s
+        self._look_s = look_s
+        self._done = False
+
+    def __aiter__(self) -> Waiter:
+        return self
+
+    async def __anext__(self) -> bytes:
+        waited = 0.0
+        while not self._done:
+            try:
+                whole = await self._kept()
+            except RequestError as error:
+                self._done = True
+                return b"event: error\ndata: " + orjson.dumps(_event(error)) + b"\n\n" + DONE
+            if whole is not None:
+                self._done = True
+                return frames_from(whole, self._start)
+            await asyncio.sleep(self._look_s)
+            waited += self._look_s
+            if self._ping_s and waited >= self._ping_s:
+                return PING
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        self._done = True
+
+
+def _event(error: RequestError) -> Json:
+    """https://platform.openai.com/docs/api-reference/responses-streaming/error"""
+    return {"type": "error", "code": error.code, "message": error.message, "param": None, "sequence_number": 0}
 
 
 def frames_from(whole: bytes, start: int) -> bytes:

@@ -1,7 +1,8 @@
-"""One SQLite connection in a thread of its own, so that no disk ever holds up the event loop.
+"""A database in a thread of its own, so that neither disk nor network ever holds up the event loop.
 
 Whatever waits when the thread looks is done in one transaction: one fsync acknowledges it all. A piece of work that
-fails takes nothing of the others with it. Knows no tables; an idle database costs nothing.
+fails takes nothing of the others with it. A database that goes away is a StoreUnavailable until it is back: each
+transaction looks for it again. Knows no tables; an idle database costs nothing.
 """
 
 from __future__ import annotations
@@ -9,37 +10,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import sqlite3
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from ....errors import RequestError, StartError, StoreFailure
+from ....errors import RequestError, StartError, StoreFailure, StoreUnavailable
+from . import postgres
+from .connection import FULL, Connection, Sqlite, sqlite_failure
 
 logger = logging.getLogger("lean_ovms.responses")
 
 T = TypeVar("T")
-Work = Callable[[sqlite3.Connection], T]
+Work = Callable[[Connection], T]
 
-MEMORY = ":memory:"
-
-BUSY_TIMEOUT_S = 2.0
-"""Wait so long for another process to let go of the file: a server that is restarted may overlap with the old one."""
-
-
-FULL = "database or disk is full"
-"""SQLite's words; every response says so until there is room again, and a traceback adds nothing."""
+PATIENCE_S = 20.0
+"""Nobody waits longer for a database that neither answers nor fails."""
 
 
 class _Job:
-    """Work, and who waits for it."""
+    """Work, and who waits for it. write: it may change something."""
 
-    __slots__ = ("error", "future", "loop", "result", "work")
+    __slots__ = ("error", "future", "loop", "result", "work", "write")
 
-    def __init__(self, work: Work[Any]) -> None:
+    def __init__(self, work: Work[Any], write: bool) -> None:
         self.work = work
+        self.write = write
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.result: Any = None
@@ -59,85 +56,138 @@ class _Job:
 
 
 class Database:
-    """A file, or memory if path is empty. prepare: run once when it is opened. before: run at each transaction's start.
+    """A PostgreSQL URL, a SQLite file, or memory if path is empty. Opened by `open`, or else by the first work.
 
-    Opened by `open`, or else by the first work.
+    prepare: run once for each connection. before: run when a transaction that writes begins. due: whether `before` has
+    something to do, so that one that only reads must write after all.
     """
 
-    def __init__(self, path: str, prepare: Work[None], before: Work[None]) -> None:
+    def __init__(self, path: str, prepare: Work[None], before: Work[None], due: Work[bool]) -> None:
         self._path = path
         self._prepare = prepare
         self._before = before
+        self._due = due
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._connection: Connection | None = None
+        self._away = False
         self._closed = False
 
     async def open(self) -> None:
         """Open it now. Raises StartError."""
+        shown = self._path
+        if postgres.is_url(self._path):
+            postgres.check(self._path)
+            shown = postgres.shown(self._path)
+        elif "://" in self._path:
+            raise StartError(
+                f"--response_store takes a file or postgresql://..., not {self._path.split('://')[0]}://..."
+            )
         try:
             await self.run(lambda connection: None)
         except StoreFailure as error:
-            raise StartError(f"--response_store {self._path}: {error.message}") from None
+            raise StartError(f"--response_store {shown}: {error.message}") from None
 
-    async def run(self, work: Work[T]) -> T:
-        """What work returns, once its transaction is on disk. Raises what it raises, and StoreFailure."""
+    async def run(self, work: Work[T], *, write: bool = True) -> T:
+        """What work returns, once its transaction is on disk. Raises what it raises, and StoreFailure.
+
+        write: False for work that changes nothing; it does not wait for other servers that write.
+        """
         if self._closed:
             raise StoreFailure("the response store is closed")
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="response-store", daemon=True)
             self._thread.start()
-        job = _Job(work)
+        job = _Job(work, write)
         self._jobs.put(job)
-        answer: T = await job.future
+        done, _ = await asyncio.wait([job.future], timeout=PATIENCE_S)
+        if not done:
+            job.future.cancel()
+            self._sever()
+            raise StoreUnavailable("the response store's database does not answer")
+        answer: T = job.future.result()
         return answer
 
     async def close(self) -> None:
-        """Finish what waits, and let go of the file. Idempotent."""
+        """Finish what waits, and let go of the database. Idempotent."""
         if self._thread is not None and not self._closed:
             self._jobs.put(None)
-            await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+            joining = asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+            done, _ = await asyncio.wait([joining], timeout=PATIENCE_S)
+            if not done:
+                self._sever()
+                await joining
         self._closed = True
+
+    def _sever(self) -> None:
+        if isinstance(connection := self._connection, postgres.Postgres):
+            connection.sever()
 
     # --- the thread's side ---
 
     def _serve(self) -> None:
-        connection, failed = None, ""
-        try:
-            connection = self._connect()
-        except (OSError, sqlite3.Error, RequestError) as error:
-            failed = f"the response store cannot be opened: {_reason(error)}"
         going = True
         while going:
             jobs, going = self._waiting()
-            if connection is None:
-                for job in jobs:
-                    job.error = StoreFailure(failed)
-            elif jobs:
-                self._transact(connection, jobs)
+            if jobs:
+                self._attempt(jobs)
             for job in jobs:
                 job.tell()
-        if connection is not None:
-            connection.close()
+        if self._connection is not None:
+            self._connection.close()
 
     def _waiting(self) -> tuple[list[_Job], bool]:
-        """All that waits, at least one thing; and whether to go on."""
+        """All that waits and is still wanted, and whether to go on. Blocks until there is something."""
         found = [self._jobs.get()]
         try:
             while found[-1] is not None:
                 found.append(self._jobs.get_nowait())
         except Empty:
             pass
-        return [job for job in found if job is not None], found[-1] is not None
+        # Who has waited too long was told that it failed: then it must not be done later.
+        jobs = [job for job in found if job is not None and not job.future.cancelled()]
+        return jobs, found[-1] is not None
 
-    def _connect(self) -> sqlite3.Connection:
-        if self._path:
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))  # what people said is nobody else's to read
-        connection = sqlite3.connect(self._path or MEMORY, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    def _attempt(self, jobs: list[_Job]) -> None:
+        """One transaction. When the connection was lost before it could take effect, once more on a new one."""
+        for _ in range(2):
+            for job in jobs:
+                job.error = None
+            connection = self._connected(jobs)
+            if connection is None:
+                return
+            undone = self._transact(connection, jobs)
+            if not connection.lost:
+                return
+            connection.close()
+            self._connection = None
+            if not undone:
+                return
+
+    def _connected(self, jobs: list[_Job]) -> Connection | None:
+        """The connection, or None: the jobs have their error."""
+        if self._connection is not None:
+            return self._connection
         try:
-            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")  # acknowledged means: survives a power cut
-            connection.execute("BEGIN IMMEDIATE")
+            self._connection = self._connect()
+        except Exception as error:  # it is away, or the file cannot be opened: whoever waits learns it
+            failure = self._failure(error)
+            if not self._away:
+                logger.error("the response store cannot be opened: %s", self._explained(error))
+            self._away = True
+            for job in jobs:
+                job.error = failure
+            return None
+        if self._away:
+            logger.info("the response store is back")
+        self._away = False
+        return self._connection
+
+    def _connect(self) -> Connection:
+        url = postgres.is_url(self._path)
+        connection: Connection = postgres.Postgres(self._path) if url else Sqlite(self._path)
+        try:
+            connection.begin(write=True)
             self._prepare(connection)
             connection.execute("COMMIT")
         except BaseException:
@@ -145,35 +195,54 @@ class Database:
             raise
         return connection
 
-    def _transact(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
+    def _transact(self, connection: Connection, jobs: list[_Job]) -> bool:
+        """Do it all in one transaction. Whether that failed, and surely changed nothing."""
+        write, committing = any(job.write for job in jobs), False
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            self._before(connection)
+            connection.begin(write)
+            if not write and self._due(connection):
+                connection.execute("COMMIT")
+                write = True
+                connection.begin(write)
+            if write:
+                self._before(connection)
             for job in jobs:
                 self._one(connection, job)
+            committing = write
             connection.execute("COMMIT")
-        except Exception as error:  # a full disk, or a bug: whoever waits learns it, and the thread goes on
-            logger.error("the response store failed: %s", error, exc_info=str(error) != FULL)
-            with contextlib.suppress(sqlite3.Error):
+            return False
+        except Exception as error:  # a full disk, a lost database, a bug: whoever waits learns it, the thread goes on
+            failure = self._failure(error)
+            known = isinstance(failure, StoreUnavailable) or str(error) == FULL
+            logger.error("the response store failed: %s", self._explained(error), exc_info=not known)
+            with contextlib.suppress(Exception):
                 connection.execute("ROLLBACK")
             for job in jobs:
-                job.error = StoreFailure(f"the response store failed: {_reason(error)}")
+                job.error = failure
+            return not committing
 
-    @staticmethod
-    def _one(connection: sqlite3.Connection, job: _Job) -> None:
+    def _one(self, connection: Connection, job: _Job) -> None:
         connection.execute("SAVEPOINT job")
         try:
             job.result = job.work(connection)
         except RequestError as error:
             job.error = error
         except Exception as error:  # whatever it was, the thread and the other work go on
-            logger.exception("the response store failed")
-            job.error = StoreFailure(f"the response store failed: {_reason(error)}")
-        if job.error is not None and connection.in_transaction:
-            connection.execute("ROLLBACK TO job")
+            job.error = self._failure(error)
+            if not connection.lost:
+                logger.exception("the response store failed")
+        if job.error is not None:
+            connection.execute("ROLLBACK TO job")  # fails when the whole transaction is gone
         connection.execute("RELEASE job")
 
+    def _failure(self, error: Exception) -> RequestError:
+        if isinstance(error, RequestError):
+            return error
+        if isinstance(error, (OSError, sqlite3.Error)) or not postgres.is_url(self._path):
+            return sqlite_failure(error)
+        return postgres.postgres_failure(error)
 
-def _reason(error: Exception) -> str:
-    """What a client may know: no paths."""
-    return error.strerror or "an error" if isinstance(error, OSError) else str(error)
+    def _explained(self, error: Exception) -> str:
+        if isinstance(error, RequestError):
+            return error.message
+        return postgres.explained(error, self._path) if postgres.is_url(self._path) else str(error)

@@ -1,23 +1,35 @@
 """The responses of one server: what is kept, and what is being made in the background. App.responses is one.
 
-Everything that asks for a response by its id comes here, so that it makes no difference whether it is still running.
-Knows no HTTP.
+Everything that asks for a response by its id comes here, so that it makes no difference whether it is still running,
+nor, as far as that is possible, on which of the servers that share a store. Knows no HTTP.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import time
+from collections.abc import Awaitable, Callable
 
 from ....config import Config
-from ....errors import BadRequest, StoreFailure, Unavailable
+from ....errors import BadRequest, EngineFailure, StoreFailure, Unavailable
 from ....models.generation import DeltaStream
 from ....types import ByteStream, Json
-from .background import BackgroundResponse, EventFollower, frames_from
+from .background import BackgroundResponse, EventFollower, Waiter, frames_from
 from .events import Events
-from .store import Context, Store, interrupted
+from .store import LEASE_S, Context, Store
 
 logger = logging.getLogger("lean_ovms.responses")
+
+LOOK_S = 0.5
+"""While something runs in the background: look so often whether another server wants it to stop."""
+
+SHOW_S = LEASE_S / 5
+"""And tell the other servers so often that this one is there."""
+
+CANCEL_PATIENCE_S = 10.0
+"""Wait so long for another server to stop a response; then it is a 503."""
 
 
 class ResponseService:
@@ -27,14 +39,16 @@ class ResponseService:
         self.store = Store(config)
         self._ping_s = config.sse_ping_s
         self._runs: dict[str, BackgroundResponse] = {}
+        self._unkept: dict[str, Callable[[], Awaitable[None]]] = {}  # what is over, but not kept yet
+        self._attending: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Open the store's file. Raises StartError."""
+        """Open the store. Raises StartError."""
         await self.store.open()
 
     async def settle(self, timeout_s: float) -> None:
         """Let background responses finish for so long."""
-        if tasks := [run.task for run in self._runs.values()]:
+        if tasks := [run.task for run in self._runs.values() if not run.over]:
             await asyncio.wait(tasks, timeout=timeout_s)
 
     async def close(self) -> None:
@@ -42,6 +56,10 @@ class ResponseService:
         reason = "The server was stopped before this response was finished."
         running = list(self._runs.values())
         await asyncio.gather(*(run.stop(Unavailable(reason)) for run in running), return_exceptions=True)
+        if self._attending is not None:
+            self._attending.cancel()
+            await asyncio.wait([self._attending])
+            await self._keep_again()
         await self.store.close()
 
     async def keep(self, final: Json, context: Context) -> None:
@@ -61,23 +79,60 @@ class ResponseService:
             raise
 
         async def keep(final: Json, frames: bytes) -> None:
-            try:
+            async def finish() -> None:
                 await self.store.finish(final, context, begun=True, frames=frames)
+                self._forget(final["id"])
+
+            try:
+                await finish()
             except StoreFailure as error:
-                logger.error("response %s is not kept: %s", final["id"], error.message)
-            finally:
-                del self._runs[final["id"]]
+                logger.error("response %s is not kept yet: %s", final["id"], error.message)
+                self._unkept[final["id"]] = finish
 
         run = self._runs[events.body.id] = BackgroundResponse(events, generation, keep)
+        if self._attending is None or self._attending.done():
+            self._attending = asyncio.get_running_loop().create_task(self._attend())
         return run
+
+    def _forget(self, response_id: str) -> None:
+        self._runs.pop(response_id, None)
+        self._unkept.pop(response_id, None)
+
+    async def _attend(self) -> None:
+        """While something runs: show the other servers that we are there, and do what they ask of us."""
+        shown = 0.0
+        while self._runs:
+            await asyncio.sleep(LOOK_S)
+            see = time.monotonic() > shown + SHOW_S
+            try:
+                stopped = await self.store.attend(see)
+            except StoreFailure:  # it is in the log; when the store is back, this goes on
+                continue
+            runs = [self._runs[response_id] for response_id in stopped if response_id in self._runs]
+            await asyncio.gather(*(run.stop() for run in runs))
+            if see:
+                shown = time.monotonic()
+                await self._keep_again()
+            for response_id in stopped:
+                if response_id in self._unkept:  # it was deleted or given up while the store was away
+                    self._forget(response_id)
+
+    async def _keep_again(self) -> None:
+        for finish in list(self._unkept.values()):
+            with contextlib.suppress(StoreFailure):
+                await finish()
 
     async def get(self, response_id: str) -> Json:
         """The response object as it is now. Raises NotFound."""
         run = self._runs.get(response_id)
         if run is not None:
             return run.events.response()
+        return (await self._elsewhere(response_id))[0]
+
+    async def _elsewhere(self, response_id: str) -> tuple[Json, bool]:
+        """(a response that does not run here, whether it runs on another server). Raises NotFound."""
         body, live = await self.store.get(response_id)
-        return interrupted(body) if live and response_id not in self._runs else body
+        return ({**body, "status": "in_progress"} if live else body), live
 
     async def cancel(self, response_id: str) -> Json:
         """Stop a background response; the response object. One that is over stays as it is. Raises NotFound."""
@@ -85,13 +140,21 @@ class ResponseService:
         if run is not None:
             await run.stop()
             return run.events.response()
-        body = await self.get(response_id)
+        body, live = await self._elsewhere(response_id)
         if not body["background"]:
             raise BadRequest("Only background responses can be cancelled; close the connection of others instead.")
+        if live:
+            await self.store.ask_to_stop(response_id)
+            deadline = time.monotonic() + CANCEL_PATIENCE_S
+            while live:
+                if time.monotonic() > deadline:
+                    raise Unavailable("The server that makes this response does not answer; it was asked to stop.")
+                await asyncio.sleep(LOOK_S / 2)
+                body, live = await self._elsewhere(response_id)
         return body
 
     async def delete(self, response_id: str) -> None:
-        """Forget a response, and stop it if it runs. Raises NotFound."""
+        """Forget a response, and stop it if it runs, here or elsewhere. Raises NotFound."""
         await self.store.delete(response_id)
         run = self._runs.get(response_id)
         if run is not None:
@@ -102,9 +165,21 @@ class ResponseService:
         run = self._runs.get(response_id)
         if run is not None:
             return EventFollower(run, start, self._ping_s)
-        body = await self.get(response_id)
+        body, live = await self._elsewhere(response_id)
+        if live:
+            return Waiter(lambda: self._kept_frames(response_id), start, self._ping_s, LOOK_S)
         frames = await self.store.frames(response_id)
         if frames is None:
             reason = "its stream was lost" if body["background"] else "it was not created with background true"
             raise BadRequest(f"Response {response_id!r} cannot be streamed: {reason}.", param="stream")
         return frames_from(frames, start)
+
+    async def _kept_frames(self, response_id: str) -> bytes | None:
+        """The stream of a response that runs on another server, once it is over. Raises NotFound and EngineFailure."""
+        body, live = await self._elsewhere(response_id)
+        if live:
+            return None
+        frames = await self.store.frames(response_id)
+        if frames is None:
+            raise EngineFailure((body.get("error") or {}).get("message") or "its stream was lost")
+        return frames

@@ -1,13 +1,14 @@
 """What is kept of responses and conversations, and for how long. Everything here waits for the disk, nothing blocks.
 
-What a method has returned for is durable if the store is a file (`--response_store`); in memory it lasts as long as
-the process. Knows no HTTP and no generation.
+What a method has returned for is durable if the store is a file or a database (`--response_store`), which several
+servers may share; in memory it lasts as long as the process. A response that is being made in the background belongs to
+the server that makes it: that one shows every few seconds that it is still there, and looks whether it shall stop. When
+it was not seen for LEASE_S, any other server marks the response as failed. Knows no HTTP and no generation.
 """
 
 from __future__ import annotations
 
 import logging
-import sqlite3
 import time
 import zlib
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from ....config import Config
 from ....errors import BadRequest, NotFound
 from ....types import Json
 from . import tables
+from .connection import Connection
 from .database import Database
 from .items import REFERENCE
 from .tables import Entry
@@ -24,6 +26,9 @@ from .tables import Entry
 logger = logging.getLogger("lean_ovms.responses")
 
 INTERRUPTED = {"code": "server_error", "message": "The server stopped before this response was finished."}
+
+LEASE_S = 15.0
+"""A server that was not seen for so long does not finish its responses any more."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,25 +56,41 @@ class Store:
         self._age_s = config.response_store_max_age_s
         self._most = config.response_store_max_count
         self._most_bytes = config.response_store_max_mb << 20
-        self._db = Database(config.response_store, self._opened, lambda c: tables.drop_old(c, self._bounds()))
+        self._db = Database(config.response_store, self._opened, self._before, self._due)
+        self.running: set[str] = set()  # what this server makes in the background
+        self._connected = 0.0  # time.monotonic()
 
     async def open(self) -> None:
-        """Open the file now, not at the first use. Raises StartError."""
+        """Open the database now, not at the first use. Raises StartError."""
         await self._db.open()
 
     async def close(self) -> None:
-        """Let go of the file; idempotent."""
+        """Let go of the database; idempotent."""
         await self._db.close()
 
     def _bounds(self) -> tables.Bounds:
         since = self._clock() - self._age_s if self._age_s else float("-inf")
         return tables.Bounds(since=since, most=self._most, most_bytes=self._most_bytes)
 
-    def _opened(self, connection: sqlite3.Connection) -> None:
-        """A new connection. Responses that another process did not finish will never be: say so."""
-        tables.prepare(connection)
-        for body in tables.live_responses(connection):
+    def _opened(self, connection: Connection) -> None:
+        """A new connection. While the database was away no server was seen, so none is taken for lost at once."""
+        self._connected = time.monotonic()
+        for body in tables.prepare(connection):
             tables.put_response(connection, interrupted(body), live=False)
+
+    def _before(self, connection: Connection) -> None:
+        tables.drop_old(connection, self._bounds())
+        for body in self._lost(connection):
+            tables.put_response(connection, interrupted(body), live=False)
+
+    def _due(self, connection: Connection) -> bool:
+        return tables.any_old(connection, self._bounds()) or bool(self._lost(connection))
+
+    def _lost(self, connection: Connection) -> list[Json]:
+        """Responses that nobody makes any more."""
+        if time.monotonic() < self._connected + LEASE_S:
+            return []
+        return [body for body in tables.lost_runs(connection, LEASE_S) if body["id"] not in self.running]
 
     # --- before a generation ---
 
@@ -77,10 +98,12 @@ class Store:
         """What to answer. Raises BadRequest and NotFound for what is not kept."""
         if previous is None and conversation is None and not any(item["type"] == REFERENCE for item in items):
             return Context(own=[Entry(item) for item in items])
-        return await self._db.run(lambda c: self._context(c, previous, conversation, items))
+        return await self._db.run(
+            lambda c: self._context(c, previous, conversation, items), write=conversation is not None
+        )
 
     def _context(
-        self, connection: sqlite3.Connection, previous: str | None, conversation: str | None, items: list[Json]
+        self, connection: Connection, previous: str | None, conversation: str | None, items: list[Json]
     ) -> Context:
         context = Context(conversation=conversation)
         if previous is not None:
@@ -96,22 +119,42 @@ class Store:
     async def begin(self, body: Json, context: Context) -> None:
         """Keep a response that is only beginning, so that it is not lost with the process."""
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             self._write(connection, body, context, live=True)
             tables.drop_excess(connection, self._bounds(), spare=body["id"])
 
         await self._db.run(work)
+        self.running.add(body["id"])
+
+    async def attend(self, see: bool) -> list[str]:
+        """Of the responses that this server makes, those that shall stop: cancelled, deleted or given up elsewhere.
+
+        see: let the other servers see that this one is there.
+        """
+        mine = list(self.running)
+
+        def work(connection: Connection) -> list[str]:
+            if see:
+                for response_id in mine:
+                    tables.see_run(connection, response_id)
+            return [response_id for response_id in mine if tables.run_of(connection, response_id) is not False]
+
+        return await self._db.run(work, write=see)
+
+    async def ask_to_stop(self, response_id: str) -> None:
+        """Ask the server that makes a response to end it."""
+        await self._db.run(lambda c: tables.cancel_run(c, response_id))
 
     async def finish(self, body: Json, context: Context, *, begun: bool = False, frames: bytes = b"") -> None:
         """Keep a response that is over. begun: `begin` has kept its input. frames: its stream, if that is kept.
 
-        One that was deleted meanwhile stays deleted.
+        One that was deleted meanwhile stays deleted, and one that was given up failed. May be tried again.
         """
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             if begun:
                 events = zlib.compress(frames, 1) if frames else None
-                if tables.get_response(connection, body["id"]) is None:
+                if tables.run_of(connection, body["id"]) is None:
                     return
                 tables.put_response(connection, body, live=False, events=events)
             else:
@@ -120,13 +163,14 @@ class Store:
             tables.drop_excess(connection, self._bounds(), spare=body["id"])
 
         await self._db.run(work)
+        self.running.discard(body["id"])
 
     @staticmethod
-    def _write(connection: sqlite3.Connection, body: Json, context: Context, live: bool) -> None:
+    def _write(connection: Connection, body: Json, context: Context, live: bool) -> None:
         tables.add_items(connection, body["id"], [*context.before, *context.own])
         tables.put_response(connection, body, live)
 
-    def _conclude(self, connection: sqlite3.Connection, body: Json, context: Context) -> None:
+    def _conclude(self, connection: Connection, body: Json, context: Context) -> None:
         said = [Entry(item) for item in body["output"]]
         tables.add_items(connection, body["id"], said, output=True)
         told = context.conversation
@@ -137,7 +181,7 @@ class Store:
 
     async def get(self, response_id: str) -> tuple[Json, bool]:
         """(the response object, whether it was still being made when it was written). Raises NotFound."""
-        found = await self._db.run(lambda c: tables.get_response(c, response_id))
+        found = await self._db.run(lambda c: tables.get_response(c, response_id), write=False)
         if found is None:
             raise not_found("Response", response_id)
         return found
@@ -145,20 +189,20 @@ class Store:
     async def frames(self, response_id: str) -> bytes | None:
         """The whole stream of a response, if it was kept."""
 
-        def work(connection: sqlite3.Connection) -> bytes | None:
+        def work(connection: Connection) -> bytes | None:
             events = tables.get_events(connection, response_id)
             return None if events is None else zlib.decompress(events)
 
-        return await self._db.run(work)
+        return await self._db.run(work, write=False)
 
     async def input_items(self, response_id: str) -> list[Json]:
         """All that a response answers, oldest first. Raises NotFound."""
 
-        def work(connection: sqlite3.Connection) -> list[Json]:
+        def work(connection: Connection) -> list[Json]:
             _require(tables.get_response(connection, response_id), "Response", response_id)
             return [entry.item for entry in tables.input_of(connection, response_id)]
 
-        return await self._db.run(work)
+        return await self._db.run(work, write=False)
 
     async def delete(self, response_id: str) -> None:
         """Forget a response. Raises NotFound."""
@@ -169,7 +213,7 @@ class Store:
     async def create_conversation(self, body: Json, items: list[Json]) -> None:
         """Keep a new conversation."""
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             tables.put_conversation(connection, body, self._clock())
             tables.add_items(connection, body["id"], [_resolved(connection, item) for item in items])
             tables.drop_excess(connection, self._bounds(), spare=body["id"])
@@ -179,7 +223,7 @@ class Store:
     async def conversation(self, conversation_id: str, metadata: Json | None = None) -> Json:
         """The conversation object, with this metadata from now on if any is given. Raises NotFound."""
 
-        def work(connection: sqlite3.Connection) -> Json:
+        def work(connection: Connection) -> Json:
             body = tables.get_conversation(connection, conversation_id)
             if body is None:
                 raise not_found("Conversation", conversation_id)
@@ -188,7 +232,7 @@ class Store:
                 tables.put_conversation(connection, body, self._clock())
             return body
 
-        return await self._db.run(work)
+        return await self._db.run(work, write=metadata is not None)
 
     async def delete_conversation(self, conversation_id: str) -> None:
         """Forget a conversation; its responses stay. Raises NotFound."""
@@ -198,16 +242,16 @@ class Store:
     async def conversation_items(self, conversation_id: str) -> list[Json]:
         """The items of a conversation, oldest first. Raises NotFound."""
 
-        def work(connection: sqlite3.Connection) -> list[Json]:
+        def work(connection: Connection) -> list[Json]:
             _require(tables.get_conversation(connection, conversation_id), "Conversation", conversation_id)
             return [entry.item for entry in tables.items_of(connection, conversation_id)]
 
-        return await self._db.run(work)
+        return await self._db.run(work, write=False)
 
     async def add_conversation_items(self, conversation_id: str, items: list[Json]) -> list[Json]:
         """Put items behind those of a conversation; as they are kept. Raises NotFound."""
 
-        def work(connection: sqlite3.Connection) -> list[Json]:
+        def work(connection: Connection) -> list[Json]:
             found = tables.touch_conversation(connection, conversation_id, self._clock())
             _require(found, "Conversation", conversation_id)
             entries = [_resolved(connection, item) for item in items]
@@ -227,7 +271,7 @@ class Store:
     async def delete_conversation_item(self, conversation_id: str, item_id: str) -> Json:
         """Take one item out of a conversation, which is returned. Raises NotFound."""
 
-        def work(connection: sqlite3.Connection) -> Json:
+        def work(connection: Connection) -> Json:
             body = tables.get_conversation(connection, conversation_id)
             if body is None:
                 raise not_found("Conversation", conversation_id)
@@ -252,7 +296,7 @@ def _require(found: object, what: str, name: str) -> None:
         raise not_found(what, name)
 
 
-def _turns_until(connection: sqlite3.Connection, previous: str) -> list[Entry]:
+def _turns_until(connection: Connection, previous: str) -> list[Entry]:
     """Everything up to the end of a response. Raises BadRequest."""
     found = tables.get_response(connection, previous)
     if found is None:
@@ -273,7 +317,7 @@ def _usable(said: list[Entry]) -> list[Entry]:
     return [e for e in said if e.item["type"] != "function_call" or e.item["status"] == "completed"]
 
 
-def _resolved(connection: sqlite3.Connection, item: Json) -> Entry:
+def _resolved(connection: Connection, item: Json) -> Entry:
     """An item, or the one that a reference means. Raises NotFound."""
     if item["type"] != REFERENCE:
         return Entry(item)

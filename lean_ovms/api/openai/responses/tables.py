@@ -1,4 +1,4 @@
-"""What is kept, as SQL: responses, conversations, and the items that they share.
+"""What is kept, as SQL for SQLite and PostgreSQL: responses, conversations, and the items that they share.
 
 An item is written once; responses and conversations name the items of their context by number (`place`), so a long
 conversation costs one row of two integers for each item and turn, and nothing breaks when an early response is deleted
@@ -8,7 +8,6 @@ of more than 1,000 bytes a page of its own beside it. All functions run inside s
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -16,26 +15,36 @@ import orjson
 
 from ....errors import StoreFailure
 from ....types import Json
+from .connection import Connection, Rows
 
-VERSION = 1
+VERSION = 2
+
+ROW_BYTES = 100
+"""What a row costs beside its bodies, about, with its place in the indexes."""
 
 _SCHEMA = """
 CREATE TABLE response (
-    id TEXT PRIMARY KEY, created REAL NOT NULL, live INTEGER NOT NULL, body BLOB NOT NULL, events BLOB
+    id TEXT PRIMARY KEY, created {real} NOT NULL, live {integer} NOT NULL, body {blob} NOT NULL, events {blob}
 );
 CREATE INDEX response_created ON response (created);
 CREATE TABLE conversation (
-    id TEXT PRIMARY KEY, created REAL NOT NULL, used REAL NOT NULL, metadata BLOB NOT NULL
-) WITHOUT ROWID;
+    id TEXT PRIMARY KEY, created {real} NOT NULL, used {real} NOT NULL, metadata {blob} NOT NULL
+) {compact};
 CREATE INDEX conversation_used ON conversation (used);
-CREATE TABLE item (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, body BLOB NOT NULL);
+CREATE TABLE item (number {number}, id TEXT NOT NULL, body {blob} NOT NULL);
 CREATE INDEX item_id ON item (id);
 CREATE TABLE place (
-    owner TEXT NOT NULL, position INTEGER NOT NULL, item INTEGER NOT NULL, output INTEGER NOT NULL,
+    owner TEXT NOT NULL, position {integer} NOT NULL, item {integer} NOT NULL, output {integer} NOT NULL,
     PRIMARY KEY (owner, position)
-) WITHOUT ROWID;
-CREATE INDEX place_item ON place (item);
+) {compact};
+CREATE INDEX place_item ON place (item)
 """
+
+_SCHEMA_2 = """
+CREATE TABLE run (response TEXT PRIMARY KEY, seen {real} NOT NULL, cancelled {integer} NOT NULL) {compact};
+CREATE TABLE kept (bytes {integer} NOT NULL)
+"""
+"""Since version 2. run: the responses that are being made, when their server was last seen, whether it shall stop."""
 
 
 @dataclass(slots=True)
@@ -55,39 +64,62 @@ class Bounds:
     most_bytes: int
 
 
-def prepare(connection: sqlite3.Connection) -> None:
-    """Make the tables of a new file. Raises StoreFailure for a file that is something else."""
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
+def prepare(connection: Connection) -> list[Json]:
+    """Make the tables of a new database, or bring older ones up to date.
+
+    The result are responses that an older version has left unfinished. Raises StoreFailure for a database that holds
+    something else.
+    """
+    version = connection.version()
     if version == VERSION:
-        return
-    if version or connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-        raise StoreFailure("the file holds something else, or comes from another version")
-    for statement in _SCHEMA.split(";"):
-        connection.execute(statement)
-    connection.execute(f"PRAGMA user_version = {VERSION}")
+        return []
+    if version > VERSION:
+        raise StoreFailure("the response store comes from a newer version")
+    for statement in ([] if version else _SCHEMA.split(";")) + _SCHEMA_2.split(";"):
+        connection.execute(statement.format(**connection.types))
+    connection.execute("INSERT INTO kept VALUES (0)")
+    if version:
+        for sql in _ALL_BYTES:
+            size, rows = connection.execute(sql).fetchone()
+            _count(connection, int(size) + ROW_BYTES * rows)
+    connection.set_version(VERSION)
+    return [orjson.loads(row[0]) for row in connection.execute("SELECT body FROM response WHERE live = 1")]
+
+
+_ALL_BYTES = (
+    "SELECT coalesce(sum(length(body)), 0), count(*) FROM item",
+    "SELECT coalesce(sum(length(body) + coalesce(length(events), 0)), 0), count(*) FROM response",
+    "SELECT 0, count(*) FROM place",
+)
+
+
+def _count(connection: Connection, size: int) -> None:
+    """Note that so many bytes are kept in addition."""
+    if size:
+        connection.execute("UPDATE kept SET bytes = bytes + ?", (size,))
 
 
 # --- items ---
 
 
-def items_of(connection: sqlite3.Connection, owner: str) -> list[Entry]:
+def items_of(connection: Connection, owner: str) -> list[Entry]:
     """The items of a response (input, then output) or of a conversation, in their order."""
     return [entry for entry, _ in _placed(connection, owner)]
 
 
-def input_of(connection: sqlite3.Connection, owner: str) -> list[Entry]:
+def input_of(connection: Connection, owner: str) -> list[Entry]:
     """What a response answers: the items of earlier turns and its own input."""
     return [entry for entry, output in _placed(connection, owner) if not output]
 
 
-def _placed(connection: sqlite3.Connection, owner: str) -> list[tuple[Entry, bool]]:
+def _placed(connection: Connection, owner: str) -> list[tuple[Entry, bool]]:
     rows = connection.execute(
         "SELECT number, body, output FROM place JOIN item ON number = item WHERE owner = ? ORDER BY position", (owner,)
     )
     return [(Entry(orjson.loads(body), number), bool(output)) for number, body, output in rows]
 
 
-def find_item(connection: sqlite3.Connection, item_id: str) -> Entry | None:
+def find_item(connection: Connection, item_id: str) -> Entry | None:
     """The newest item of that id."""
     row = connection.execute(
         "SELECT number, body FROM item WHERE id = ? ORDER BY number DESC LIMIT 1", (item_id,)
@@ -95,89 +127,147 @@ def find_item(connection: sqlite3.Connection, item_id: str) -> Entry | None:
     return row and Entry(orjson.loads(row[1]), row[0])
 
 
-def add_items(connection: sqlite3.Connection, owner: str, entries: Iterable[Entry], output: bool = False) -> None:
+def add_items(connection: Connection, owner: str, entries: Iterable[Entry], output: bool = False) -> None:
     """Put items behind those that owner has; they get their numbers here."""
     row = connection.execute("SELECT max(position) FROM place WHERE owner = ?", (owner,)).fetchone()
     first = 0 if row[0] is None else row[0] + 1
+    size = 0
     for position, entry in enumerate(entries, first):
-        _keep(connection, entry)
-        connection.execute("INSERT INTO place VALUES (?, ?, ?, ?)", (owner, position, entry.number, output))
+        size += _keep(connection, entry) + ROW_BYTES
+        connection.execute("INSERT INTO place VALUES (?, ?, ?, ?)", (owner, position, entry.number, int(output)))
+    _count(connection, size)
 
 
-def _keep(connection: sqlite3.Connection, entry: Entry) -> None:
-    known = "SELECT 1 FROM item WHERE number = ?"
-    if entry.number is not None and connection.execute(known, (entry.number,)).fetchone():
-        return
-    # A number that is not there any more: the item's last owner has gone since it was read.
-    row = (entry.number, entry.item["id"], orjson.dumps(entry.item))
-    entry.number = connection.execute("INSERT INTO item VALUES (?, ?, ?)", row).lastrowid
+def _keep(connection: Connection, entry: Entry) -> int:
+    """Write an item unless it is there; how many bytes were added."""
+    known = "SELECT 1 FROM item WHERE number = ? AND id = ?"
+    if entry.number is not None and connection.execute(known, (entry.number, entry.item["id"])).fetchone():
+        return 0
+    # Or its number is not there any more: the item's last owner has gone since it was read, or the transaction failed.
+    row = (entry.item["id"], orjson.dumps(entry.item))
+    found = connection.execute("INSERT INTO item (id, body) VALUES (?, ?) RETURNING number", row).fetchall()
+    entry.number = found[0][0]
+    return len(row[1]) + ROW_BYTES
 
 
-def drop_items(connection: sqlite3.Connection, owner: str) -> None:
+def drop_items(connection: Connection, owner: str) -> None:
     """Let go of all items of an owner, and forget those that nobody else has."""
     numbers = connection.execute("SELECT DISTINCT item FROM place WHERE owner = ?", (owner,)).fetchall()
-    connection.execute("DELETE FROM place WHERE owner = ?", (owner,))
-    connection.executemany(_FORGET_ITEM, numbers)
+    size = ROW_BYTES * connection.execute("DELETE FROM place WHERE owner = ?", (owner,)).rowcount
+    size += sum(_forget_item(connection, number) for (number,) in numbers)
+    _count(connection, -size)
 
 
-_FORGET_ITEM = "DELETE FROM item WHERE number = ?1 AND NOT EXISTS (SELECT 1 FROM place WHERE item = ?1)"
+def _forget_item(connection: Connection, number: int) -> int:
+    """Forget an item if nobody has it; how many bytes went."""
+    forget = "DELETE FROM item WHERE number = ? AND NOT EXISTS (SELECT 1 FROM place WHERE item = ?)"
+    return _sizes(connection.execute(f"{forget} RETURNING length(body)", (number, number)))
 
 
-def drop_item(connection: sqlite3.Connection, owner: str, item_id: str) -> bool:
+def _sizes(rows: Rows) -> int:
+    """The bytes of rows whose bodies have these lengths."""
+    return sum(int(row[0]) + ROW_BYTES for row in rows.fetchall())
+
+
+def drop_item(connection: Connection, owner: str, item_id: str) -> bool:
     """Let go of the items of that id; whether there were any."""
     rows = connection.execute(
         "SELECT position, number FROM place JOIN item ON number = item WHERE owner = ? AND id = ?", (owner, item_id)
     ).fetchall()
+    size = 0
     for position, number in rows:
         connection.execute("DELETE FROM place WHERE owner = ? AND position = ?", (owner, position))
-        connection.execute(_FORGET_ITEM, (number,))
+        size += ROW_BYTES + _forget_item(connection, number)
+    _count(connection, -size)
     return bool(rows)
 
 
 # --- responses ---
 
 
-def put_response(connection: sqlite3.Connection, body: Json, live: bool, events: bytes | None = None) -> None:
-    """Keep a response object, new or changed. live: it is still being made."""
-    row = (body["id"], float(body["created_at"]), live, orjson.dumps(body), events)
-    connection.execute("INSERT OR REPLACE INTO response VALUES (?, ?, ?, ?, ?)", row)
+def put_response(connection: Connection, body: Json, live: bool, events: bytes | None = None) -> None:
+    """Keep a response object, new or changed. live: it is still being made; `run_of` says how that goes."""
+    data = orjson.dumps(body)
+    old = "SELECT length(body) + coalesce(length(events), 0) FROM response WHERE id = ?"
+    size = len(data) + len(events or b"") + ROW_BYTES - _sizes(connection.execute(old, (body["id"],)))
+    connection.execute(
+        "INSERT INTO response VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+        " created = excluded.created, live = excluded.live, body = excluded.body, events = excluded.events",
+        (body["id"], float(body["created_at"]), int(live), data, events),
+    )
+    _count(connection, size)
+    if live:
+        connection.execute("INSERT INTO run VALUES (?, ?, 0)", (body["id"], connection.now()))
+    else:
+        connection.execute("DELETE FROM run WHERE response = ?", (body["id"],))
 
 
-def get_response(connection: sqlite3.Connection, response_id: str) -> tuple[Json, bool] | None:
+def get_response(connection: Connection, response_id: str) -> tuple[Json, bool] | None:
     """(the response object, whether it was still being made when it was written)."""
     row = connection.execute("SELECT body, live FROM response WHERE id = ?", (response_id,)).fetchone()
     return row and (orjson.loads(row[0]), bool(row[1]))
 
 
-def get_events(connection: sqlite3.Connection, response_id: str) -> bytes | None:
+def get_events(connection: Connection, response_id: str) -> bytes | None:
     """The stream of a response, if it was kept."""
     row = connection.execute("SELECT events FROM response WHERE id = ?", (response_id,)).fetchone()
     return None if row is None else row[0]
 
 
-def live_responses(connection: sqlite3.Connection) -> list[Json]:
-    """Those that were being made when they were written."""
-    return [orjson.loads(row[0]) for row in connection.execute("SELECT body FROM response WHERE live")]
-
-
-def drop_response(connection: sqlite3.Connection, response_id: str) -> bool:
+def drop_response(connection: Connection, response_id: str) -> bool:
     """Forget a response; whether there was one."""
-    found = connection.execute("DELETE FROM response WHERE id = ?", (response_id,)).rowcount > 0
-    if found:
+    forget = "DELETE FROM response WHERE id = ? RETURNING length(body) + coalesce(length(events), 0)"
+    size = _sizes(connection.execute(forget, (response_id,)))
+    if size:
+        _count(connection, -size)
+        connection.execute("DELETE FROM run WHERE response = ?", (response_id,))
         drop_items(connection, response_id)
-    return found
+    return size > 0
+
+
+# --- responses that are being made ---
+
+
+def see_run(connection: Connection, response_id: str) -> None:
+    """Note that the server that makes a response is there."""
+    connection.execute("UPDATE run SET seen = ? WHERE response = ?", (connection.now(), response_id))
+
+
+def cancel_run(connection: Connection, response_id: str) -> None:
+    """Ask the server that makes a response to stop."""
+    connection.execute("UPDATE run SET cancelled = 1 WHERE response = ?", (response_id,))
+
+
+def run_of(connection: Connection, response_id: str) -> bool | None:
+    """Whether a response that is being made shall stop; None: it is over, or deleted."""
+    row = connection.execute("SELECT cancelled FROM run WHERE response = ?", (response_id,)).fetchone()
+    return None if row is None else bool(row[0])
+
+
+def lost_runs(connection: Connection, silent_s: float) -> list[Json]:
+    """The responses that are being made by servers that were not seen for so long."""
+    if connection.execute("SELECT 1 FROM run LIMIT 1").fetchone() is None:
+        return []
+    rows = connection.execute(
+        "SELECT body FROM run JOIN response ON id = response WHERE seen < ?", (connection.now() - silent_s,)
+    )
+    return [orjson.loads(row[0]) for row in rows]
 
 
 # --- conversations ---
 
 
-def put_conversation(connection: sqlite3.Connection, body: Json, used: float) -> None:
+def put_conversation(connection: Connection, body: Json, used: float) -> None:
     """Keep a conversation object, new or changed."""
     row = (body["id"], float(body["created_at"]), used, orjson.dumps(body["metadata"]))
-    connection.execute("INSERT OR REPLACE INTO conversation VALUES (?, ?, ?, ?)", row)
+    connection.execute(
+        "INSERT INTO conversation VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+        " created = excluded.created, used = excluded.used, metadata = excluded.metadata",
+        row,
+    )
 
 
-def get_conversation(connection: sqlite3.Connection, conversation_id: str) -> Json | None:
+def get_conversation(connection: Connection, conversation_id: str) -> Json | None:
     """The conversation object."""
     row = connection.execute("SELECT created, metadata FROM conversation WHERE id = ?", (conversation_id,)).fetchone()
     if row is None:
@@ -190,13 +280,13 @@ def get_conversation(connection: sqlite3.Connection, conversation_id: str) -> Js
     }
 
 
-def touch_conversation(connection: sqlite3.Connection, conversation_id: str, used: float) -> bool:
+def touch_conversation(connection: Connection, conversation_id: str, used: float) -> bool:
     """Note that a conversation is in use; whether there is one."""
     row = (used, conversation_id)
     return connection.execute("UPDATE conversation SET used = ? WHERE id = ?", row).rowcount > 0
 
 
-def drop_conversation(connection: sqlite3.Connection, conversation_id: str) -> bool:
+def drop_conversation(connection: Connection, conversation_id: str) -> bool:
     """Forget a conversation; its responses stay. Whether there was one."""
     found = connection.execute("DELETE FROM conversation WHERE id = ?", (conversation_id,)).rowcount > 0
     if found:
@@ -207,15 +297,19 @@ def drop_conversation(connection: sqlite3.Connection, conversation_id: str) -> b
 # --- bounds ---
 
 
-def drop_old(connection: sqlite3.Connection, bounds: Bounds) -> None:
+def any_old(connection: Connection, bounds: Bounds) -> bool:
+    """Whether there is anything too old."""
+    return any(connection.execute(f"{kind.old} LIMIT 1", (bounds.since,)).fetchone() for kind in _KINDS)
+
+
+def drop_old(connection: Connection, bounds: Bounds) -> None:
     """Forget what is too old. Cheap when there is nothing."""
-    for row in connection.execute("SELECT id FROM response WHERE created < ? AND NOT live", (bounds.since,)).fetchall():
-        drop_response(connection, row[0])
-    for row in connection.execute("SELECT id FROM conversation WHERE used < ?", (bounds.since,)).fetchall():
-        drop_conversation(connection, row[0])
+    for kind in _KINDS:
+        for row in connection.execute(kind.old, (bounds.since,)).fetchall():
+            kind.drop(connection, row[0])
 
 
-def drop_excess(connection: sqlite3.Connection, bounds: Bounds, spare: str) -> None:
+def drop_excess(connection: Connection, bounds: Bounds, spare: str) -> None:
     """Forget the oldest of what is too much; never the one that was just written (spare), nor live ones."""
     for kind in _KINDS:
         excess = connection.execute(kind.count).fetchone()[0] - bounds.most
@@ -225,7 +319,7 @@ def drop_excess(connection: sqlite3.Connection, bounds: Bounds, spare: str) -> N
         pass
 
 
-def _drop_one(connection: sqlite3.Connection, spare: str) -> bool:
+def _drop_one(connection: Connection, spare: str) -> bool:
     """Forget the oldest response, or if there is none the conversation that was not used for longest."""
     for kind in _KINDS:
         for row in connection.execute(kind.oldest, (spare, 1)).fetchall():
@@ -237,27 +331,27 @@ def _drop_one(connection: sqlite3.Connection, spare: str) -> bool:
 class _Kind:
     """How to count, find and forget what is bounded."""
 
+    old: str
     count: str
     oldest: str
-    drop: Callable[[sqlite3.Connection, str], bool]
+    drop: Callable[[Connection, str], bool]
 
 
 _KINDS = (
     _Kind(
+        "SELECT id FROM response WHERE created < ? AND live = 0",
         "SELECT count(*) FROM response",
-        "SELECT id FROM response WHERE id != ? AND NOT live ORDER BY created LIMIT ?",
+        "SELECT id FROM response WHERE id != ? AND live = 0 ORDER BY created, id LIMIT ?",
         drop_response,
     ),
     _Kind(
+        "SELECT id FROM conversation WHERE used < ?",
         "SELECT count(*) FROM conversation",
-        "SELECT id FROM conversation WHERE id != ? ORDER BY used LIMIT ?",
+        "SELECT id FROM conversation WHERE id != ? ORDER BY used, id LIMIT ?",
         drop_conversation,
     ),
 )
 
 
-def _bytes_used(connection: sqlite3.Connection) -> int:
-    pages, free, size = (
-        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-    )
-    return int(pages - free) * int(size)
+def _bytes_used(connection: Connection) -> int:
+    return int(connection.execute("SELECT bytes FROM kept").fetchone()[0])

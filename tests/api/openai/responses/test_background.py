@@ -64,8 +64,8 @@ class Slow:
 
 
 @pytest.fixture
-async def slow(make_app: MakeApp) -> Slow:
-    app, engine = await make_app([])
+async def slow(make_app: MakeApp, kept_in: str) -> Slow:
+    app, engine = await make_app([], response_store=kept_in)
     return Slow(app, engine)
 
 
@@ -188,23 +188,6 @@ async def test_a_refusal_is_an_http_error_and_leaves_nothing(slow: Slow) -> None
     slow.engine.refusal = TooManyRequests("the queue is full")
     assert (await post(slow.app, PATH, {"model": "m", "input": "hi", "background": True})).status == 429
     assert slow.app.responses._runs == {}
-
-
-async def test_a_response_that_the_server_did_not_finish_is_failed_after_a_restart(
-    make_app: MakeApp, tmp_path: Path
-) -> None:
-    path = str(tmp_path / "store.sqlite")
-    app, engine = await make_app([], response_store=path)
-    slow = Slow(app, engine)
-    killed = await slow.start()
-    run = app.responses._runs[killed["id"]]
-    run.task.cancel()  # as if the process were gone: nothing is written any more
-    await app.responses.store.close()
-    again, _ = await make_app(lambda *_: say("x"), response_store=path)
-    body = await whole(await get(again, f"{PATH}/{killed['id']}"))
-    check_response(body)
-    assert body["status"] == "failed"
-    assert "stopped before" in body["error"]["message"]
 
 
 async def test_a_stop_ends_what_runs_and_says_so(make_app: MakeApp, tmp_path: Path) -> None:

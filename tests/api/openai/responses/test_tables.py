@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import sqlite3
+from collections.abc import Iterator
 from typing import Any
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.api.openai.responses import tables
+from lean_ovms.api.openai.responses.connection import Connection, Sqlite
+from lean_ovms.api.openai.responses.postgres import Postgres, is_url
 from lean_ovms.api.openai.responses.tables import Bounds, Entry
+
+TABLES = ("item", "response", "place")
 
 OPERATIONS = st.lists(
     st.one_of(
@@ -27,9 +32,8 @@ OPERATIONS = st.lists(
 class Book:
     """The tables, and beside them what should be in them: owner to item ids."""
 
-    def __init__(self) -> None:
-        self.connection = sqlite3.connect(":memory:", isolation_level=None)
-        tables.prepare(self.connection)
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
         self.expected: dict[str, list[str]] = {}
         self.made: list[str] = []
         self.items = 0
@@ -91,23 +95,40 @@ class Book:
         kept = [row[0] for row in self.connection.execute("SELECT id FROM item")]
         assert len(set(kept)) == len(kept)
         assert set(kept) == {item for items in self.expected.values() for item in items}, "no more and no less"
+        counted = self.connection.execute("SELECT bytes FROM kept").fetchone()[0]
+        sizes = "SELECT sum(length(body)) FROM {}"
+        total = sum(int(self.connection.execute(sizes.format(n)).fetchone()[0] or 0) for n in ("item", "response"))
+        rows = sum(self.connection.execute(f"SELECT count(*) FROM {n}").fetchone()[0] for n in TABLES)
+        assert counted == total + tables.ROW_BYTES * rows
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.fixture
+def connection(kept_in: str) -> Iterator[Connection]:
+    """With the tables, in a transaction."""
+    made: Connection = Postgres(kept_in) if is_url(kept_in) else Sqlite(kept_in)
+    made.begin(write=True)
+    tables.prepare(made)
+    yield made
+    made.close()
+
+
+FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@FEW
 @given(OPERATIONS)
-def test_what_is_kept_is_what_somebody_owns(operations: list[tuple[str, int, int]]) -> None:
-    book = Book()
+def test_what_is_kept_is_what_somebody_owns(connection: Connection, operations: list[tuple[str, int, int]]) -> None:
+    connection.execute("SAVEPOINT example")
+    book = Book(connection)
     try:
         for name, *arguments in operations:
             getattr(book, name)(*arguments)
             book.check()
     finally:
-        book.connection.close()
+        connection.execute("ROLLBACK TO example")
 
 
-def test_a_long_conversation_costs_each_item_once() -> None:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    tables.prepare(connection)
+def test_a_long_conversation_costs_each_item_once(connection: Connection) -> None:
     before: list[Entry] = []
     for turn in range(30):
         own: list[Any] = [Entry({"id": f"msg_{turn}", "content": "x" * 1000})]
@@ -115,4 +136,3 @@ def test_a_long_conversation_costs_each_item_once() -> None:
         before = tables.items_of(connection, f"resp_{turn}")
     assert len(before) == 30
     assert connection.execute("SELECT count(*) FROM item").fetchone()[0] == 30
-    connection.close()

@@ -1,0 +1,29 @@
+"""Reading a JSON file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def read(path: Path) -> Any:
+    """The value in the file. Raises OSError, or ValueError for a text that is not JSON or is nested too deeply."""
+    try:
+        return json.loads(path.read_bytes())
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in the file; {} if the file is missing, cannot be read, or holds something else."""
+    value = read_or_none(path)
+    return value if isinstance(value, dict) else {}
+
+
+def read_or_none(path: Path) -> Any:
+    """The value in the file; None if the file is missing, or cannot be read. Others report that."""
+    try:
+        return read(path)
+    except (OSError, ValueError):
+        return None

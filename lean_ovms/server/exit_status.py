@@ -1,0 +1,15 @@
+"""Exit statuses of the process, for supervisors; docs/pulling.md and docs/deploy have them too."""
+
+from __future__ import annotations
+
+OK = 0
+"""A command is done, or serving was stopped."""
+FAILED = 1
+"""A command failed, or a model to serve could not be pulled for a temporary reason (the network, a busy hub): a
+supervisor may try again."""
+USAGE = 2
+"""Options that do not go together, or point to no model: the same start would fail again."""
+NEVER_SERVED = 3
+"""The server could not start: the same start would fail again."""
+SIGNALLED = 128
+"""Added to the number of the signal that stopped a command."""

@@ -1,0 +1,84 @@
+"""A program that test_ray.py runs: a cluster of its own on this machine, and on it what is asked for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import ray
+from ray import serve
+
+CPUS = 8
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def pids() -> list[int]:
+    """The replicas' processes."""
+    found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    return [int(line.split()[0]) for line in found.splitlines() if "ray::ServeReplica:default:LeanOvms" in line]
+
+
+def main() -> None:
+    kind, *arguments = sys.argv[1:]
+    port = free_port()
+    context = ray.init(num_cpus=CPUS, include_dashboard=False, log_to_driver=True, namespace="serve")
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    if kind == "command":
+        run = subprocess.Popen(["serve", "run", f"--address={context.address_info['gcs_address']}", *arguments])
+        print(f"serving at http://127.0.0.1:{port}", flush=True)
+        sys.stdin.read()
+        run.send_signal(signal.SIGINT)
+        run.wait(30)
+    else:
+        replicas(arguments[0], port)
+    serve.shutdown()
+    ray.shutdown()
+
+
+def replicas(store: str, port: int) -> None:
+    from ray_app import SESSIONS
+
+    from lean_ovms.ray_serve import application
+
+    app = application(
+        fake_engine=True,
+        model_name="m",
+        metrics_enable=True,
+        plugin_config='{"step_s": 0.005}',
+        response_store=store,
+        deployment={
+            "num_replicas": 2,
+            "request_router_config": SESSIONS,
+            "ray_actor_options": {"num_cpus": 1},
+            "health_check_period_s": 1,
+            "health_check_timeout_s": 5,
+        },
+    )
+    serve.run(app)
+    print(f"serving at http://127.0.0.1:{port}", flush=True)
+    for line in sys.stdin:
+        if line.strip() == "kill":
+            before = pids()
+            os.kill(before[0], signal.SIGKILL)
+            print("killed", flush=True)
+            threading.Thread(target=again, args=(before,), daemon=True).start()
+
+
+def again(before: list[int]) -> None:
+    while len(set(pids()) - {before[0]}) < 2 or serve.status().applications["default"].status != "RUNNING":
+        time.sleep(0.2)
+    print("two replicas again", flush=True)
+
+
+if __name__ == "__main__":
+    main()
