@@ -185,14 +185,14 @@ class OutputConstraint:
 
     format: an XGrammar format ({"type": "json_schema", "json_schema": {...}}, regex, sequence, ...), None: any text.
     param: the request field that asks for it. strict: a part that cannot be enforced is an error; else it is dropped,
-    with a Warning header. calls: "": tool calls are free; "shaped": their arguments match the tools' schemas;
+    with a Warning header. tool_calls: "": tool calls are free; "schema": their arguments match the tools' schemas;
     "required": so do they, and there is at least one. parallel: there may be several.
     """
 
     format: Json | None = None
     param: str = "response_format"
     strict: bool = False
-    calls: str = ""
+    tool_calls: str = ""
     parallel: bool = True
 
 

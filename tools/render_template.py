@@ -1,4 +1,4 @@
-"""Render a chat template as the server would, or tell what the server detects in it.
+"""Render a chat template as the server would, or show what the server detects in it.
 
     python tools/render_template.py --template chat_template.jinja < conversation.json
     python tools/render_template.py --template chat_template.jinja --detect

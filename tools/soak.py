@@ -28,10 +28,10 @@ from tools.soaking.server import READY_S, Server
 from tools.soaking.watch import Sample, Watch, engines, plot
 
 PATIENCE_S = 200.0
-"""Longer than --request_timeout_s: a request without an end by then was forgotten."""
+"""Seconds, more than --request_timeout_s: a request without an end by then was lost."""
 CALM_S = 30.0
 GROWTH_MB = 40.0
-"""What the front end may grow by between the first third of a run and its end."""
+"""Growth of the front end's memory allowed between the first third of a run and its end."""
 
 
 class Soak:

@@ -181,17 +181,17 @@ def pull(config: Config) -> Config:
 
 def _hub() -> Any:
     """The hub that the environment names, with the retries of OVMS's variables."""
-    from ..hub.client import Hub, Patience
+    from ..hub.client import HubClient, RetryPolicy
 
-    patience = Patience()
+    patience = RetryPolicy()
     try:
-        patience = Patience(
+        patience = RetryPolicy(
             attempts=int(os.environ.get("GIT_LFS_RESUME_ATTEMPTS") or patience.attempts),
             interval_s=float(os.environ.get("GIT_LFS_RESUME_INTERVAL_SECONDS") or patience.interval_s),
         )
     except ValueError:
         raise StartError("GIT_LFS_RESUME_ATTEMPTS and GIT_LFS_RESUME_INTERVAL_SECONDS must be numbers") from None
-    return Hub(os.environ.get("HF_ENDPOINT", ""), patience, agent=f"lean_ovms/{__version__}")
+    return HubClient(os.environ.get("HF_ENDPOINT", ""), patience, agent=f"lean_ovms/{__version__}")
 
 
 def _write_graph(config: Config, directory: Path, draft: str, name: str) -> Config:

@@ -1,7 +1,7 @@
-"""What we ask of huggingface_hub, and its failures in our words. The only file that imports it, and on first use.
+"""A client of a Hugging Face hub over huggingface_hub, with its errors as PullError. Imports it on first use.
 
-It tells what is in a repository, finds token and proxy, and transfers bytes. Its downloads of whole files are not used:
-in version 2.4 they begin anew after an interruption (a name of its own for each part), and check sizes, not contents.
+The library lists repositories, finds token and proxy, and transfers bytes. Its downloads of whole files are not used:
+in version 2.4 they start again after an interruption (a name of its own for each part), and check sizes, not contents.
 """
 
 from __future__ import annotations
@@ -16,20 +16,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import install_command
+from ..errors import StartError, install_command
 from ..observability.logging import safe
-from .failure import PullError
 
 log = logging.getLogger("lean_ovms.hub")
 
-PUBLIC = "https://huggingface.co"
+PUBLIC_ENDPOINT = "https://huggingface.co"
 LISTING_TIMEOUT_S = 20.0
-BUSY = (408, 425, 429, 500, 502, 503, 504)
-"""Statuses that a later try may not meet again."""
+RETRY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
+"""Statuses for which the request is sent again."""
 
-LONGEST_WAIT_S = 60.0
-LOCAL_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG)
-"""Errors of our own disk, which another try would meet again."""
+MAX_WAIT_S = 60.0
+LOCAL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG)
+"""Errors of the local disk: another attempt would meet them again."""
+
+
+class PullError(StartError):
+    """A pull that failed. temporary: the same command may succeed later (network, a busy hub, a full disk)."""
+
+    def __init__(self, message: str, *, temporary: bool = False) -> None:
+        super().__init__(message)
+        self.temporary = temporary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +50,13 @@ class RemoteFile:
 
     @property
     def digest(self) -> str:
-        """What tells this content from any other; "" when the hub does not say."""
+        """The hash of the content; "" if the hub gives none."""
         return self.sha256 or self.blob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """What a repository holds, at one commit."""
+    """The files of a repository at one commit."""
 
     repo: str
     commit: str
@@ -57,41 +64,41 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How often to try again when a try has brought nothing, and how long to wait before."""
+class RetryPolicy:
+    """Attempts without progress before giving up, and the seconds between two."""
 
     attempts: int = 5
     interval_s: float = 2.0
     sleep: Callable[[float], None] = time.sleep
 
 
-class Hub:
-    """A hub. endpoint: its address, "" for the public one. Token and proxies are found as huggingface_hub does."""
+class HubClient:
+    """endpoint: the hub's address, "" for the public one. Token and proxies are found as huggingface_hub does."""
 
-    def __init__(self, endpoint: str = "", patience: Patience | None = None, *, agent: str = "lean_ovms") -> None:
+    def __init__(self, endpoint: str = "", patience: RetryPolicy | None = None, *, agent: str = "lean_ovms") -> None:
         """Raises PullError when huggingface_hub is not installed."""
-        self.endpoint = endpoint.rstrip("/") or PUBLIC
-        self._patience = patience or Patience()
+        self.endpoint = endpoint.rstrip("/") or PUBLIC_ENDPOINT
+        self._retries = patience or RetryPolicy()
         self._agent = agent
         self._library = _import("huggingface_hub")
         self._errors = _import("huggingface_hub.errors")
         # The HTTP library below has changed twice (requests, httpx, httpx2): what it raises is found by inheritance.
-        foreign = [c for c in self._errors.HfHubHTTPError.__mro__ if c.__module__.split(".")[0] not in _OWN]
+        foreign = [c for c in self._errors.HfHubHTTPError.__mro__ if c.__module__.split(".")[0] not in _HUB_MODULES]
         self._raised: tuple[type[BaseException], ...] = (*foreign, OSError, ValueError)
 
     def listing(self, repo: str) -> Listing:
-        """What repo holds now. Raises PullError."""
+        """The files of repo now. Raises PullError."""
         api = self._library.HfApi(endpoint=self.endpoint, library_name=self._agent)
-        info = self._persist(lambda: api.model_info(repo, files_metadata=True, timeout=LISTING_TIMEOUT_S), repo)
+        info = self._retry(lambda: api.model_info(repo, files_metadata=True, timeout=LISTING_TIMEOUT_S), repo)
         files = tuple(_remote_file(entry) for entry in info.siblings or ())
         if not info.sha:
-            raise PullError(f"{self.endpoint} does not tell the commit of {repo}: is it a Hugging Face hub?")
+            raise PullError(f"{self.endpoint} gives no commit for {repo}: is it a Hugging Face hub?")
         return Listing(repo=repo, commit=info.sha, files=files)
 
     def fetch(self, listing: Listing, file: RemoteFile, part: Path) -> None:
-        """Bring part to the size of file, going on where it ends. Raises PullError; what came so far stays.
+        """Download file into part, resuming where part ends. Raises PullError; what was received stays.
 
-        The content is not checked here. Redirects are followed anew with each try, since signed addresses expire.
+        The content is not checked here. Each attempt follows redirects again, since signed addresses expire.
         """
         transfer = _import("huggingface_hub.file_download").http_get
         headers = _import("huggingface_hub.utils").build_hf_headers(library_name=self._agent)
@@ -107,27 +114,27 @@ class Hub:
                     transfer(url, out, resume_size=have, headers=dict(headers), expected_size=file.size,
                              displayed_filename=file.path)  # fmt: skip
 
-        self._persist(once, listing.repo, progress=lambda: part.stat().st_size if part.exists() else 0)
+        self._retry(once, listing.repo, progress=lambda: part.stat().st_size if part.exists() else 0)
 
-    def _persist(self, act: Callable[[], Any], repo: str, progress: Callable[[], int] = lambda: 0) -> Any:
-        """act, again when it failed and that may pass; tries that brought something on do not count."""
-        left = self._patience.attempts
+    def _retry(self, act: Callable[[], Any], repo: str, progress: Callable[[], int] = lambda: 0) -> Any:
+        """Call act, again after a transient failure; attempts that made progress do not count."""
+        left = self._retries.attempts
         while True:
             before = progress()
             try:
-                with self._translated(repo):
+                with self._translate_errors(repo):
                     return act()
-            except _Passing as trouble:
-                left = self._patience.attempts if progress() > before else left - 1
+            except _Transient as trouble:
+                left = self._retries.attempts if progress() > before else left - 1
                 if left < 0:
-                    raise PullError(f"{trouble}; what came so far is kept", temporary=True) from None
-                wait_s = min(max(self._patience.interval_s, trouble.wait_s), LONGEST_WAIT_S)
+                    raise PullError(f"{trouble}; what was received so far is kept", temporary=True) from None
+                wait_s = min(max(self._retries.interval_s, trouble.wait_s), MAX_WAIT_S)
                 log.warning("%s; trying again in %g s", trouble, wait_s)
-                self._patience.sleep(wait_s)
+                self._retries.sleep(wait_s)
 
     @contextmanager
-    def _translated(self, repo: str) -> Iterator[None]:
-        """The border to huggingface_hub: its failures become a PullError, or _Passing when another try may do."""
+    def _translate_errors(self, repo: str) -> Iterator[None]:
+        """huggingface_hub's errors become a PullError, or _Transient if another attempt may succeed."""
         try:
             yield
         except self._errors.GatedRepoError:
@@ -143,36 +150,36 @@ class Hub:
         except self._errors.HFValidationError as error:
             raise PullError(f"{safe(repo)} is not a model name (organisation/name): {safe(str(error))}") from None
         except self._raised as error:
-            raise self._other(error, repo) from None
+            raise self._error_of(error, repo) from None
 
-    def _other(self, error: BaseException, repo: str) -> Exception:
+    def _error_of(self, error: BaseException, repo: str) -> Exception:
         response = getattr(error, "response", None)
         status = getattr(response, "status_code", None)
         if isinstance(status, int) and status >= 400:
-            return self._status(status, getattr(response, "headers", {}), repo)
-        if isinstance(error, OSError) and error.errno in LOCAL_TROUBLE:
+            return self._status_error(status, getattr(response, "headers", {}), repo)
+        if isinstance(error, OSError) and error.errno in LOCAL_ERRNOS:
             return PullError(f"{repo} cannot be stored: {error.strerror}", temporary=error.errno == errno.ENOSPC)
         if isinstance(error, ValueError) and not isinstance(error, OSError):
-            return PullError(f"{self.endpoint} answers for {repo} what is not understood: {_words(error)}")
-        return _Passing(f"{self.endpoint} does not answer for {repo} ({type(error).__name__}: {_words(error)})")
+            return PullError(f"{self.endpoint} sent an answer for {repo} that cannot be read: {_words(error)}")
+        return _Transient(f"{self.endpoint} does not answer for {repo} ({type(error).__name__}: {_words(error)})")
 
-    def _status(self, status: int, headers: Any, repo: str) -> Exception:
+    def _status_error(self, status: int, headers: Any, repo: str) -> Exception:
         if status in (401, 403):
             return PullError(f"{self.endpoint} refuses {repo} ({status}): check HF_TOKEN and its rights")
-        if status in BUSY:
-            return _Passing(f"{self.endpoint} answers {status} for {repo}", _seconds(headers.get("Retry-After")))
+        if status in RETRY_STATUSES:
+            return _Transient(f"{self.endpoint} answers {status} for {repo}", _seconds(headers.get("Retry-After")))
         return PullError(f"{self.endpoint} answers {status} for {repo}")
 
 
-class _Passing(Exception):
-    """A failure that may not happen again. wait_s: what the hub asks for."""
+class _Transient(Exception):
+    """A failure that may pass. wait_s: seconds that the hub asks to wait."""
 
     def __init__(self, message: str, wait_s: float = 0.0) -> None:
         super().__init__(message)
         self.wait_s = wait_s
 
 
-_OWN = frozenset({"huggingface_hub", "builtins"})
+_HUB_MODULES = frozenset({"huggingface_hub", "builtins"})
 
 
 def _import(name: str) -> Any:
@@ -184,7 +191,7 @@ def _import(name: str) -> Any:
 
 def _remote_file(entry: Any) -> RemoteFile:
     if entry.size is None:
-        raise PullError(f"the hub does not tell the size of {safe(entry.rfilename)}: it cannot be pulled safely")
+        raise PullError(f"the hub gives no size for {safe(entry.rfilename)}: it cannot be pulled safely")
     large = entry.lfs
     sha256 = str(large.get("sha256") if isinstance(large, dict) else large.sha256) if large else ""
     return RemoteFile(path=entry.rfilename, size=entry.size, sha256=sha256, blob="" if large else entry.blob_id or "")

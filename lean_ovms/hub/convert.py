@@ -1,6 +1,6 @@
-"""Checkpoints of other frameworks become OpenVINO models by the tools of optimum-intel, when they are installed.
+"""Convert checkpoints of other frameworks with the tools of optimum-intel, if they are installed.
 
-They run as processes of their own: they bring torch with them, and what they do to it must not reach the server.
+The tools run in processes of their own: they import torch, and what they change in it must not reach the server.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ import sys
 from pathlib import Path
 
 from ..repository.model_dir import TOKENIZERS
-from .failure import PullError
+from .client import PullError
 
 log = logging.getLogger("lean_ovms.hub")
 
 DEFAULT_WEIGHTS = "int8"
-"""As OVMS: half the size of fp16, with hardly a loss."""
+"""As in OVMS: half the size of fp16, with hardly a loss."""
 
 
 def available() -> bool:
     """optimum-cli is installed."""
-    return _tool("optimum-cli") is not None
+    return find_program("optimum-cli") is not None
 
 
 def convert(repo: str, directory: Path, weight_format: str, extra: str) -> None:
     """Export repo into directory, which must not exist. extra: more arguments, as a shell would read them.
 
-    Raises PullError. Code that the repository brings runs only if extra has --trust-remote-code (OVMS always gives it).
+    Raises PullError. Code in the repository runs only if extra has --trust-remote-code (OVMS always gives it).
     """
     try:
         more = shlex.split(extra)
     except ValueError as error:
         raise PullError(f"--extra_quantization_params {extra!r}: {error}") from None
-    chosen = ["--weight-format", weight_format or DEFAULT_WEIGHTS]
-    _run("optimum-cli", ["export", "openvino", "--model", repo, *chosen, *more, str(directory)])
-    if not all((directory / name).exists() for name in TOKENIZERS) and _tool("convert_tokenizer"):
+    weights = ["--weight-format", weight_format or DEFAULT_WEIGHTS]
+    _run("optimum-cli", ["export", "openvino", "--model", repo, *weights, *more, str(directory)])
+    if not all((directory / name).exists() for name in TOKENIZERS) and find_program("convert_tokenizer"):
         _run("convert_tokenizer", [repo, "--with-detokenizer", "-o", str(directory)])
 
 
 def _run(name: str, arguments: list[str]) -> None:
-    tool = _tool(name)
+    tool = find_program(name)
     assert tool is not None
     log.info("%s %s", name, shlex.join(arguments))
     try:
@@ -50,10 +50,10 @@ def _run(name: str, arguments: list[str]) -> None:
     except OSError as error:
         raise PullError(f"{name} cannot be run: {error.strerror}") from None
     if done.returncode:
-        raise PullError(f"{name} could not convert the model (exit status {done.returncode}); what it said is above")
+        raise PullError(f"{name} could not convert the model (exit status {done.returncode}); its output is above")
 
 
-def _tool(name: str) -> str | None:
-    """A program of our environment, also when that is not activated, or of the path."""
+def find_program(name: str) -> str | None:
+    """A program of this Python environment, even if it is not activated, or one on PATH."""
     beside = Path(sys.executable).with_name(name)
     return str(beside) if beside.exists() else shutil.which(name)

@@ -1,4 +1,4 @@
-"""A model of a hub in a directory of ours: pulled when it is missing, and there as a whole or not at all."""
+"""Pull a model into a directory if it is missing. The directory holds the whole model or does not exist."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from ..errors import StartError
 from ..observability.logging import safe
 from ..repository import model_dir
 from . import convert, select
-from .client import Hub, Listing, RemoteFile
-from .failure import PullError
-from .staging import Staging, check_room, held, size
+from .client import HubClient, Listing, PullError, RemoteFile
+from .staging import Staging, check_free_space, human_size, locked
 
 log = logging.getLogger("lean_ovms.hub")
 
@@ -25,9 +24,9 @@ NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequest:
-    """What to pull. target: the directory of the model. repository: where staging is, on the same file system.
+    """What to pull. target: the model's directory. repository: where staging is, on the same file system.
 
-    gguf: the file to take out of the hub's repository instead of a whole model. overwrite: also if it is there.
+    gguf: the file to pull instead of a whole model. overwrite: pull even if the model is present.
     weight_format, extra: for a conversion, if one is needed.
     """
 
@@ -41,94 +40,100 @@ class PullRequest:
 
 
 def check_name(source: str) -> str:
-    """source, if it is a model name and cannot lead out of a directory. Raises PullError."""
+    """source, if it is a model name that stays below a directory. Raises PullError."""
     if not NAME.fullmatch(source) or ".." in source:
         raise PullError(f"{safe(source)} is not a model name: organisation/name")
     return source
 
 
-def pull(order: PullRequest, open_hub: Callable[[], Hub]) -> bool:
-    """Have the model in order.target; whether it had to be pulled. Raises PullError."""
+def pull(request: PullRequest, open_hub: Callable[[], HubClient]) -> bool:
+    """Make sure that the model is in request.target; whether it had to be pulled. Raises PullError."""
     try:
-        if not order.overwrite and _is_there(order):
-            log.info("%s is in %s already (--overwrite_models pulls it anew)", order.source, order.target)
+        if not request.overwrite and _is_present(request):
+            log.info("%s is in %s already (--overwrite_models pulls it anew)", request.source, request.target)
             return False
         hub = open_hub()
-        with held(order.repository, order.source.replace("/", "--"), waits=lambda: _say_wait(order)) as staging:
-            if not order.overwrite and _is_there(order):
-                log.info("another process has pulled %s meanwhile", order.source)
+        with locked(
+            request.repository, request.source.replace("/", "--"), waits=lambda: _log_waiting(request)
+        ) as staging:
+            if not request.overwrite and _is_present(request):
+                log.info("another process has pulled %s meanwhile", request.source)
                 return False
-            _obtain(order, hub, staging)
+            _download_or_convert(request, hub, staging)
     except OSError as error:
-        raise PullError(f"{error.filename or order.repository}: {error.strerror or error}") from None
-    log.info("%s is in %s", order.source, order.target)
+        raise PullError(f"{error.filename or request.repository}: {error.strerror or error}") from None
+    log.info("%s is in %s", request.source, request.target)
     return True
 
 
-def _is_there(order: PullRequest) -> bool:
-    if order.gguf:
-        return all((order.target / name).is_file() for name in select.shards(order.gguf))
-    if not order.target.exists():
+def _is_present(request: PullRequest) -> bool:
+    if request.gguf:
+        return all((request.target / name).is_file() for name in select.shards(request.gguf))
+    if not request.target.exists():
         return False
     try:
-        model_dir.check(order.target)
+        model_dir.check(request.target)
     except StartError as error:
         raise PullError(f"{error} (--overwrite_models pulls it anew, into a clean directory)") from None
     return True
 
 
-def _say_wait(order: PullRequest) -> None:
-    log.info("another process is pulling %s; waiting until it is done", order.source)
+def _log_waiting(request: PullRequest) -> None:
+    log.info("another process is pulling %s; waiting until it is done", request.source)
 
 
-def _obtain(order: PullRequest, hub: Hub, staging: Staging) -> None:
-    listing = hub.listing(order.source)
-    if order.gguf:
-        files = select.gguf_files(listing, order.gguf)
-        _bring(hub, listing, files, staging)
-        staging.publish_files(order.target, [file.path for file in files])
+def _download_or_convert(request: PullRequest, hub: HubClient, staging: Staging) -> None:
+    listing = hub.listing(request.source)
+    if request.gguf:
+        files = select.gguf_files(listing, request.gguf)
+        _download(hub, listing, files, staging)
+        staging.publish_files(request.target, [file.path for file in files])
         return
     try:
         files = select.model_files(listing)
     except select.NotOpenVino as missing:
         if not missing.checkpoint or not convert.available():
             raise
-        _convert(order, staging)
+        _convert(request, staging)
     else:
-        if order.weight_format or order.extra:
-            raise PullError(f"{order.source} is an OpenVINO model: --weight-format and --extra_quantization_params "
+        if request.weight_format or request.extra:
+            raise PullError(f"{request.source} is an OpenVINO model: --weight-format and --extra_quantization_params "
                             "are for models that have to be converted")  # fmt: skip
-        _bring(hub, listing, files, staging)
-    staging.publish(order.target)
+        _download(hub, listing, files, staging)
+    staging.publish(request.target)
 
 
-def _bring(hub: Hub, listing: Listing, files: list[RemoteFile], staging: Staging) -> None:
-    """All files into staging, each checked."""
-    todo = staging.begin(files)
+def _download(hub: HubClient, listing: Listing, files: list[RemoteFile], staging: Staging) -> None:
+    """Download all files into staging and check each."""
+    todo = staging.prepare(files)
     missing_bytes = staging.missing_bytes(todo)
     log.info(
-        "pulling %s at %s: %d files, %s to come", listing.repo, listing.commit[:12], len(todo), size(missing_bytes)
+        "pulling %s at %s: %d files, %s to come",
+        listing.repo,
+        listing.commit[:12],
+        len(todo),
+        human_size(missing_bytes),
     )
-    check_room(staging.root, missing_bytes, listing.repo)
+    check_free_space(staging.root, missing_bytes, listing.repo)
     for number, file in enumerate(todo, 1):
-        log.info("[%d/%d] %s (%s)", number, len(todo), safe(file.path), size(file.size))
+        log.info("[%d/%d] %s (%s)", number, len(todo), safe(file.path), human_size(file.size))
         hub.fetch(listing, file, staging.part(file))
         if not staging.accept(file):
-            log.warning("%s has not the content that it should have; fetching it once more", safe(file.path))
+            log.warning("%s does not match its hash; fetching it once more", safe(file.path))
             hub.fetch(listing, file, staging.part(file))
             if not staging.accept(file):
-                twice = f"{safe(file.path)} of {listing.repo} came twice with another content than the hub says"
-                raise PullError(f"{twice}: a proxy or a mirror spoils it", temporary=True)
+                twice = f"{safe(file.path)} of {listing.repo} was received twice with another hash than the hub lists"
+                raise PullError(f"{twice}: a proxy or a mirror changes it", temporary=True)
 
 
-def _convert(order: PullRequest, staging: Staging) -> None:
+def _convert(request: PullRequest, staging: Staging) -> None:
     shutil.rmtree(staging.ready, ignore_errors=True)
-    log.info("%s holds no OpenVINO model: converting it", order.source)
+    log.info("%s holds no OpenVINO model: converting it", request.source)
     try:
-        convert.convert(order.source, staging.ready, order.weight_format, order.extra)
+        convert.convert(request.source, staging.ready, request.weight_format, request.extra)
         model_dir.check(staging.ready)
     except StartError as error:
-        shutil.rmtree(staging.ready, ignore_errors=True)  # half a conversion is of no use to the next
+        shutil.rmtree(staging.ready, ignore_errors=True)  # half a conversion cannot be resumed
         if isinstance(error, PullError):
             raise
-        raise PullError(f"the conversion of {order.source} made no complete model: {error}") from None
+        raise PullError(f"the conversion of {request.source} made no complete model: {error}") from None

@@ -1,4 +1,4 @@
-"""Which files of a repository make a model that can be served, or what to do instead. Pure: knows listings only."""
+"""Which files of a repository make a model that can be served, or what to do instead. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,22 @@ from pathlib import PurePosixPath
 
 from ..observability.logging import safe
 from ..repository.model_dir import TOKENIZERS, WEIGHTS
-from .client import Listing, RemoteFile
-from .failure import PullError
+from .client import Listing, PullError, RemoteFile
 
-FOREIGN = (".safetensors", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".ckpt", ".onnx", ".onnx_data", ".tflite", ".ot")
-"""Weights for other engines: gigabytes that nobody here reads."""
+OTHER_WEIGHTS = (
+    ".safetensors",
+    ".gguf",
+    ".pt",
+    ".pth",
+    ".h5",
+    ".msgpack",
+    ".ckpt",
+    ".onnx",
+    ".onnx_data",
+    ".tflite",
+    ".ot",
+)
+"""Weights for other engines: gigabytes that this server does not read."""
 
 TORCH = re.compile(r"pytorch_model.*\.bin")
 SHARD = re.compile(r"(?P<stem>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf")
@@ -21,7 +32,7 @@ SHOWN = 24
 
 
 class NotOpenVino(PullError):
-    """The repository holds no OpenVINO model. checkpoint: it holds one that optimum-cli can convert."""
+    """The repository holds no OpenVINO model. checkpoint: it holds a model that optimum-cli can convert."""
 
     def __init__(self, message: str, *, checkpoint: bool) -> None:
         super().__init__(message)
@@ -29,7 +40,7 @@ class NotOpenVino(PullError):
 
 
 def model_files(listing: Listing) -> list[RemoteFile]:
-    """The files of an OpenVINO model. Raises NotOpenVino, or PullError for a model that is not complete."""
+    """The files of an OpenVINO model. Raises NotOpenVino, or PullError for a incomplete model."""
     names = {file.path for file in listing.files}
     if not names & set(WEIGHTS):
         raise _not_openvino(listing)
@@ -40,7 +51,7 @@ def model_files(listing: Listing) -> list[RemoteFile]:
             f"{listing.repo} is not a complete OpenVINO model: {', '.join(missing)} missing"
             + ("" if missing[0] not in TOKENIZERS else "; convert_tokenizer --with-detokenizer makes tokenizers")
         )
-    return [file for file in _checked(listing.files) if _wanted(file.path)]
+    return [file for file in _with_safe_names(listing.files) if _is_needed(file.path)]
 
 
 def gguf_files(listing: Listing, name: str) -> list[RemoteFile]:
@@ -52,7 +63,7 @@ def gguf_files(listing: Listing, name: str) -> list[RemoteFile]:
         raise PullError(f"{listing.repo} has no {safe(name)}; {_gguf_names(there)}")
     if missing:
         raise PullError(f"{listing.repo} has {name}, but not its other parts {', '.join(missing[:SHOWN])}")
-    return _checked(there[part] for part in wanted)
+    return _with_safe_names(there[part] for part in wanted)
 
 
 def shards(name: str) -> list[str]:
@@ -65,13 +76,13 @@ def shards(name: str) -> list[str]:
     return [f"{found['stem']}-{i:05}-of-{found['count']}.gguf" for i in range(1, int(found["count"]) + 1)]
 
 
-def _wanted(path: str) -> bool:
+def _is_needed(path: str) -> bool:
     name = PurePosixPath(path).name
-    return not (path.startswith(".") or name.endswith(FOREIGN) or TORCH.fullmatch(name))
+    return not (path.startswith(".") or name.endswith(OTHER_WEIGHTS) or TORCH.fullmatch(name))
 
 
-def _checked(files: Iterable[RemoteFile]) -> list[RemoteFile]:
-    """files, none of which would leave the directory that they are put in: their names are the hub's."""
+def _with_safe_names(files: Iterable[RemoteFile]) -> list[RemoteFile]:
+    """files, if no name leads out of the target directory: the names come from the hub. Raises PullError."""
     chosen = list(files)
     for file in chosen:
         parts = file.path.split("/")
@@ -102,7 +113,7 @@ def _not_openvino(listing: Listing) -> NotOpenVino:
 
 
 def _gguf_names(there: Iterable[str]) -> str:
-    """What could be named: whole files and first parts."""
+    """The names that can be given: whole files and first parts."""
     found = ((path, SHARD.fullmatch(path)) for path in sorted(there))
     names = [path for path, shard in found if shard is None or int(shard["part"]) == 1]
     if not names:

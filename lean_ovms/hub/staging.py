@@ -1,7 +1,7 @@
-"""Where a model grows until it is whole: a hidden directory in the repository, one per model, held by one process.
+"""A hidden directory in the repository for each model that is being pulled, locked by one process.
 
-Nothing under the model's own name exists before every byte of it has been checked. What is here outlives the process,
-so that the next pull goes on with it. It must not know hubs: it deals in files with sizes and hashes.
+Nothing exists under the model's own name before every byte has been checked. The directory outlives the process, so
+that the next pull resumes. Knows no hubs: only files with sizes and hashes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from .failure import PullError
+from .client import PullError
 
 log = logging.getLogger("lean_ovms.hub")
 
@@ -25,15 +25,15 @@ HIDDEN = ".pull"
 """The directory in a repository under which all staging is."""
 
 SPARE_BYTES = 16 << 20
-"""Free space that a pull leaves."""
+"""Free space that a pull leaves on the disk."""
 
 CHUNK = 1 << 20
-LOOK_S = 0.5
-"""How often to look whether another pull of the same model is over."""
+POLL_S = 0.5
+"""Seconds between two attempts to lock a model that another process is pulling."""
 
 
-class Expected(Protocol):
-    """A file as it should become. sha256: of its content, or ""; blob: git's SHA-1 of it, or ""."""
+class ExpectedFile(Protocol):
+    """A file as the hub lists it. sha256: of its content, or ""; blob: git's SHA-1 of it, or ""."""
 
     @property
     def path(self) -> str: ...
@@ -45,19 +45,19 @@ class Expected(Protocol):
     def blob(self) -> str: ...
 
 
-File = TypeVar("File", bound=Expected)
+File = TypeVar("File", bound=ExpectedFile)
 
 
 class Staging:
-    """Made by `held`. ready: where whole files are, laid out as in the model."""
+    """Made by `locked`. ready: where whole files are, laid out as in the model."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.ready = root / "ready"
         self._parts = root / "parts"
 
-    def begin(self, files: Iterable[File]) -> list[File]:
-        """Keep what is of use for files, drop the rest; the files that are still to be fetched, wholly or partly."""
+    def prepare(self, files: Iterable[File]) -> list[File]:
+        """Delete what does not belong to files; the files that still have to be fetched, wholly or partly."""
         files = list(files)
         self.ready.mkdir(exist_ok=True)
         self._parts.mkdir(exist_ok=True)
@@ -68,17 +68,17 @@ class Staging:
                 path.unlink()
         return [file for file in files if not matches(self.ready / file.path, file)]
 
-    def part(self, file: Expected) -> Path:
-        """Where file grows: named after its content, so that another commit's file is never taken for it."""
+    def part(self, file: ExpectedFile) -> Path:
+        """Where file is downloaded to: named after its content, so that another commit's file is never resumed."""
         name = hashlib.sha256(f"{file.path}\0{file.size}\0{file.sha256 or file.blob}".encode()).hexdigest()
         return self._parts / name[:32]
 
-    def missing_bytes(self, files: Iterable[Expected]) -> int:
-        """What is still to come of these files."""
+    def missing_bytes(self, files: Iterable[ExpectedFile]) -> int:
+        """Bytes of these files that still have to be fetched."""
         return sum(file.size - min(file.size, _size(self.part(file))) for file in files)
 
-    def accept(self, file: Expected) -> bool:
-        """Move a part that has become file to its place; False, and it is gone, if it is something else."""
+    def accept(self, file: ExpectedFile) -> bool:
+        """Move a complete part to its place; if its content is another one, delete it and return False."""
         part, place = self.part(file), self.ready / file.path
         if not matches(part, file):
             part.unlink(missing_ok=True)
@@ -89,7 +89,7 @@ class Staging:
         return True
 
     def publish(self, target: Path) -> None:
-        """Give the whole tree its name at once. What is there already is replaced."""
+        """Rename the whole tree to target at once, replacing what is there."""
         target.parent.mkdir(parents=True, exist_ok=True)
         for directory in [self.ready, *(path for path in self.ready.rglob("*") if path.is_dir())]:
             _sync(directory)
@@ -101,7 +101,7 @@ class Staging:
         _sync(target.parent)
 
     def publish_files(self, target: Path, names: list[str]) -> None:
-        """Put single files into target, the first of them last: it is the one that is looked for."""
+        """Move single files into target, the first name last: its presence means that all are there."""
         for name in reversed(names):
             place = target / name
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -110,16 +110,16 @@ class Staging:
 
 
 @contextlib.contextmanager
-def held(
+def locked(
     repository: Path,
     name: str,
     *,
     sleep: Callable[[float], None] = time.sleep,
     waits: Callable[[], None] = lambda: None,
 ) -> Iterator[Staging]:
-    """The staging of that name, for us alone until the end; it is kept after a failure and gone after success.
+    """The staging of that name, locked; it is kept after a failure and removed after success.
 
-    While another process has it, waits is called once and we wait: the kernel frees it when that process ends.
+    While another process holds the lock, waits is called once. The kernel frees the lock when that process ends.
     """
     root = repository / HIDDEN / name
     lock = _lock(root, sleep, waits)
@@ -134,7 +134,7 @@ def held(
 
 def _lock(root: Path, sleep: Callable[[float], None], waits: Callable[[], None]) -> int:
     """An open, locked descriptor of the directory root, which exists."""
-    told = False
+    notified = False
     while True:
         root.mkdir(parents=True, exist_ok=True)
         try:
@@ -146,10 +146,10 @@ def _lock(root: Path, sleep: Callable[[float], None], waits: Callable[[], None])
             if _same(lock, root):
                 return lock
         except BlockingIOError:
-            if not told:
+            if not notified:
                 waits()
-            told = True
-            sleep(LOOK_S)
+            notified = True
+            sleep(POLL_S)
         except OSError as error:  # a file system without locks
             log.warning("%s cannot be locked (%s): do not pull the same model twice at once", root, error.strerror)
             return lock
@@ -157,23 +157,23 @@ def _lock(root: Path, sleep: Callable[[float], None], waits: Callable[[], None])
 
 
 def _same(descriptor: int, path: Path) -> bool:
-    """The directory was not removed, and perhaps made anew, while we waited for it."""
+    """Whether the directory was not removed, and perhaps created again, while this process waited."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
 
 
-def check_room(directory: Path, missing_bytes: int, what: str) -> None:
-    """Raise PullError unless so many bytes fit."""
+def check_free_space(directory: Path, missing_bytes: int, what: str) -> None:
+    """Raise PullError unless missing_bytes fit on the disk."""
     free = shutil.disk_usage(directory).free
     if missing_bytes + SPARE_BYTES > free:
-        raise PullError(f"{what} needs {size(missing_bytes)}, but only {size(free)} are free in {directory}",
-                        temporary=True)  # fmt: skip
+        needed = f"{what} needs {human_size(missing_bytes)}"
+        raise PullError(f"{needed}, but only {human_size(free)} are free in {directory}", temporary=True)
 
 
-def matches(path: Path, file: Expected) -> bool:
-    """Whether the content of path is file: size, and whichever hash is known."""
+def matches(path: Path, file: ExpectedFile) -> bool:
+    """Whether the content of path is that of file: its size, and the hash that is known."""
     if not path.is_file() or path.stat().st_size != file.size:
         return False
     if not file.sha256 and not file.blob:
@@ -185,8 +185,8 @@ def matches(path: Path, file: Expected) -> bool:
     return digest.hexdigest() == (file.sha256 or file.blob)
 
 
-def size(count: int) -> str:
-    """Bytes for people."""
+def human_size(count: int) -> str:
+    """A number of bytes with its unit, to read."""
     value, unit = float(count), "B"
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000 or unit == "GB":
@@ -203,7 +203,7 @@ def _size(path: Path) -> int:
 
 
 def _sync(path: Path) -> None:
-    """Have path on the disk before what follows, so that a power cut cannot leave a name without its content."""
+    """Flush path to the disk now, so that a power cut cannot leave a name without its content."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

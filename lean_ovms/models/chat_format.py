@@ -15,10 +15,10 @@ from ..repository.model_dir import ModelDir
 from ..text import parsers
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
 from ..text.decode.stop_strings import StopMatcher
-from ..text.grammar.build import Setting
+from ..text.grammar.build import GrammarContext
 from ..text.template.chat_template import ChatTemplate
 from ..text.template.escape import SpecialTokenEscaper
-from ..text.template.limits import NotBrief
+from ..text.template.limits import TooSlowInline
 from ..types import ChatPrompt, ModelInfo, OutputParams, SamplingParams, Vocabulary
 from ..util.concurrency import INLINE_CHARACTERS, Offload
 from .output_decoder import OutputDecoder
@@ -39,7 +39,7 @@ class ChatFormat:
             bos_token=info.bos_token,
             eos_token=info.eos_token,
             content_format=config.chat_template_content_format,
-            neutral=_escaper(vocabulary) if config.neutralize_special_tokens else None,
+            escaper=_escaper(vocabulary) if config.neutralize_special_tokens else None,
         )
         known, (tool, reasoning) = parsers.names(), parsers.detect(self.template.source)
         self.tool_parser = _parser_name("tool_parser", config.tool_parser, tool, known.tool)
@@ -54,7 +54,7 @@ class ChatFormat:
         if prompt.render_cost < INLINE_CHARACTERS:
             try:
                 return self.template.render(prompt, None)
-            except NotBrief:
+            except TooSlowInline:
                 pass
         work = partial(self.template.render, prompt, self._config.template_timeout_s)
         return await offload.run(prompt.render_cost, work)
@@ -65,15 +65,15 @@ class ChatFormat:
             return None
         return StructuredOutput(output.constraint, self.setting(output, tail), self._config, offload)
 
-    def setting(self, output: OutputParams, tail: str) -> Setting:
+    def setting(self, output: OutputParams, tail: str) -> GrammarContext:
         """The model and prompt that a grammar is built for. tail: the prompt's end."""
-        return Setting(
-            tool_parser=self.tool_parser if output.parse else None,
-            reasoning_parser=self.reasoning_parser if output.parse else None,
-            tail=tail,
+        parsed = (self.tool_parser, self.reasoning_parser) if output.parse else (None, None)
+        return GrammarContext(
+            form=parsers.output_form(*parsed),
+            prompt_tail=tail,
             tools=output.tools,
             sentencepiece=self._sentencepiece,
-            template_opens_thoughts=self._template_opens_reasoning,
+            template_opens_reasoning=self._template_opens_reasoning,
         )
 
     def decoders(
@@ -120,7 +120,7 @@ class ChatFormat:
             text = self.template.render(ChatPrompt(messages=PROBE, template_kwargs={"enable_thinking": True}))
         except RequestError:
             return False
-        return parsers.thinks(self.reasoning_parser, text)
+        return parsers.opens_reasoning(self.reasoning_parser, text)
 
 
 def _escaper(vocabulary: Vocabulary) -> SpecialTokenEscaper:

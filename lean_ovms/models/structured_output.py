@@ -12,7 +12,7 @@ from ..config import Config
 from ..errors import GrammarInvalid, GrammarTooComplex
 from ..observability.logging import safe
 from ..text.grammar import build
-from ..text.grammar.build import Constraint, Setting
+from ..text.grammar.build import Constraint, GrammarContext
 from ..types import OutputConstraint
 from ..util.concurrency import Offload
 
@@ -27,9 +27,9 @@ MAX_SCHEMAS = 8
 class StructuredOutput:
     """What is left of a request's constraint: `build` it, submit it, `rebuild_after` each refusal."""
 
-    def __init__(self, constraint: OutputConstraint, setting: Setting, config: Config, offload: Offload) -> None:
+    def __init__(self, constraint: OutputConstraint, context: GrammarContext, config: Config, offload: Offload) -> None:
         self._constraint = constraint
-        self._setting = setting
+        self._context = context
         self._config = config
         self._offload = offload
         self._relaxed: list[str] = []
@@ -62,15 +62,15 @@ class StructuredOutput:
         error.param = error.param or self._constraint.param
         if self._config.strict_response_format:
             raise error
-        self._constraint, self._setting, warning = build.relaxed(self._constraint, self._setting, error)
+        self._constraint, self._context, warning = build.relax(self._constraint, self._context, error)
         self._relaxed.append(warning)
 
     async def _built(self) -> Constraint:
         """The grammar; that of large schemas is built in the offload thread. Raises as grammar.build."""
-        size, limit = build.size(self._constraint, self._setting.tools), MAX_SCHEMAS * self._config.grammar_max_bytes
+        size, limit = build.size(self._constraint, self._context.tools), MAX_SCHEMAS * self._config.grammar_max_bytes
         if size > limit:
             raise GrammarTooComplex(f"The schemas have more than {limit} bytes")
-        work = partial(build.build, self._constraint, self._setting)
+        work = partial(build.build, self._constraint, self._context)
         return await self._offload.run(size, work, inline_below=INLINE_SCHEMAS)
 
     def log_warnings(self) -> None:

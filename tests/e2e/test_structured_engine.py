@@ -22,7 +22,7 @@ from lean_ovms.errors import GrammarTooComplex
 from lean_ovms.text import parsers
 from lean_ovms.text.decode.detokenizer import Detokenizer
 from lean_ovms.text.grammar import build
-from lean_ovms.text.grammar.build import Setting
+from lean_ovms.text.grammar.build import GrammarContext
 from lean_ovms.types import Json, OutputConstraint, Reasoning, SamplingParams, Text, ToolCallDelta, ToolCallStart
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
@@ -96,10 +96,10 @@ async def generate(
     return text + detokenizer.flush(), reason
 
 
-def setting(
+def context(
     tool: str | None = None, reasoning: str | None = None, tail: str = "", tools: list[Json] | None = None
-) -> Setting:
-    return Setting(tool_parser=tool, reasoning_parser=reasoning, tail=tail, tools=tuple(tools or ()))
+) -> GrammarContext:
+    return GrammarContext(form=parsers.output_form(tool, reasoning), prompt_tail=tail, tools=tuple(tools or ()))
 
 
 def parse(
@@ -130,7 +130,7 @@ def check_calls(calls: list[list[str]], tools: list[Json]) -> None:
 async def test_every_family_makes_calls_that_its_own_parser_reads_and_the_schemas_allow(
     engine: Engine, family: str
 ) -> None:
-    built = build.build(OutputConstraint(calls="required"), setting(tool=family, tools=TOOLS))
+    built = build.build(OutputConstraint(tool_calls="required"), context(tool=family, tools=TOOLS))
     assert built.notices == []
     for seed in range(3):
         text, reason = await generate(engine, built.tag, seed=seed)
@@ -143,7 +143,7 @@ async def test_every_family_makes_calls_that_its_own_parser_reads_and_the_schema
 
 @pytest.mark.parametrize("family", parsers.names().tool)
 async def test_a_named_function_is_called_once(engine: Engine, family: str) -> None:
-    built = build.build(OutputConstraint(calls="required", parallel=False), setting(tool=family, tools=TOOLS[1:2]))
+    built = build.build(OutputConstraint(tool_calls="required", parallel=False), context(tool=family, tools=TOOLS[1:2]))
     text, reason = await generate(engine, built.tag)
     assert reason == "stop"
     content, _, calls = parse(text, family, None, TOOLS[1:2])
@@ -270,7 +270,7 @@ def _closing(text: str) -> str:
 async def test_a_schema_gives_what_it_allows(engine: Engine, name: str) -> None:
     schema = SCHEMAS[name]
     form = {"type": "json_schema", "json_schema": schema}
-    built = build.build(OutputConstraint(format=form), setting())
+    built = build.build(OutputConstraint(format=form), context())
     assert built.notices == []
     checker = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
     ended = 0
@@ -290,7 +290,7 @@ async def test_free_json_ends_where_the_model_would_end_it(engine: Engine, name:
     schema = SCHEMAS[name]
     if "required" in schema:
         schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name", "age"]}
-    tag = build.build(OutputConstraint(format={"type": "json_schema", "json_schema": schema}), setting()).tag
+    tag = build.build(OutputConstraint(format={"type": "json_schema", "json_schema": schema}), context()).tag
     asked = "Give me a JSON object with name Quentin and age 41."
     text, reason = await generate(engine, tag, temperature=0, most=100, asked=asked)
     assert (json.loads(text), reason) == (wanted, "stop")
@@ -298,7 +298,7 @@ async def test_free_json_ends_where_the_model_would_end_it(engine: Engine, name:
 
 @pytest.mark.parametrize("pattern", [r"[A-Z]{3}-[0-9]{2,4}", "yes|no", r"\d+(\.\d)?", "(ab|c){2,5}z?"])
 async def test_a_regular_expression_is_matched_whole(engine: Engine, pattern: str) -> None:
-    built = build.build(OutputConstraint(format={"type": "regex", "pattern": pattern}), setting())
+    built = build.build(OutputConstraint(format={"type": "regex", "pattern": pattern}), context())
     text, reason = await generate(engine, built.tag, most=60)
     assert reason == "length" or re.fullmatch(pattern, text)
 
@@ -316,7 +316,7 @@ async def test_choices_that_begin_alike_are_not_mixed_up(engine: Engine, words: 
         {"type": "json_schema", "json_schema": {"anyOf": [{"const": word} for word in words]}},
     ]
     for form in forms:
-        tag = build.build(OutputConstraint(format=form), setting()).tag
+        tag = build.build(OutputConstraint(format=form), context()).tag
         texts = await asyncio.gather(*(generate(engine, tag, seed=s, temperature=2.0, most=40) for s in range(12)))
         assert {text.strip('"') for text, _ in texts} <= set(words)
 
@@ -324,7 +324,7 @@ async def test_choices_that_begin_alike_are_not_mixed_up(engine: Engine, words: 
 async def test_bounds_of_many_digits_are_kept(engine: Engine) -> None:
     for low, high in ((-153, 6193425), (2276, 5208875), (-1316, 6873538), (-420, 646883)):
         form = {"type": "json_schema", "json_schema": {"type": "integer", "minimum": low, "maximum": high}}
-        tag = build.build(OutputConstraint(format=form), setting()).tag
+        tag = build.build(OutputConstraint(format=form), context()).tag
         texts = await asyncio.gather(*(generate(engine, tag, seed=s, temperature=2.0, most=40) for s in range(12)))
         assert all(low <= int(text) <= high for text, _ in texts)
 
@@ -340,7 +340,7 @@ async def test_reasoning_comes_before_what_is_constrained(engine: Engine, reason
             "json_schema": {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]},
         }
     )
-    built = build.build(asked, setting(reasoning=reasoning, tail=tail))
+    built = build.build(asked, context(reasoning=reasoning, tail=tail))
     for seed in range(4):
         text, reason = await generate(engine, built.tag, seed=seed, temperature=0.7, most=300)
         content, thought, _ = parse(text, None, reasoning, [], tail)
@@ -352,7 +352,7 @@ async def test_reasoning_comes_before_what_is_constrained(engine: Engine, reason
 
 async def test_twenty_grammars_at_once_each_hold_for_their_own(engine: Engine) -> None:
     patterns = [f"[a-c]{{{i}}}-[0-9]{{3}}" for i in range(1, 21)]
-    tags = [build.build(OutputConstraint(format={"type": "regex", "pattern": p}), setting()).tag for p in patterns]
+    tags = [build.build(OutputConstraint(format={"type": "regex", "pattern": p}), context()).tag for p in patterns]
     free = asyncio.create_task(generate(engine, "", most=100))
     answers = await asyncio.gather(*(generate(engine, tag, most=60) for tag in tags for _ in range(2)))
     assert [bool(re.fullmatch(patterns[i // 2], text)) for i, (text, _) in enumerate(answers)] == [True] * 40
@@ -389,7 +389,7 @@ async def test_a_hostile_grammar_is_refused_while_others_go_on() -> None:
                 await asyncio.wait_for(generate(engine, tag), 10)
             for neighbour in neighbours:
                 assert (await neighbour)[0] == expected
-        ok = build.build(OutputConstraint(format={"type": "regex", "pattern": "[a-c]{4}"}), setting()).tag
+        ok = build.build(OutputConstraint(format={"type": "regex", "pattern": "[a-c]{4}"}), context()).tag
         assert re.fullmatch("[a-c]{4}", (await generate(engine, ok))[0])
         assert engine.pid == before
     finally:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.hub.client import Hub, Patience
+from lean_ovms.hub.client import HubClient, RetryPolicy
 from lean_ovms.hub.pull import PullRequest
 from tests.hub.hub_server import HubServer, Repo
 
@@ -43,7 +43,7 @@ def server() -> Iterator[HubServer]:
 
 
 @pytest.fixture(autouse=True)
-def quiet_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def fast_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """No waiting between the library's own tries, no token or proxy of the machine."""
     hub = pytest.importorskip("huggingface_hub")
     import huggingface_hub.constants
@@ -73,8 +73,8 @@ def waits() -> list[float]:
 
 
 @pytest.fixture
-def open_hub(server: HubServer, waits: list[float]) -> Callable[[], Hub]:
-    return lambda: Hub(server.url, Patience(attempts=3, sleep=waits.append))
+def open_hub(server: HubServer, waits: list[float]) -> Callable[[], HubClient]:
+    return lambda: HubClient(server.url, RetryPolicy(attempts=3, sleep=waits.append))
 
 
 @pytest.fixture

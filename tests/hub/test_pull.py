@@ -16,14 +16,13 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.hub import staging
-from lean_ovms.hub.client import Hub, Patience
-from lean_ovms.hub.failure import PullError
+from lean_ovms.hub.client import HubClient, PullError, RetryPolicy
 from lean_ovms.hub.pull import PullRequest, pull
 from tests.hub.conftest import WEIGHTS, model_files, tree
 from tests.hub.hub_server import Fault, HubServer, Repo
 
-MakeOrder = Callable[..., PullRequest]
-OpenHub = Callable[[], Hub]
+MakeRequest = Callable[..., PullRequest]
+OpenHub = Callable[[], HubClient]
 PULLED = {k: v for k, v in model_files().items() if k not in (".gitattributes", "model.safetensors")}
 
 
@@ -31,13 +30,13 @@ def nothing_is_left(repository: Path) -> bool:
     return not (repository / staging.HIDDEN).exists()
 
 
-def test_a_model_is_pulled_without_what_nobody_reads(server: HubServer, order: MakeOrder, open_hub: OpenHub) -> None:
+def test_a_model_is_pulled_without_what_nobody_reads(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
     assert pull(order(), open_hub) is True
     assert tree(order().target) == PULLED
     assert nothing_is_left(order().repository)
 
 
-def test_a_model_that_is_there_is_not_asked_for(server: HubServer, order: MakeOrder, open_hub: OpenHub) -> None:
+def test_a_model_that_is_there_is_not_asked_for(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
     pull(order(), open_hub)
     (order().target / "config.json").write_text("mine")
     server.seen.clear()
@@ -46,7 +45,7 @@ def test_a_model_that_is_there_is_not_asked_for(server: HubServer, order: MakeOr
     assert (order().target / "config.json").read_text() == "mine"
 
 
-def test_overwriting_replaces_the_whole_directory(server: HubServer, order: MakeOrder, open_hub: OpenHub) -> None:
+def test_overwriting_replaces_the_whole_directory(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
     pull(order(), open_hub)
     (order().target / "stray").write_text("x")
     server.repos["org/model"].files["config.json"] = b'{"new": 1}'
@@ -56,7 +55,7 @@ def test_overwriting_replaces_the_whole_directory(server: HubServer, order: Make
 
 
 def test_a_download_that_breaks_off_goes_on_where_it_stopped(
-    server: HubServer, order: MakeOrder, open_hub: OpenHub
+    server: HubServer, order: MakeRequest, open_hub: OpenHub
 ) -> None:
     server.repos["org/model"].faults["openvino_model.bin"] = [Fault(cut=100_000), Fault(cut=50_000)]
     pull(order(), open_hub)
@@ -65,10 +64,10 @@ def test_a_download_that_breaks_off_goes_on_where_it_stopped(
 
 
 def test_a_later_pull_goes_on_where_the_first_gave_up(
-    server: HubServer, order: MakeOrder, open_hub: OpenHub, waits: list[float]
+    server: HubServer, order: MakeRequest, open_hub: OpenHub, waits: list[float]
 ) -> None:
     server.repos["org/model"].faults["openvino_model.bin"] = [Fault(cut=100_000)] + [Fault(status=500)] * 5
-    with pytest.raises(PullError, match="answers 500 for org/model; what came so far is kept") as caught:
+    with pytest.raises(PullError, match="answers 500 for org/model; what was received so far is kept") as caught:
         pull(order(), open_hub)
     assert caught.value.temporary
     assert not order().target.exists()
@@ -79,7 +78,7 @@ def test_a_later_pull_goes_on_where_the_first_gave_up(
     assert tree(order().target) == PULLED
 
 
-def test_what_came_of_another_commit_is_not_used(server: HubServer, order: MakeOrder, open_hub: OpenHub) -> None:
+def test_what_came_of_another_commit_is_not_used(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
     server.repos["org/model"].faults["openvino_model.bin"] = [Fault(cut=100_000)] + [Fault(status=500)] * 9
     with pytest.raises(PullError):
         pull(order(), open_hub)
@@ -91,27 +90,27 @@ def test_what_came_of_another_commit_is_not_used(server: HubServer, order: MakeO
     assert (order().target / "openvino_model.bin").read_bytes() == new
 
 
-def test_content_that_is_too_short_is_completed(server: HubServer, order: MakeOrder, open_hub: OpenHub) -> None:
+def test_content_that_is_too_short_is_completed(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
     server.repos["org/model"].faults["openvino_model.bin"] = [Fault(short=1000)]
     pull(order(), open_hub)
     assert tree(order().target) == PULLED
 
 
 def test_spoiled_content_is_fetched_once_more(
-    server: HubServer, order: MakeOrder, open_hub: OpenHub, caplog: pytest.LogCaptureFixture
+    server: HubServer, order: MakeRequest, open_hub: OpenHub, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.repos["org/model"].faults["openvino_model.bin"] = [Fault(spoil=True)]
     server.repos["org/model"].faults["config.json"] = [Fault(spoil=True)]
     pull(order(), open_hub)
-    assert caplog.text.count("not the content that it should have") == 2
+    assert caplog.text.count("does not match its hash") == 2
     assert tree(order().target) == PULLED
 
 
 def test_content_with_the_wrong_hash_never_looks_like_a_model(
-    server: HubServer, order: MakeOrder, open_hub: OpenHub
+    server: HubServer, order: MakeRequest, open_hub: OpenHub
 ) -> None:
     server.repos["org/model"].lie["openvino_model.bin"] = hashlib.sha256(b"other").hexdigest()
-    with pytest.raises(PullError, match=r"openvino_model\.bin of org/model came twice with another content"):
+    with pytest.raises(PullError, match=r"openvino_model\.bin of org/model was received twice with another hash"):
         pull(order(), open_hub)
     assert not order().target.exists()
 
@@ -119,7 +118,7 @@ def test_content_with_the_wrong_hash_never_looks_like_a_model(
 @pytest.mark.parametrize("where", ["", "openvino_model.bin"])
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
 def test_a_hub_that_is_busy_is_asked_again(
-    server: HubServer, order: MakeOrder, open_hub: OpenHub, where: str, status: int
+    server: HubServer, order: MakeRequest, open_hub: OpenHub, where: str, status: int
 ) -> None:
     server.repos["org/model"].faults[where] = [Fault(status=status), Fault(status=status)]
     pull(order(), open_hub)
@@ -127,7 +126,7 @@ def test_a_hub_that_is_busy_is_asked_again(
 
 
 def test_retry_after_is_heeded_within_reason(
-    server: HubServer, order: MakeOrder, open_hub: OpenHub, waits: list[float]
+    server: HubServer, order: MakeRequest, open_hub: OpenHub, waits: list[float]
 ) -> None:
     server.repos["org/model"].faults[""] = [
         Fault(status=429, headers={"Retry-After": "7"}),
@@ -139,7 +138,7 @@ def test_retry_after_is_heeded_within_reason(
 
 
 def test_a_server_that_stalls_is_left_and_asked_again(
-    server: HubServer, order: MakeOrder, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
+    server: HubServer, order: MakeRequest, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import huggingface_hub.constants
 
@@ -150,8 +149,8 @@ def test_a_server_that_stalls_is_left_and_asked_again(
     assert tree(order().target) == PULLED
 
 
-def test_without_a_network_one_line_says_so(order: MakeOrder, waits: list[float]) -> None:
-    hub = Hub("http://127.0.0.1:9", Patience(attempts=2, sleep=waits.append))
+def test_without_a_network_one_line_says_so(order: MakeRequest, waits: list[float]) -> None:
+    hub = HubClient("http://127.0.0.1:9", RetryPolicy(attempts=2, sleep=waits.append))
     with pytest.raises(PullError, match=r"^http://127\.0\.0\.1:9 does not answer for org/model \(Connect") as caught:
         pull(order(), lambda: hub)
     assert caught.value.temporary
@@ -159,7 +158,7 @@ def test_without_a_network_one_line_says_so(order: MakeOrder, waits: list[float]
     assert "\n" not in str(caught.value)
 
 
-def test_a_model_that_does_not_exist_is_said_so(server: HubServer, order: MakeOrder, open_hub: OpenHub) -> None:
+def test_a_model_that_does_not_exist_is_said_so(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
     with pytest.raises(PullError, match=f"there is no model org/none at {server.url}") as caught:
         pull(order("org/none"), open_hub)
     assert not caught.value.temporary
@@ -167,7 +166,7 @@ def test_a_model_that_does_not_exist_is_said_so(server: HubServer, order: MakeOr
 
 @pytest.mark.parametrize("token", ["", "hf_wrong"])
 def test_a_gated_model_says_what_to_do(
-    server: HubServer, order: MakeOrder, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch, token: str
+    server: HubServer, order: MakeRequest, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch, token: str
 ) -> None:
     server.repos["org/model"].gated = True
     if token:
@@ -178,7 +177,7 @@ def test_a_gated_model_says_what_to_do(
 
 @pytest.mark.parametrize("kind", ["gated", "private"])
 def test_a_token_opens_it_and_never_reaches_the_storage(
-    server: HubServer, order: MakeOrder, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch, kind: str
+    server: HubServer, order: MakeRequest, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     setattr(server.repos["org/model"], kind, True)
     monkeypatch.setenv("HF_TOKEN", server.token)
@@ -188,16 +187,16 @@ def test_a_token_opens_it_and_never_reaches_the_storage(
     assert {seen.token for seen in server.seen if seen.path.startswith("/storage/")} == {""}
 
 
-def test_a_proxy_is_used(server: HubServer, order: MakeOrder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_is_used(server: HubServer, order: MakeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", server.url)
     monkeypatch.setenv("no_proxy", "localhost")
-    pull(order(), lambda: Hub("http://hub.invalid/"))
+    pull(order(), lambda: HubClient("http://hub.invalid/"))
     assert tree(order().target) == PULLED
     assert {seen.host for seen in server.seen if not seen.path.startswith("/storage")} == {"hub.invalid"}
 
 
 def test_offline_is_said(
-    server: HubServer, order: MakeOrder, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
+    server: HubServer, order: MakeRequest, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import huggingface_hub.constants
     from huggingface_hub import close_session
@@ -218,7 +217,7 @@ def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("path", ["../evil.json", "/etc/evil.json", "a/../../evil.json", "a\\b.json", "a//b.json"])
 def test_files_that_lead_elsewhere_are_refused(
-    server: HubServer, order: MakeOrder, open_hub: OpenHub, path: str
+    server: HubServer, order: MakeRequest, open_hub: OpenHub, path: str
 ) -> None:
     server.repos["org/model"].files[path] = b"{}"
     with pytest.raises(PullError, match="unsafe name"):
@@ -226,7 +225,7 @@ def test_files_that_lead_elsewhere_are_refused(
 
 
 def test_a_full_disk_is_noticed_before(
-    server: HubServer, order: MakeOrder, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
+    server: HubServer, order: MakeRequest, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = type("Usage", (), {"free": 17_000_000})
     monkeypatch.setattr(staging.shutil, "disk_usage", lambda path: usage)
@@ -235,14 +234,14 @@ def test_a_full_disk_is_noticed_before(
     assert server.starts("openvino_model.bin") == []
 
 
-def test_a_directory_that_is_no_model_is_not_taken_for_one(order: MakeOrder, open_hub: OpenHub) -> None:
+def test_a_directory_that_is_no_model_is_not_taken_for_one(order: MakeRequest, open_hub: OpenHub) -> None:
     order().target.mkdir(parents=True)
     (order().target / "notes.txt").write_text("x")
     with pytest.raises(PullError, match=r"not a complete OpenVINO model.*--overwrite_models"):
         pull(order(), open_hub)
 
 
-def test_a_repository_that_cannot_be_written_is_named(order: MakeOrder, open_hub: OpenHub) -> None:
+def test_a_repository_that_cannot_be_written_is_named(order: MakeRequest, open_hub: OpenHub) -> None:
     order().repository.write_text("a file")
     with pytest.raises(PullError, match=r"models.*: Not a directory"):
         pull(order(), open_hub)
@@ -251,7 +250,7 @@ def test_a_repository_that_cannot_be_written_is_named(order: MakeOrder, open_hub
 # --- GGUF
 
 
-def test_a_gguf_file_is_pulled_alone(server: HubServer, order: MakeOrder, open_hub: OpenHub) -> None:
+def test_a_gguf_file_is_pulled_alone(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
     server.repos["org/quants"] = Repo({"a-Q4_K_M.gguf": b"4" * 5000, "a-Q8_0.gguf": b"8" * 9000, "README.md": b"x"})
     pull(order("org/quants", gguf="a-Q4_K_M.gguf"), open_hub)
     pull(order("org/quants", gguf="a-Q8_0.gguf"), open_hub)
@@ -260,7 +259,7 @@ def test_a_gguf_file_is_pulled_alone(server: HubServer, order: MakeOrder, open_h
 
 
 def test_the_first_part_of_a_split_gguf_file_brings_the_others(
-    server: HubServer, order: MakeOrder, open_hub: OpenHub
+    server: HubServer, order: MakeRequest, open_hub: OpenHub
 ) -> None:
     parts = {f"Q4/a-0000{i}-of-00003.gguf": bytes([i]) * 3000 for i in (1, 2, 3)}
     server.repos["org/quants"] = Repo({**parts, "b.gguf": b"b"})
@@ -278,7 +277,7 @@ def test_the_first_part_of_a_split_gguf_file_brings_the_others(
     ],
 )
 def test_a_wrong_gguf_name_lists_the_right_ones(
-    server: HubServer, order: MakeOrder, open_hub: OpenHub, name: str, message: str
+    server: HubServer, order: MakeRequest, open_hub: OpenHub, name: str, message: str
 ) -> None:
     server.repos["org/quants"] = Repo({"a-00001-of-00002.gguf": b"a", "b.gguf": b"b"})
     with pytest.raises(PullError, match=message):
@@ -301,17 +300,17 @@ def test_a_wrong_gguf_name_lists_the_right_ones(
     ],
 )
 def test_what_is_no_openvino_model_says_what_to_do(
-    server: HubServer, order: MakeOrder, open_hub: OpenHub, files: dict[str, bytes | None], message: str,
+    server: HubServer, order: MakeRequest, open_hub: OpenHub, files: dict[str, bytes | None], message: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("lean_ovms.hub.convert._tool", lambda name: None)
+    monkeypatch.setattr("lean_ovms.hub.convert.find_program", lambda name: None)
     server.repos["org/other"] = Repo({k: v for k, v in files.items() if v is not None})
     with pytest.raises(PullError, match=message):
         pull(order("org/other"), open_hub)
     assert not order("org/other").target.exists()
 
 
-def test_options_of_a_conversion_do_not_fit_an_openvino_model(order: MakeOrder, open_hub: OpenHub) -> None:
+def test_options_of_a_conversion_do_not_fit_an_openvino_model(order: MakeRequest, open_hub: OpenHub) -> None:
     with pytest.raises(PullError, match="--weight-format"):
         pull(order(weight_format="int4"), open_hub)
 
@@ -333,14 +332,14 @@ def optimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pa
         program, log = tmp_path / "optimum-cli", tmp_path / "asked"
         program.write_text(FAKE_OPTIMUM.format(log=log, fails=fails))
         program.chmod(0o755)
-        monkeypatch.setattr("lean_ovms.hub.convert._tool", {"optimum-cli": str(program)}.get)
+        monkeypatch.setattr("lean_ovms.hub.convert.find_program", {"optimum-cli": str(program)}.get)
         return log
 
     return install
 
 
 def test_a_checkpoint_is_converted_when_optimum_is_installed(
-    server: HubServer, order: MakeOrder, open_hub: OpenHub, optimum: Callable[..., Path]
+    server: HubServer, order: MakeRequest, open_hub: OpenHub, optimum: Callable[..., Path]
 ) -> None:
     log = optimum()
     server.repos["org/torch"] = Repo({"model.safetensors": b"x"})
@@ -354,7 +353,7 @@ def test_a_checkpoint_is_converted_when_optimum_is_installed(
 
 
 def test_a_conversion_that_fails_leaves_no_model(
-    server: HubServer, order: MakeOrder, open_hub: OpenHub, optimum: Callable[..., Path]
+    server: HubServer, order: MakeRequest, open_hub: OpenHub, optimum: Callable[..., Path]
 ) -> None:
     optimum(fails="yes")
     server.repos["org/torch"] = Repo({"model.safetensors": b"x"})
@@ -364,7 +363,7 @@ def test_a_conversion_that_fails_leaves_no_model(
 
 
 def test_a_conversion_that_makes_no_model_is_none(
-    server: HubServer, order: MakeOrder, open_hub: OpenHub, optimum: Callable[..., Path], tmp_path: Path
+    server: HubServer, order: MakeRequest, open_hub: OpenHub, optimum: Callable[..., Path], tmp_path: Path
 ) -> None:
     optimum()
     (tmp_path / "optimum-cli").write_text('#!/bin/sh\nfor last; do :; done\nmkdir -p "$last"; echo > "$last/x.txt"\n')
@@ -381,12 +380,12 @@ def test_a_conversion_that_makes_no_model_is_none(
 PULL = """
 import sys, pathlib
 from lean_ovms.observability import logging
-from lean_ovms.hub.client import Hub
+from lean_ovms.hub.client import HubClient
 from lean_ovms.hub.pull import PullRequest, pull
 logging.setup("INFO")
 repository = pathlib.Path(sys.argv[2])
 order = PullRequest(source="org/model", repository=repository, target=repository / "org/model")
-print(pull(order, lambda: Hub(sys.argv[1])))
+print(pull(order, lambda: HubClient(sys.argv[1])))
 """
 
 
@@ -396,7 +395,7 @@ def start(server: HubServer, repository: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
 
 
-def test_two_processes_do_not_pull_the_same_model_twice(server: HubServer, order: MakeOrder) -> None:
+def test_two_processes_do_not_pull_the_same_model_twice(server: HubServer, order: MakeRequest) -> None:
     server.repos["org/model"].faults["openvino_model.bin"] = [Fault(stall_s=1.0)]
     both = [start(server, order().repository) for _ in range(2)]
     said = [process.communicate(timeout=60) for process in both]
@@ -406,7 +405,7 @@ def test_two_processes_do_not_pull_the_same_model_twice(server: HubServer, order
     assert nothing_is_left(order().repository)
 
 
-def test_a_killed_pull_is_gone_on_with_by_the_next(server: HubServer, order: MakeOrder, open_hub: OpenHub) -> None:
+def test_a_killed_pull_is_gone_on_with_by_the_next(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
     weights = WEIGHTS * 40
     server.repos["org/model"].files["openvino_model.bin"] = weights
     gate = threading.Event()
@@ -429,14 +428,14 @@ def test_a_killed_pull_is_gone_on_with_by_the_next(server: HubServer, order: Mak
 
 
 def test_without_the_library_the_message_has_the_command(
-    order: MakeOrder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    order: MakeRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(PullError, match=r'huggingface_hub: pip install "\.\[hub\]" in the source folder'):
-        pull(order(), Hub)
+        pull(order(), HubClient)
 
 
-def test_progress_is_logged(order: MakeOrder, open_hub: OpenHub, caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_is_logged(order: MakeRequest, open_hub: OpenHub, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "lean_ovms.hub"):
         pull(order(), open_hub)
     assert "9 files, 514 kB to come" in caplog.text

@@ -29,7 +29,7 @@ def dialect(template: str, **options: str) -> ChatFormat:
     ],
 )
 def test_it_is_known_who_begins_a_thought(template: str, opens: bool) -> None:
-    assert dialect(template).setting(OutputParams(parse=True), "").template_opens_thoughts is opens
+    assert dialect(template).setting(OutputParams(parse=True), "").template_opens_reasoning is opens
 
 
 def test_a_parser_that_does_not_exist_stops_the_start() -> None:

@@ -1,4 +1,4 @@
-"""What counts as an acceptable answer. A check takes the text of an answer and says yes or no."""
+"""What counts as an acceptable answer. A check is a function from the text of an answer to a bool."""
 
 from __future__ import annotations
 

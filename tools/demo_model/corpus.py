@@ -1,4 +1,4 @@
-"""Draws dialogs from all topics, and turns them into token ids with a weight for each.
+"""Draw dialogs from all topics, and turn them into token ids with a weight for each.
 
 A dialog is a pure function of its seed: batch number in, text out. Nothing is stored.
 """

@@ -1,4 +1,4 @@
-"""Words the training text is made of, and words nobody has ever seen.
+"""Words that the training text is made of, and invented words.
 
 The lists here are what training may use; `heldout.py` has the evaluation's own words, and a test keeps the two apart.
 A tiny model that only meets known words learns them by heart. About half of all values it must copy are therefore

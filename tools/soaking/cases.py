@@ -1,4 +1,4 @@
-"""What is asked, and how an answer is read: as Said, the same from a whole answer and from a stream.
+"""The requests, and how a response is read: as Said, the same from a whole response and from a stream.
 
 Every case is greedy, so that its answer is known from a quiet run.
 """

@@ -16,7 +16,7 @@ from typing import Any
 import h11
 
 SLOW_BYTES, SLOW_S = 300, 0.05
-"""A slow reader takes so many bytes at a time, with so long a pause after each."""
+"""Bytes that a slow reader reads at a time, and its pause after each read."""
 STALL_S = 3.0
 
 

@@ -1,4 +1,4 @@
-"""The books: every request that was sent, what its client saw, what the server's log says of it, and what is wrong.
+"""The ledger: every request sent, what its client received, its lines in the server's log, and what is wrong.
 
 Knows what answers are allowed: the right one, a part of it where something was killed or somebody left, or an honest
 refusal. Everything else is a violation.
@@ -16,7 +16,7 @@ from tools.soaking.cases import Case, Said, streamed, whole
 from tools.soaking.client import Manner, Seen
 
 AFTERMATH_S = 45.0
-"""So long after a kill or a reload a model may be unavailable."""
+"""Seconds after a kill or a reload in which a model may be unavailable."""
 REFUSALS = {429: "refused: queue full", 503: "refused: not available"}
 
 

@@ -12,7 +12,7 @@ from lean_ovms.config import DEMO_MODEL
 from tools.soaking.ledger import Ledger
 
 EXACT = '{"EXECUTION_MODE_HINT": "ACCURACY", "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}'
-"""Under these, answers do not depend on what else is in the batch."""
+"""With these options, answers do not depend on the rest of the batch."""
 FLAGS = (
     *("--rest_port", "0", "--rest_bind_address", "127.0.0.1", "--log_format", "json", "--metrics_enable"),
     *("--plugin_config", EXACT, "--max_queued_requests", "24", "--max_num_seqs", "16", "--cache_size", "1"),

@@ -1,4 +1,4 @@
-"""Looking at the server from outside while it works: memory, descriptors, KV cache, queue; as samples and as a plot."""
+"""Sample the server from outside while it runs: memory, descriptors, KV cache, queue; and plot the samples."""
 
 from __future__ import annotations
 

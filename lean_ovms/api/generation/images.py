@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import BadRequest
-from ...media.images.loader import ImageLoader, Wanted
+from ...media.images.loader import ImageLoader, ImageRequest
 from ...models.text_model import TextModel
 from ...types import IMAGE_TAG, ChatPrompt, Json
 from ...util.concurrency import INLINE_CHARACTERS
@@ -30,7 +30,7 @@ async def load_images(prompt: ChatPrompt, model: TextModel, gallery: ImageLoader
     return prompt.with_images(messages, tuple(await gallery.load(wanted))) if wanted else prompt
 
 
-def _searched(prompt: ChatPrompt, native: list[str] | None) -> tuple[list[Json], list[Wanted]]:
+def _searched(prompt: ChatPrompt, native: list[str] | None) -> tuple[list[Json], list[ImageRequest]]:
     """The messages with a tag for each image, and the images. native: as TextModel.image_tokens. Raises BadRequest."""
     wanted = list(_wanted(prompt.messages))
     if native is None and wanted:
@@ -49,7 +49,7 @@ def refuse_images(messages: list[Json], why: str) -> None:
         raise BadRequest(why, param=one.param)
 
 
-def _wanted(messages: list[Json]) -> Iterator[Wanted]:
+def _wanted(messages: list[Json]) -> Iterator[ImageRequest]:
     for m, message in enumerate(messages):
         content = message.get("content")
         for p, part in enumerate(content if isinstance(content, list) else ()):
@@ -57,7 +57,7 @@ def _wanted(messages: list[Json]) -> Iterator[Wanted]:
                 image = part["image_url"]
                 image = {"url": image} if isinstance(image, str) else image
                 param = f"messages[{m}].content[{p}].image_url.url"
-                yield Wanted(url=image["url"], detail=image.get("detail") or "auto", param=param)
+                yield ImageRequest(url=image["url"], detail=image.get("detail") or "auto", param=param)
 
 
 def _tagged(message: Json, numbers: Iterator[int]) -> Json:

@@ -93,11 +93,11 @@ def add_tool_rule(
         calls = "required"
     elif tools.offered and (tools.strict or config.enable_tool_guided_generation):
         # Beams ignore grammars and a least length breaks them: then calls are as good as the model makes them.
-        calls = "shaped" if sampling.beams == 1 and not sampling.min_tokens else ""
+        calls = "schema" if sampling.beams == 1 and not sampling.min_tokens else ""
     if constraint is None and not calls:
         return None
     base = constraint or OutputConstraint(param="tool_choice" if calls == "required" else "tools")
-    return replace(base, calls=calls, parallel=tools.parallel)
+    return replace(base, tool_calls=calls, parallel=tools.parallel)
 
 
 def read_format(form: Json, param: str = "response_format") -> Json | None:

@@ -1,7 +1,7 @@
-"""Which hosts and addresses images may be fetched from. Pure: resolves and connects nothing.
+"""Which hosts and addresses images may be fetched from. Pure: it resolves and connects nothing.
 
-A host must be listed by name. Whatever it resolves to must be an address of the public internet, unless that address
-is listed itself: names can point anywhere, also to this machine, its neighbours, or a cloud's metadata service.
+A host must be listed by name. Each address that it resolves to must be on the public internet or be listed itself:
+a name can point to any address, also to this machine, its network, or a cloud's metadata service.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ Address = IPv4Address | IPv6Address
 ALL = "all"
 _GLOBAL = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-_SPECIAL = (ipaddress.IPv4Network("192.0.0.0/24"), ipaddress.IPv4Network("192.88.99.0/24"))
-"""Reserved for protocols (a cloud has its metadata service there) and for relays; not every Python says so."""
-_TRANSLATED = (ipaddress.IPv6Network("2002::/16"), ipaddress.IPv6Network("2001::/32"))
-"""6to4 and Teredo: an IPv4 address inside, which a relay would reach for us."""
+_RESERVED = (ipaddress.IPv4Network("192.0.0.0/24"), ipaddress.IPv4Network("192.88.99.0/24"))
+"""Reserved for protocols (a cloud's metadata service) and for relays; not every version of Python knows them."""
+_RELAYED = (ipaddress.IPv6Network("2002::/16"), ipaddress.IPv6Network("2001::/32"))
+"""6to4 and Teredo: they hold an IPv4 address, to which a relay would connect."""
 
 
-class Hosts:
+class AllowedHosts:
     """--allowed_media_domains: names, *.name for its subdomains, addresses, networks, or "all" for every name."""
 
     def __init__(self, listed: str) -> None:
@@ -31,9 +31,9 @@ class Hosts:
         self._suffixes: list[str] = []
         self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
         for entry in entries:
-            self._take(entry)
+            self._add(entry)
 
-    def _take(self, entry: str) -> None:
+    def _add(self, entry: str) -> None:
         try:
             self._networks.append(ipaddress.ip_network(entry.strip("[]")))
             return
@@ -47,46 +47,46 @@ class Hosts:
             self._names.add(entry)
 
     def __bool__(self) -> bool:
-        """Anything is allowed at all."""
+        """Whether anything is allowed."""
         return bool(self._all or self._names or self._suffixes or self._networks)
 
-    def name(self, host: str) -> bool:
-        """Images may be asked for from a host of that name (or address, as it stands in a URL)."""
-        literal = parse(host)
+    def allows_host(self, host: str) -> bool:
+        """Whether images may be fetched from a host of that name (or address, as written in a URL)."""
+        literal = parse_address(host)
         if literal is not None:
             return self._listed(literal) or self._all
         return self._all or host in self._names or any(host.endswith(suffix) for suffix in self._suffixes)
 
-    def address(self, address: Address) -> bool:
-        """A connection may go there."""
+    def allows_address(self, address: Address) -> bool:
+        """Whether a connection to that address is allowed."""
         return self._listed(address) or is_public(address)
 
     def _listed(self, address: Address) -> bool:
-        plain = unmapped(address)
+        plain = without_mapping(address)
         return any(plain in network for network in self._networks if network.version == plain.version)
 
 
-def parse(host: str) -> Address | None:
-    """The address that a URL's host is, None for a name."""
+def parse_address(host: str) -> Address | None:
+    """The address written as a URL's host; None for a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
         return None
 
 
-def unmapped(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one stands for on this machine (::ffff:127.0.0.1), else itself."""
+def without_mapping(address: Address) -> Address:
+    """The IPv4 address in an IPv4-mapped IPv6 one (::ffff:127.0.0.1), else the address itself."""
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
 
 def is_public(address: Address) -> bool:
-    """On the public internet: not private, loopback, link-local, shared, reserved, multicast or a way around that."""
-    address = unmapped(address)
+    """Whether it is on the public internet: not private, loopback, link-local, shared, reserved or multicast."""
+    address = without_mapping(address)
     if isinstance(address, IPv6Address):
         if address in _NAT64:
             return is_public(IPv4Address(int(address) & 0xFFFFFFFF))
-        if address not in _GLOBAL or any(address in network for network in _TRANSLATED):
+        if address not in _GLOBAL or any(address in network for network in _RELAYED):
             return False
-    elif any(address in network for network in _SPECIAL):
+    elif any(address in network for network in _RESERVED):
         return False
     return address.is_global and not address.is_multicast and not address.is_reserved

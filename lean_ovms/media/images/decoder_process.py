@@ -1,9 +1,9 @@
-"""python -m lean_ovms.media.images.decoder_process <fd>: unpacks images where they may crash, hang or eat too much.
+"""python -m lean_ovms.media.images.decoder_process <fd>: decodes images where a crash or a hang does no harm.
 
 Decoders of image formats are the part of a server that hostile bytes reach first, so they run in a process with limits
-of memory and time, without the server's secrets in its environment. It answers each job on its end of a socket pair:
-a JSON line {"bytes", "base64", "most_pixels", "box", "seconds"} and so many bytes, answered by {"height", "width"} and
-the pixels, or by {"error": text}. Who started it kills it when no answer comes.
+of memory and time, without the server's secrets in its environment. A job on the socket pair is a JSON line {"bytes",
+"base64", "max_pixels", "box", "seconds"} and that number of bytes; the answer is {"height", "width"} and the pixels, or
+{"error": text}. The parent kills the process when no answer comes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...util.child_process import die_with_parent
 from .pillow import DecodeLimits, decode
 
 BYTES_PER_PIXEL = 18
-"""Of the picture and all that is made of it on the way: a 16-bit grey one is unpacked, widened, scaled, coloured."""
+"""Of the image and all intermediate copies: a 16-bit grey one is unpacked, widened, scaled, and made RGB."""
 SPARE_BYTES = 64 << 20
 
 
@@ -38,24 +38,24 @@ def main(argv: list[str]) -> int:
         )
         return 2
     die_with_parent()
-    for number in (signal.SIGINT, signal.SIGTERM):  # sent to a whole group: the server ends us when it ends
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group: the server ends this process
         signal.signal(number, signal.SIG_IGN)
     for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
         resource.setrlimit(limit, (0, 0))
     with socket.socket(fileno=int(argv[0])).makefile("rwb") as stream:
         for line in stream:
-            serve(json.loads(line), stream)
+            handle(json.loads(line), stream)
     return 0
 
 
-def serve(job: dict[str, Any], stream: BufferedRWPair) -> None:
-    """One job."""
+def handle(job: dict[str, Any], stream: BufferedRWPair) -> None:
+    """Read one job and write its answer."""
     data: bytes = stream.read(job["bytes"])
-    confine(job)
+    set_limits(job)
     pixels = b""
     answer: dict[str, Any]
     try:
-        height, width, pixels = decode(plain(data) if job["base64"] else data, frame(job))
+        height, width, pixels = decode(decode_base64(data) if job["base64"] else data, limits_of(job))
         answer = {"height": height, "width": width}
     except BadRequest as error:
         answer = {"error": error.message}
@@ -66,21 +66,21 @@ def serve(job: dict[str, Any], stream: BufferedRWPair) -> None:
     stream.flush()
 
 
-def frame(job: dict[str, Any]) -> DecodeLimits:
-    return DecodeLimits(most_pixels=job["most_pixels"], box=job["box"])
+def limits_of(job: dict[str, Any]) -> DecodeLimits:
+    return DecodeLimits(max_pixels=job["max_pixels"], box=job["box"])
 
 
-def plain(data: bytes) -> bytes:
-    """Base64 decoded; blanks and line breaks in it do not matter. Raises BadRequest."""
+def decode_base64(data: bytes) -> bytes:
+    """The bytes of base64 text; blanks and line breaks in it are ignored. Raises BadRequest."""
     try:
         return base64.b64decode(data.translate(None, b" \t\r\n"), validate=True)
     except binascii.Error as error:
         raise BadRequest("Invalid base64 string in request") from error
 
 
-def confine(job: dict[str, Any]) -> None:
-    """Limits of memory and processor time, anew for each job."""
-    memory = _address_space() + BYTES_PER_PIXEL * job["most_pixels"] + 2 * job["bytes"] + SPARE_BYTES
+def set_limits(job: dict[str, Any]) -> None:
+    """Set limits of memory and CPU time for this job."""
+    memory = _address_space() + BYTES_PER_PIXEL * job["max_pixels"] + 2 * job["bytes"] + SPARE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (memory, resource.getrlimit(resource.RLIMIT_AS)[1]))
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = math.ceil(used.ru_utime + used.ru_stime + job["seconds"]) + 1

@@ -1,8 +1,8 @@
-"""Images from web servers that the operator has listed. A client of a few lines, because a general one does too much.
+"""Fetch images from web servers that the operator has listed. A small HTTP client, because a general one does too much.
 
-One parser has read the address (sources), the name is resolved once, every address that it has is checked, and the
-connection goes to one of those. No redirects unless the operator allows them, and then each is checked like the first;
-no proxies, cookies, credentials or compression; limits of size and time for the whole.
+The URL is parsed once (source.py), its host is resolved once, every address found is checked, and the connection goes
+to one of them. Redirects only if the operator allows them, each checked like the first URL; no proxies, cookies,
+credentials or compression; one limit of size and one of time for the whole.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ import h11
 
 from ...config import Config
 from ...errors import BadRequest
-from .allowed_hosts import Address, Hosts, parse
+from .allowed_hosts import Address, AllowedHosts, parse_address
 from .source import Url, parse_url
 
 log = logging.getLogger("lean_ovms.media")
 
 NOT_ALLOWED = "Given url does not match any allowed domain from allowed_media_domains"
 FAILED = "Image downloading failed"
-MOST_REDIRECTS = 3
+MAX_REDIRECTS = 3
 RECEIVE_BYTES = 1 << 16
 HEADERS = [("User-Agent", "lean_ovms"), ("Accept", "image/*"), ("Accept-Encoding", "identity"), ("Connection", "close")]
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class HttpFetcher:
-    """Fetches. Raises StartError for a list of hosts that is none."""
+    """Fetches images. Raises StartError for an invalid list of hosts."""
 
     def __init__(self, config: Config) -> None:
-        self._hosts = Hosts(config.allowed_media_domains)
-        self._most_bytes = config.max_image_bytes
+        self._hosts = AllowedHosts(config.allowed_media_domains)
+        self._max_bytes = config.max_image_bytes
         self._timeout_s = config.image_timeout_s
-        self._redirects = MOST_REDIRECTS if config.media_url_allow_redirects else 0
+        self._redirects = MAX_REDIRECTS if config.media_url_allow_redirects else 0
         self._tls: ssl.SSLContext | None = None
 
     async def fetch(self, url: Url) -> bytes:
@@ -62,29 +62,29 @@ class HttpFetcher:
         raise BadRequest(f"{FAILED}: it is redirected {'too often' if self._redirects else '(not allowed)'}")
 
     async def _get(self, url: Url) -> bytes | Url:
-        """One exchange: the image, or where it is instead."""
-        if not self._hosts.name(url.host):
+        """One request: the image, or the URL that it is redirected to."""
+        if not self._hosts.allows_host(url.host):
             raise BadRequest(NOT_ALLOWED)
         reader, writer = await self._connect(url, await self._resolve(url))
         try:
-            return await _Exchange(reader, writer, self._most_bytes).get(url)
+            return await _Download(reader, writer, self._max_bytes).get(url)
         finally:
             writer.transport.abort()
 
     async def _resolve(self, url: Url) -> list[str]:
-        """The host's addresses, all of which may be connected to. Raises BadRequest."""
-        literal = parse(url.host)
+        """The host's addresses, all of them allowed. Raises BadRequest."""
+        literal = parse_address(url.host)
         if literal is not None:
             self._check([literal])
             return [str(literal)]
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
         names = list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
-        self._check([address for name in names if (address := parse(name)) is not None])
+        self._check([address for name in names if (address := parse_address(name)) is not None])
         return names
 
     def _check(self, addresses: list[Address]) -> None:
-        if not addresses or not all(map(self._hosts.address, addresses)):
+        if not addresses or not all(map(self._hosts.allows_address, addresses)):
             raise BadRequest(f"{NOT_ALLOWED}: its host has an address that is not public")
 
     async def _connect(self, url: Url, addresses: list[str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -106,13 +106,13 @@ class HttpFetcher:
         return self._tls
 
 
-class _Exchange:
+class _Download:
     """One request on a fresh connection."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, most_bytes: int) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, max_bytes: int) -> None:
         self._reader = reader
         self._writer = writer
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._http = h11.Connection(h11.CLIENT)
 
     async def get(self, url: Url) -> bytes | Url:
@@ -126,12 +126,12 @@ class _Exchange:
             raise BadRequest(f"{FAILED}: its server sends no answer")
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in answer.headers}
         if answer.status_code in _REDIRECTS and "location" in headers:
-            return parse_url(urljoin(_text(url), headers["location"]))
+            return parse_url(urljoin(_url_text(url), headers["location"]))
         if answer.status_code != 200:
             raise BadRequest(f"{FAILED}: its server answers with status {answer.status_code}")
         if headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
             raise BadRequest(f"{FAILED}: its server sends it compressed")
-        if int(headers.get("content-length", "0")) > self._most_bytes:
+        if int(headers.get("content-length", "0")) > self._max_bytes:
             raise self._too_large()
         return await self._body()
 
@@ -139,7 +139,7 @@ class _Exchange:
         data = bytearray()
         while isinstance(event := await self._event(), h11.Data):
             data += event.data
-            if len(data) > self._most_bytes:
+            if len(data) > self._max_bytes:
                 raise self._too_large()
         return bytes(data)
 
@@ -149,8 +149,8 @@ class _Exchange:
         return event
 
     def _too_large(self) -> BadRequest:
-        return BadRequest(f"the image is larger than this server's limit: {self._most_bytes} bytes")
+        return BadRequest(f"the image is larger than this server's limit: {self._max_bytes} bytes")
 
 
-def _text(url: Url) -> str:
+def _url_text(url: Url) -> str:
     return f"{'https' if url.secure else 'http'}://{url.authority}{url.target}"

@@ -1,6 +1,6 @@
-"""The images of a request: from what the client said to pixels, within the server's limits. The room's front.
+"""Load the images of a request: from the URLs in its messages to pixels, within the server's limits.
 
-Knows the policy's options and who does what; neither protocols nor formats.
+Knows the options and calls the other modules here; knows no protocols and no image formats.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from ...config import Config
 from ...errors import BadRequest
 from ...types import Image
-from .decoder_pool import Decoders, Job
+from .decoder_pool import DecodeJob, DecoderPool
 from .fetch import HttpFetcher
-from .local_files import Shelf
-from .source import Inline, Path, parse
+from .local_files import LocalFiles
+from .source import FilePath, InlineData, parse_source
 
-LOW_SIDE = 512
-"""Sides of the square that an image of low detail fits in, as OpenAI has it."""
+LOW_DETAIL_SIDE = 512
+"""Side in pixels of the square that an image with detail "low" is shrunk into, as at OpenAI."""
 DECODERS = 2
 FETCHES = 32
-"""At once, of all requests; each may wait for its server until the time is over."""
+"""Fetches at once, over all requests; each may take the whole time limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """An image as a client asks for it. url: what image_url.url says. param: which field said it."""
+class ImageRequest:
+    """An image that a client asks for. url: its image_url.url. param: the field, for errors."""
 
     url: str
     detail: str
@@ -33,53 +33,53 @@ class Wanted:
 
 
 class ImageLoader:
-    """Gets images. One for a server; close it at the end."""
+    """Loads images. A server has one; close it at the end."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._decoders = Decoders(DECODERS, config.image_timeout_s)
-        self._fetching = asyncio.Semaphore(FETCHES)
-        self._web = HttpFetcher(config)
-        self._shelf = Shelf(config.allowed_local_media_path, config.max_image_bytes)
+        self._decoders = DecoderPool(DECODERS, config.image_timeout_s)
+        self._fetches = asyncio.Semaphore(FETCHES)
+        self._fetcher = HttpFetcher(config)
+        self._files = LocalFiles(config.allowed_local_media_path, config.max_image_bytes)
 
-    async def load(self, wanted: list[Wanted]) -> list[Image]:
+    async def load(self, requested: list[ImageRequest]) -> list[Image]:
         """The images in order. Raises BadRequest that names the field at fault."""
-        most = self._config.max_images
-        if len(wanted) > most:
+        limit = self._config.max_images
+        if len(requested) > limit:
             raise BadRequest(
-                f"{len(wanted)} images are more than this server's limit: {most}", param=wanted[most].param
+                f"{len(requested)} images are more than this server's limit: {limit}", param=requested[limit].param
             )
         found: dict[tuple[str, str], Image] = {}
         left = self._config.max_image_pixels
-        for one in wanted:
-            key = one.url, one.detail
+        for request in requested:
+            key = request.url, request.detail
             if key not in found:
-                found[key] = image = await self._one(one, left)
+                found[key] = image = await self._load_one(request, left)
                 left -= image.height * image.width
-        return [found[one.url, one.detail] for one in wanted]
+        return [found[request.url, request.detail] for request in requested]
 
-    async def _one(self, wanted: Wanted, most_pixels: int) -> Image:
+    async def _load_one(self, requested: ImageRequest, max_pixels: int) -> Image:
         try:
-            job = await self._job(wanted, max(0, most_pixels))
+            job = await self._make_job(requested, max(0, max_pixels))
             return await self._decoders.decode(job)
         except BadRequest as error:
-            error.param = error.param or wanted.param
+            error.param = error.param or requested.param
             raise
 
-    async def _job(self, wanted: Wanted, most_pixels: int) -> Job:
+    async def _make_job(self, requested: ImageRequest, max_pixels: int) -> DecodeJob:
         box = self._config.max_image_side
-        if wanted.detail == "low":
-            box = min(box or LOW_SIDE, LOW_SIDE)
-        source = parse(wanted.url)
-        if isinstance(source, Inline):
+        if requested.detail == "low":
+            box = min(box or LOW_DETAIL_SIDE, LOW_DETAIL_SIDE)
+        source = parse_source(requested.url)
+        if isinstance(source, InlineData):
             if len(source.data) // 4 * 3 > self._config.max_image_bytes:
                 raise BadRequest(f"the image is larger than this server's limit: {self._config.max_image_bytes} bytes")
             data = source.data.encode("ascii", "replace")
-            return Job(data=data, most_pixels=most_pixels, base64=True, box=box)
-        if isinstance(source, Path):
-            return Job(data=await self._shelf.read(source.path), most_pixels=most_pixels, box=box)
-        async with self._fetching:
-            return Job(data=await self._web.fetch(source), most_pixels=most_pixels, box=box)
+            return DecodeJob(data=data, max_pixels=max_pixels, base64=True, box=box)
+        if isinstance(source, FilePath):
+            return DecodeJob(data=await self._files.read(source.path), max_pixels=max_pixels, box=box)
+        async with self._fetches:
+            return DecodeJob(data=await self._fetcher.fetch(source), max_pixels=max_pixels, box=box)
 
     def close(self) -> None:
         """End the decoder processes."""

@@ -1,7 +1,7 @@
-"""Images in the server's own files, below one folder that the operator has opened. Knows no formats.
+"""Read images from files below --allowed_local_media_path. Knows no formats.
 
-Links are resolved first, and what they lead to must be below the folder; then each part of the resolved path is opened
-without following links, from the folder down, so that nothing can be put in its place meanwhile. Only plain files.
+Links are resolved first, and their target must be below the folder; then each part of the resolved path is opened
+without following links, from the folder down, so that it cannot be replaced meanwhile. Only regular files.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ OUTSIDE = "Given filepath is not subpath of allowed_local_media_path"
 FAILED = "Image file parsing failed"
 
 
-class Shelf:
-    """One folder. root: "" if files are not allowed at all."""
+class LocalFiles:
+    """The files below one folder. root: "" if no files are allowed."""
 
-    def __init__(self, root: str, most_bytes: int) -> None:
+    def __init__(self, root: str, max_bytes: int) -> None:
         self._root = os.path.realpath(root) if root else ""
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
 
     async def read(self, path: str) -> bytes:
-        """A file's bytes. Raises BadRequest; what is outside looks the same whether it exists or not."""
+        """A file's bytes. Raises BadRequest; the error for a path outside is the same whether it exists or not."""
         if not self._root:
             raise BadRequest(DISABLED)
         if "\0" in path:
@@ -46,9 +46,9 @@ class Shelf:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise BadRequest(FAILED)
-            data = file.read(self._most_bytes + 1)
-        if len(data) > self._most_bytes:
-            raise BadRequest(f"the image is larger than this server's limit: {self._most_bytes} bytes")
+            data = file.read(self._max_bytes + 1)
+        if len(data) > self._max_bytes:
+            raise BadRequest(f"the image is larger than this server's limit: {self._max_bytes} bytes")
         return data
 
 
@@ -60,7 +60,7 @@ def _open(root: str, parts: list[str]) -> int:
             deeper = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
             os.close(folder)
             folder = deeper
-        # A pipe or a device must not keep us waiting for its other end.
+        # O_NONBLOCK: opening a pipe or a device must not wait for its other end.
         return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     finally:
         os.close(folder)

@@ -1,7 +1,7 @@
-"""A file's bytes to pixels, with Pillow. Runs in the decoder process only; knows no sockets.
+"""Decode a file's bytes to pixels with Pillow. Runs in the decoder process only; knows no sockets.
 
-JPEG, PNG, BMP, GIF and WEBP, their first frame. Turned as EXIF says; transparent pixels show white; everything else
-(palettes, CMYK, grey, 16 bits, black and white) becomes 8-bit RGB. Sizes are looked at before anything is unpacked.
+JPEG, PNG, BMP, GIF and WEBP, their first frame. Rotated by EXIF orientation; transparent pixels become white; all
+other modes (palettes, CMYK, grey, 16 bits, black and white) become 8-bit RGB. Sizes are checked before unpacking.
 """
 
 from __future__ import annotations
@@ -15,45 +15,45 @@ from PIL import Image
 from ...errors import BadRequest
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP")
-LEAST_SIDE = 2
-"""Smaller than that is a tracking pixel; image processors of models divide by what is left after rounding."""
-MOST_ASPECT = 100
+MIN_SIDE = 2
+"""A smaller image is a tracking pixel; image processors of models divide by the side left after rounding."""
+MAX_ASPECT = 100
 """Some image processors refuse 200:1, others make an image of height 0 of it."""
 PARSING_FAILED = "Image parsing failed"
 
-Image.MAX_IMAGE_PIXELS = None  # ours is the limit, and it is looked at before
+Image.MAX_IMAGE_PIXELS = None  # DecodeLimits are checked instead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeLimits:
-    """What a picture must fit: most pixels as it comes, and the sides of the box that it is shrunk into (0: none)."""
+    """max_pixels: of the image as sent. box: side of the square that it is shrunk into; 0: none."""
 
-    most_pixels: int
+    max_pixels: int
     box: int = 0
 
 
-def decode(data: bytes, frame: DecodeLimits) -> tuple[int, int, bytes]:
-    """(height, width, RGB). Raises BadRequest for what is no such image, or too large, and MemoryError."""
+def decode(data: bytes, limits: DecodeLimits) -> tuple[int, int, bytes]:
+    """(height, width, RGB bytes). Raises BadRequest for another format or too large an image, and MemoryError."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-                _check(image.size, frame.most_pixels)
-                return _pixels(image, frame.box)
+                _check(image.size, limits.max_pixels)
+                return _pixels(image, limits.box)
     except (BadRequest, MemoryError):
         raise
-    except Exception as error:  # the border to Pillow, whose plugins raise what they like for broken files
+    except Exception as error:  # Pillow's plugins raise any exception for broken files
         raise BadRequest(f"{PARSING_FAILED}: {_reason(error)}") from error
 
 
-def _check(size: tuple[int, int], most_pixels: int) -> None:
+def _check(size: tuple[int, int], max_pixels: int) -> None:
     width, height = size
-    if width * height > most_pixels:
-        raise BadRequest(f"an image of {width} x {height} pixels is larger than this server's limit: {most_pixels}")
-    if min(size) < LEAST_SIDE or max(size) > MOST_ASPECT * min(size):
+    if width * height > max_pixels:
+        raise BadRequest(f"an image of {width} x {height} pixels is larger than this server's limit: {max_pixels}")
+    if min(size) < MIN_SIDE or max(size) > MAX_ASPECT * min(size):
         raise BadRequest(
             f"an image of {width} x {height} pixels is too small or too narrow: "
-            f"at least {LEAST_SIDE} pixels each way, and at most {MOST_ASPECT} times as long as wide"
+            f"at least {MIN_SIDE} pixels each way, and at most {MAX_ASPECT} times as long as wide"
         )
 
 
@@ -64,11 +64,7 @@ def _pixels(image: Image.Image, box: int) -> tuple[int, int, bytes]:
     rgb = _flattened(image)
     if box and max(rgb.size) > box:
         rgb.thumbnail((box, box))
-        rgb = (
-            rgb
-            if min(rgb.size) >= LEAST_SIDE
-            else rgb.resize((max(LEAST_SIDE, rgb.width), max(LEAST_SIDE, rgb.height)))
-        )
+        rgb = rgb if min(rgb.size) >= MIN_SIDE else rgb.resize((max(MIN_SIDE, rgb.width), max(MIN_SIDE, rgb.height)))
     if turn is not None:
         rgb = rgb.transpose(turn)
     return rgb.height, rgb.width, rgb.tobytes()
@@ -87,15 +83,15 @@ _ORIENTATION = 0x0112
 
 
 def _orientation(image: Image.Image) -> Image.Transpose | None:
-    """How EXIF says the picture must be turned; broken EXIF says nothing."""
+    """The rotation in EXIF; None if there is none or EXIF is broken."""
     try:
         return _TURNS.get(image.getexif().get(_ORIENTATION, 1))
-    except Exception:  # the border to Pillow: what hangs on an image must not spoil it
+    except Exception:  # broken metadata must not make the image unusable
         return None
 
 
 def _flattened(image: Image.Image) -> Image.Image:
-    """RGB, on white where the picture is transparent."""
+    """The image in RGB, white where it is transparent."""
     image.load()
     if image.mode.startswith("I") or image.mode == "F":
         return _grey(image).convert("RGB")
@@ -108,7 +104,7 @@ def _flattened(image: Image.Image) -> Image.Image:
 
 
 def _grey(image: Image.Image) -> Image.Image:
-    """16 bits of grey as 8: Pillow's own conversion cuts everything above 255 to white in some versions."""
+    """16-bit grey as 8-bit: Pillow's own conversion clips everything above 255 to white in some versions."""
     return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
 
 

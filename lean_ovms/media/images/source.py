@@ -1,7 +1,7 @@
-"""What a client's text says about where an image is: in itself, on a web server, or in a file. Reads nothing, pure.
+"""Parse an image's URL: data in the URL, a web server, or a file. Pure: reads nothing.
 
-One parser decides and connects: what is not understood here to the last character is refused, so that nobody after us
-can understand it differently (user@host, backslashes, blanks, hosts in other scripts).
+This is the only parser: the connection uses its result. Everything that it does not match to the last character is
+refused, so that no other parser can read it differently (user@host, backslashes, blanks, hosts in other scripts).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_URL = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Inline:
+class InlineData:
     """The image itself, in base64."""
 
     data: str = field(repr=False)
@@ -50,30 +50,30 @@ class Url:
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class FilePath:
     """A path in the server's file system."""
 
     path: str
 
 
-Source = Inline | Url | Path
+Source = InlineData | Url | FilePath
 
 
-def parse(text: str) -> Source:
-    """Raises BadRequest."""
+def parse_source(text: str) -> Source:
+    """Where the image is. Raises BadRequest."""
     if text[:5].lower() == "data:" or BASE64 in text[:256]:
         _, comma, data = text.partition(BASE64)
         if not comma:
             raise BadRequest("Image parsing failed: a data URL must be in base64")
-        return Inline(data)
+        return InlineData(data)
     if len(text) > MAX_URL:
         raise BadRequest(f"the address of an image is longer than {MAX_URL} characters")
     scheme = _SCHEME.match(text)
     if scheme is None:
-        return Path(text)
+        return FilePath(text)
     kind = scheme[1].lower()
     if kind == "file":
-        return Path(_file(text[len("file://") :]))
+        return FilePath(_file(text[len("file://") :]))
     if kind not in ("http", "https"):
         raise BadRequest(f"images are fetched by http and https only, not by {kind}")
     return parse_url(text)

@@ -1,8 +1,8 @@
-"""Spaces before punctuation taken out of a stream: what some models' detokenizers do at their very end.
+"""Remove spaces before punctuation from a stream, as some models' detokenizers do.
 
 openvino_tokenizers' clean_up_tokenization_spaces, which models exported with older versions have (Llama 3, Phi 2,
 StarCoder), is one regular expression over the whole text: " ." becomes ".", " n't" becomes "n't". Doing the same here
-spares these models a decode in the engine for each step. It must not know tokens.
+saves these models a decode in the engine for each step. Knows no tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PARTIAL = re.compile(r" (?:'[rv]?|n'?)?\Z")
 
 
 class CleanUp:
-    """The filter for one text: it holds a space at the end, and what may follow it in a match, nothing else."""
+    """The filter for one text: it holds back a space at the end, and what may follow it in a match."""
 
     __slots__ = ("_held",)
 
@@ -24,7 +24,7 @@ class CleanUp:
         self._held = ""
 
     def feed(self, text: str) -> str:
-        """What cannot change any more."""
+        """The text that cannot change any more."""
         if not self._held and " " not in text:
             return text
         text = self._held + text
@@ -39,6 +39,6 @@ class CleanUp:
         return "".join(done) + text[at:end]
 
     def flush(self) -> str:
-        """What was held, at the end of the text."""
+        """The text held back, at the end."""
         held, self._held = self._held, ""
         return held

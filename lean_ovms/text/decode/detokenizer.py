@@ -1,9 +1,9 @@
-"""Token ids to text while they come, never half a character and never a character late.
+"""Streaming detokenization: token ids to text, never half a character and never a character late.
 
-Detokenizer looks ids up in the model's table; UTF-8 that is still incomplete waits for its other bytes, nothing else
-does (but for models with clean-up, a space that may go). WindowDetokenizer serves models whose table is not exact:
-somebody else decodes, it says which ids and turns the answers into deltas. One object per choice. Neither knows the
-engine, stop strings or tags.
+Detokenizer looks ids up in the model's table; only incomplete UTF-8 waits for its other bytes (and, for models with
+clean-up, a space that may be removed). WindowDetokenizer is for models whose table is not exact: it chooses the ids
+that the engine decodes and turns the texts into deltas. One object per choice. Neither knows the engine, stop strings
+or tags.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Detokenizer:
         self._unfinished = _UTF8("replace")
         self._decode = self._unfinished.decode
         self._clean = CleanUp() if vocabulary.clean_up else None
-        self._plain = self._clean is None and not self._strip  # nothing looks at more than the token itself
+        self._plain = self._clean is None and not self._strip  # the text depends on the token alone
 
     def feed(self, tokens: Sequence[int]) -> str:
-        """The text that is complete with these tokens. Ids outside the table print nothing."""
+        """The text that is complete with these tokens. Ids outside the table have no text."""
         pieces, hidden = self._pieces, self._hidden
         if len(tokens) == 1 and self._plain and 0 <= (token := tokens[0]) < len(pieces):
             data = pieces[token]
@@ -42,7 +42,7 @@ class Detokenizer:
                 return "" if token in hidden else data.decode("ascii")
         try:
             data = b"".join([pieces[token] for token in tokens if token not in hidden and token >= 0])
-        except IndexError:  # rare: the model's head may be wider than its tokenizer, as the engine's decode allows
+        except IndexError:  # rare: the model's head may have more ids than its tokenizer
             size = len(pieces)
             data = b"".join([pieces[token] for token in tokens if token not in hidden and 0 <= token < size])
         if self._strip and data:
@@ -52,7 +52,7 @@ class Detokenizer:
         return text if self._clean is None else self._clean.feed(text)
 
     def flush(self) -> str:
-        """What is left at the end: a character that will not be completed, as U+FFFD."""
+        """The rest at the end: an incomplete character, as U+FFFD."""
         text = self._decode(b"", True)
         return text if self._clean is None else self._clean.feed(text) + self._clean.flush()
 
@@ -64,43 +64,43 @@ class Detokenizer:
 Decode = Callable[[list[int], bool], Awaitable[str]]
 """(ids, skip_special_tokens) to text, by the model's own detokenizer."""
 
-_WINDOW, _LONGEST_WINDOW = 64, 128
-"""Ids decoded again with each step before the window moves: when nothing is held back, and in any case."""
+_WINDOW, _MAX_WINDOW = 64, 128
+"""Ids decoded again with each step before the window moves: if nothing is held back, and in any case."""
 
 _CONTEXT = 8
-"""Ids kept in front of a new window: a token's text depends on its neighbours (spaces, bytes of a character)."""
+"""Ids kept before a new window: a token's text depends on its neighbours (spaces, bytes of a character)."""
 
-_UNSETTLED = re.compile(r"(?:\ufffd{1,3}| (?:n'?)?)\Z")
-"""An end that more tokens may change: up to three bytes of a character, or a space that clean-up may take away
+_UNSTABLE = re.compile(r"(?:\ufffd{1,3}| (?:n'?)?)\Z")
+"""An end that more tokens may change: up to three bytes of a character, or a space that clean-up may remove
 (openvino_tokenizers' clean_up_tokenization_spaces removes it before .,?! and in " n't")."""
 
 
 class WindowDetokenizer:
-    """Text of one sequence by somebody else's decode, for models whose table is not exact.
+    """Text of one sequence by the engine's decode, for models whose table is not exact.
 
-    `feed` does it all; it stands on `wanted` (the id lists to decode), `update` (their texts, to the new text) and
-    `flush`, which alternate. The engine's decode costs 0.2 ms whatever the length, up to 128 ids.
+    `feed` calls `windows` (the id lists to decode), `update` (their texts to the new text) and, at the end, `flush`.
+    The engine's decode costs 0.2 ms for any length up to 128 ids.
     """
 
     __slots__ = ("_context", "_held", "_ids", "_printed")
 
     def __init__(self) -> None:
         self._ids: list[int] = []
-        self._printed = ""  # the beginning of the window's text that has gone out
-        self._held = ""  # and what follows it, but may still change
-        self._context = 0  # > 0: a new window begins with so many ids of the last one
+        self._printed = ""  # the beginning of the window's text, already returned
+        self._held = ""  # the text after it, which may still change
+        self._context = 0  # ids of the last window that a new one begins with; 0: no new one
 
     async def feed(self, tokens: Sequence[int], final: bool, skip_special_tokens: bool, decode: Decode) -> str:
-        """The new text with these tokens; with final, also what was held back. Raises what decode raises."""
-        texts = [await decode(ids, skip_special_tokens) for ids in self.wanted(tokens)]
+        """The new text with these tokens; with final, also the text held back. Raises what decode raises."""
+        texts = [await decode(ids, skip_special_tokens) for ids in self.windows(tokens)]
         text = self.update(texts)
         return text + self.flush() if final else text
 
-    def wanted(self, tokens: Sequence[int]) -> list[list[int]]:
+    def windows(self, tokens: Sequence[int]) -> list[list[int]]:
         """The id lists to decode now: none, one, or (when the window moves) its context and the whole of it."""
         if not tokens:
             return []
-        if len(self._ids) > (_LONGEST_WINDOW if self._held else _WINDOW):
+        if len(self._ids) > (_MAX_WINDOW if self._held else _WINDOW):
             del self._ids[:-_CONTEXT]
             self._context = len(self._ids)
         self._ids += tokens
@@ -109,27 +109,27 @@ class WindowDetokenizer:
         return [self._ids[:]]
 
     def update(self, texts: Sequence[str]) -> str:
-        """The new text, from the texts of the id lists last wanted, in their order."""
+        """The new text, from the texts of the id lists that `windows` returned last, in their order."""
         if not texts:
             return ""
         if self._context:
             self._context = 0
             self._printed = texts[0].removesuffix(self._held)
         text = texts[-1]
-        start = _shared(self._printed, text)
-        unsettled = _UNSETTLED.search(text, start)
-        end = unsettled.start() if unsettled else len(text)
+        start = _common_length(self._printed, text)
+        unstable = _UNSTABLE.search(text, start)
+        end = unstable.start() if unstable else len(text)
         self._printed, self._held = text[:end], text[end:]
         return text[start:end]
 
     def flush(self) -> str:
-        """What was held back, at the end."""
+        """The text held back, at the end."""
         held, self._held = self._held, ""
         return held
 
 
-def _shared(printed: str, text: str) -> int:
-    """Length of the common beginning: all that was printed, unless a decode takes some of it back."""
+def _common_length(printed: str, text: str) -> int:
+    """Length of the common prefix: all of printed, unless a decode changes some of it."""
     if text.startswith(printed):
         return len(printed)
     return next((i for i, (a, b) in enumerate(zip(printed, text, strict=False)) if a != b), len(text))

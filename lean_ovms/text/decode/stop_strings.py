@@ -3,9 +3,9 @@
 The rule: the stop string that is complete first ends the text; of those that are complete at the same character, the
 longest. So the result depends on the text alone and nothing is ever taken back. (OpenAI's API leaves the choice open;
 vLLM's depends on the order of the list and on token borders, GenAI's on how the model tokenizes the stop string.)
-Only an end of the text that may still become a stop string is held.
+Only an end of the text that may still become a stop string is held back.
 
-An Aho-Corasick automaton walks each character once, whatever the number of stop strings. It knows no tokens.
+An Aho-Corasick automaton reads each character once, for any number of stop strings. Knows no tokens.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StopMatcher:
     def __init__(self, stop: tuple[str, ...], include: bool) -> None:
         words = [word for word in stop if word]
         self._root = _automaton(words)
-        self._node: _Node | None = self._root  # what is held is the node's string; None: a stop string was found
+        self._node: _Node | None = self._root  # its string is held back; None: a stop string was found
         self._first = re.compile(f"[{re.escape(''.join(sorted({word[0] for word in words})))}]") if words else None
         self._include = include
 
@@ -42,12 +42,12 @@ class StopMatcher:
         return self._shown(before, text[:end], len(after.stop)), after.stop
 
     def flush(self) -> str:
-        """What was held, now that the text has ended without a stop string."""
+        """The text held back, at an end without a stop string."""
         node, self._node = self._node, None
         return "" if node is None or self._include else node.word[: node.depth]
 
     def _walk(self, node: _Node, first: re.Pattern[str], text: str) -> tuple[_Node, int]:
-        """Where the automaton is after the text, or after the first stop string in it, and how far that is."""
+        """The node after the text, or after the first stop string in it, and the index reached."""
         root, at, size = self._root, 0, len(text)
         while at < size:
             if node is root:  # jump to the next character that can begin a stop string
@@ -65,7 +65,7 @@ class StopMatcher:
         return node, at
 
     def _shown(self, before: _Node, text: str, held: int) -> str:
-        """What was held before, then text, but for the last `held` characters; without copying what stays held."""
+        """The text held before, then text, except the last `held` characters; without copying what stays held."""
         if self._include:
             return text
         shown = before.depth + len(text) - held

@@ -1,7 +1,7 @@
-"""From what a client demands of an answer's form (shapes.Guide) to one grammar for the whole answer.
+"""From the structured output that a client asks for (types.OutputConstraint) to one grammar for the whole answer.
 
-An answer is, in this order: reasoning, if the model has a reasoning parser; then calls, or content in the asked format,
-or either. The result is a structural tag, XGrammar's JSON notation, for engine.messages.Submit.constraint.
+An answer is, in this order: reasoning, if the model has a reasoning parser; then calls, or content in the requested
+format, or either. The result is a structural tag, XGrammar's JSON notation, for engine.protocol.Submit.constraint.
 """
 
 from __future__ import annotations
@@ -15,198 +15,184 @@ import orjson
 
 from ...errors import BadRequest, GrammarInvalid, GrammarTooComplex
 from ...types import Json, OutputConstraint
-from .. import parsers
-from ..parsers.base import Block, Combined
 from . import tool_choice
 from .ebnf import Ebnf, literal, optional, until
-from .json_schema import WIDE, Values
+from .json_schema import WIDE, JsonValues
+from .output_form import OutputForm
 from .regex import NotSupported, pattern
-from .sentencepiece import rewritten, said
-from .tool_calls import CannotForce
+from .sentencepiece import rewrite_grammar, to_token_text
+from .tool_calls import CannotEnforce
 
 MAX_DEPTH = 32
 BLANKS = "[ \\n]{0,4}"
 """What models put between their reasoning and a call. Before content it would be part of the content."""
-_HARMONY_THOUGHT = "<|channel|>analysis<|message|>"
-_HARMONY_ANSWER = "<|channel|>final<|message|>"
-_ONYX_THOUGHT, _ONYX_ANSWER = " to=self<|message|>", " to=user<|message|>"
-_NEXT_MESSAGE = "<|start|>assistant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """The model and the prompt that a grammar is for. tail: the prompt's end, with its markup.
+class GrammarContext:
+    """The model and the prompt that a grammar is for. prompt_tail: the end of the prompt, with its markup.
 
-    sentencepiece: grammars are matched against token text with "▁" for spaces (token_text).
-    template_opens_thoughts: a prompt that does not end in a thought asks for none.
+    sentencepiece: grammars are matched against token text with "▁" for spaces (sentencepiece.py).
+    template_opens_reasoning: a prompt that does not end inside reasoning asks for none.
     """
 
-    tool_parser: str | None
-    reasoning_parser: str | None
-    tail: str
+    form: OutputForm
+    prompt_tail: str
     tools: tuple[Json, ...]
     sentencepiece: bool = False
-    template_opens_thoughts: bool = False
+    template_opens_reasoning: bool = False
 
 
 @dataclass(slots=True)
 class Constraint:
-    """What to submit ("" is nothing), and what the client should know was not imposed."""
+    """tag: the structural tag to submit; "" for none. notices: what is not enforced, for the client."""
 
     tag: str = ""
     notices: list[str] = field(default_factory=list)
 
 
-def build(guide: OutputConstraint, setting: Setting) -> Constraint:
-    """The grammar. Raises GrammarInvalid and GrammarTooComplex for the format; tools end in notices."""
+def build(constraint: OutputConstraint, context: GrammarContext) -> Constraint:
+    """The grammar. Raises GrammarInvalid and GrammarTooComplex for the format; for tools there is a notice instead."""
     try:
-        return _Builder(guide, setting).build()
+        return _Builder(constraint, context).build()
     except RecursionError:
-        raise GrammarTooComplex("The schema leads round in a circle or is nested too deep", param=guide.param) from None
+        message = "The schema leads round in a circle or is nested too deep"
+        raise GrammarTooComplex(message, param=constraint.param) from None
     except BadRequest as error:
-        error.param = error.param or guide.param
+        error.param = error.param or constraint.param
         raise
 
 
-def size(guide: OutputConstraint, offered: Sequence[Json]) -> int:
+def size(constraint: OutputConstraint, offered: Sequence[Json]) -> int:
     """Bytes of the schemas that `build` would read."""
-    return len(orjson.dumps([guide.format, offered if guide.calls or guide.format is not None else None]))
+    used = offered if constraint.tool_calls or constraint.format is not None else None
+    return len(orjson.dumps([constraint.format, used]))
 
 
-def relaxed(guide: OutputConstraint, setting: Setting, error: BadRequest) -> tuple[OutputConstraint, Setting, str]:
-    """What to try instead, and what the client should know then. Raises the error if it is not to be dropped.
+def relax(
+    constraint: OutputConstraint, context: GrammarContext, error: BadRequest
+) -> tuple[OutputConstraint, GrammarContext, str]:
+    """A weaker constraint to try after an error, and a notice for the client. Raises the error if there is none.
 
-    A format that is wrong is not imposed, as OVMS does; one that is too much to compile is an error.
+    An invalid format is not enforced, as in OVMS; one that is too large to compile is an error.
     """
-    if guide.format is not None:
-        if guide.strict or isinstance(error, GrammarTooComplex):
+    if constraint.format is not None:
+        if constraint.strict or isinstance(error, GrammarTooComplex):
             raise error
-        return replace(guide, format=None), setting, f"{guide.param} was not imposed: {error.message}"
-    if any(tool["function"].get("parameters") != tool_choice.ANY_OBJECT for tool in setting.tools):
+        return replace(constraint, format=None), context, f"{constraint.param} was not imposed: {error.message}"
+    if any(tool["function"].get("parameters") != tool_choice.ANY_OBJECT for tool in context.tools):
         loose = tuple(
-            {**tool, "function": {**tool["function"], "parameters": tool_choice.ANY_OBJECT}} for tool in setting.tools
+            {**tool, "function": {**tool["function"], "parameters": tool_choice.ANY_OBJECT}} for tool in context.tools
         )
-        return guide, replace(setting, tools=loose), f"the schemas of the tools are not imposed: {error.message}"
-    if guide.calls == "required":
+        return constraint, replace(context, tools=loose), f"the schemas of the tools are not imposed: {error.message}"
+    if constraint.tool_calls == "required":
         raise error
-    return replace(guide, calls=""), setting, f"tool calls are not held to their schemas: {error.message}"
+    return replace(constraint, tool_calls=""), context, f"tool calls are not held to their schemas: {error.message}"
 
 
 class _Builder:
-    def __init__(self, guide: OutputConstraint, setting: Setting) -> None:
-        self.guide = guide
-        self.setting = setting
+    def __init__(self, constraint: OutputConstraint, context: GrammarContext) -> None:
+        self.constraint = constraint
+        self.context = context
         self.ebnf = Ebnf()
         self.notices: list[str] = []
 
     def build(self) -> Constraint:
         calls = self._calls()
-        if calls is None and self.guide.format is None:
+        if calls is None and self.constraint.format is None:
             return Constraint("", self.notices)
         before = self._reasoning()
         if before and calls is not None and not self._header:
             calls = self.ebnf.rule("calls_after", f"{BLANKS} {calls}")
-        content = self._content() if self.guide.format is not None and self.guide.calls != "required" else None
+        formatted = self.constraint.format is not None and self.constraint.tool_calls != "required"
+        content = self._content() if formatted else None
         if content is not None and not isinstance(content, str):
-            return Constraint(_tag(self._around(before, calls, content)), self.notices)
+            return Constraint(_tag(self._assemble(before, calls, content)), self.notices)
         answer = self.ebnf.choice([part for part in (calls, content) if part is not None])
         return Constraint(_tag(self._grammar(self.ebnf, f"{before} {answer}".strip())), self.notices)
 
     # --- calls
 
     def _calls(self) -> str | None:
-        guide, setting = self.guide, self.setting
-        if not setting.tools or (not guide.calls and guide.format is None):
+        constraint, context = self.constraint, self.context
+        if not context.tools or (not constraint.tool_calls and constraint.format is None):
             return None
         try:
-            if guide.calls == "shaped" and guide.format is None:
-                return tool_choice.calls_at_will(self.ebnf, setting.tool_parser, setting.tools, self.notices)
+            if constraint.tool_calls == "schema" and constraint.format is None:
+                return tool_choice.optional_calls(self.ebnf, context.form, context.tools, self.notices)
             return tool_choice.calls(
-                self.ebnf, setting.tool_parser, setting.tools, parallel=guide.parallel, notices=self.notices
+                self.ebnf, context.form, context.tools, parallel=constraint.parallel, notices=self.notices
             )
-        except CannotForce as error:
-            if guide.calls:
+        except CannotEnforce as error:
+            if constraint.tool_calls:
                 self.notices.append(f"tool calls are not enforced: {error}")
             else:
-                self.notices.append(f"with {guide.param} no tool can be called: {error}")
+                self.notices.append(f"with {constraint.param} no tool can be called: {error}")
             return None
 
     # --- reasoning
 
     def _reasoning(self) -> str:
-        """What may or must come before the answer; "" if nothing."""
-        parser, tail = self.setting.reasoning_parser, self.setting.tail.rstrip()
-        if parser == "gptoss":
-            return self._message(_HARMONY_THOUGHT, "<|end|>", tail)
-        if parser == "onyx":
-            return self._message(_ONYX_THOUGHT, "<|eom|>", tail)
-        if parser is None:
+        """What may or must stand before the answer; "" if nothing."""
+        form, tail = self.context.form.reasoning, self.context.prompt_tail
+        if form is None or (not form.after and tail.rstrip().endswith(form.end)):
             return ""
-        syntax = parsers.load(parser).Thinking(Combined(), thinking=True)
-        if not isinstance(syntax, Block) or tail.endswith(syntax.end_tag):
-            return ""
-        rest = self.ebnf.rule("thought", until(syntax.end_tag))
-        if syntax.opened(self.setting.tail):
+        rest = self.ebnf.rule("thought", until(form.end))
+        if form.after:
+            rest += f" {literal(form.after)}"
+        if form.opened(tail):
             return rest
-        if self.setting.template_opens_thoughts:
+        if self.context.template_opens_reasoning:
             return ""
-        return self.ebnf.rule("reasoning", optional(f"{literal(syntax.start_tag)} {rest}"))
-
-    def _message(self, begin: str, end: str, tail: str) -> str:
-        rest = f"{self.ebnf.rule('thought', until(end))} {literal(_NEXT_MESSAGE)}"
-        if tail.endswith(begin.strip()):
-            return rest
-        return self.ebnf.rule("reasoning", optional(f"{literal(begin)} {rest}"))
+        return self.ebnf.rule("reasoning", optional(f"{literal(form.start)} {rest}"))
 
     @property
     def _header(self) -> str:
-        """What a family of messages writes before its content."""
-        if "gptoss" in (self.setting.tool_parser, self.setting.reasoning_parser):
-            return literal(_HARMONY_ANSWER)
-        if "onyx" in (self.setting.tool_parser, self.setting.reasoning_parser):
-            return literal(_ONYX_ANSWER)
-        return ""
+        """What stands before content."""
+        header = self.context.form.answer_header
+        return literal(header) if header else ""
 
     # --- content
 
     def _content(self) -> str | Json:
-        """An expression, or a format that is XGrammar's to compile."""
-        form = self.guide.format
+        """An expression, or a format for XGrammar to compile."""
+        form = self.constraint.format
         if form is not None and form.get("type") == "json_schema":
             return self.ebnf.rule("content", f"{self._header} {self._json(form, self.ebnf)}".strip())
-        found: Json = self._translated(form)
+        found: Json = self._translate(form)
         return found
 
     def _json(self, form: Json, ebnf: Ebnf) -> str:
         schema = form.get("json_schema")
         if not isinstance(schema, (dict, bool)):
             raise GrammarInvalid("json_schema is not an object")
-        values = Values(ebnf, schema, WIDE)
+        values = JsonValues(ebnf, schema, WIDE)
         expression = values.value(schema)
         if values.ignored:
-            self.notices.append(f"not imposed in the schema of {self.guide.param}: {', '.join(sorted(values.ignored))}")
+            ignored = ", ".join(sorted(values.ignored))
+            self.notices.append(f"not imposed in the schema of {self.constraint.param}: {ignored}")
         return expression
 
-    def _translated(self, form: Any, depth: int = 0) -> Any:
-        """A format with our grammars in place of the schemas in it."""
+    def _translate(self, form: Any, depth: int = 0) -> Any:
+        """A format with the schemas in it replaced by grammars."""
         if depth > MAX_DEPTH:
             raise GrammarTooComplex("The format is nested too deep")
         if isinstance(form, list):
-            return [self._translated(part, depth + 1) for part in form]
+            return [self._translate(part, depth + 1) for part in form]
         if not isinstance(form, dict):
             return form
         if form.get("type") == "json_schema":
             ebnf = Ebnf()
             return self._grammar(ebnf, self._json(form, ebnf))
-        if (own := self._own(form)) is not None:
+        if (own := self._as_grammar(form)) is not None:
             return own
-        if self.setting.sentencepiece:
+        if self.context.sentencepiece:
             form = _in_token_text(form)
         nested = ("elements", "content", "tags")
-        return {key: self._translated(part, depth + 1) if key in nested else part for key, part in form.items()}
+        return {key: self._translate(part, depth + 1) if key in nested else part for key, part in form.items()}
 
-    def _own(self, form: Json) -> Json | None:
-        """A choice of texts or a regular expression as a grammar of ours, which XGrammar compiles soundly."""
+    def _as_grammar(self, form: Json) -> Json | None:
+        """A choice of texts or a regular expression as a grammar, which XGrammar compiles correctly."""
         ebnf = Ebnf()
         texts = _texts(form)
         if texts is not None:
@@ -215,10 +201,10 @@ class _Builder:
             try:
                 return self._grammar(ebnf, pattern(form["pattern"], ebnf, plain=True))
             except NotSupported:
-                return None  # the engine says what is wrong, or can do more
+                return None  # XGrammar reports what is wrong, or supports more
         return None
 
-    def _around(self, before: str, calls: str | None, content: Json) -> Json:
+    def _assemble(self, before: str, calls: str | None, content: Json) -> Json:
         if calls is not None:
             content = {"type": "or", "elements": [self._grammar(self.ebnf, calls), content]}
         start = f"{before} {self._header}".strip()
@@ -228,7 +214,7 @@ class _Builder:
 
     def _grammar(self, ebnf: Ebnf, root: str) -> Json:
         text = ebnf.text(root)
-        return {"type": "grammar", "grammar": rewritten(text, ours=True) if self.setting.sentencepiece else text}
+        return {"type": "grammar", "grammar": rewrite_grammar(text, ours=True) if self.context.sentencepiece else text}
 
 
 def _texts(form: Json) -> list[str] | None:
@@ -242,11 +228,11 @@ def _texts(form: Json) -> list[str] | None:
 
 
 def _in_token_text(form: Json) -> Json:
-    """A client's format with its own texts as a SentencePiece model's tokens say them."""
+    """A client's format with its texts as they are in a SentencePiece model's tokens."""
     kind = form.get("type")
-    changed = {key: said(form[key]) for key in ("value", "begin", "end") if isinstance(form.get(key), str)}
+    changed = {key: to_token_text(form[key]) for key in ("value", "begin", "end") if isinstance(form.get(key), str)}
     if kind == "grammar" and isinstance(form.get("grammar"), str):
-        changed["grammar"] = rewritten(form["grammar"], ours=False)
+        changed["grammar"] = rewrite_grammar(form["grammar"], ours=False)
     return {**form, **changed}
 
 
@@ -254,4 +240,4 @@ def _tag(form: Json) -> str:
     return json.dumps({"type": "structural_tag", "format": form}, ensure_ascii=False)
 
 
-__all__: Sequence[str] = ("Constraint", "Setting", "build")
+__all__: Sequence[str] = ("Constraint", "GrammarContext", "build")

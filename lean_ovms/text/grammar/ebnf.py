@@ -1,4 +1,4 @@
-"""Writing grammars in XGrammar's EBNF (https://xgrammar.mlc.ai/docs/tutorials/ebnf_guided_generation.html).
+"""Write grammars in XGrammar's EBNF (https://xgrammar.mlc.ai/docs/tutorials/ebnf_guided_generation.html).
 
 An expression is a str that may stand on the right of a rule: a literal, a rule's name, or a sequence of those. Pure
 text; knows no schemas and no models.
@@ -23,7 +23,7 @@ class Ebnf:
         self._last: dict[str, int] = {}
 
     def rule(self, hint: str, body: str) -> str:
-        """The name of a rule with this body. hint: what it might be called."""
+        """The name of a rule with this body. hint: for a name."""
         known = self._by_body.get(body)
         return known if known is not None else self.define(self.name(hint), body)
 
@@ -46,7 +46,7 @@ class Ebnf:
         return name
 
     def choice(self, options: list[str]) -> str:
-        """One of these expressions, none of which looks into another.
+        """One of these expressions, as rules of their own.
 
         XGrammar 0.1.31 merges states of a rule whose alternatives begin alike until it takes texts that are none of
         them ("b1" and "b1b1" gave "b1bbb1"; mended upstream later). It does not merge rules, nor put one in the place
@@ -80,8 +80,8 @@ def literal(text: str) -> str:
     return f'"{out}"'
 
 
-def after(expression: str, start: str) -> str:
-    """What is left of an expression that begins with a literal, when this start of it is there already."""
+def without_prefix(expression: str, start: str) -> str:
+    """The rest of an expression that begins with a literal, without this prefix of the literal."""
     written = literal(start)[:-1]
     assert expression.startswith(written), f"{expression[:40]} does not begin with {written}"
     return '"' + expression[len(written) :]
@@ -136,7 +136,7 @@ def optional(expression: str) -> str:
 
 
 def repeat(expression: str, least: int, most: int | None) -> str:
-    """The expression so many times; most None is no end."""
+    """The expression, least to most times; most None: no limit."""
     if (least, most) == (0, None):
         return f"({expression})*"
     if (least, most) == (1, 1):
@@ -145,11 +145,11 @@ def repeat(expression: str, least: int, most: int | None) -> str:
 
 
 def until(end: str) -> str:
-    """Any text up to and with this end."""
+    """Any text up to this end, inclusive."""
     return f"TagDispatch(stop_eos=false, stop_str=({literal(end)}), loop_after_dispatch=false)"
 
 
-def whenever(trigger: str, then: str) -> str:
+def dispatch(trigger: str, then: str) -> str:
     """Any text, in which `then` follows each trigger. then: the name of a rule."""
     return f"TagDispatch(({literal(trigger)}, {then}))"
 
@@ -169,7 +169,7 @@ def _class_char(code: int) -> str:
 
 
 def chain(ebnf: Ebnf, members: list[tuple[str, bool]], comma: str, other: str | None) -> str:
-    """Members in order, those that are not needed possibly left out, then any number of others; "" if there are none.
+    """Members in order, optional ones possibly left out, then any number of others; "" if there are none.
 
     Two rules a member, so that the grammar grows with their number and not with the number of their choices.
     """

@@ -1,11 +1,11 @@
 """JSON schemas as grammars: every text of the grammar is JSON that the schema allows.
 
-GenAI can compile schemas by itself, but lets a model put any number of blanks between two tokens, in which small models
-lose themselves; it ignores what it does not know; and long bounds take it seconds. Here blanks are bounded, and what a
-grammar cannot say (`not`, `uniqueItems`, a length of thousands) is named in `ignored`, so that the client can be told.
+GenAI can compile schemas itself, but allows any number of blanks between two tokens, which small models then repeat
+without end; it ignores unknown keywords; and long bounds take it seconds. Here blanks are bounded, and what a grammar
+cannot express (`not`, `uniqueItems`, a length of thousands) is listed in `ignored`, for a warning to the client.
 
-Properties come in the schema's order, and only those that it names unless it allows more expressly, as in OpenAI's
-strict mode and XGrammar. One Values object serves one grammar; it knows no requests and no models.
+Properties come in the schema's order, and only those that it names unless it allows more explicitly, as in OpenAI's
+strict mode and XGrammar. One JsonValues object serves one grammar; it knows no requests and no models.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from .ebnf import Ebnf, chain, either, literal, optional, repeat
 from .numbers import integer, number
 from .regex import NotSupported, pattern
 from .schema_keywords import (
+    ANNOTATIONS,
     KIND_OF_KEYWORD,
-    NEVER,
-    REMARKS,
+    UNSUPPORTED,
     Schema,
     count,
-    is_of,
-    limits,
-    means_nothing,
+    has_no_effect,
+    has_type,
+    number_bounds,
     schemas,
     types_of,
     without,
 )
-from .schema_merge import Root, merged, pointed
+from .schema_merge import Root, merge, resolve_reference
 from .strings import CHAR, format_of, outside
 
 MAX_DEPTH = 48
 MAX_NODES = 4000
-"""Schemas looked at for one grammar, merged and referred ones each time: 40 ms of work."""
+"""Most schemas visited for one grammar, merged and referenced ones each time: 40 ms of work."""
 MAX_LENGTH = 256
 MAX_ITEMS = 64
-"""Longer bounds are not imposed: they cost seconds to compile and milliseconds a token."""
+"""Longer bounds are not enforced: they take seconds to compile and milliseconds a token."""
 
 WIDE = '" "? | "\\n" [ \\t]{0,24}'
 NARROW = '" "?'
-"""Blanks between JSON tokens: as a pretty-printer would, or as in a single line."""
+"""Blanks between JSON tokens: as in indented JSON, or as on a single line."""
 
 
-class Values:
+class JsonValues:
     """Grammars of JSON values. Subclasses write the same values in another notation."""
 
     words = ("true", "false", "null")
@@ -55,7 +55,7 @@ class Values:
     quote = '"'
 
     def __init__(self, ebnf: Ebnf, root: Schema, blanks: str = NARROW) -> None:
-        """root: where references lead. ignored: keywords that could not be imposed."""
+        """root: the schema that references are resolved in. ignored: keywords that cannot be enforced."""
         self.ebnf = ebnf
         self.root = Root(root)
         self.ignored: set[str] = set()
@@ -88,25 +88,25 @@ class Values:
         if "enum" in schema:
             return self._enum(schema)
         if "allOf" in schema:
-            return self.value(self._together(without(schema, "allOf"), schemas(schema, "allOf")))
+            return self.value(self._combine(without(schema, "allOf"), schemas(schema, "allOf")))
         for word in ("anyOf", "oneOf"):
             if word in schema:
                 base = without(schema, word)
-                return self.ebnf.choice([self.value(self._together(base, [part])) for part in schemas(schema, word)])
-        return self._typed(schema)
+                return self.ebnf.choice([self.value(self._combine(base, [part])) for part in schemas(schema, word)])
+        return self._by_type(schema)
 
-    def _together(self, base: Json, parts: list[Schema]) -> Schema:
-        """All of these as one schema; a part alone stays what it is, so that a reference in it may be recursive."""
-        if len(parts) == 1 and not without(base, *REMARKS):
+    def _combine(self, base: Json, parts: list[Schema]) -> Schema:
+        """All of these as one schema; a single part is not changed, so that a reference in it may be recursive."""
+        if len(parts) == 1 and not without(base, *ANNOTATIONS):
             return parts[0]
-        return merged(base, parts, self.root)
+        return merge(base, parts, self.root)
 
     def _reference(self, reference: str, schema: Json) -> str:
-        beside = without(schema, "$ref", *REMARKS)
+        beside = without(schema, "$ref", *ANNOTATIONS)
         if beside:
-            return self.value(merged(beside, [{"$ref": reference}], self.root))
+            return self.value(merge(beside, [{"$ref": reference}], self.root))
         if reference not in self._refs:
-            target = pointed(self.root, reference)
+            target = resolve_reference(self.root, reference)
             name = self._refs[reference] = self.ebnf.name(reference.rpartition("/")[2] or "whole")
             self.ebnf.define(name, self.value(target))
         return self._refs[reference]
@@ -116,18 +116,18 @@ class Values:
         if not isinstance(choices, list) or not choices:
             raise GrammarInvalid("enum is not a list with values")
         kinds = types_of(schema)
-        fitting = [c for c in choices if not kinds or any(is_of(c, kind) for kind in kinds)]
+        fitting = [c for c in choices if not kinds or any(has_type(c, kind) for kind in kinds)]
         if not fitting:
             raise GrammarInvalid("no value of an enum has the type beside it")
         return self.ebnf.rule("choice", self.ebnf.words([self.written(c) for c in fitting]))
 
-    def _typed(self, schema: Json) -> str:
+    def _by_type(self, schema: Json) -> str:
         kinds = types_of(schema) or [k for k, words in KIND_OF_KEYWORD.items() if any(w in schema for w in words)]
         if schema.get("nullable") is True and "null" not in kinds:
             kinds = [*kinds, "null"]
         if not kinds:
             return self.anything()
-        self._note(schema, NEVER)
+        self._ignore(schema, UNSUPPORTED)
         makers: dict[str, Callable[[Json], str]] = {
             "object": self.object,
             "array": self.array,
@@ -137,8 +137,8 @@ class Values:
         }
         return self.ebnf.choice([makers[k](schema) if k in makers else self._word(k) for k in kinds])
 
-    def _note(self, schema: Json, words: Sequence[str]) -> None:
-        self.ignored.update(word for word in words if word in schema and not means_nothing(word, schema[word]))
+    def _ignore(self, schema: Json, words: Sequence[str]) -> None:
+        self.ignored.update(word for word in words if word in schema and not has_no_effect(word, schema[word]))
 
     # --- scalars
 
@@ -153,8 +153,8 @@ class Values:
         return self._number(schema, number, 0)
 
     def _number(self, schema: Json, make: Callable[[float | None, float | None], str | None], step: float) -> str:
-        """step: what lies between a bound that is excluded and the next value; 0: the bound is left in."""
-        low, high, above, below = limits(schema, step)
+        """step: the distance of an excluded bound to the next value; 0: the bound is included."""
+        low, high, above, below = number_bounds(schema, step)
         if not step and (above is not None or below is not None):
             self.ignored.add("exclusiveMinimum" if above is not None else "exclusiveMaximum")
         body = make(low, high)
@@ -169,7 +169,7 @@ class Values:
         return self.ebnf.rule("string", f"{literal(self.quote)} {inside} {literal(self.quote)}")
 
     def lengths(self, schema: Json) -> tuple[int, int | None]:
-        """The bounds of a string's length, as far as they are imposed."""
+        """The bounds of a string's length, as far as they are enforced."""
         return self._bounds(schema, "minLength", "maxLength", MAX_LENGTH)
 
     def _bounds(self, schema: Json, low: str, high: str, limit: int) -> tuple[int, int | None]:
@@ -185,7 +185,7 @@ class Values:
         return least, most
 
     def _inside(self, schema: Json) -> str | None:
-        """What pattern or format say of a string's inside; None if nothing."""
+        """The inside of a string by pattern or format; None if there is neither."""
         kind = schema.get("format")
         if "pattern" in schema:
             if not isinstance(schema["pattern"], str):
@@ -195,12 +195,12 @@ class Values:
             except NotSupported:
                 self.ignored.add("pattern")
                 return None
-            self._note(schema, ("minLength", "maxLength"))
+            self._ignore(schema, ("minLength", "maxLength"))
             return self.ebnf.rule("pattern", body)
         known = format_of(kind) if isinstance(kind, str) else None
         if known is None:
             return None
-        self._note(schema, ("minLength", "maxLength"))
+        self._ignore(schema, ("minLength", "maxLength"))
         return self.ebnf.rule(str(kind), known)
 
     def constant(self, value: Any) -> str:
@@ -283,7 +283,7 @@ class Values:
         unknown = [name for name in needed if name not in properties]
         if unknown and schema.get("additionalProperties") is False:
             raise GrammarInvalid(f"required names {unknown[0]!r}, which properties does not")
-        # With a needed name that has no schema of its own, the others' schema is its.
+        # A required name without a schema of its own gets that of additional properties.
         return {**properties, **dict.fromkeys(unknown, True if more is False else more)}, set(needed), more
 
     def _count_members(self, schema: Json, properties: Json, needed: set[str], other: str | None) -> None:
@@ -303,7 +303,7 @@ class Values:
         )
 
     def other_key(self, taken: list[str]) -> str:
-        """A property's name that is none of these (of those that need no escapes: a name twice would override)."""
+        """A property's name other than these (among names without escapes: a repeated name would override)."""
         return f"{literal(self.quote)} {outside(self.ebnf, taken)} {literal(self.quote)}"
 
     # --- anything

@@ -1,6 +1,6 @@
-"""JSON values in the notations that some model families write their arguments in: Python, Gemma's, and XML's text.
+"""JSON values in the notations of some model families' arguments: Python, Gemma's, and text in XML.
 
-Each is schema_grammar.Values with other words, quotes and keys. Knows no families and no requests.
+Each is json_schema.JsonValues with other words, quotes and keys. Knows no families and no requests.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any
 
 from ...types import Json
 from .ebnf import literal, repeat, until
-from .json_schema import Values
+from .json_schema import JsonValues
 from .schema_keywords import Schema
-from .schema_merge import merged
+from .schema_merge import merge
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 GEMMA_QUOTE = '<|"|>'
 
 
-class PythonValues(Values):
+class PythonValues(JsonValues):
     """Python literals. Only escapes that Python and JSON share."""
 
     words = ("True", "False", "None")
@@ -29,12 +29,12 @@ class PythonValues(Values):
         return _python(value)
 
 
-class RawValues(Values):
-    """A notation in which strings are text as it is, up to a mark."""
+class RawValues(JsonValues):
+    """A notation in which strings are plain text up to an end mark."""
 
     def _raw(self, schema: Json, end: str) -> str:
-        """A string and its end mark. With bounds of its length it has no "<", or the mark could not be told from it."""
-        self._note(schema, ("pattern",))
+        """A string and its end mark. With length bounds it has no "<": the mark could not be told from it."""
+        self._ignore(schema, ("pattern",))
         least, most = self.lengths(schema)
         return until(end) if (least, most) == (0, None) else f"{repeat('[^<]', least, most)} {literal(end)}"
 
@@ -45,7 +45,7 @@ class XmlValues(RawValues):
     char = '[^"\\\\<\\x00-\\x1f\\x7f] | "\\\\" ["\\\\/bfnrt]'
 
     def text_or_value(self, schema: Schema, end: str) -> str:
-        """A value and its element's end: text as it is where the schema has strings, JSON for all else."""
+        """A value and its element's end: plain text where the schema allows strings, else JSON."""
         whole = self._whole(schema)
         if not isinstance(whole, dict):
             return f"{until(end)}"
@@ -57,7 +57,7 @@ class XmlValues(RawValues):
         return self.ebnf.rule("text", self._raw(whole, end))
 
     def _whole(self, schema: Schema) -> Schema:
-        return merged({}, [schema], self.root) if isinstance(schema, dict) else schema
+        return merge({}, [schema], self.root) if isinstance(schema, dict) else schema
 
     def _strings(self, schema: Json, depth: int = 4) -> bool:
         """Whether a string may be a value."""

@@ -1,6 +1,6 @@
 """Numbers within bounds as grammars: decimal text, digit by digit. Knows no schemas.
 
-Lengths are limited, so that a model cannot go on with digits for ever.
+Lengths are limited, so that a model cannot write digits without end.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ NUMBER = f"{INTEGER} ({FRACTION})? ([eE] [+-]? [0-9]{{1,2}})?"
 ANY = "[0-9]"
 Digits = list[str]
 """A sequence of expressions, one a digit."""
-_FINE = 10_000
-"""Steps of a unit, where no whole number lies between the bounds."""
+_STEPS = 10_000
+"""Steps of a unit, where no integer lies between the bounds."""
 
 
 def integer(low: float | None, high: float | None) -> str | None:
@@ -38,7 +38,7 @@ def number(low: float | None, high: float | None) -> str | None:
     below = _span(None if high is None else -math.floor(high), None if low is None else -math.ceil(low) - 1)
     broken = [[*digits, FRACTION] for digits in above] + [['"-"', *digits, FRACTION] for digits in below]
     found = _whole(low, high) + broken
-    return branches(found) if found else _sliver(low, high)
+    return branches(found) if found else _between_integers(low, high)
 
 
 def _whole(low: float | None, high: float | None) -> list[Digits]:
@@ -85,15 +85,15 @@ def _digits(low: str, high: str) -> str:
     return literal(low) if low == high else f"[{low}-{high}]"
 
 
-def _sliver(low: float | None, high: float | None) -> str | None:
+def _between_integers(low: float | None, high: float | None) -> str | None:
     """A number between bounds that have no whole number between them, four digits fine."""
     if low is None or high is None or low > high:
         return None
     sign = [literal("-")] if high < 0 else []
     smaller, larger = sorted((abs(low), abs(high)))
     unit = math.floor(smaller)
-    first, last = math.ceil((smaller - unit) * _FINE), math.floor((larger - unit) * _FINE)
-    if not 0 <= first <= last < _FINE:
+    first, last = math.ceil((smaller - unit) * _STEPS), math.floor((larger - unit) * _STEPS)
+    if not 0 <= first <= last < _STEPS:
         return None
     tails = _same_length(f"{first:04d}", f"{last:04d}")
     return branches([[*sign, literal(f"{unit}."), *tail] for tail in tails])

@@ -1,7 +1,7 @@
 """A JSON schema's `pattern` as a grammar of the inside of a JSON string. Knows no schemas.
 
 The dialect is what ECMA 262 and Python share, without look-around, back references and classes by name. A pattern is
-searched for in a string, so a string that is nothing but a match satisfies it: that is what the grammar makes.
+searched for in a string, so a string that is exactly one match satisfies it: the grammar allows these.
 Linear in the pattern's length; nothing backtracks.
 """
 
@@ -25,58 +25,58 @@ _END = 0x10FFFF
 
 
 class NotSupported(Exception):
-    """The pattern has something that a grammar of this kind cannot say."""
+    """The pattern has a part that this kind of grammar cannot express."""
 
 
 def pattern(text: str, ebnf: Ebnf, *, plain: bool = False) -> str:
     """An expression for a JSON string's inside; plain: for text that is no JSON. Raises NotSupported."""
-    return _Reader(text, ebnf, plain).whole()
+    return _Parser(text, ebnf, plain).whole()
 
 
-class _Reader:
+class _Parser:
     def __init__(self, text: str, ebnf: Ebnf, plain: bool) -> None:
         self.text = text
         self.ebnf = ebnf
         self.written = written_plain if plain else written
-        self.place = 0
+        self.position = 0
         self.depth = 0
 
     def whole(self) -> str:
         expression = self.alternatives()
-        if self.place < len(self.text):
+        if self.position < len(self.text):
             raise NotSupported("an unmatched )")
         return expression
 
     def peek(self) -> str:
-        return self.text[self.place : self.place + 1]
+        return self.text[self.position : self.position + 1]
 
-    def take(self) -> str:
+    def next_char(self) -> str:
         char = self.peek()
         if not char:
             raise NotSupported("it ends too early")
-        self.place += 1
+        self.position += 1
         return char
 
     def alternatives(self) -> str:
         options = [self.sequence()]
         while self.peek() == "|":
-            self.place += 1
+            self.position += 1
             options.append(self.sequence())
         return self.ebnf.choice(options)
 
     def sequence(self) -> str:
         items: list[str] = []
         if self.peek() == "^" and self.depth == 0:
-            self.place += 1
+            self.position += 1
         while self.peek() not in ("", "|", ")"):
-            if self.peek() == "$" and self.depth == 0 and self.text[self.place + 1 : self.place + 2] in ("", "|"):
-                self.place += 1
+            if self.peek() == "$" and self.depth == 0 and self.text[self.position + 1 : self.position + 2] in ("", "|"):
+                self.position += 1
                 break
             items.append(self.quantified(self.atom()))
         return " ".join(items) or '""'
 
     def atom(self) -> str:
-        char = self.take()
+        char = self.next_char()
         if char == "(":
             return self.group()
         if char == "[":
@@ -86,7 +86,7 @@ class _Reader:
         if char == "\\":
             return self.written(self.escape())
         if char in "*+?{^$":
-            raise NotSupported(f"{char} at this place")
+            raise NotSupported(f"{char} at this position")
         return self.written([(ord(char), ord(char))])
 
     def group(self) -> str:
@@ -94,21 +94,21 @@ class _Reader:
         if self.depth > MAX_DEPTH:
             raise NotSupported("groups nested too deep")
         if self.peek() == "?":
-            self.place += 1
-            self.named()
+            self.position += 1
+            self.group_kind()
         inside = self.alternatives()
-        if self.take() != ")":
+        if self.next_char() != ")":
             raise NotSupported("an open (")
         self.depth -= 1
         return f"({inside})"
 
-    def named(self) -> None:
-        """What follows (? in a group that only groups."""
-        char = self.take()
+    def group_kind(self) -> None:
+        """Read what follows "(?": a name or ":". Raises NotSupported for look-around and flags."""
+        char = self.next_char()
         if char == "P":
-            char = self.take()
+            char = self.next_char()
         if char == "<" and self.peek() not in ("=", "!"):
-            while self.take() != ">":
+            while self.next_char() != ">":
                 pass
         elif char != ":":
             raise NotSupported("look-around or flags")
@@ -117,18 +117,18 @@ class _Reader:
         char = self.peek()
         if char not in ("*", "+", "?", "{"):
             return item
-        self.place += 1
+        self.position += 1
         least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(char) or self.counts()
         if self.peek() in ("?", "+"):
-            self.place += 1  # lazy or possessive: the same strings
+            self.position += 1  # lazy or possessive: the same strings
         return repeat(item, least, most)
 
     def counts(self) -> tuple[int, int | None]:
-        end = self.text.find("}", self.place)
-        low, comma, high = self.text[self.place : end].partition(",")
+        end = self.text.find("}", self.position)
+        low, comma, high = self.text[self.position : end].partition(",")
         if end < 0 or not low.isdecimal() or (high and not high.isdecimal()):
             raise NotSupported("a { that is no count")
-        self.place = end + 1
+        self.position = end + 1
         least = int(low[:9])
         most = int(high[:9]) if high else None if comma else least
         if max(least, most or 0) > MAX_COUNT or (most is not None and most < least):
@@ -137,25 +137,25 @@ class _Reader:
 
     def char_set(self) -> Ranges:
         negated = self.peek() == "^"
-        self.place += negated
+        self.position += negated
         found: Ranges = []
         first = True
         while first or self.peek() != "]":
             first = False
-            low = self.escape() if (char := self.take()) == "\\" else [(ord(char), ord(char))]
-            if self.peek() == "-" and self.text[self.place + 1 : self.place + 2] not in ("", "]"):
-                self.place += 1
-                high = self.escape() if (char := self.take()) == "\\" else [(ord(char), ord(char))]
+            low = self.escape() if (char := self.next_char()) == "\\" else [(ord(char), ord(char))]
+            if self.peek() == "-" and self.text[self.position + 1 : self.position + 2] not in ("", "]"):
+                self.position += 1
+                high = self.escape() if (char := self.next_char()) == "\\" else [(ord(char), ord(char))]
                 if len(low) != 1 or len(high) != 1 or low[0][0] != low[0][1] or high[0][1] < low[0][0]:
                     raise NotSupported("a range that is none")
                 found.append((low[0][0], high[0][1]))
             else:
                 found += low
-        self.place += 1
+        self.position += 1
         return _outside(found) if negated else found
 
     def escape(self) -> Ranges:
-        char = self.take()
+        char = self.next_char()
         if char in _CLASSES:
             return _CLASSES[char]
         if char.lower() in _CLASSES:
@@ -169,15 +169,15 @@ class _Reader:
         return [(ord(char), ord(char))]
 
     def code(self, digits: int) -> Ranges:
-        text = self.text[self.place : self.place + digits]
+        text = self.text[self.position : self.position + digits]
         if len(text) < digits or not all(c in "0123456789abcdefABCDEF" for c in text):
             raise NotSupported("a code that is none")
-        self.place += digits
+        self.position += digits
         return [(int(text, 16), int(text, 16))]
 
 
 def written(ranges: Ranges) -> str:
-    """One character of these ranges, as it is written inside a JSON string. Raises NotSupported for none at all."""
+    """One character of these ranges, as written inside a JSON string. Raises NotSupported if there is none."""
     options = [_WRITTEN[code] for code in _WRITTEN if any(low <= code <= high for low, high in ranges)]
     plain = _merged([part for span in ranges for part in _without(span, [*_NEVER_PLAIN, (0xD800, 0xDFFF)])])
     if plain:

@@ -1,4 +1,4 @@
-"""The keywords of a JSON schema, read one at a time. Each raises GrammarInvalid for what a schema may not say."""
+"""Read the keywords of a JSON schema, one at a time. Each function raises GrammarInvalid for an invalid value."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ KIND_OF_KEYWORD = {
     "string": ("minLength", "maxLength", "pattern"),
     "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
 }
-REMARKS = ("description", "title", "default", "examples", "$defs", "definitions", "$schema", "$id", "$comment")
-NEVER = (
+ANNOTATIONS = ("description", "title", "default", "examples", "$defs", "definitions", "$schema", "$id", "$comment")
+UNSUPPORTED = (
     "not",
     "if",
     "then",
@@ -60,7 +60,7 @@ def types_of(schema: Json) -> list[str]:
     return list(dict.fromkeys(kinds))
 
 
-def is_of(value: Any, kind: str) -> bool:
+def has_type(value: Any, kind: str) -> bool:
     """Whether a value has that type."""
     if kind in ("number", "integer"):
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -70,14 +70,14 @@ def is_of(value: Any, kind: str) -> bool:
 
 
 def bound(schema: Json, word: str) -> float | None:
-    """A bound of numbers; None: there is none that matters."""
+    """A bound of numbers; None: there is none, or none that is relevant."""
     value = schema.get(word)
     if isinstance(value, bool):
         return None  # draft 4's exclusiveMinimum
     if value is not None and not isinstance(value, (int, float)):
         raise GrammarInvalid(f"{word} is not a number")
     if value is not None and abs(value) > 1e15:
-        return None  # beyond every number that is written here
+        return None  # beyond every number that the grammar allows
     return value
 
 
@@ -91,10 +91,10 @@ def count(schema: Json, word: str) -> int | None:
     return int(value)
 
 
-def limits(schema: Json, step: float) -> tuple[float | None, float | None, float | None, float | None]:
-    """minimum and maximum with the excluded bounds worked in, and those: exclusiveMinimum, exclusiveMaximum.
+def number_bounds(schema: Json, step: float) -> tuple[float | None, float | None, float | None, float | None]:
+    """minimum and maximum with the exclusive bounds applied, then exclusiveMinimum and exclusiveMaximum.
 
-    step: what lies between a bound that is excluded and the next value; 0: the bound is left in.
+    step: the distance of an excluded bound to the next value; 0: the bound is included.
     """
     low, high = bound(schema, "minimum"), bound(schema, "maximum")
     above, below = bound(schema, "exclusiveMinimum"), bound(schema, "exclusiveMaximum")
@@ -109,6 +109,6 @@ def _larger(one: float | None, other: float) -> float:
     return other if one is None else max(one, other)
 
 
-def means_nothing(word: str, value: Any) -> bool:
-    """A keyword that is there and demands nothing."""
+def has_no_effect(word: str, value: Any) -> bool:
+    """Whether a keyword is present with a value that requires nothing."""
     return value is None or value is False or value == {} or (word == "multipleOf" and value in (1, 1.0))

@@ -1,4 +1,4 @@
-"""Putting JSON schemas together: where a reference leads, and several schemas that must all hold as one."""
+"""Resolve references in JSON schemas, and merge several schemas that must all hold into one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_MERGES = 2000
 
 
 class Root:
-    """The schema in which references are looked up, and how many merges are left for it."""
+    """The schema that references are resolved in, and the number of merges left for it."""
 
     __slots__ = ("_merges", "schema")
 
@@ -29,11 +29,11 @@ class Root:
             raise GrammarTooComplex(f"The schema takes more than {MAX_MERGES} merges of schemas")
 
 
-_LARGER = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
-_SMALLER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
+_LOWER_BOUNDS = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
+_UPPER_BOUNDS = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 
 
-def pointed(root: Root, reference: str) -> Any:
+def resolve_reference(root: Root, reference: str) -> Any:
     """The schema that a local reference names. Raises GrammarInvalid."""
     if not reference.startswith("#"):
         raise GrammarInvalid(f"$ref leads outside of the schema: {reference[:80]!r}")
@@ -49,21 +49,21 @@ def pointed(root: Root, reference: str) -> Any:
     return found
 
 
-def merged(base: Json, parts: list[Any], root: Root) -> Any:
-    """A schema that holds where base and all parts hold; alternatives in them stay as they are. Raises RequestError."""
+def merge(base: Json, parts: list[Any], root: Root) -> Any:
+    """A schema equal to base and all parts together; alternatives in them are not changed. Raises RequestError."""
     result = dict(base)
     for part in parts:
         root.count()
-        found = _resolved(part, root)
+        found = _resolve(part, root)
         if found is False:
             return False
         if found is not True:
-            result = _both(result, found, root)
+            result = _merge_two(result, found, root)
     return result
 
 
-def _resolved(schema: Any, root: Root) -> Any:
-    """The schema with a reference at its top, and allOf, put in its place."""
+def _resolve(schema: Any, root: Root) -> Any:
+    """The schema with a reference at its top, and allOf, resolved."""
     for _ in range(MAX_HOPS):
         if isinstance(schema, bool):
             return schema
@@ -71,29 +71,29 @@ def _resolved(schema: Any, root: Root) -> Any:
             raise GrammarInvalid("A schema is not an object")
         if isinstance(reference := schema.get("$ref"), str):
             beside = {key: value for key, value in schema.items() if key != "$ref"}
-            target = pointed(root, reference)
-            schema = merged(beside, [target], root) if beside else target
+            target = resolve_reference(root, reference)
+            schema = merge(beside, [target], root) if beside else target
         elif isinstance(parts := schema.get("allOf"), list):
-            schema = merged({key: value for key, value in schema.items() if key != "allOf"}, parts, root)
+            schema = merge({key: value for key, value in schema.items() if key != "allOf"}, parts, root)
         else:
             return schema
     raise GrammarTooComplex("References in the schema lead round in a circle")
 
 
-def _both(one: Json, other: Json, root: Root) -> Json:
+def _merge_two(one: Json, other: Json, root: Root) -> Json:
     result = dict(one)
     for key, value in other.items():
         if key not in result or result[key] == value:
             result[key] = value
         else:
-            result[key] = _one_of_both(key, result[key], value, root)
+            result[key] = _merge_keyword(key, result[key], value, root)
     return result
 
 
-def _one_of_both(key: str, one: Any, other: Any, root: Root) -> Any:
+def _merge_keyword(key: str, one: Any, other: Any, root: Root) -> Any:
     if key == "properties" and isinstance(one, dict) and isinstance(other, dict):
         shared = {
-            name: merged(one[name], [other[name]], root)
+            name: merge(one[name], [other[name]], root)
             for name in one
             if name in other and one[name] != other[name] and isinstance(one[name], dict)
         }
@@ -103,17 +103,17 @@ def _one_of_both(key: str, one: Any, other: Any, root: Root) -> Any:
     if key == "enum" and isinstance(one, list) and isinstance(other, list):
         return [value for value in one if value in other]
     if key == "type":
-        return _types_of_both(one, other)
-    if key in _LARGER and _numbers(one, other):
+        return _common_types(one, other)
+    if key in _LOWER_BOUNDS and _numbers(one, other):
         return max(one, other)
-    if key in _SMALLER and _numbers(one, other):
+    if key in _UPPER_BOUNDS and _numbers(one, other):
         return min(one, other)
     if key in ("anyOf", "oneOf"):
-        return other  # the outer one is being taken apart already
+        return other  # the outer one is being expanded already
     return other
 
 
-def _types_of_both(one: Any, other: Any) -> Any:
+def _common_types(one: Any, other: Any) -> Any:
     first = one if isinstance(one, list) else [one]
     second = other if isinstance(other, list) else [other]
     both = [t for t in first if t in second or (t == "integer" and "number" in second)]

@@ -11,7 +11,7 @@ CHAR = (
     r'[^"\\\x00-\x1f\x7f] | "\\" (["\\/bfnrt] | '
     r'"u" ([0-9a-ce-fA-CE-F] [0-9a-fA-F]{3} | [dD] [0-7] [0-9a-fA-F]{2}))'
 )
-"""One character of a string. Codes of half a character are left out: they are not text."""
+"""One character of a string. Codes of lone surrogates are left out: they are not text."""
 
 _DATE = '[0-9]{4} "-" ("0" [1-9] | "1" [0-2]) "-" ("0" [1-9] | "1" [0-9] | "2" [0-8])'
 _HOUR = '([01] [0-9] | "2" [0-3])'
@@ -36,12 +36,12 @@ MAX_DEPTH = 48
 
 
 def format_of(name: str) -> str | None:
-    """The grammar of a JSON schema `format`; None for one that is only a remark."""
+    """The grammar of a JSON schema `format`; None for one that is not enforced."""
     return _FORMATS.get(name)
 
 
 def outside(ebnf: Ebnf, words: list[str]) -> str:
-    """A name of plain characters that is none of these, as a trie of where it leaves them.
+    """A name of plain characters other than these words, as a trie of the points where it differs.
 
     A second value for a property would override the first, and need not have its type.
     """

@@ -1,8 +1,8 @@
-"""How a model family writes its tool calls, as a grammar: the reverse of its parser, and held to it by the tests.
+"""How a model family writes its tool calls, as a grammar: the inverse of its parser, which the tests compare it with.
 
-A CallForm says what stands before, between and after the calls, and how one call is written; each tool parser's file
-has one, FORM, made of the writers here. What a form cannot write (a name with a blank in XML) is CannotForce. Knows no
-tool_choice: tools.py does.
+A CallForm has the text before, between and after the calls, and writes one call; each tool parser's file has one, FORM,
+made of the functions here. What a form cannot write (a name with a blank in XML) is CannotEnforce. Knows no
+tool_choice: tool_choice.py does.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from dataclasses import dataclass
 
 from ...errors import GrammarInvalid
 from .ebnf import Ebnf, chain, literal
-from .json_schema import Values
+from .json_schema import JsonValues
 from .notations import IDENTIFIER, PythonValues, XmlValues
 from .schema_keywords import Schema
-from .schema_merge import merged
+from .schema_merge import merge
 
 _SIMPLE_NAME = re.compile(r"[A-Za-z0-9_.\-]+")
 
 
-class CannotForce(Exception):
-    """This family has no way to write such a call, or no way that a grammar can describe."""
+class CannotEnforce(Exception):
+    """The family cannot write such a call, or not in a way that a grammar can describe."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that may be called. ignored: what of its schema could not be imposed."""
+    """A function that may be called. ignored: keywords of its schema that cannot be enforced."""
 
     name: str
     parameters: Schema
     ignored: set[str]
 
 
-Write = Callable[[Ebnf, Tool], str]
+CallWriter = Callable[[Ebnf, Tool], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallForm:
     """before, after: around all calls; between: two of them. one: a call's expression.
 
-    trigger: the first text of a call when the model begins one by itself, "" if that cannot be told: a part of before,
-    or of every call. alone: a message holds one call only.
+    trigger: the text that begins a call which the model makes by itself, a prefix of `before` or of every call; "" if a
+    call cannot be told from text. alone: a message holds one call only.
     """
 
-    one: Write
+    one: CallWriter
     before: str = ""
     between: str = ""
     after: str = ""
@@ -54,7 +54,7 @@ class CallForm:
     alone: bool = False
 
 
-def in_json(name_key: str = "name", arguments_key: str = "arguments", around: tuple[str, str] = ("", "")) -> Write:
+def in_json(name_key: str = "name", arguments_key: str = "arguments", around: tuple[str, str] = ("", "")) -> CallWriter:
     def write(ebnf: Ebnf, tool: Tool) -> str:
         head = f'{around[0]}{{"{name_key}": {json.dumps(tool.name, ensure_ascii=False)}, "{arguments_key}": '
         return f"{literal(head)} {json_object(ebnf, tool)} {literal('}' + around[1])}"
@@ -62,21 +62,21 @@ def in_json(name_key: str = "name", arguments_key: str = "arguments", around: tu
     return write
 
 
-def json_after(head: str, tail: str = "", names: re.Pattern[str] = _SIMPLE_NAME) -> Write:
+def json_after(head: str, tail: str = "", names: re.Pattern[str] = _SIMPLE_NAME) -> CallWriter:
     """head has NAME in it."""
 
     def write(ebnf: Ebnf, tool: Tool) -> str:
-        start = literal(head.replace("NAME", named(tool, names)))
+        start = literal(head.replace("NAME", function_name(tool, names)))
         return f"{start} {json_object(ebnf, tool)}" + (f" {literal(tail)}" if tail else "")
 
     return write
 
 
 def json_object(ebnf: Ebnf, tool: Tool) -> str:
-    return imposed(Values(ebnf, tool.parameters), tool)
+    return arguments_object(JsonValues(ebnf, tool.parameters), tool)
 
 
-def imposed(values: Values, tool: Tool) -> str:
+def arguments_object(values: JsonValues, tool: Tool) -> str:
     """The arguments as an object of this notation."""
     body = values.value(_object(tool.parameters))
     tool.ignored.update(values.ignored)
@@ -84,7 +84,7 @@ def imposed(values: Values, tool: Tool) -> str:
 
 
 def _object(parameters: Schema) -> Schema:
-    """A tool without parameters takes an empty object; parameters are an object, said or not."""
+    """A tool without parameters takes an empty object; parameters without a type are an object."""
     if parameters in (None, {}, True):
         return {"type": "object", "properties": {}, "additionalProperties": False}
     if isinstance(parameters, dict) and not {"type", "$ref", "anyOf", "oneOf", "allOf"} & set(parameters):
@@ -92,14 +92,14 @@ def _object(parameters: Schema) -> Schema:
     return parameters
 
 
-def _members(values: Values, tool: Tool) -> tuple[dict[str, Schema], set[str], Schema]:
-    whole = merged({}, [_object(tool.parameters)], values.root)
+def _members(values: JsonValues, tool: Tool) -> tuple[dict[str, Schema], set[str], Schema]:
+    whole = merge({}, [_object(tool.parameters)], values.root)
     if not isinstance(whole, dict):
         raise GrammarInvalid("a tool's parameters are not an object")
     tool.ignored.update(word for word in ("anyOf", "oneOf") if word in whole)
     properties, needed, more = values.members(whole)
     if more is not False and properties:
-        more = False  # names of its own making are for objects in JSON
+        more = False  # names that the schema does not have are only possible in JSON
     return properties, needed, more
 
 
@@ -109,15 +109,15 @@ def python_call(ebnf: Ebnf, tool: Tool) -> str:
     members = []
     for name, schema in properties.items():
         if not IDENTIFIER.fullmatch(name):
-            raise CannotForce(f"an argument called {name!r}")
+            raise CannotEnforce(f"an argument called {name!r}")
         members.append((ebnf.rule(name, f"{literal(name + '=')} {values.value(schema)}"), name in needed))
     other = None if more is False else ebnf.rule("other", f'[a-z_] [a-z0-9_]{{0,63}} "=" {values.value(more)}')
     tool.ignored.update(values.ignored)
     body = chain(ebnf, members, '", "', other)
-    return f"{literal(named(tool, IDENTIFIER) + '(')} {body} {literal(')')}"
+    return f"{literal(function_name(tool, IDENTIFIER) + '(')} {body} {literal(')')}"
 
 
-def xml_call(head: str, tail: str, parameter: str, end: str) -> Write:
+def xml_call(head: str, tail: str, parameter: str, end: str) -> CallWriter:
     """head has NAME in it, parameter KEY."""
 
     def write(ebnf: Ebnf, tool: Tool) -> str:
@@ -126,19 +126,19 @@ def xml_call(head: str, tail: str, parameter: str, end: str) -> Write:
         members = []
         for name, schema in properties.items():
             if not name or re.search(r'[<>"\n]|^\s|\s$', name):
-                raise CannotForce(f"an argument called {name!r}")
+                raise CannotEnforce(f"an argument called {name!r}")
             start = literal(parameter.replace("KEY", name))
             members.append((ebnf.rule(name, f"{start} {values.text_or_value(schema, end)}"), name in needed))
         tool.ignored.update(values.ignored)
         if more is not False:
             tool.ignored.add("additionalProperties")
         body = chain(ebnf, members, '""', None)
-        return f"{literal(head.replace('NAME', named(tool)))} {body} {literal(tail)}"
+        return f"{literal(head.replace('NAME', function_name(tool)))} {body} {literal(tail)}"
 
     return write
 
 
-def named(tool: Tool, allowed: re.Pattern[str] = _SIMPLE_NAME) -> str:
+def function_name(tool: Tool, allowed: re.Pattern[str] = _SIMPLE_NAME) -> str:
     if not allowed.fullmatch(tool.name):
-        raise CannotForce(f"a function called {tool.name!r}")
+        raise CannotEnforce(f"a function called {tool.name!r}")
     return tool.name

@@ -1,7 +1,7 @@
 """From the tools of a request and its tool_choice to the part of a grammar that makes the model call them.
 
-How a family writes a call is its parser's FORM; what comes before calls (reasoning) is guides'. A schema that cannot be
-imposed becomes "any object", so that one bad tool does not undo the others.
+How a family writes a call is its CallForm; build writes what comes before calls (reasoning). A schema that cannot be
+enforced becomes "any object", so that one bad tool does not disable the others.
 """
 
 from __future__ import annotations
@@ -10,45 +10,44 @@ from collections.abc import Sequence
 
 from ...errors import GrammarInvalid, GrammarTooComplex
 from ...types import Json
-from .. import parsers
-from .ebnf import Ebnf, after, literal, repeat, whenever
-from .tool_calls import CallForm, CannotForce, Tool
+from .ebnf import Ebnf, dispatch, literal, repeat, without_prefix
+from .output_form import OutputForm
+from .tool_calls import CallForm, CannotEnforce, Tool
 
 MAX_CALLS = 32
-"""Most calls in one answer: a small model may find no end by itself."""
+"""Most calls in one answer: a small model may not stop by itself."""
 ANY_OBJECT = {"type": "object", "additionalProperties": True}
 
 
-def form(name: str | None) -> CallForm:
-    """How a tool parser's family writes calls. Raises CannotForce."""
-    if name is None:
-        raise CannotForce("the model has no tool parser")
-    found = parsers.form(name)
-    if found is None:
-        raise CannotForce(f"the tool parser {name} has no grammar")
-    return found
+def _call_form(form: OutputForm) -> CallForm:
+    """How the model writes calls. Raises CannotEnforce."""
+    if form.tool_parser is None:
+        raise CannotEnforce("the model has no tool parser")
+    if form.calls is None:
+        raise CannotEnforce(f"the tool parser {form.tool_parser} has no grammar")
+    return form.calls
 
 
-def calls(ebnf: Ebnf, name: str | None, tools: Sequence[Json], *, parallel: bool, notices: list[str]) -> str:
+def calls(ebnf: Ebnf, form: OutputForm, tools: Sequence[Json], *, parallel: bool, notices: list[str]) -> str:
     """An expression for at least one call, and several if parallel and the family can.
 
-    notices gets a line for everything that is not imposed. Raises CannotForce and GrammarTooComplex.
+    notices gets a line for everything that is not enforced. Raises CannotEnforce and GrammarTooComplex.
     """
-    kind = form(name)
+    kind = _call_form(form)
     return ebnf.rule("calls", _whole(ebnf, kind, kind.before, _ones(ebnf, kind, tools, notices), parallel))
 
 
-def calls_at_will(ebnf: Ebnf, name: str | None, tools: Sequence[Json], notices: list[str]) -> str:
-    """An expression for any text, in which whatever begins like a call is one. Raises as `calls`."""
-    kind = form(name)
+def optional_calls(ebnf: Ebnf, form: OutputForm, tools: Sequence[Json], notices: list[str]) -> str:
+    """An expression for any text in which each trigger begins a valid call. Raises as `calls`."""
+    kind = _call_form(form)
     if not kind.trigger:
-        raise CannotForce(f"with the tool parser {name} the beginning of a call cannot be told from text")
+        raise CannotEnforce(f"with the tool parser {form.tool_parser} the beginning of a call cannot be told from text")
     ones = _ones(ebnf, kind, tools, notices)
     if kind.before:
         rest = _whole(ebnf, kind, kind.before.removeprefix(kind.trigger), ones, True)
     else:
-        rest = ebnf.choice([after(one, kind.trigger) for one in ones])
-    return ebnf.rule("answer", whenever(kind.trigger, ebnf.rule("call", rest)))
+        rest = ebnf.choice([without_prefix(one, kind.trigger) for one in ones])
+    return ebnf.rule("answer", dispatch(kind.trigger, ebnf.rule("call", rest)))
 
 
 def _whole(ebnf: Ebnf, kind: CallForm, before: str, ones: list[str], parallel: bool) -> str:

@@ -1,7 +1,9 @@
 """The directory is the registry: a family is a file here that defines `class Tools` and/or `class Thinking`.
 
-Beside Tools stands FORM, how the family writes calls: without one the model cannot be made to call.
-make() builds the parser of one choice, names() lists what can be chosen, detect() chooses by the chat template.
+Beside them stand FORM, how the family writes calls (without it the model cannot be made to call), and DETECTION, which
+chat templates are the family's (without it the parser is chosen by option only).
+make() builds the parser of one choice, names() lists what can be chosen, detect() chooses by the chat template,
+output_form() is what grammars need to know of a family.
 """
 
 from __future__ import annotations
@@ -14,12 +16,24 @@ from types import ModuleType
 from typing import NamedTuple
 
 from ...types import Json
-from ..grammar.tool_calls import CallForm
-from .base import Block, Combined, Parser, Syntax
-from .detection import detect
+from ..grammar.output_form import OutputForm
+from .base import Block, CombinedParser, Parser, Syntax
+from .detection import Detection
 from .plain import Plain
 
-__all__ = ["Names", "Parser", "detect", "form", "load", "make", "names", "reasoning_names", "thinks", "tool_names"]
+__all__ = [
+    "Names",
+    "Parser",
+    "detect",
+    "detections",
+    "load",
+    "make",
+    "names",
+    "opens_reasoning",
+    "output_form",
+    "reasoning_names",
+    "tool_names",
+]
 
 
 class Names(NamedTuple):
@@ -32,8 +46,29 @@ class Names(NamedTuple):
 @cache
 def names() -> Names:
     """The names of all tool parsers and of all reasoning parsers. Imports the families (a few ms, once)."""
-    found = {info.name: importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)}
+    found = _modules()
     return Names(*(tuple(sorted(n for n, m in found.items() if part in vars(m))) for part in ("Tools", "Thinking")))
+
+
+@cache
+def _modules() -> dict[str, ModuleType]:
+    """All modules of this directory by name, families and helpers."""
+    return {info.name: importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)}
+
+
+@cache
+def detections() -> dict[str, Detection]:
+    """Family to its rule for chat templates, in the order in which the rules are tried."""
+    found = [(name, module.DETECTION) for name, module in _modules().items() if "DETECTION" in vars(module)]
+    return dict(sorted(found, key=lambda rule: rule[1].rank))
+
+
+def detect(template_source: str) -> tuple[str | None, str | None]:
+    """(tool parser, reasoning parser) for a model with this chat template; None where it shows no sign of one."""
+    for name, rule in detections().items():
+        if rule.matches(template_source):
+            return name if name in names().tool else None, rule.reasoning_of(template_source)
+    return None, None
 
 
 def tool_names() -> list[str]:
@@ -50,43 +85,48 @@ def load(name: str) -> ModuleType:
     """The family of that name. Raises ValueError with the list of names."""
     if name not in {*names().tool, *names().reasoning}:
         raise ValueError(f"unknown parser {name!r}; known are {', '.join(sorted({*names().tool, *names().reasoning}))}")
-    return importlib.import_module(f"{__name__}.{name}")
+    return _modules()[name]
 
 
-def form(name: str) -> CallForm | None:
-    """How the family of that tool parser writes calls; None: it cannot be made to. Raises ValueError as `load`."""
-    found: CallForm | None = getattr(load(name), "FORM", None)
-    return found
+@cache
+def output_form(tool: str | None, reasoning: str | None) -> OutputForm:
+    """How a model with these parsers writes an answer. Raises ValueError for an unknown name."""
+    calls, thinking = _part(tool, "tool"), _part(reasoning, "reasoning")
+    headers = [part.answer_header for part in (thinking, calls) if part is not None]
+    return OutputForm(
+        tool_parser=tool,
+        calls=getattr(load(tool), "FORM", None) if tool else None,
+        reasoning=thinking.reasoning_form() if thinking is not None else None,
+        answer_header=next(filter(None, headers), ""),
+    )
 
 
-def thinks(reasoning: str | None, prompt_tail: str) -> bool:
-    """Whether a prompt with this end lets the model go on inside of a thought, for that reasoning parser."""
-    if reasoning is None:
-        return False
-    syntax = load(reasoning).Thinking(Combined(), thinking=True)
-    return isinstance(syntax, Block) and syntax.opened(prompt_tail)
+def opens_reasoning(reasoning: str | None, prompt_tail: str) -> bool:
+    """Whether a prompt with this end leaves a block of reasoning open, for that reasoning parser."""
+    thinking = _part(reasoning, "reasoning")
+    return thinking is not None and issubclass(thinking, Block) and thinking.opened(prompt_tail)
 
 
 def make(tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (), prompt_tail: str = "") -> Parser:
     """The parser of one choice.
 
     tool, reasoning: names, or None. tools: what the client offers, in OpenAI's nested form; without any, the tool
-    parser does not run and its markup is text. prompt_tail: the end of the prompt as text with its special tokens
-    (some hundred characters do); it tells whether reasoning is open already. Raises ValueError for an unknown name.
+    parser does not run and its markup is text. prompt_tail: the end of the prompt as text with its special tokens (a
+    few hundred characters are enough), to see whether reasoning is open already. Raises ValueError for an unknown name.
     """
     calls = _part(tool, "tool")
-    thinks = _part(reasoning, "reasoning")
+    thinking = _part(reasoning, "reasoning")
     if not tools:
         calls = None
-    if calls is None and thinks is None:
+    if calls is None and thinking is None:
         return Plain()
-    parser = Combined(tools)
+    parser = CombinedParser(tools)
     syntaxes: list[Syntax] = []
     if calls is not None:
-        syntaxes.append(calls(parser, tools=True, thinking=calls is thinks))
-    if thinks is not None and thinks is not calls:
-        syntaxes.append(thinks(parser, thinking=True))
-    parser.begin(syntaxes, prompt_tail)
+        syntaxes.append(calls(parser, tools=True, thinking=calls is thinking))
+    if thinking is not None and thinking is not calls:
+        syntaxes.append(thinking(parser, thinking=True))
+    parser.configure(syntaxes, prompt_tail)
     return parser
 
 

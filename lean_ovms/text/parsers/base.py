@@ -1,10 +1,10 @@
-"""What a parser promises, what a family must say about itself, and the machine that runs families.
+"""The parser interface, the base class of a family's syntax, and the parser that runs syntaxes.
 
-`Parser` is the contract with the rest of the server: text in, events out. A family file defines `class Tools(Syntax)`
-and/or `class Thinking(Syntax)`: the tags it writes and how to read on after one. `Combined` runs at most one of each
-over one scanner, so that a reasoning tag inside a call's arguments is argument text and nothing else.
+`Parser` is the interface for the rest of the server: text in, events out. A family's file defines `class Tools(Syntax)`
+and/or `class Thinking(Syntax)`: its tags and how to read on after one. `CombinedParser` runs at most one of each over
+one scanner, so that a reasoning tag inside a call's arguments is argument text.
 
-This file knows no family, no request, no token ids. A parser never raises on what a model writes.
+Knows no family, no request, no token ids. A parser never raises on a model's output.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ...types import Event, Json, Reasoning, Text, ToolCallDelta, ToolCallStart
+from ..grammar.output_form import ReasoningForm
 from .scanner import Scanner, Steps, Tags
 
 _Kind = type[Text] | type[Reasoning] | type[ToolCallDelta]
 _QUOTES = ("`", '"', "'")
-"""Before a reasoning tag they say that the text talks about it."""
+"""Before a reasoning tag they show that the text is about the tag."""
 
 _ALPHABET = string.ascii_letters + string.digits
 
 
 class Parser:
-    """Reads one choice's text; each choice owns one. All events of any cut of the text fold to the same answer.
+    """Reads one choice's text; each choice owns one. However the text is cut, the events add up to the same answer.
 
     keep_special_tokens: the text must contain the special tokens named in `tags`.
     tags: all markup that it reads; other special tokens may stay hidden.
@@ -35,11 +36,11 @@ class Parser:
     tags: tuple[str, ...] = ()
 
     def feed(self, text: str) -> list[Event]:
-        """What more text means; everything leaves at once that cannot still become a tag."""
+        """The events of more text; only what may still become a tag is held back."""
         raise NotImplementedError
 
     def finish(self, ended_by: str = "") -> list[Event]:
-        """The text is over: what was held back. A call that was cut off is shown as far as it came.
+        """The events of the text held back, at the end. A call that was cut off is returned as far as it came.
 
         ended_by: the special token that ended it, not fed before. It may close what is open, and is never shown.
         """
@@ -47,12 +48,13 @@ class Parser:
 
 
 class Syntax:
-    """One family's way to write calls or reasoning.
+    """How one family writes calls or reasoning.
 
-    tags: markup to look for; `read` is called after each. noise: markup that says nothing and is erased from content.
+    tags: markup to look for; `read` is called after each. noise: markup without a meaning, removed from content.
     at_start: `start` is tried where an answer may begin.
-    start_tag: for reasoning, what a prompt ends with that leaves reasoning open. tools, thinking: which parts
-    an instance plays (a format whose two parts cannot be told apart is one class under both names).
+    start_tag: for reasoning, what a prompt ends with that leaves reasoning open. answer_header: what the family writes
+    before the content of an answer. tools, thinking: which parts an instance plays (a format whose two parts cannot be
+    told apart is one class under both names).
     """
 
     tags: tuple[str, ...] = ()
@@ -60,8 +62,9 @@ class Syntax:
     keep_special_tokens: ClassVar[bool] = False
     at_start: ClassVar[bool] = False
     start_tag: ClassVar[str] = ""
+    answer_header: ClassVar[str] = ""
 
-    def __init__(self, out: Combined, *, tools: bool = False, thinking: bool = False) -> None:
+    def __init__(self, out: CombinedParser, *, tools: bool = False, thinking: bool = False) -> None:
         self.out = out
         self.scanner = out.scanner
         self.tools = tools
@@ -75,9 +78,15 @@ class Syntax:
         """Read something that has no tag, where an answer begins. False as for `read`."""
         raise NotImplementedError
 
-    def opened(self, prompt_tail: str) -> bool:
+    @classmethod
+    def opened(cls, prompt_tail: str) -> bool:
         """Whether the prompt ends with reasoning already open."""
-        return bool(self.start_tag) and prompt_tail.rstrip().endswith(self.start_tag.rstrip())
+        return bool(cls.start_tag) and prompt_tail.rstrip().endswith(cls.start_tag.rstrip())
+
+    @classmethod
+    def reasoning_form(cls) -> ReasoningForm | None:
+        """How a grammar writes this reasoning; None: it cannot."""
+        return None
 
     def resume(self) -> Steps[None]:
         """Read on inside reasoning that the prompt opened."""
@@ -96,6 +105,10 @@ class Block(Syntax):
         cls.tags = (cls.start_tag,)
         cls.ends = Tags([cls.end_tag, *cls.breaks])
 
+    @classmethod
+    def reasoning_form(cls) -> ReasoningForm:
+        return ReasoningForm(start=cls.start_tag, end=cls.end_tag, opened=cls.opened)
+
     def read(self, tag: str) -> Steps[bool]:
         self.scanner.forget()
         yield from self.resume()
@@ -108,7 +121,24 @@ class Block(Syntax):
         self.out.pause()
 
 
-class Combined(Parser):
+class Enclosed(Syntax):
+    """Calls between tags. The last of `tags` ends them: it may be missing, and without calls before it, it is text."""
+
+    _open = False
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag == self.tags[-1]:
+            was_open, self._open = self._open, False
+            return was_open
+        self._open = yield from self.enclosed(tag)
+        return self._open
+
+    def enclosed(self, tag: str) -> Steps[bool]:
+        """Read on after a begin tag. False as for `read`."""
+        raise NotImplementedError
+
+
+class CombinedParser(Parser):
     """Runs a tool syntax and a reasoning syntax, each optional, over one stream.
 
     Blanks where an answer begins, and around calls, are kept back until something follows: before a call they are
@@ -127,8 +157,8 @@ class Combined(Parser):
         self._args = False
         self._last = ""
 
-    def begin(self, syntaxes: Iterable[Syntax], prompt_tail: str) -> None:
-        """Set what to read, once, before the first text. prompt_tail: the end of the prompt, with its markup."""
+    def configure(self, syntaxes: Iterable[Syntax], prompt_tail: str) -> None:
+        """Set the syntaxes, once, before the first text. prompt_tail: the end of the prompt, with its markup."""
         self.syntaxes = list(syntaxes)
         self._by_tag = {tag: syntax for syntax in reversed(self.syntaxes) for tag in syntax.tags}
         self._noise = frozenset(tag for syntax in self.syntaxes for tag in syntax.noise)
@@ -144,7 +174,7 @@ class Combined(Parser):
         if text:
             self.scanner.feed(text)
             next(self._steps)
-        return self._take()
+        return self._drain()
 
     def finish(self, ended_by: str = "") -> list[Event]:
         self.scanner.feed(ended_by)
@@ -153,7 +183,7 @@ class Combined(Parser):
         if self._blanks and not self.count:
             self._push(Text, "".join(self._blanks))
         self._blanks = None
-        return _without(ended_by, self._take()) if ended_by else self._take()
+        return _without_token(ended_by, self._drain()) if ended_by else self._drain()
 
     def _run(self, opened: Syntax | None) -> Steps[None]:
         if opened:
@@ -195,7 +225,7 @@ class Combined(Parser):
         self.text(self.scanner.recorded())
         return False
 
-    # What a syntax says.
+    # Output of the syntaxes.
 
     def text(self, piece: str) -> None:
         """Content."""
@@ -213,13 +243,13 @@ class Combined(Parser):
         self._push(Reasoning, piece)
 
     def pause(self) -> None:
-        """A block of reasoning is over; an answer may begin here."""
+        """End a block of reasoning; an answer may begin here."""
         self._last = ""
         if self._blanks is None and self._may_call:
             self._blanks = []
 
     def call(self, name: str) -> None:
-        """A call begins; what was read of it so far is not text any more."""
+        """Start a call; the text recorded so far is part of it."""
         self.scanner.forget()
         self._flush()
         self._events.append(ToolCallStart(self.count, new_call_id(), name))
@@ -234,11 +264,11 @@ class Combined(Parser):
         self._push(ToolCallDelta, piece)
 
     def end_call(self) -> None:
-        """The call is complete; one without arguments gets an empty object."""
+        """Complete the call; one without arguments gets an empty object."""
         if not self._args:
             self.arguments("{}")
 
-    # Pieces of one kind that come with one chunk leave as one event.
+    # Pieces of one kind from one chunk become one event.
 
     def _push(self, kind: _Kind, piece: str) -> None:
         if kind is not self._kind:
@@ -260,15 +290,15 @@ class Combined(Parser):
         else:
             self._events.append(ToolCallDelta(self.count - 1, whole))
 
-    def _take(self) -> list[Event]:
+    def _drain(self) -> list[Event]:
         self._flush()
         if not self._events:
-            return []  # never our own list, which the caller would see grow
+            return []  # never the own list, which would grow in the caller's hands
         events, self._events = self._events, []
         return events
 
 
-def _without(token: str, events: list[Event]) -> list[Event]:
+def _without_token(token: str, events: list[Event]) -> list[Event]:
     """events but for a token at their end, which may have become a string, or a part of one, as a bare argument."""
     if events and not isinstance(events[-1], ToolCallStart):
         last = events[-1]

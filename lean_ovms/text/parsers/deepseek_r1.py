@@ -12,8 +12,9 @@ class Thinking(Block):
     start_tag = "<think>"
     end_tag = "</think>"
 
-    def opened(self, prompt_tail: str) -> bool:
-        return not prompt_tail.rstrip().endswith(self.end_tag)
+    @classmethod
+    def opened(cls, prompt_tail: str) -> bool:
+        return not prompt_tail.rstrip().endswith(cls.end_tag)
 
     def resume(self) -> Steps[None]:
         self.scanner.record()

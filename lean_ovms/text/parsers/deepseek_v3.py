@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 
 from ..grammar.tool_calls import CallForm, json_after
-from .base import Syntax
+from .base import Enclosed
+from .detection import THINK, Detection
 from .scanner import Steps
 
 CALL = "<｜tool▁call▁begin｜>"
@@ -18,18 +19,14 @@ END = "<｜tool▁call▁end｜>"
 _NAME = re.compile(r"[^<>`{}\n]*")
 
 
-class Tools(Syntax):
+class Tools(Enclosed):
     """Calls in DeepSeek's own brackets."""
 
     tags = (CALL, END)
     noise = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜end▁of▁sentence｜>")
     keep_special_tokens = True
-    _open = False
 
-    def read(self, tag: str) -> Steps[bool]:
-        if tag == END:
-            was_open, self._open = self._open, False
-            return was_open
+    def enclosed(self, tag: str) -> Steps[bool]:
         name = yield from self.scanner.word(_NAME)
         if not (yield from self.scanner.literal(SEPARATOR)):
             return False
@@ -45,15 +42,11 @@ class Tools(Syntax):
 
     def _arguments(self, name: str) -> Steps[None]:
         self.out.call(name)
-        self._open = True
         if not (yield from self.scanner.json_value(self.out.arguments)):
             return
-        self.scanner.record()
         yield from self.scanner.space()
         yield from self.scanner.literal("```")
         yield from self.scanner.space()
-        if (yield from self.scanner.literal(END)):
-            self._open = False
 
 
 FORM = CallForm(
@@ -63,3 +56,5 @@ FORM = CallForm(
     after="<｜tool▁calls▁end｜>",
     trigger="<｜tool▁calls▁begin｜>",
 )
+
+DETECTION = Detection(rank=130, marks=(("<｜tool▁calls▁begin｜>",),), reasoning="qwen3", reasoning_marks=THINK)

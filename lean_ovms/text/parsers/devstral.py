@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..grammar.tool_calls import CallForm, json_after
 from . import mistral
+from .detection import Detection
 
 
 class Tools(mistral.Tools):
@@ -14,3 +15,5 @@ class Tools(mistral.Tools):
 
 
 FORM = CallForm(one=json_after("[TOOL_CALLS]NAME[ARGS]"), trigger="[TOOL_CALLS]")
+
+DETECTION = Detection(rank=80, marks=(("[TOOL_CALLS]", "[ARGS]"),))

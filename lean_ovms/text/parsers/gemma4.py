@@ -10,8 +10,9 @@ import re
 
 from ..grammar.ebnf import Ebnf, literal
 from ..grammar.notations import GemmaValues
-from ..grammar.tool_calls import CallForm, Tool, imposed, named
+from ..grammar.tool_calls import CallForm, Tool, arguments_object, function_name
 from .base import Block, Syntax
+from .detection import Detection
 from .literals import number_or_word
 from .scanner import Steps, Tags
 from .values import quoted
@@ -162,8 +163,10 @@ class Thinking(Block):
 
 
 def _written(ebnf: Ebnf, tool: Tool) -> str:
-    head = literal(f"call:{named(tool)}")
-    return f"{head} {imposed(GemmaValues(ebnf, tool.parameters), tool)}"
+    head = literal(f"call:{function_name(tool)}")
+    return f"{head} {arguments_object(GemmaValues(ebnf, tool.parameters), tool)}"
 
 
 FORM = CallForm(one=_written, before="<|tool_call>", after="<tool_call|>", trigger="<|tool_call>")
+
+DETECTION = Detection(rank=30, marks=(("<|tool_call>call:",),), reasoning="gemma4")

@@ -11,6 +11,7 @@ import re
 from typing import ClassVar
 
 from ..grammar.tool_calls import CallForm, xml_call
+from .detection import THINK, Detection
 from .scanner import Steps
 from .xml_calls import XmlCalls
 
@@ -46,3 +47,6 @@ FORM = CallForm(
     between="\n",
     trigger="<tool_call>",
 )
+
+# Beyond OVMS, and before hermes3: the same tags with another format inside.
+DETECTION = Detection(rank=110, marks=(("<tool_call>", "<arg_key>"),), reasoning="qwen3", reasoning_marks=THINK)

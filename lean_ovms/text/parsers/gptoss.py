@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import re
 
+from ..grammar.output_form import ReasoningForm
 from ..grammar.tool_calls import CallForm, json_after
-from .base import Combined, Syntax
+from .base import CombinedParser, Syntax
+from .detection import Detection
 from .scanner import Sink, Steps, Tags
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
@@ -31,10 +33,11 @@ class Harmony(Syntax):
     keep_special_tokens = True
     at_start = True
     start_tag = "<|channel|>analysis<|message|>"
+    answer_header = "<|channel|>final<|message|>"
 
-    def __init__(self, out: Combined, **parts: bool) -> None:
+    def __init__(self, out: CombinedParser, **parts: bool) -> None:
         super().__init__(out, **parts)
-        self._said: set[str] = set()
+        self._emitted: set[str] = set()
 
     def read(self, tag: str) -> Steps[bool]:
         role = ""
@@ -53,6 +56,10 @@ class Harmony(Syntax):
 
     def resume(self) -> Steps[None]:
         yield from self._body("analysis", self.out.reasoning)
+
+    @classmethod
+    def reasoning_form(cls) -> ReasoningForm:
+        return ReasoningForm(start=cls.start_tag, end="<|end|>", after=START + "assistant", opened=cls.opened)
 
     def _message(self, role: str) -> Steps[bool]:
         """Read a message from its channel on. role: what stood before the channel."""
@@ -88,19 +95,19 @@ class Harmony(Syntax):
         self._back(end)
 
     def _body(self, kind: str, sink: Sink) -> Steps[None]:
-        """Hand on a message's text; a second one of a kind is set off by a space."""
+        """Pass on a message's text; a second one of a kind is set off by a space."""
 
-        def say(piece: str) -> None:
-            if kind in self._said:
+        def emit(piece: str) -> None:
+            if kind in self._emitted:
                 sink(" ")
-                self._said.discard(kind)
+                self._emitted.discard(kind)
             sink(piece)
-            said.append(True)
+            emitted.append(True)
 
-        said: list[bool] = []
-        end = yield from self.scanner.until(_BODY, say)
-        if said:
-            self._said.add(kind)
+        emitted: list[bool] = []
+        end = yield from self.scanner.until(_BODY, emit)
+        if emitted:
+            self._emitted.add(kind)
         self._back(end)
         self.out.pause()
 
@@ -124,3 +131,5 @@ FORM = CallForm(
     trigger="<|channel|>commentary to=functions.",
     alone=True,
 )
+
+DETECTION = Detection(rank=10, marks=(("<|channel|>",),), reasoning="gptoss")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ..grammar.tool_calls import CallForm, in_json
-from .json_calls import Enclosed
+from .detection import THINK, Detection
+from .json_calls import EnclosedJson
 from .scanner import Steps
 
 
-class Tools(Enclosed):
+class Tools(EnclosedJson):
     """Calls in a list after a tag, or where an answer begins with [{."""
 
     tags = ("<|tool_call|>", "<tool_call>", "</tool_call>")
@@ -22,3 +23,5 @@ class Tools(Enclosed):
 
 
 FORM = CallForm(one=in_json(), before="<|tool_call|>[", between=", ", after="]", trigger="<|tool_call|>")
+
+DETECTION = Detection(rank=180, marks=(("<|tool_call|>",),), reasoning="qwen3", reasoning_marks=THINK)

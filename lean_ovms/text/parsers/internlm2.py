@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ..grammar.tool_calls import CallForm, in_json
-from .json_calls import Enclosed
+from .detection import THINK, Detection
+from .json_calls import EnclosedJson
 
 
-class Tools(Enclosed):
+class Tools(EnclosedJson):
     """Calls between <|action_start|><|plugin|> and <|action_end|>."""
 
     tags = ("<|action_start|><|plugin|>", "<|action_start|> <|plugin|>", "<|action_end|>")
@@ -19,3 +20,5 @@ FORM = CallForm(
     between="\n",
     trigger="<|action_start|><|plugin|>",
 )
+
+DETECTION = Detection(rank=150, marks=(("<|action_start|>", "<|plugin|>"),), reasoning="qwen3", reasoning_marks=THINK)

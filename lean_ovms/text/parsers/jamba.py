@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ..grammar.tool_calls import CallForm, in_json
-from .json_calls import Enclosed
+from .detection import THINK, Detection
+from .json_calls import EnclosedJson
 
 
-class Tools(Enclosed):
+class Tools(EnclosedJson):
     """Calls in a list between <tool_calls> and </tool_calls>."""
 
     tags = ("<tool_calls>", "</tool_calls>")
@@ -17,3 +18,5 @@ class Tools(Enclosed):
 FORM = CallForm(
     one=in_json(), before="<tool_calls>[\n    ", between=",\n    ", after="\n]</tool_calls>", trigger="<tool_calls>"
 )
+
+DETECTION = Detection(rank=160, marks=(("<tool_calls>",),), reasoning="qwen3", reasoning_marks=THINK)

@@ -1,6 +1,6 @@
-"""Calls written as JSON objects, {"name": …, "arguments": {…}}: what a dozen families have in common.
+"""Calls written as JSON objects, {"name": …, "arguments": {…}}: the common part of a dozen families.
 
-A family says what stands before, between and after the objects. Argument text leaves as the model writes it.
+A family reads what stands before, between and after the objects. Argument text is passed on while it is written.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import json
 
 import orjson
 
-from .base import Syntax
+from .base import Enclosed, Syntax
 from .scanner import Steps
 
-_SILENT = frozenset(("id", "type", "index", "tool_call_id"))
-"""Keys that models put beside name and arguments, and that nobody misses."""
+_IGNORED_KEYS = frozenset(("id", "type", "index", "tool_call_id"))
+"""Keys that models put beside name and arguments; dropped."""
 
 
 class JsonCalls(Syntax):
@@ -23,7 +23,7 @@ class JsonCalls(Syntax):
     argument_keys = ("arguments", "parameters")
 
     def call(self, *, eager: bool = True) -> Steps[bool]:
-        """Read one object. False, with the record going on, if no call came of it.
+        """Read one object. False, with the record still on, if it is no call.
 
         eager: a name alone makes a call; otherwise arguments must follow, and nothing that is not part of a call may
         stand beside them (an answer in JSON looks much like a call without tags).
@@ -40,7 +40,7 @@ class JsonCalls(Syntax):
                 self.scanner.pos += 1
                 continue
             if call.started:
-                self.scanner.record()  # what is no argument text and breaks off is shown
+                self.scanner.record()  # text that is no argument and breaks off is content
             if mark != '"' or not (yield from call.member()):
                 return call.broken()
 
@@ -67,17 +67,11 @@ class JsonCalls(Syntax):
                 return called
 
 
-class Enclosed(JsonCalls):
-    """Call objects after a begin tag, up to an end tag: the last of `tags`. The end tag may be missing."""
+class EnclosedJson(Enclosed, JsonCalls):
+    """Call objects between tags."""
 
-    _open = False
-
-    def read(self, tag: str) -> Steps[bool]:
-        if tag == self.tags[-1]:
-            was_open, self._open = self._open, False
-            return was_open
-        self._open = yield from self.calls()
-        return self._open
+    def enclosed(self, tag: str) -> Steps[bool]:
+        return (yield from self.calls())
 
 
 class _Call:
@@ -92,11 +86,11 @@ class _Call:
         self.started = False
         self.early: list[str] | None = None
         """Argument text that came before the name."""
-        self.strange: list[str] = []
-        """Members that are no part of a call: shown as text rather than lost."""
+        self.extra: list[str] = []
+        """Members that are no part of a call: returned as text, not lost."""
 
     def member(self) -> Steps[bool]:
-        """Read one "key": value. False: this goes no further."""
+        """Read one "key": value. False: the object breaks off here."""
         key: list[str] = []
         if not (yield from self.scanner.json_string(key.append)) or (yield from self.scanner.space()) != ":":
             return False
@@ -106,18 +100,18 @@ class _Call:
         if word in self.syntax.argument_keys:
             return (yield from self.arguments(first))
         if word in self.syntax.name_keys and first == '"' and not self.name:
-            return (yield from self.named())
-        if word in _SILENT:
+            return (yield from self.read_name())
+        if word in _IGNORED_KEYS:
             return (yield from self.scanner.json_value(_ignore))
         if not self.eager and not self.started:
             return False
         key.append(": ")
         whole = yield from self.scanner.json_value(key.append)
         if whole:
-            self.strange += key
+            self.extra += key
         return whole
 
-    def named(self) -> Steps[bool]:
+    def read_name(self) -> Steps[bool]:
         """Read the name, and begin the call if that is enough."""
         name: list[str] = []
         if not (yield from self.scanner.json_string(name.append)):
@@ -133,16 +127,16 @@ class _Call:
             quoted: list[str] = []
             whole = yield from self.scanner.json_string(quoted.append)
             if whole or self.started:
-                self.give(unwrapped("".join(quoted), whole))
+                self.add_arguments(unwrapped("".join(quoted), whole))
             return whole
         if first == "n":
             return (yield from self.scanner.json_value(_ignore))
         if first != "{" and not self.started:
             return False
-        self.give("")
-        return (yield from self.scanner.json_value(self.give))
+        self.add_arguments("")
+        return (yield from self.scanner.json_value(self.add_arguments))
 
-    def give(self, piece: str) -> None:
+    def add_arguments(self, piece: str) -> None:
         """Argument text."""
         if not self.started and self.name:
             self.begin()
@@ -155,34 +149,34 @@ class _Call:
             self.early.append(piece)
 
     def begin(self) -> None:
-        """The name goes out, and arguments that came before it."""
+        """Emit the name, and arguments that came before it."""
         self.started = True
         self.out.call(self.name)
         for piece in self.early or ():
             self.out.arguments(piece)
 
     def broken(self) -> bool:
-        """The object goes no further; whether it was a call."""
+        """End an object that breaks off; whether it was a call."""
         if self.started:
-            self.out.text("".join(self.strange) + self.scanner.recorded())
+            self.out.text("".join(self.extra) + self.scanner.recorded())
         return self.started
 
     def complete(self) -> bool:
-        """The object is closed; whether it was a call."""
+        """End a complete object; whether it was a call."""
         if not self.started and self.name and self.eager:
             self.begin()
         if self.started:
             self.out.end_call()
-            self.out.text("".join(self.strange))
+            self.out.text("".join(self.extra))
         return self.started
 
 
 def _ignore(piece: str) -> None:
-    """A value that means nothing to us."""
+    """Drop a value."""
 
 
 def decoded(literal: str) -> str:
-    """The text of a JSON string literal as json_string hands it on; half a surrogate pair becomes U+FFFD."""
+    """The text of a JSON string literal as json_string passes it on; half a surrogate pair becomes U+FFFD."""
     text: str = json.loads(literal)
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

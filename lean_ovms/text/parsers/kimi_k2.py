@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 
 from ..grammar.ebnf import Ebnf, literal
-from ..grammar.tool_calls import CallForm, Tool, json_object, named
-from .base import Block, Syntax
+from ..grammar.tool_calls import CallForm, Tool, function_name, json_object
+from .base import Block, Enclosed
+from .detection import THINK, Detection
 from .scanner import Steps
 
 CALL = "<|tool_call_begin|>"
@@ -18,7 +19,7 @@ END = "<|tool_call_end|>"
 _ID = re.compile(r"[^<>{}\n]*")
 
 
-class Tools(Syntax):
+class Tools(Enclosed):
     """Calls by id, of which the name is the middle part."""
 
     tags = (CALL, END)
@@ -30,12 +31,8 @@ class Tools(Syntax):
         "<|im_end|>",
     )
     keep_special_tokens = True
-    _open = False
 
-    def read(self, tag: str) -> Steps[bool]:
-        if tag == END:
-            was_open, self._open = self._open, False
-            return was_open
+    def enclosed(self, tag: str) -> Steps[bool]:
         yield from self.scanner.space()
         name = name_of((yield from self.scanner.word(_ID)).strip())
         if not (yield from self.scanner.literal(ARGUMENTS)) or (yield from self.scanner.space()) != "{":
@@ -43,7 +40,6 @@ class Tools(Syntax):
         if not name:
             return False
         self.out.call(name)
-        self._open = True
         yield from self.scanner.json_value(self.out.arguments)
         return True
 
@@ -65,7 +61,7 @@ class Thinking(Block):
 
 
 def _written(ebnf: Ebnf, tool: Tool) -> str:
-    head = literal(f"<|tool_call_begin|>functions.{named(tool)}:")
+    head = literal(f"<|tool_call_begin|>functions.{function_name(tool)}:")
     middle, tail = literal("<|tool_call_argument_begin|>"), literal("<|tool_call_end|>")
     return f"{head} [0-9]{{1,2}} {middle} {json_object(ebnf, tool)} {tail}"
 
@@ -76,3 +72,5 @@ FORM = CallForm(
     after="<|tool_calls_section_end|>",
     trigger="<|tool_calls_section_begin|>",
 )
+
+DETECTION = Detection(rank=140, marks=(("<|tool_calls_section_begin|>",),), reasoning="kimi_k2", reasoning_marks=THINK)

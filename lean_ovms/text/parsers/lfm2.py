@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..grammar.tool_calls import CallForm, python_call
-from .base import Block
+from .base import Block, Enclosed
+from .detection import Detection
 from .literals import lenient_text
 from .python_calls import PythonCalls
 from .scanner import Steps
@@ -13,7 +14,7 @@ END = "<|tool_call_end|>"
 _NOISE = ("<|im_end|>", "<|endoftext|>")
 
 
-class Tools(PythonCalls):
+class Tools(Enclosed, PythonCalls):
     """Calls in a list between LFM2's tags."""
 
     tags = (START, END)
@@ -21,17 +22,12 @@ class Tools(PythonCalls):
     keep_special_tokens = True
     decode = staticmethod(lenient_text)
     bare_words = True
-    _open = False
 
-    def read(self, tag: str) -> Steps[bool]:
-        if tag == END:
-            was_open, self._open = self._open, False
-            return was_open
+    def enclosed(self, tag: str) -> Steps[bool]:
         yield from self.scanner.space()
         if not (yield from self.scanner.literal("[")):
             return False
-        self._open = yield from self.calls()
-        return self._open
+        return (yield from self.calls())
 
 
 class Thinking(Block):
@@ -49,4 +45,11 @@ FORM = CallForm(
     between=", ",
     after="]<|tool_call_end|>",
     trigger="<|tool_call_start|>",
+)
+
+DETECTION = Detection(
+    rank=60,
+    marks=(("<|assistant_tool_call|>",), ("<|tool_call_start|>",), ("keep_past_thinking",)),
+    reasoning="lfm2",
+    reasoning_marks=("message.thinking",),
 )

@@ -1,7 +1,7 @@
 """Python literals to JSON text, read as a stream: strings, numbers, lists, tuples, dicts, True, False, None.
 
-Nothing is evaluated and nothing recurses. Strings that models leave unescaped ('it's') end at the quote that is
-followed by what must follow a value there.
+Nothing is evaluated and nothing recurses. A string with unescaped quotes ('it's') ends at the quote that is followed
+by what may follow a value there.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _IN_STRING = {quote: re.compile(rf"[{quote}\\]") for quote in "'\""}
 _WORD = re.compile(r"[0-9A-Za-z_+\-.]*")
 _CLOSERS = {"[": "]", "(": ")", "{": "}"}
 _OPENERS = {"[": "[", "(": "[", "{": "{"}
-_SHUT = {"]": "]", ")": "]", "}": "}"}
+_CLOSED = {"]": "]", ")": "]", "}": "}"}
 _WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v", "0": "\0", "\n": ""}
 _HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
 
 
 class Literals:
-    """Reads literals from a scanner and hands their JSON text to sink. decode: a string's raw inside to its text."""
+    """Reads literals from a scanner and passes their JSON text to sink. decode: a string's raw inside to its text."""
 
     def __init__(self, scanner: Scanner, sink: Sink, decode: Callable[[str], str]) -> None:
         self.scanner = scanner
@@ -73,7 +73,7 @@ class Literals:
                 return "value"
             if mark == closers[-1]:
                 self.scanner.pos += 1
-                self.sink(_SHUT[closers.pop()])
+                self.sink(_CLOSED[closers.pop()])
             elif mark == ",":
                 self.scanner.pos += 1
                 if (yield from self.scanner.space()) != closers[-1]:
@@ -103,7 +103,7 @@ class Literals:
         return whole
 
     def _inside(self, quote: str, follow: Callable[[str], bool | None], sink: Sink) -> Steps[bool]:
-        """Hand on the raw inside of a string, up to the quote that ends it."""
+        """Pass on the raw inside of a string, up to the quote that ends it."""
         scanner = self.scanner
         while True:
             found = _IN_STRING[quote].search(scanner.text, scanner.pos)
@@ -130,9 +130,9 @@ class Literals:
         """Whether the quote that comes next ends the string, from what comes after it."""
         while True:
             after = self.scanner.text[self.scanner.pos + 1 : self.scanner.pos + 1 + AHEAD]
-            told = follow(after)
-            if told is not None:
-                return told
+            decided = follow(after)
+            if decided is not None:
+                return decided
             if self.scanner.ended or len(after) == AHEAD:
                 return self.scanner.ended
             yield

@@ -6,6 +6,7 @@ An answer that is other JSON, and code after <|python_tag|>, stay text.
 from __future__ import annotations
 
 from ..grammar.tool_calls import CallForm, in_json
+from .detection import Detection
 from .json_calls import JsonCalls
 from .scanner import Steps
 
@@ -28,3 +29,5 @@ class Tools(JsonCalls):
 
 
 FORM = CallForm(one=in_json(arguments_key="parameters"), between="; ", trigger='{"name": "')
+
+DETECTION = Detection(rank=100, marks=(("<|python_tag|>",),))

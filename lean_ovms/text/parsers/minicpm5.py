@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from ..grammar.tool_calls import CallForm, xml_call
 from .base import Block
+from .detection import Detection
 from .scanner import Steps
 from .xml_calls import XmlCalls
 
@@ -46,3 +47,5 @@ FORM = CallForm(
     between="\n",
     trigger='<function name="',
 )
+
+DETECTION = Detection(rank=50, marks=(('<param name="',),), reasoning="minicpm5")

@@ -11,6 +11,7 @@ import re
 
 from ..grammar.tool_calls import CallForm, in_json
 from .base import Block
+from .detection import Detection
 from .json_calls import JsonCalls
 from .scanner import Steps, Tags
 
@@ -31,14 +32,14 @@ class Tools(JsonCalls):
         mark = yield from self.scanner.space()
         if mark and mark in "[{":
             return (yield from self.calls())
-        return (yield from self.named())
+        return (yield from self.named_call())
 
     def start(self) -> Steps[bool]:
         if not (yield from self.scanner.literal("[")) or (yield from self.scanner.space()) != "{":
             return False
         return (yield from self.calls(eager=False))
 
-    def named(self) -> Steps[bool]:
+    def named_call(self) -> Steps[bool]:
         """Read a name and arguments after it."""
         name = yield from self.scanner.word(_NAME)
         yield from self.scanner.space()
@@ -70,3 +71,5 @@ class Thinking(Block):
 
 
 FORM = CallForm(one=in_json(), before="[TOOL_CALLS][", between=", ", after="]", trigger="[TOOL_CALLS]")
+
+DETECTION = Detection(rank=90, marks=(("[TOOL_CALLS]",), ("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]")))

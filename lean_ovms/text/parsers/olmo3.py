@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ..grammar.tool_calls import CallForm, python_call
+from .base import Enclosed
+from .detection import THINK, Detection
 from .python_calls import PythonCalls
 from .scanner import Steps
 
@@ -10,22 +12,19 @@ START = "<function_calls>"
 END = "</function_calls>"
 
 
-class Tools(PythonCalls):
+class Tools(Enclosed, PythonCalls):
     """Calls between the tags; a list of them too."""
 
     tags = (START, END)
-    _open = False
 
-    def read(self, tag: str) -> Steps[bool]:
-        if tag == END:
-            was_open, self._open = self._open, False
-            return was_open
+    def enclosed(self, tag: str) -> Steps[bool]:
         yield from self.scanner.space()
         yield from self.scanner.literal("[")
-        self._open = yield from self.calls()
-        return self._open
+        return (yield from self.calls())
 
 
 FORM = CallForm(
     one=python_call, before="<function_calls>", between="\n", after="</function_calls>", trigger="<function_calls>"
 )
+
+DETECTION = Detection(rank=170, marks=(("<function_calls>",),), reasoning="qwen3", reasoning_marks=THINK)

@@ -11,8 +11,10 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
+from ..grammar.output_form import ReasoningForm
 from ..grammar.tool_calls import CallForm, xml_call
-from .base import Combined
+from .base import CombinedParser
+from .detection import Detection
 from .scanner import Steps, Tags
 from .xml_calls import XmlCalls
 
@@ -36,13 +38,14 @@ class Onyx(XmlCalls):
     keep_special_tokens = True
     at_start = True
     start_tag = "to=self<|message|>"
+    answer_header = " to=user<|message|>"
     keys: ClassVar = {'<atem:parameter name="': '">'}
     after_name = '">'
     value_end = "</atem:parameter>"
     ends = ("</atem:invoke>", CALLS_END)
     trim = False
 
-    def __init__(self, out: Combined, **parts: bool) -> None:
+    def __init__(self, out: CombinedParser, **parts: bool) -> None:
         super().__init__(out, **parts)
         known = [name for name in self.out.schemas if self.tools and _NAME.fullmatch(name)]
         self._headers = {f"to={name}{MESSAGE}": name for name in ["self", "user", *known[:MAX_HEADERS]]}
@@ -79,6 +82,10 @@ class Onyx(XmlCalls):
     def resume(self) -> Steps[None]:
         yield from self._message("self")
 
+    @classmethod
+    def reasoning_form(cls) -> ReasoningForm:
+        return ReasoningForm(start=" " + cls.start_tag, end="<|eom|>", after=START + "assistant", opened=cls.opened)
+
     def _addressed(self, before: str = "") -> Steps[bool]:
         """Read a header up to its end, and the message if it is reasoning."""
         rest, end = yield from self.scanner.head(_HEADER)
@@ -113,3 +120,5 @@ FORM = CallForm(
     ),
     alone=True,
 )
+
+DETECTION = Detection(rank=20, marks=(("<|start|>", "<|message|>", "<|eom|>", "<|eot|>"),), reasoning="onyx")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..grammar.tool_calls import CallForm, in_json
+from .detection import Detection
 from .json_calls import JsonCalls
 from .scanner import Steps
 
@@ -21,3 +22,5 @@ class Tools(JsonCalls):
 
 
 FORM = CallForm(one=in_json(), before="functools[", between=", ", after="]", trigger="functools[")
+
+DETECTION = Detection(rank=70, marks=(("functools",),))

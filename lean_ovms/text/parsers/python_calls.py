@@ -1,4 +1,4 @@
-"""Calls written as Python, name(key='value', …): what LFM2, Llama 4 and OLMo 3 have in common."""
+"""Calls written as Python, name(key='value', …): the common part of LFM2, Llama 4 and OLMo 3."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PythonCalls(Syntax):
     bare_words = False
 
     def calls(self, end: str = "]") -> Steps[bool]:
-        """Read calls with commas or blanks between them, up to `end`. False if none came of it."""
+        """Read calls with commas or blanks between them, up to `end`. False if there was none."""
         called = False
         while True:
             mark = yield from self.scanner.space()
@@ -40,7 +40,7 @@ class PythonCalls(Syntax):
                 return called
 
     def call(self) -> Steps[bool]:
-        """Read one call. False, with the record going on, if it is none; then nothing of it was said."""
+        """Read one call. False, with the record still on, if it is none; then nothing was emitted."""
         name = yield from self.scanner.word(_NAME)
         if not name or not (yield from self.scanner.literal("(")):
             return False
@@ -71,7 +71,7 @@ class _Arguments:
         self.literals = Literals(syntax.scanner, syntax.out.arguments, syntax.decode)
 
     def first(self, mark: str) -> Steps[bool]:
-        """Read up to the first value; the call begins when it is clear that there is one."""
+        """Read up to the first value; the call starts when there is one for certain."""
         key, positional = yield from self._key(mark)
         if key is None:
             return False

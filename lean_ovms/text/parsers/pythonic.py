@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..grammar.tool_calls import CallForm, python_call
+from .base import Enclosed
 from .python_calls import PythonCalls
 from .scanner import Steps
 
@@ -10,22 +11,17 @@ START = "<|python_start|>"
 END = "<|python_end|>"
 
 
-class Tools(PythonCalls):
+class Tools(Enclosed, PythonCalls):
     """Calls in a list where an answer begins."""
 
     tags = (START, END)
     noise = ("<|eom|>", "<|eot|>", "<|eot_id|>", "<|end_of_text|>")
     keep_special_tokens = True
     at_start = True
-    _open = False
 
-    def read(self, tag: str) -> Steps[bool]:
-        if tag == END:
-            was_open, self._open = self._open, False
-            return was_open
+    def enclosed(self, tag: str) -> Steps[bool]:
         yield from self.scanner.space()
-        self._open = yield from self.start()
-        return self._open
+        return (yield from self.start())
 
     def start(self) -> Steps[bool]:
         if not (yield from self.scanner.literal("[")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .base import Block
+from .detection import THINK, Detection
 
 
 class Thinking(Block):
@@ -10,3 +11,6 @@ class Thinking(Block):
 
     start_tag = "<think>"
     end_tag = "</think>"
+
+
+DETECTION = Detection(rank=1000, marks=tuple((mark,) for mark in THINK), reasoning="qwen3")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ..grammar.tool_calls import CallForm, xml_call
+from .detection import Detection
 from .scanner import Steps
 from .xml_calls import XmlCalls
 
@@ -46,4 +47,11 @@ FORM = CallForm(
     ),
     between="\n",
     trigger="<tool_call>",
+)
+
+DETECTION = Detection(
+    rank=40,
+    marks=(("<parameter=", "</parameter>", "<function="),),
+    reasoning="qwen3",
+    reasoning_marks=("<think>", "</think>"),
 )

@@ -1,10 +1,10 @@
-"""A stream of text read as if it were all there.
+"""Read a stream of text as if all of it had arrived.
 
 The reading methods are generators that yield whenever they need more text, so a parser is written straight down with
-`yield from` and has no states of its own. It must not know parsers, events or tokens.
+`yield from` and has no states of its own. Knows no parsers, events or tokens.
 
-Rule: what is read leaves the buffer. Only a tail that may still become a tag stays, so a call costs what its chunk
-costs, whatever came before; long values are handed on (or collected in a list) piece by piece, never concatenated.
+Rule: text that was read leaves the buffer. Only a tail that may still become a tag stays, so the cost of a feed depends
+on its chunk alone; long values are passed on (or collected in a list) piece by piece, never concatenated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SCALAR = re.compile(r"[0-9A-Za-z+\-.]*")
 _IN_STRING = re.compile(r'["\\\x00-\x1f]')
 _HEX = re.compile(r"[0-9A-Fa-f]*")
 MAX_NAME = 256
-"""Most characters of a name or a header; what is longer is no markup, and is not held back."""
+"""Most characters of a name or a header; a longer one is no markup, and is not held back."""
 
 _CLOSER = {"{": "}", "[": "]"}
 _CONTROL = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
@@ -59,7 +59,7 @@ class Tags:
 
 
 class Scanner:
-    """The text that has come and has not been read: text[pos:]. ended: no more will come."""
+    """The text that has arrived and has not been read: text[pos:]. ended: no more will arrive."""
 
     __slots__ = ("_kept", "_mark", "ended", "pos", "text")
 
@@ -71,7 +71,7 @@ class Scanner:
         self._mark = 0
 
     def feed(self, text: str) -> None:
-        """More text has come."""
+        """Add text."""
         if self._kept is not None:
             self._kept.append(self.text[self._mark : self.pos])
             self._mark = 0
@@ -103,13 +103,13 @@ class Scanner:
         self.pos = 0
 
     def forget(self) -> None:
-        """End the record: what was read has had its effect."""
+        """End the record and drop it."""
         self._kept = None
 
     # Reading.
 
     def until(self, tags: Tags, sink: Sink) -> Steps[str]:
-        """Hand on all text before the next tag, as soon as it cannot be part of one. The tag, or "" at the end."""
+        """Pass on all text before the next tag, as soon as it cannot be part of one. The tag, or "" at the end."""
         while True:
             text, pos = self.text, self.pos
             if found := tags.search(text, pos):
@@ -176,7 +176,7 @@ class Scanner:
             yield
 
     def run(self, inside: re.Pattern[str], sink: Sink) -> Steps[str]:
-        """Hand on everything up to the first character that `inside` (one repeated class) does not match; that one."""
+        """Pass on everything up to the first character that `inside` (one repeated class) does not match; that one."""
         while True:
             end = self._match(inside)
             if end > self.pos:
@@ -189,7 +189,7 @@ class Scanner:
             yield
 
     def json_value(self, sink: Sink) -> Steps[bool]:
-        """Hand on one JSON value as it comes; False if it broke off (at the end, or before what cannot be JSON).
+        """Pass on one JSON value as it comes; False if it broke off (at the end, or before what cannot be JSON).
 
         Spacing stays as it was. Inside strings, raw control characters and wrong escapes are made valid.
         """
@@ -215,7 +215,7 @@ class Scanner:
                 return True
 
     def _next_structure(self, sink: Sink) -> Steps[str]:
-        """Hand on scalars, commas, colons and blanks up to a quote, bracket or what cannot be JSON; that one."""
+        """Pass on scalars, commas, colons and blanks up to a quote, bracket or what cannot be JSON; that one."""
         while True:
             text, pos = self.text, self.pos
             found = _STRUCTURE.search(text, pos)
@@ -241,7 +241,7 @@ class Scanner:
         return some
 
     def json_string(self, sink: Sink) -> Steps[bool]:
-        """Hand on one JSON string with its quotes and escapes; False if it broke off. The next character is a quote."""
+        """Pass on one JSON string with its quotes and escapes; False if it broke off. The next character is a quote."""
         sink('"')
         self.pos += 1
         while True:

@@ -1,7 +1,7 @@
-"""Text of a parameter to the JSON value that the tool's schema means; for formats that write values as bare text.
+"""A parameter's text to JSON of the type in the tool's schema; for formats that write values as bare text.
 
 The rules are OVMS's (qwen3coder, minicpm5, onyx): a string parameter takes the text as it is, everything else is read
-as JSON if it is JSON, and is a string if not. Python's True, False and None count where the schema has room for them.
+as JSON if it is JSON, and is a string if not. Python's True, False and None are read where the schema allows them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _KIND_OF = {str: "string", bool: "boolean", int: "integer", float: "number", lis
 
 
 def kinds_of(schema: Any, depth: int = _DEPTH) -> frozenset[str]:
-    """The JSON types that a schema allows, as far as it says; empty: any. References are not followed."""
+    """The JSON types that a schema allows; empty: any or unknown. References are not followed."""
     if not isinstance(schema, dict) or depth == 0:
         return frozenset()
-    kinds = _told(schema, depth)
+    kinds = _declared(schema, depth)
     return kinds | {"null"} if kinds and schema.get("nullable") is True else kinds
 
 
-def _told(schema: Mapping[str, Any], depth: int) -> frozenset[str]:
+def _declared(schema: Mapping[str, Any], depth: int) -> frozenset[str]:
     kind = schema.get("type")
     if isinstance(kind, str):
         return frozenset((kind,))
@@ -35,8 +35,8 @@ def _told(schema: Mapping[str, Any], depth: int) -> frozenset[str]:
         return frozenset(k for k in kind if isinstance(k, str))
     for word in ("anyOf", "oneOf", "allOf"):
         if isinstance(parts := schema.get(word), list):
-            told = [kinds_of(part, depth - 1) for part in parts]
-            return frozenset[str]().union(*told) if all(told) else frozenset()
+            declared = [kinds_of(part, depth - 1) for part in parts]
+            return frozenset[str]().union(*declared) if all(declared) else frozenset()
     if isinstance(choices := schema.get("enum"), list):
         return frozenset(_kind(choice) for choice in choices)
     return frozenset((_kind(schema["const"]),)) if "const" in schema else frozenset()

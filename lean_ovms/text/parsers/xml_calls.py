@@ -1,6 +1,6 @@
 """Calls written as elements with bare text as values, typed by the tool's schema: the reading of one call.
 
-A string goes out while it is written, anything else when it is complete. A parameter given twice counts once.
+A string is emitted while it is written, other values when they are complete. A parameter given twice counts once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class XmlCalls(Syntax):
     value_ends: Tags
 
     def call(self) -> Steps[bool]:
-        """Read a call after its opening. False, with the record going on, if it is none."""
+        """Read a call after its opening. False, with the record still on, if it is none."""
         name = yield from self.name(self.after_name)
         if not name:
             return False
@@ -87,7 +87,7 @@ class _Parameters:
         self.strays: list[str] = []
 
     def stray(self, piece: str) -> None:
-        """Text between parameters: it belongs to nothing, and is shown after the call."""
+        """Text between parameters: content, emitted after the call."""
         self.strays.append(piece)
 
     def read(self, key: str) -> Steps[None]:
@@ -110,7 +110,7 @@ class _Parameters:
         self.out.arguments(typed(text, kinds, python=self.syntax.python) if whole else quoted(text)[:-1])
 
     def _inside(self, sink: Sink, *, cdata: bool) -> Steps[bool]:
-        """Hand on the text of a value; whether its end came."""
+        """Pass on the text of a value; whether its end came."""
         if cdata:
             if not (yield from self.scanner.until(_CDATA_END, sink)):
                 return False
@@ -121,7 +121,7 @@ class _Parameters:
         return bool(tag)
 
     def finish(self, *, complete: bool) -> None:
-        """The call is over."""
+        """End the call."""
         if complete and self.given:
             self.out.arguments("}")
         elif complete:
@@ -132,7 +132,7 @@ class _Parameters:
 
 
 class _StringValue:
-    """A string parameter on its way out, without the newline at each side."""
+    """Emits a string parameter without the newline at each side."""
 
     def __init__(self, sink: Sink, trim: bool) -> None:
         self.sink = sink
@@ -142,7 +142,7 @@ class _StringValue:
         sink('"')
 
     def add(self, piece: str) -> None:
-        """More of it has come."""
+        """Emit one more piece."""
         if not self.trim:
             self.sink(quoted(piece)[1:-1])
             return
@@ -154,12 +154,12 @@ class _StringValue:
         self.sink(quoted(piece[:-1] if self.held else piece)[1:-1])
 
     def finish(self, whole: bool) -> None:
-        """It is over. Cut off, it stays open and keeps its last newline."""
+        """End the string. One that was cut off stays open and keeps its last newline."""
         self.sink('"' if whole else quoted(self.held)[1:-1])
 
 
 def _ignore(piece: str) -> None:
-    """The value of a parameter that was given before."""
+    """Drop the value of a parameter that was given before."""
 
 
 def _trimmed(text: str) -> str:

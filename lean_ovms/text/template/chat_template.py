@@ -1,8 +1,7 @@
 """Chat template: messages and tools to the text of a prompt, equal to Hugging Face transformers' rendering.
 
-A template is compiled and probed once; rendering a short conversation takes 0.1 ms. Whatever a template does wrong is
-a BadRequest with one line, without paths: the operator's model and the client's conversation do not go together.
-It must not know token ids or parsers, and of files only in which order they are preferred.
+A template is compiled and probed once; rendering a short conversation takes 0.1 ms. Every error of a template is a
+BadRequest of one line, without paths. Knows no token ids and no parsers, and of files only their order of preference.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from ...repository.model_dir import ModelDir
 from ...types import ChatPrompt, Json
 from . import sandbox
 from .escape import SpecialTokenEscaper
-from .limits import NotBrief
+from .limits import TooSlowInline
 from .messages import Capabilities, prepare
 from .probe import probe
 
-PATIENT_S = 10.0
-"""CPU time of a rendering for which nobody waits."""
+DEFAULT_RENDER_S = 10.0
+"""CPU time of a rendering where no limit is given (probes, tools)."""
 NO_TEMPLATE = "Error: Chat template not loaded correctly, so it cannot be applied"
 
-_OURS = ("messages", "tools", "bos_token", "eos_token", "continue_final_message")
-_THEIRS = ("chat_template", "tokenize", "conversation", "conversations", "tokenizer_kwargs", "padding", "truncation")
-_THEIRS_TOO = ("max_length", "return_dict", "return_tensors", "return_assistant_tokens_mask")
-RESERVED = frozenset((*_OURS, *_THEIRS, *_THEIRS_TOO))
+_OWN = ("messages", "tools", "bos_token", "eos_token", "continue_final_message")
+_TRANSFORMERS = ("chat_template", "tokenize", "conversation", "conversations", "tokenizer_kwargs", "padding")
+_TRANSFORMERS_MORE = ("truncation", "max_length", "return_dict", "return_tensors", "return_assistant_tokens_mask")
+RESERVED = frozenset((*_OWN, *_TRANSFORMERS, *_TRANSFORMERS_MORE))
 """What chat_template_kwargs may not set: the server's own arguments, and those of transformers' apply_chat_template,
 with which a client of other servers could change how a template is run (CVE-2025-61620, CVE-2025-62426)."""
 
@@ -37,7 +36,7 @@ class ChatTemplate:
     """A model's chat template, with the one for tools if that is a separate one.
 
     special_tokens: text by name, given to the template. content_format: "string", "openai" (a list of parts) or
-    "auto": whatever the template reads. directory: for a template's includes. neutral: for what users say.
+    "auto": the form that the template reads. directory: for includes. escaper: for texts of users and tools.
     """
 
     def __init__(
@@ -48,14 +47,14 @@ class ChatTemplate:
         special_tokens: Mapping[str, str] | None = None,
         content_format: str = "auto",
         directory: Path | None = None,
-        neutral: SpecialTokenEscaper | None = None,
+        escaper: SpecialTokenEscaper | None = None,
     ) -> None:
         self.source = source
         self.special_tokens = tokens = {"bos_token": "", "eos_token": "", **(special_tokens or {})}
         env = sandbox.ChatEnvironment(directory)
-        self._neutral = neutral
-        self._main = _Compiled(env, source, tokens, content_format)
-        self._tool = _Compiled(env, tool_source, tokens, content_format) if tool_source else self._main
+        self._escaper = escaper
+        self._main = _CompiledTemplate(env, source, tokens, content_format)
+        self._tool = _CompiledTemplate(env, tool_source, tokens, content_format) if tool_source else self._main
 
     @classmethod
     def load(
@@ -67,12 +66,12 @@ class ChatTemplate:
         bos_token: str = "",
         eos_token: str = "",
         content_format: str = "auto",
-        neutral: SpecialTokenEscaper | None = None,
+        escaper: SpecialTokenEscaper | None = None,
     ) -> ChatTemplate:
         """The template of a model, by preference: override, chat_template.jinja, the tokenizer's, the JSON files'.
 
         override: a file or the text itself. bos_token, eos_token: the engine's; where it has none, the model
-        directory's. Raises StartError for an override that is no template; a broken one of the model's only makes
+        directory's. Raises StartError for an override that is no template; a broken template of the model only makes
         chat impossible.
         """
         override = _override(override)
@@ -84,7 +83,7 @@ class ChatTemplate:
             special_tokens={**directory.special_tokens, **{name: text for name, text in known.items() if text}},
             content_format=content_format,
             directory=directory.path,
-            neutral=neutral,
+            escaper=escaper,
         )
         if override and template.problem:
             raise StartError(f"--chat_template: {template.problem}")
@@ -97,14 +96,14 @@ class ChatTemplate:
 
     @property
     def problem(self) -> str:
-        """Why chat does not work with this model, or ""; each request is told the same."""
-        return self._main.broken or self._tool.broken if self.source else NO_TEMPLATE
+        """Why chat does not work with this model, or ""; every request gets it as its error."""
+        return self._main.error or self._tool.error if self.source else NO_TEMPLATE
 
-    def render(self, prompt: ChatPrompt, seconds: float | None = PATIENT_S) -> str:
-        """The prompt's text. seconds: of CPU time; None: bounds.BRIEF_S, then NotBrief. Raises BadRequest."""
+    def render(self, prompt: ChatPrompt, seconds: float | None = DEFAULT_RENDER_S) -> str:
+        """The prompt's text. seconds: of CPU time; None: limits.INLINE_S, then TooSlowInline. Raises BadRequest."""
         if not self.source:
             raise BadRequest(NO_TEMPLATE)
-        return (self._tool if prompt.tools else self._main).render(prompt, seconds, self._neutral)
+        return (self._tool if prompt.tools else self._main).render(prompt, seconds, self._escaper)
 
 
 def _override(option: str) -> str:
@@ -117,28 +116,28 @@ def _override(option: str) -> str:
         raise StartError(f"--chat_template: neither the text of a template nor a readable file: {option}") from error
 
 
-class _Compiled:
-    """One template, its capabilities, and what is wrong with it ("" if nothing)."""
+class _CompiledTemplate:
+    """One template and its capabilities. error: why it cannot be used, or ""."""
 
     def __init__(self, env: jinja2.Environment, source: str, tokens: Mapping[str, str], content_format: str) -> None:
-        self.broken = ""
+        self.error = ""
         self._tokens = tokens
         self._template = env.from_string("")
         self.capabilities = Capabilities()
         try:
             self._template = env.from_string(source)
         except (jinja2.TemplateError, RecursionError) as error:
-            self.broken = f"the model's chat template is invalid: {_reason(error)}"
+            self.error = f"the model's chat template is invalid: {_reason(error)}"
             return
         self.capabilities = probe(source, self._call, content_format)
 
-    def render(self, prompt: ChatPrompt, seconds: float | None, neutral: SpecialTokenEscaper | None) -> str:
-        if self.broken:
-            raise BadRequest(self.broken)
+    def render(self, prompt: ChatPrompt, seconds: float | None, escaper: SpecialTokenEscaper | None) -> str:
+        if self.error:
+            raise BadRequest(self.error)
         add, kwargs = _arguments(prompt)
         messages, tools = prepare(prompt.messages, self.capabilities), prompt.tools
-        if neutral is not None:  # only now: arguments of calls were JSON texts, in which anything can be escaped
-            messages, tools, kwargs = neutral.messages(messages), neutral.value(tools), neutral.value(kwargs)
+        if escaper is not None:  # only now: arguments of calls were JSON texts, in which anything can be escaped
+            messages, tools, kwargs = escaper.messages(messages), escaper.value(tools), escaper.value(kwargs)
         if prompt.continue_final_message:
             if add:
                 raise BadRequest(
@@ -147,15 +146,15 @@ class _Compiled:
                 )
             text = self._continued(messages, tools, kwargs, seconds)
         else:
-            text = self._safe(lambda: self._call(messages, tools, add, kwargs, seconds))
+            text = self._translate_errors(lambda: self._call(messages, tools, add, kwargs, seconds))
         if not text:
             raise BadRequest("Final prompt after applying chat template is empty", param="messages")
         return text
 
     def _continued(self, messages: list[Json], tools: list[Json], kwargs: Json, seconds: float | None) -> str:
-        """The prompt up to the end of the last message's content, which a mark finds in the rendered text."""
+        """The prompt up to the end of the last message's content; a mark after the content finds it in the text."""
         last, content = _marked(messages[-1] if messages else {})
-        text = self._safe(lambda: self._call([*messages[:-1], last], tools, False, kwargs, seconds))
+        text = self._translate_errors(lambda: self._call([*messages[:-1], last], tools, False, kwargs, seconds))
         at = text.rfind(_MARK)
         if at < 0 or content.strip() not in text:
             raise BadRequest(
@@ -166,13 +165,13 @@ class _Compiled:
         return text[:at] if kept else text[:at].rstrip()
 
     @staticmethod
-    def _safe(call: Callable[[], str]) -> str:
-        """A rendering whose failure is the client's to know, in one line."""
+    def _translate_errors(call: Callable[[], str]) -> str:
+        """The result of call; its errors become a BadRequest of one line."""
         try:
             return _without_surrogates(call())
-        except NotBrief:
+        except TooSlowInline:
             raise
-        except sandbox.RaisedByTemplate as error:
+        except sandbox.TemplateRaised as error:
             raise BadRequest(_short(str(error)), param="messages") from error
         except RecursionError as error:
             raise BadRequest("the conversation is nested too deeply for the chat template", param="messages") from error
@@ -185,7 +184,7 @@ class _Compiled:
         tools: list[Json],
         add: bool,
         kwargs: Json,
-        seconds: float | None = PATIENT_S,
+        seconds: float | None = DEFAULT_RENDER_S,
     ) -> str:
         """transformers gives tools and documents always, as none when there are none; templates test for that."""
         variables = {"documents": None, **self._tokens, **kwargs}
@@ -197,11 +196,11 @@ class _Compiled:
 
 
 _MARK, _SPACE = "CONTINUE-HERE-6f1e0c", " "
-"""Put behind the content to be continued. The space shows whether the template trims content."""
+"""Put after the content to be continued. The space shows whether the template trims content."""
 
 
 def _marked(message: Json) -> tuple[Json, str]:
-    """(the message with the mark behind its content or behind its last text part, the content without it)."""
+    """(the message with the mark after its content or its last text part, the content without it)."""
     content = message.get("content")
     if isinstance(content, str):
         return {**message, "content": content + _MARK + _SPACE}, content
@@ -231,7 +230,7 @@ def _arguments(prompt: ChatPrompt) -> tuple[bool, Json]:
 
 
 def _without_surrogates(text: str) -> str:
-    """Text that is UTF-8 for certain: a template may read JSON (of earlier calls' arguments) with half a pair in it."""
+    """The text without lone surrogates: JSON in earlier calls' arguments may have \\u escapes of half a pair."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,12 +1,11 @@
-"""Bounds for chat templates: how many steps and how much time one rendering may take, how big its values may get.
+"""Limits for chat templates: steps and CPU time of one rendering, and the size of its values.
 
-jinja2's sandbox keeps a template from Python's internals, but lets `'x' * 10**9` and nested loops through. A rendering
-begins on the event loop, where it has BRIEF_S; one that takes longer begins again in a thread, where it has what the
-server's options give it. Steps are loop rounds and calls; time is CPU time of the thread, looked at between steps.
-Values are measured where they can grow by more than what is already there: products, padding, joins, and where they
-are stored (a value doubled in a loop has to be stored).
+jinja2's sandbox protects Python's internals, but permits `'x' * 10**9` and nested loops. A rendering starts on the
+event loop with INLINE_S; if it takes longer, it starts again in a thread with the time limit of the server's options.
+Steps are loop rounds and calls; time is CPU time of the thread, checked between steps. Values are measured where they
+can grow by more than their operands: products, padding, joins, and where they are stored (as one doubled in a loop is).
 A model's files are trusted like its weights, so this is for accidents and for what a client's arguments could do; one
-operation on a value within the bounds is not interrupted.
+operation on a value within the limits is not interrupted.
 """
 
 from __future__ import annotations
@@ -23,57 +22,57 @@ from jinja2 import nodes, pass_eval_context
 from jinja2.visitor import NodeTransformer
 
 MAX_CHARS = 64 << 20
-"""Of a prompt and of any value in between: beyond every context, and the default limit of a request's body."""
+"""Most characters of a prompt and of any value: beyond every context, and the default limit of a request body."""
 
 MAX_STEPS = 5_000_000
 """Of one rendering: seconds at 0.2 us for a loop round, which is one step, and 6 us for a macro's call."""
 
-BRIEF_S = 0.01
+INLINE_S = 0.01
 """CPU time of a rendering on the event loop; a hundred messages take 0.5 ms."""
 
-LOOK_EVERY = 64
-"""Steps between two looks at the clock, which cost 0.3 us."""
+CHECK_EVERY = 64
+"""Steps between two readings of the clock, which cost 0.3 us each."""
 
 CALL_STEPS = 20
 
 MAX_WIDTH = 10_000
-"""Of a number that pads, repeats or rounds."""
+"""Largest number that pads, repeats or rounds."""
 
 
-class OverBudget(jinja2.TemplateError):
-    """The template works too long or builds something too big."""
+class LimitExceeded(jinja2.TemplateError):
+    """The template takes too long or builds a value that is too large."""
 
 
-class NotBrief(Exception):
-    """The rendering is not over after BRIEF_S and should not go on here."""
+class TooSlowInline(Exception):
+    """The rendering has used INLINE_S: start it again in a thread."""
 
 
 class Budget:
-    """What is left of one rendering's steps and time. seconds: CPU time; None: BRIEF_S, and then NotBrief."""
+    """What is left of one rendering's steps and time. seconds: CPU time; None: INLINE_S, and then TooSlowInline."""
 
-    __slots__ = ("_brief", "_look_at", "_seconds", "_until", "steps")
+    __slots__ = ("_inline", "_next_check", "_seconds", "_until", "steps")
 
     def __init__(self, seconds: float | None) -> None:
         self.steps = MAX_STEPS
-        self._brief = seconds is None
-        self._seconds = BRIEF_S if seconds is None else seconds
+        self._inline = seconds is None
+        self._seconds = INLINE_S if seconds is None else seconds
         self._until = time.thread_time() + self._seconds
-        self._look_at = max(-1, MAX_STEPS - LOOK_EVERY)
+        self._next_check = max(-1, MAX_STEPS - CHECK_EVERY)
 
     def spend(self, steps: int) -> None:
-        """Raises OverBudget or NotBrief."""
+        """Raises LimitExceeded or TooSlowInline."""
         self.steps -= steps
-        if self.steps <= self._look_at:
-            self._look()
+        if self.steps <= self._next_check:
+            self._check_clock()
 
-    def _look(self) -> None:
-        self._look_at = max(-1, self.steps - LOOK_EVERY)
+    def _check_clock(self) -> None:
+        self._next_check = max(-1, self.steps - CHECK_EVERY)
         if self.steps < 0:
-            raise OverBudget(f"it takes more than {MAX_STEPS} steps")
+            raise LimitExceeded(f"it takes more than {MAX_STEPS} steps")
         if time.thread_time() > self._until:
-            if self._brief:
-                raise NotBrief
-            raise OverBudget(f"it takes more than {self._seconds:g} s")
+            if self._inline:
+                raise TooSlowInline
+            raise LimitExceeded(f"it takes more than {self._seconds:g} s")
 
 
 class Budgets(threading.local):
@@ -95,8 +94,8 @@ COUNTED, MEASURED = "counted loop", "measured value"
 """Filters that a template cannot name."""
 
 
-class Bounded(NodeTransformer):
-    """Puts COUNTED behind what every loop runs over, and MEASURED behind every value that is stored."""
+class LimitsInserter(NodeTransformer):
+    """Applies COUNTED to what every loop runs over, and MEASURED to every value that is stored."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - jinja2 looks for this name
         node.iter = _filtered(node.iter, COUNTED)
@@ -118,37 +117,37 @@ def _filtered(node: Any, name: str) -> nodes.Expr:
 # --- values --------------------------------------------------------------------------------------------------------
 
 
-def measured(value: Any) -> Any:
-    """The value. Raises OverBudget."""
+def checked_size(value: Any) -> Any:
+    """The value. Raises LimitExceeded."""
     if isinstance(value, (str, list, tuple)):
-        _fits(len(value))
+        _check_size(len(value))
     return value
 
 
 def check_binop(operator: str, left: Any, right: Any) -> None:
-    """Raise OverBudget for a product, a power or a %-format that is too big."""
+    """Raise LimitExceeded for a product, a power or a %-format that is too large."""
     if operator == "%":
         check_format(left)
     elif operator == "**":
         if abs(left) > MAX_WIDTH or abs(right) > 64:
-            raise OverBudget("a power that is too big")
+            raise LimitExceeded("a power that is too large")
     elif isinstance(left, int) and isinstance(right, int):
-        _fits(left.bit_length() + right.bit_length())
+        _check_size(left.bit_length() + right.bit_length())
     elif isinstance(left, int) or isinstance(right, int):
         count, value = (left, right) if isinstance(left, int) else (right, left)
         if isinstance(value, (str, list, tuple)):
-            _fits(count * len(value))
+            _check_size(count * len(value))
 
 
 def check_method(method: Any, args: tuple[Any, ...]) -> None:
-    """Raise OverBudget for a method of str that would build something too big."""
+    """Raise LimitExceeded for a method of str that would build a value that is too large."""
     text, name = method.__self__, method.__name__
     if name in ("center", "expandtabs", "ljust", "rjust", "zfill"):
-        _narrow(args)
+        _check_widths(args)
     elif name == "replace" and len(args) > 1:
-        _fits(len(text) + text.count(args[0]) * len(args[1]))
+        _check_size(len(text) + text.count(args[0]) * len(args[1]))
     elif name == "join" and args and isinstance(args[0], (list, tuple)):
-        _fits(_joined_size(text, args[0]))
+        _check_size(_joined_size(text, args[0]))
 
 
 _WIDE = re.compile(r"%[^a-zA-Z%]*(?:\*|\d{5})|\{[^}]*\d{5}|\{[^{}]+\{")
@@ -156,14 +155,14 @@ _WIDE = re.compile(r"%[^a-zA-Z%]*(?:\*|\d{5})|\{[^}]*\d{5}|\{[^{}]+\{")
 
 
 def check_format(template: Any) -> None:
-    """Raise OverBudget for a %- or {}-format that asks for a huge width."""
+    """Raise LimitExceeded for a %- or {}-format that asks for a huge width."""
     if isinstance(template, str) and _WIDE.search(template):
-        raise OverBudget("a format that is too wide")
+        raise LimitExceeded("a format that is too wide")
 
 
-def bounded_filters(filters: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+def limited_filters(filters: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
     """jinja2's filters that can make a short value huge, with a check before them."""
-    narrow = {name: _with_narrow_arguments(filters[name]) for name in ("batch", "center", "indent", "round", "slice")}
+    narrow = {name: _with_checked_widths(filters[name]) for name in ("batch", "center", "indent", "round", "slice")}
     format_, join, replace = filters["format"], filters["join"], filters["replace"]
 
     def do_format(value: Any, *args: Any, **kwargs: Any) -> Any:
@@ -173,35 +172,35 @@ def bounded_filters(filters: dict[str, Callable[..., Any]]) -> dict[str, Callabl
     @pass_eval_context
     def do_join(context: Any, value: Any, d: str = "", attribute: Any = None) -> Any:
         value = list(value)
-        _fits(_joined_size(d, value))
+        _check_size(_joined_size(d, value))
         return join(context, value, d, attribute)
 
     @pass_eval_context
     def do_replace(context: Any, s: Any, old: Any, new: Any, count: int | None = None) -> Any:
-        _fits(len(str(s)) + str(s).count(str(old)) * len(str(new)))
+        _check_size(len(str(s)) + str(s).count(str(old)) * len(str(new)))
         return replace(context, s, old, new, count)
 
     return {**narrow, "format": do_format, "join": do_join, "replace": do_replace}
 
 
-def _with_narrow_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(function)  # keeps jinja2's mark for what the filter wants to be passed
+def _with_checked_widths(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)  # keeps jinja2's mark for the arguments that the filter takes
     def checked(*args: Any, **kwargs: Any) -> Any:
-        _narrow((*args[1:], *kwargs.values()))
+        _check_widths((*args[1:], *kwargs.values()))
         return function(*args, **kwargs)
 
     return checked
 
 
-def _narrow(numbers: Iterable[Any]) -> None:
+def _check_widths(numbers: Iterable[Any]) -> None:
     if any(isinstance(number, int) and abs(number) > MAX_WIDTH for number in numbers):
-        raise OverBudget(f"a width of more than {MAX_WIDTH}")
+        raise LimitExceeded(f"a width of more than {MAX_WIDTH}")
 
 
 def _joined_size(glue: Any, items: Any) -> int:
     return len(str(glue)) * len(items) + sum(len(item) for item in items if isinstance(item, str))
 
 
-def _fits(size: int) -> None:
+def _check_size(size: int) -> None:
     if size > MAX_CHARS:
-        raise OverBudget(f"a value of more than {MAX_CHARS} characters or items")
+        raise LimitExceeded(f"a value of more than {MAX_CHARS} characters or items")

@@ -1,7 +1,7 @@
-"""A client's messages as a chat template wants to see them.
+"""Convert a client's messages to the form that a chat template reads.
 
-What is kept of a message and in which form its content arrives is the contract's section 6; what one template needs
-beyond that is in its Capabilities. Messages are copied where they change, never written to. It must not know jinja2.
+The fields that are kept follow OVMS; what one template needs beyond that is in its Capabilities. Messages are copied
+where they change, never written to. Knows no jinja2.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _message(message: Json, capabilities: Capabilities) -> Json:
     for name in _TEXT_FIELDS:
         if isinstance(message.get(name), str):
             kept[name] = message[name]
-    if isinstance(message.get("reasoning"), str):  # what vLLM calls it now
+    if isinstance(message.get("reasoning"), str):  # vLLM's newer name
         kept.setdefault("reasoning_content", message["reasoning"])
     if capabilities.thinking and "reasoning_content" in kept:
         kept["thinking"] = kept["reasoning_content"]
@@ -59,7 +59,7 @@ def _message(message: Json, capabilities: Capabilities) -> Json:
 
 
 def _content(content: Any, parts: bool, strings: bool) -> Any:
-    """None and [] are null; text goes as a string or as parts, whichever the template reads; other parts stay."""
+    """None and [] become None; text becomes a string or parts, as the template reads it; other parts stay."""
     if content is None or content == []:
         return None
     if isinstance(content, str):
@@ -68,10 +68,10 @@ def _content(content: Any, parts: bool, strings: bool) -> Any:
         return ""
     if parts or not strings or not all(isinstance(part, dict) and part.get("type") == "text" for part in content):
         return content
-    return _joined([str(part.get("text", "")) for part in content])
+    return _join_texts([str(part.get("text", "")) for part in content])
 
 
-def _joined(texts: list[str]) -> str:
+def _join_texts(texts: list[str]) -> str:
     """One text, with a line break after anything that is not empty."""
     whole = ""
     for text in texts:
@@ -80,7 +80,7 @@ def _joined(texts: list[str]) -> str:
 
 
 def _tool_call(call: Any, form: str) -> Any:
-    """A tool call with its arguments in the form that the template reads; as it came when that is impossible."""
+    """A tool call with its arguments in the form that the template reads; unchanged if that is impossible."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         return call
@@ -93,7 +93,7 @@ def _tool_call(call: Any, form: str) -> Any:
 
 
 def _parsed(arguments: str) -> Any:
-    """The object that the text is; the text itself when it is none. Some clients send "" for no arguments."""
+    """The object in JSON text; the text itself if it is none. Some clients send "" for no arguments."""
     try:
         value = json.loads(arguments) if arguments.strip() else {}
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""What a chat template can read, found out by rendering small probes when it is loaded.
+"""Find out what a chat template can read by rendering small probes when it is loaded.
 
-What a template does is surer than what its source looks like: macros, filters and renamed variables all count.
-It must not know how rendering works: a function does it.
+Its output is more reliable than its source: macros, filters and renamed variables all count. Rendering is a function
+that is passed in.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _TOOL: Json = {
     "function": {"name": "test_tool", "description": "", "parameters": {"type": "object", "properties": {}}},
 }
 _DUMPED = re.compile(r"""['"]type['"]""")
-_ANSWER: dict[str, Json] = {"tool": {"tool_call_id": "call00001", "name": "test_tool"}}
+_TOOL_FIELDS: dict[str, Json] = {"tool": {"tool_call_id": "call00001", "name": "test_tool"}}
 _ARGUMENTS: dict[str, object] = {"object": {_NEEDLE: "value"}, "string": json.dumps({_NEEDLE: "value"})}
 _THINKING = re.compile(r"\.thinking\b|\[['\"]thinking['\"]\]|get\(['\"]thinking['\"]")
 _NATIVE = ('"{}": "', '"{}":"', "<parameter={}>", '<atem:parameter name="{}">', '<param name="{}">', "{}:<|", "{}=")
-"""How the model families write an argument of a call that their template understood as an object."""
+"""How the model families write an argument of a call that their template read as an object."""
 
 
 def probe(source: str, render: Render, content_format: str) -> Capabilities:
     """The capabilities of a template. content_format: "auto", or "string" or "openai" where the operator knows."""
     if content_format == "auto":
-        parts = _shows(render, [{"role": "user", "content": _PARTS}])
-        strings = not parts or _shows(render, [{"role": "user", "content": " ".join(_NEEDLES)}])
+        parts = _is_shown(render, [{"role": "user", "content": _PARTS}])
+        strings = not parts or _is_shown(render, [{"role": "user", "content": " ".join(_NEEDLES)}])
     else:
         parts, strings = False, content_format == "string"
     hey: Json = {"role": "user", "content": "Hey" if strings else [{"type": "text", "text": "Hey"}]}
@@ -44,14 +44,14 @@ def probe(source: str, render: Render, content_format: str) -> Capabilities:
     return Capabilities(
         parts=_roles_with_parts(render, hey, calls) if parts else frozenset(),
         strings=strings,
-        null=_null(render, hey, calls),
+        null=_null_form(render, hey, calls),
         arguments=arguments,
         thinking=_THINKING.search(source) is not None,
     )
 
 
-def _shows(render: Render, messages: list[Json]) -> bool:
-    """Whether all of a content shows up as text, and not as the dump of a list."""
+def _is_shown(render: Render, messages: list[Json]) -> bool:
+    """Whether all of the content is rendered as text, and not as the dump of a list."""
     text = _try(render, messages)
     return all(needle in text and not _DUMPED.search(text.partition(needle)[0][-40:]) for needle in _NEEDLES)
 
@@ -69,37 +69,37 @@ def _roles_with_parts(render: Render, hey: Json, calls: list[Json]) -> frozenset
     return frozenset(
         role
         for role, (before, after) in around.items()
-        if _shows(render, [*before, {"role": role, "content": _PARTS, **_ANSWER.get(role, {})}, *after])
+        if _is_shown(render, [*before, {"role": role, "content": _PARTS, **_TOOL_FIELDS.get(role, {})}, *after])
     )
 
 
-def _null(render: Render, hey: Json, calls: list[Json]) -> str:
-    """How to say that a message with calls has no content: the way that the template bears best.
+def _null_form(render: Render, hey: Json, calls: list[Json]) -> str:
+    """The form of "no content" in a message with calls that the template renders best.
 
     Among equals in the order of the contract (OVMS leaves null), of transformers from 5.20 on (the key is missing),
-    and the empty string. A template may mind only later in a conversation (QwQ).
+    and the empty string. A template may fail only later in a conversation (QwQ).
     """
     ways: dict[str, Json] = {"null": {"content": None}, "missing": {}, "empty": {"content": ""}}
 
-    def borne(way: str) -> int:
+    def score(way: str) -> int:
         call = {"role": "assistant", **ways[way], "tool_calls": calls}
         talk = [
             hey,
             call,
-            {"role": "tool", "content": "15", **_ANSWER["tool"]},
+            {"role": "tool", "content": "15", **_TOOL_FIELDS["tool"]},
             {"role": "assistant", "content": "Ho"},
             hey,
         ]
         texts = [_try(render, talk[:end]) for end in (2, 3, 5)]
         return sum(bool(text) and "None" not in text.partition("Hey")[2] for text in texts)
 
-    return max(ways, key=borne)
+    return max(ways, key=score)
 
 
 def _arguments(render: Render, hey: Json) -> str:
-    """In which form earlier calls must have their arguments. A template that reads both forms gets objects.
+    """The form that the arguments of earlier calls must have. A template that reads both forms gets objects.
 
-    First by how the model families write arguments (the contract's probe), then by which form does not fail. Some
+    First by how the model families write arguments, then by which form does not fail. Some
     templates write calls only when there are tools (Falcon 3).
     """
     for tools in ([], [_TOOL]):
@@ -121,7 +121,7 @@ def _call(arguments: object) -> Json:
 
 
 def _try(render: Render, messages: list[Json], tools: list[Json] | None = None) -> str:
-    """A probe's text; "" where the template refuses it."""
+    """A probe's text; "" if the template raises."""
     try:
         return render(messages, tools or [], False, {})
     except Exception:  # a template is a program: it can fail in every way that Python can

@@ -1,10 +1,10 @@
-"""jinja2 for chat templates: the environment they are written for, shut in and bounded.
+"""jinja2 for chat templates: the environment of transformers, in a sandbox with limits.
 
 Templates come with models and are written for Hugging Face transformers: its options, globals and filters are the
 standard, byte for byte (transformers.utils.chat_template_utils, 4.51 to 5.23). A template sees plain data, cannot
-change it, cannot reach Python's internals (jinja2's immutable sandbox), and is stopped by the bounds of bounds.py.
+change it, cannot reach Python's internals (jinja2's immutable sandbox), and is stopped by the limits of limits.py.
 
-It must not know messages.
+Knows no messages.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from . import limits
 
 
-class RaisedByTemplate(jinja2.TemplateError):
-    """The template called raise_exception: its own words for what is wrong with the conversation."""
+class TemplateRaised(jinja2.TemplateError):
+    """The template called raise_exception: its message says what is wrong with the conversation."""
 
 
 def render(template: jinja2.Template, variables: dict[str, Any], seconds: float | None) -> str:
-    """The text of a template of a ChatEnvironment. seconds: as of bounds.Budget. Raises whatever a template can."""
+    """Render a template of a ChatEnvironment. seconds: as for limits.Budget. Raises any exception."""
     env = template.environment
     assert isinstance(env, ChatEnvironment)
     env.budgets.now = limits.Budget(seconds)
@@ -39,13 +39,13 @@ def render(template: jinja2.Template, variables: dict[str, Any], seconds: float 
     for piece in template.generate(variables):
         size += len(piece)
         if size > limits.MAX_CHARS:
-            raise limits.OverBudget(f"the prompt is longer than {limits.MAX_CHARS} characters")
+            raise limits.LimitExceeded(f"the prompt is longer than {limits.MAX_CHARS} characters")
         pieces.append(piece)
     return "".join(pieces)
 
 
 class ChatEnvironment(ImmutableSandboxedEnvironment):
-    """For the templates of one model; one rendering in each thread. directory: where includes are looked for."""
+    """The environment of one model's templates; one rendering at a time in each thread. directory: of includes."""
 
     intercepted_binops = frozenset(("*", "**", "%"))
 
@@ -57,25 +57,25 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             loader=None if directory is None else jinja2.FileSystemLoader(directory),
         )
         self.budgets = limits.Budgets()
-        self.filters.update(limits.bounded_filters(self.filters))
-        self.filters.update({limits.COUNTED: self.budgets.counted, limits.MEASURED: limits.measured})
+        self.filters.update(limits.limited_filters(self.filters))
+        self.filters.update({limits.COUNTED: self.budgets.counted, limits.MEASURED: limits.checked_size})
         self.filters.update(tojson=_to_json, from_json=json.loads)
         self.globals.update(raise_exception=_raise_exception, strftime_now=_strftime_now)
         del self.globals["lipsum"]
 
     def compile(self, source: Any, *args: Any, **kwargs: Any) -> Any:
-        """Source or tree to code, bounded; all templates come this way, included ones too."""
+        """Compile with limits; all templates are compiled here, included ones too."""
         tree = self.parse(source) if isinstance(source, str) else source
-        return super().compile(limits.Bounded().visit(tree), *args, **kwargs)
+        return super().compile(limits.LimitsInserter().visit(tree), *args, **kwargs)
 
     def make_globals(self, d: Any) -> dict[str, Any]:
-        """What a template sees besides its variables, in one dict; every rendering walks the chain jinja2 makes."""
+        """The globals of a template in one dict; every rendering walks the chain that jinja2 makes."""
         return {**self.globals, **(d or {})}
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as jinja2's
         __self.budgets.now.spend(limits.CALL_STEPS)
         for value in args:
-            limits.measured(value)
+            limits.checked_size(value)
         if isinstance(getattr(__obj, "__self__", None), str):
             limits.check_method(__obj, args)
         return super().call(__context, __obj, *args, **kwargs)
@@ -92,7 +92,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
 
 class _Generation(Extension):
-    """{% generation %} marks what the model wrote, for training; here it only renders its body."""
+    """{% generation %} marks the model's output for training; here it only renders its body."""
 
     tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
 
@@ -102,7 +102,7 @@ class _Generation(Extension):
 
 
 def _raise_exception(message: Any) -> NoReturn:
-    raise RaisedByTemplate(str(message))
+    raise TemplateRaised(str(message))
 
 
 def _strftime_now(format: str) -> str:  # noqa: A002 - templates may name the argument

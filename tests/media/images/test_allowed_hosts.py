@@ -5,7 +5,7 @@ import ipaddress
 import pytest
 
 from lean_ovms.errors import StartError
-from lean_ovms.media.images.allowed_hosts import Hosts, is_public, parse
+from lean_ovms.media.images.allowed_hosts import AllowedHosts, is_public, parse_address
 
 PUBLIC = ["8.8.8.8", "93.184.216.34", "2606:4700::1111", "2a00:1450:4001::200e", "64:ff9b::8.8.8.8"]
 NOT_PUBLIC = [
@@ -61,51 +61,51 @@ def test_a_mapped_address_is_what_it_stands_for():
 
 
 def test_nothing_is_allowed_without_a_list():
-    hosts = Hosts("")
+    hosts = AllowedHosts("")
     assert not hosts
-    assert not hosts.name("example.com")
+    assert not hosts.allows_host("example.com")
 
 
 def test_a_name_is_matched_whole():
-    hosts = Hosts("Example.com, images.example.org")
-    assert hosts.name("example.com")
-    assert hosts.name("images.example.org")
+    hosts = AllowedHosts("Example.com, images.example.org")
+    assert hosts.allows_host("example.com")
+    assert hosts.allows_host("images.example.org")
     for other in ("www.example.com", "example.com.evil.example", "notexample.com", "example.co", "8.8.8.8"):
-        assert not hosts.name(other)
+        assert not hosts.allows_host(other)
 
 
 def test_a_star_stands_for_subdomains_and_not_for_the_name_itself():
-    hosts = Hosts("*.example.com")
-    assert hosts.name("a.example.com")
-    assert hosts.name("a.b.example.com")
-    assert not hosts.name("example.com")
-    assert not hosts.name("evilexample.com")
+    hosts = AllowedHosts("*.example.com")
+    assert hosts.allows_host("a.example.com")
+    assert hosts.allows_host("a.b.example.com")
+    assert not hosts.allows_host("example.com")
+    assert not hosts.allows_host("evilexample.com")
 
 
 def test_all_is_every_name_and_still_no_private_address():
-    hosts = Hosts("all")
-    assert hosts.name("anything.example")
-    assert hosts.name("8.8.8.8")
-    assert not hosts.address(ipaddress.ip_address("127.0.0.1"))
+    hosts = AllowedHosts("all")
+    assert hosts.allows_host("anything.example")
+    assert hosts.allows_host("8.8.8.8")
+    assert not hosts.allows_address(ipaddress.ip_address("127.0.0.1"))
 
 
 def test_a_listed_address_may_be_private():
-    hosts = Hosts("127.0.0.1,10.1.2.0/24,[::1]")
-    assert hosts.name("127.0.0.1")
-    assert not hosts.name("127.0.0.2")
-    assert not hosts.name("8.8.8.8")
+    hosts = AllowedHosts("127.0.0.1,10.1.2.0/24,[::1]")
+    assert hosts.allows_host("127.0.0.1")
+    assert not hosts.allows_host("127.0.0.2")
+    assert not hosts.allows_host("8.8.8.8")
     for text in ("127.0.0.1", "10.1.2.77", "::1", "::ffff:127.0.0.1", "8.8.8.8"):
-        assert hosts.address(ipaddress.ip_address(text))
+        assert hosts.allows_address(ipaddress.ip_address(text))
     for text in ("127.0.0.2", "10.1.3.1", "::ffff:10.9.9.9"):
-        assert not hosts.address(ipaddress.ip_address(text))
+        assert not hosts.allows_address(ipaddress.ip_address(text))
 
 
 @pytest.mark.parametrize("text", ["http://example.com", "a.example:80", "ex*mple.com", "10.0.0.1/8", "exa*"])
 def test_an_entry_that_is_no_host_stops_the_start(text):
     with pytest.raises(StartError, match="allowed_media_domains"):
-        Hosts(text)
+        AllowedHosts(text)
 
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "example.com"])
 def test_numbers_that_only_some_read_as_an_address_are_names(host):
-    assert parse(host) is None
+    assert parse_address(host) is None

@@ -9,7 +9,7 @@ import pytest
 
 from lean_ovms.errors import BadRequest
 from lean_ovms.media.images import decoder_pool
-from lean_ovms.media.images.decoder_pool import Decoders, Job
+from lean_ovms.media.images.decoder_pool import DecodeJob, DecoderPool
 from tests.pictures import file, picture
 
 MOST = 1 << 20
@@ -19,7 +19,7 @@ RED = file(picture("red", (8, 6)))
 @pytest.fixture
 async def decoders():
     """One process at most, with plenty of time."""
-    made = Decoders(1, 20.0)
+    made = DecoderPool(1, 20.0)
     yield made
     made.stop()
 
@@ -31,31 +31,31 @@ def fake(body):
 
 
 async def test_an_image_comes_as_pixels(decoders):
-    image = await decoders.decode(Job(data=RED, most_pixels=MOST))
+    image = await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
     assert (image.height, image.width) == (6, 8)
     assert image.pixels == bytes((220, 30, 30)) * 48
 
 
 async def test_a_process_is_kept_for_the_next_image_and_after_a_bad_one(decoders):
-    await decoders.decode(Job(data=RED, most_pixels=MOST))
+    await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
     pids = decoders.pids
     assert len(pids) == 1
     with pytest.raises(BadRequest, match="Image parsing failed"):
-        await decoders.decode(Job(data=b"no image", most_pixels=MOST))
+        await decoders.decode(DecodeJob(data=b"no image", max_pixels=MOST))
     with pytest.raises(BadRequest, match="Invalid base64"):
-        await decoders.decode(Job(data=b"@", base64=True, most_pixels=MOST))
+        await decoders.decode(DecodeJob(data=b"@", base64=True, max_pixels=MOST))
     with pytest.raises(BadRequest, match="limit: 10"):
-        await decoders.decode(Job(data=RED, most_pixels=10))
-    await decoders.decode(Job(data=RED, most_pixels=MOST))
+        await decoders.decode(DecodeJob(data=RED, max_pixels=10))
+    await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
     assert decoders.pids == pids
 
 
 async def test_a_process_that_was_ended_while_it_waited_is_no_images_fault(decoders):
-    await decoders.decode(Job(data=RED, most_pixels=MOST))
+    await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
     [pid] = decoders.pids
     os.kill(pid, signal.SIGKILL)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    assert (await decoders.decode(Job(data=RED, most_pixels=MOST))).width == 8
+    assert (await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))).width == 8
     assert decoders.pids != [pid]
 
 
@@ -63,11 +63,11 @@ async def test_base64_may_have_blanks_and_line_breaks(decoders):
     import base64
 
     data = base64.encodebytes(RED).replace(b"\n", b" \r\n\t")
-    assert (await decoders.decode(Job(data=data, base64=True, most_pixels=MOST))).width == 8
+    assert (await decoders.decode(DecodeJob(data=data, base64=True, max_pixels=MOST))).width == 8
 
 
 async def test_several_at_once_wait_for_each_other(decoders):
-    images = await asyncio.gather(*(decoders.decode(Job(data=RED, most_pixels=MOST)) for _ in range(8)))
+    images = await asyncio.gather(*(decoders.decode(DecodeJob(data=RED, max_pixels=MOST)) for _ in range(8)))
     assert len(images) == 8
     assert len(decoders.pids) == 1
 
@@ -76,9 +76,9 @@ async def test_the_environment_has_no_secrets(monkeypatch):
     monkeypatch.setenv("API_KEY", "hush")
     body = "stream.readline(); n=repr(sorted(os.environ)).encode(); "
     body += "stream.write(b'{\"error\": \"%s\"}\\n' % n.replace(b'\"', b'')); stream.flush()"
-    decoders = Decoders(1, 20.0, command=fake(body))
+    decoders = DecoderPool(1, 20.0, command=fake(body))
     with pytest.raises(BadRequest) as caught:
-        await decoders.decode(Job(data=b"", most_pixels=MOST))
+        await decoders.decode(DecodeJob(data=b"", max_pixels=MOST))
     decoders.stop()
     assert "PYTHONPATH" in caught.value.message
     assert "API_KEY" not in caught.value.message
@@ -86,9 +86,9 @@ async def test_the_environment_has_no_secrets(monkeypatch):
 
 async def test_one_that_hangs_is_killed(monkeypatch):
     monkeypatch.setattr(decoder_pool, "START_S", 0.0)
-    decoders = Decoders(1, 0.2, command=fake("time.sleep(1000)"))
+    decoders = DecoderPool(1, 0.2, command=fake("time.sleep(1000)"))
     with pytest.raises(BadRequest, match=r"longer than 0\.2 s"):
-        await decoders.decode(Job(data=RED, most_pixels=MOST))
+        await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
     assert decoders.pids == []
 
 
@@ -102,18 +102,18 @@ async def test_one_that_hangs_is_killed(monkeypatch):
     ],
 )
 async def test_one_that_dies_takes_only_its_image_with_it(body):
-    decoders = Decoders(1, 20.0, command=fake(body))
+    decoders = DecoderPool(1, 20.0, command=fake(body))
     with pytest.raises(BadRequest, match="Image parsing failed"):
-        await decoders.decode(Job(data=RED, most_pixels=MOST))
+        await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
     decoders._command = decoder_pool.COMMAND
-    assert (await decoders.decode(Job(data=RED, most_pixels=MOST))).width == 8
+    assert (await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))).width == 8
     decoders.stop()
 
 
 async def test_a_client_that_leaves_ends_the_work(decoders):
-    slow = Decoders(1, 20.0, command=fake("time.sleep(1000)"))
-    task = asyncio.create_task(slow.decode(Job(data=RED, most_pixels=MOST)))
-    while not task.done() and slow._free._value:
+    slow = DecoderPool(1, 20.0, command=fake("time.sleep(1000)"))
+    task = asyncio.create_task(slow.decode(DecodeJob(data=RED, max_pixels=MOST)))
+    while not task.done() and slow._slots._value:
         await asyncio.sleep(0)
     await asyncio.sleep(0.05)
     task.cancel()
@@ -129,12 +129,12 @@ async def test_unpacking_that_takes_too_much_memory_is_refused(decoders):
 
     assert decoder_process.BYTES_PER_PIXEL * 9_000_000 > 64 << 20
     with pytest.raises(BadRequest, match="larger than this server's limit"):
-        await decoders.decode(Job(data=large, most_pixels=1000))
+        await decoders.decode(DecodeJob(data=large, max_pixels=1000))
 
 
 async def test_idle_processes_end():
-    decoders = Decoders(1, 20.0, idle_s=0.05)
-    await decoders.decode(Job(data=RED, most_pixels=MOST))
+    decoders = DecoderPool(1, 20.0, idle_s=0.05)
+    await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
     [pid] = decoders.pids
     for _ in range(200):
         if not decoders.pids:
@@ -148,4 +148,4 @@ async def test_idle_processes_end():
 async def test_without_pillow_the_answer_says_how_to_install_it(monkeypatch, decoders):
     monkeypatch.setattr(decoder_pool.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BadRequest, match=r'pip install "\.\[vision\]" in the source folder'):
-        await decoders.decode(Job(data=RED, most_pixels=MOST))
+        await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from lean_ovms.errors import BadRequest
-from lean_ovms.media.images.local_files import Shelf
+from lean_ovms.media.images.local_files import LocalFiles
 
 SECRET = b"secret"
 
@@ -40,7 +40,7 @@ def root(tmp_path):
     ],
 )
 async def test_files_below_the_folder_are_read(root, path, data):
-    assert await Shelf(str(root), 100).read(path.format(root)) == data
+    assert await LocalFiles(str(root), 100).read(path.format(root)) == data
 
 
 OUT = [
@@ -70,7 +70,7 @@ OUT = [
 @pytest.mark.parametrize("path", OUT)
 async def test_everything_else_is_refused_without_a_word_about_it(root, path):
     with pytest.raises(BadRequest) as caught:
-        await Shelf(str(root), 100).read(path.format(root))
+        await LocalFiles(str(root), 100).read(path.format(root))
     assert str(root.parent) not in caught.value.message
 
 
@@ -78,26 +78,26 @@ async def test_what_is_outside_looks_the_same_whether_it_exists_or_not(root):
     said = set()
     for name in ("secret.png", "nothing-there.png"):
         with pytest.raises(BadRequest) as caught:
-            await Shelf(str(root), 100).read(str(root.parent / name))
+            await LocalFiles(str(root), 100).read(str(root.parent / name))
         said.add(caught.value.message)
     assert len(said) == 1
 
 
 async def test_without_a_folder_no_file_is_read(root):
     with pytest.raises(BadRequest, match="disabled"):
-        await Shelf("", 100).read(str(root / "zebra.png"))
+        await LocalFiles("", 100).read(str(root / "zebra.png"))
 
 
 async def test_a_file_larger_than_the_limit_is_refused(root):
-    assert await Shelf(str(root), 5).read("zebra.png") == b"zebra"
+    assert await LocalFiles(str(root), 5).read("zebra.png") == b"zebra"
     with pytest.raises(BadRequest, match="limit: 4 bytes"):
-        await Shelf(str(root), 4).read("zebra.png")
+        await LocalFiles(str(root), 4).read("zebra.png")
 
 
 async def test_the_folder_itself_may_be_a_link(root, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(root)
-    shelf = Shelf(str(link), 100)
+    shelf = LocalFiles(str(link), 100)
     assert await shelf.read(str(link / "zebra.png")) == b"zebra"
     assert await shelf.read(str(root / "zebra.png")) == b"zebra"
 
@@ -114,7 +114,7 @@ async def test_a_folder_that_becomes_a_link_after_the_check_is_not_followed(root
         return found
 
     (root / "sub" / "secret.png").write_bytes(b"harmless")
-    shelf = Shelf(str(root), 100)
+    shelf = LocalFiles(str(root), 100)
     monkeypatch.setattr(os.path, "realpath", and_then_swap)
     with pytest.raises(BadRequest):
         await shelf.read("sub/secret.png")

@@ -10,7 +10,7 @@ from lean_ovms.errors import BadRequest
 from lean_ovms.media.images.pillow import DecodeLimits, decode
 from tests.pictures import file, picture
 
-FRAME = DecodeLimits(most_pixels=1 << 20)
+FRAME = DecodeLimits(max_pixels=1 << 20)
 
 
 def first(data, frame=FRAME):
@@ -89,7 +89,7 @@ def test_moving_pictures_show_their_first_frame(kind):
 
 
 def test_a_box_shrinks_and_never_enlarges():
-    box = DecodeLimits(most_pixels=1 << 20, box=64)
+    box = DecodeLimits(max_pixels=1 << 20, box=64)
     assert first(file(picture((1, 2, 3), (640, 320))), box)[:2] == (32, 64)
     assert first(file(picture((1, 2, 3), (640, 320)), "JPEG"), box)[:2] == (32, 64)
     assert first(file(picture((1, 2, 3), (40, 30))), box)[:2] == (30, 40)

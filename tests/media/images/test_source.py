@@ -3,7 +3,7 @@
 import pytest
 
 from lean_ovms.errors import BadRequest
-from lean_ovms.media.images.source import Inline, Path, Url, parse, parse_url
+from lean_ovms.media.images.source import FilePath, InlineData, Url, parse_source, parse_url
 
 GOOD = [
     ("http://example.com", Url(False, "example.com", 80, "/")),
@@ -20,7 +20,7 @@ GOOD = [
 
 @pytest.mark.parametrize(("text", "url"), GOOD)
 def test_plain_addresses_are_understood(text, url):
-    assert parse(text) == url
+    assert parse_source(text) == url
 
 
 REFUSED = [
@@ -57,13 +57,13 @@ REFUSED = [
 @pytest.mark.parametrize("text", REFUSED)
 def test_addresses_that_can_be_read_in_two_ways_are_refused(text):
     with pytest.raises(BadRequest):
-        parse(text)
+        parse_source(text)
 
 
 @pytest.mark.parametrize("text", ["ftp://e.com/a", "sftp://e.com/a", "gopher://e.com", "javascript://x", "FTP://e.com"])
 def test_other_schemes_are_refused_by_name(text):
     with pytest.raises(BadRequest, match="http and https only"):
-        parse(text)
+        parse_source(text)
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ def test_other_schemes_are_refused_by_name(text):
     ],
 )
 def test_what_follows_base64_is_the_image(text, data):
-    assert parse(text) == Inline(data)
+    assert parse_source(text) == InlineData(data)
 
 
 def test_a_data_url_in_another_form_is_refused():
     with pytest.raises(BadRequest, match="base64"):
-        parse("data:image/svg+xml,<svg/>")
+        parse_source("data:image/svg+xml,<svg/>")
 
 
 @pytest.mark.parametrize(
@@ -98,18 +98,18 @@ def test_a_data_url_in_another_form_is_refused():
     ],
 )
 def test_everything_else_is_a_path(text, path):
-    assert parse(text) == Path(path)
+    assert parse_source(text) == FilePath(path)
 
 
 @pytest.mark.parametrize("text", ["file://other.example/a.png", "file://a.png", "file:///%ff%fe"])
 def test_files_of_other_machines_are_refused(text):
     with pytest.raises(BadRequest):
-        parse(text)
+        parse_source(text)
 
 
 def test_an_address_has_a_limit():
     with pytest.raises(BadRequest, match="longer than"):
-        parse("http://example.com/" + "a" * 9000)
+        parse_source("http://example.com/" + "a" * 9000)
 
 
 def test_the_host_header_leaves_out_the_usual_port():

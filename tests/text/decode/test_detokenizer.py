@@ -109,10 +109,10 @@ def window_text(tokens: list[int], step: int, decode) -> tuple[str, int, int]:
     """(all deltas joined, the longest list decoded, the number of decodes)."""
     window, shown, longest, decodes = WindowDetokenizer(), "", 0, 0
     for i in range(0, len(tokens), step):
-        wanted = window.wanted(tokens[i : i + step])
-        longest = max(longest, *map(len, wanted))
-        decodes += len(wanted)
-        shown += window.update([decode(ids) for ids in wanted])
+        windows = window.windows(tokens[i : i + step])
+        longest = max(longest, *map(len, windows))
+        decodes += len(windows)
+        shown += window.update([decode(ids) for ids in windows])
     return shown + window.flush(), longest, decodes
 
 

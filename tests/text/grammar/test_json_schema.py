@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
-from lean_ovms.text.grammar.ebnf import Ebnf, after, branches, char_class, literal
-from lean_ovms.text.grammar.json_schema import Values
+from lean_ovms.text.grammar.ebnf import Ebnf, branches, char_class, literal, without_prefix
+from lean_ovms.text.grammar.json_schema import JsonValues
 from lean_ovms.text.grammar.numbers import integer, number
 from lean_ovms.text.grammar.regex import NotSupported, pattern
-from lean_ovms.text.grammar.schema_merge import Root, merged, pointed
-from lean_ovms.text.grammar.sentencepiece import rewritten, said
+from lean_ovms.text.grammar.schema_merge import Root, merge, resolve_reference
+from lean_ovms.text.grammar.sentencepiece import rewrite_grammar, to_token_text
 
 
 def values(schema: Any) -> tuple[str, set[str]]:
     """(the grammar, what it does not impose)"""
     ebnf = Ebnf()
-    made = Values(ebnf, schema)
+    made = JsonValues(ebnf, schema)
     return ebnf.text(made.value(schema)), made.ignored
 
 
@@ -130,17 +130,17 @@ def test_a_schema_that_explodes_is_too_complex_and_found_out_soon(schema: Any) -
 def test_pointers_reach_into_lists_and_unescape() -> None:
     whole = {"a/b": [{"c~d": 1}], "e f": 2}
     root = Root(whole)
-    assert pointed(root, "#/a~1b/0/c~0d") == 1
-    assert pointed(root, "#/e%20f") == 2
-    assert pointed(root, "#") is whole
+    assert resolve_reference(root, "#/a~1b/0/c~0d") == 1
+    assert resolve_reference(root, "#/e%20f") == 2
+    assert resolve_reference(root, "#") is whole
     with pytest.raises(GrammarInvalid):
-        pointed(root, "#/a~1b/1")
+        resolve_reference(root, "#/a~1b/1")
 
 
 def test_merging_keeps_the_narrower_of_two_bounds_and_all_that_is_required() -> None:
     one = {"type": "integer", "minimum": 1, "maximum": 9, "required": ["a"], "enum": [1, 2, 3]}
     other = {"type": "number", "minimum": 3, "maximum": 12, "required": ["a", "b"], "enum": [2, 3, 4]}
-    assert merged(one, [other], Root({})) == {
+    assert merge(one, [other], Root({})) == {
         "type": ["integer"], "minimum": 3, "maximum": 9, "required": ["a", "b"], "enum": [2, 3],
     }  # fmt: skip
 
@@ -155,7 +155,7 @@ def test_literals_and_classes_escape_what_they_must() -> None:
     assert literal("\x7fb\x7fz") == '"\\u007f" "b\\u007fz"'
     assert char_class([(10, 10), (48, 57)]) == "[0-9\\u000a]"
     assert char_class([(45, 45), (93, 94), (97, 122)]) == "[\\-\\]-\\^a-z]"
-    assert after(literal("<tool>\nrest"), "<tool>\n") == '"rest"'
+    assert without_prefix(literal("<tool>\nrest"), "<tool>\n") == '"rest"'
 
 
 # --- alternatives: XGrammar 0.1.31 takes texts that are none of them if they begin alike
@@ -298,12 +298,12 @@ def test_a_long_pattern_takes_linear_time() -> None:
     ],
 )
 def test_grammars_are_rewritten_for_sentencepiece(grammar: str, expected: str) -> None:
-    assert rewritten(grammar, ours=True) == expected
+    assert rewrite_grammar(grammar, ours=True) == expected
 
 
 def test_a_clients_line_ends_are_said_as_byte_tokens() -> None:
-    assert rewritten('root ::= "a\\n b"', ours=False) == 'root ::= "a<0x0A>▁b"'
-    assert said("a\n b") == "a<0x0A>▁b"
+    assert rewrite_grammar('root ::= "a\\n b"', ours=False) == 'root ::= "a<0x0A>▁b"'
+    assert to_token_text("a\n b") == "a<0x0A>▁b"
 
 
 def test_plain_patterns_need_no_escapes() -> None:

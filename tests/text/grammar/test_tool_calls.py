@@ -11,7 +11,7 @@ import pytest
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
 from lean_ovms.text import parsers
 from lean_ovms.text.grammar import build
-from lean_ovms.text.grammar.build import Setting
+from lean_ovms.text.grammar.build import GrammarContext
 from lean_ovms.types import Json, OutputConstraint
 
 WEATHER: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -21,14 +21,14 @@ def tool(name: str = "f", parameters: Any = WEATHER) -> Json:
     return {"type": "function", "function": {"name": name, "parameters": parameters}}
 
 
-def setting(family: str | None, *tools: Json, reasoning: str | None = None, tail: str = "") -> Setting:
-    return Setting(tool_parser=family, reasoning_parser=reasoning, tail=tail, tools=tools)
+def context(family: str | None, *tools: Json, reasoning: str | None = None, tail: str = "") -> GrammarContext:
+    return GrammarContext(form=parsers.output_form(family, reasoning), prompt_tail=tail, tools=tools)
 
 
 def grammar(family: str, *tools: Json, reasoning: str | None = None, tail: str = "", **guide: Any) -> str:
     """The EBNF for one call."""
-    asked = OutputConstraint(**{"calls": "required", "parallel": False, **guide})
-    built = build.build(asked, setting(family, *(tools or (tool(),)), reasoning=reasoning, tail=tail))
+    asked = OutputConstraint(**{"tool_calls": "required", "parallel": False, **guide})
+    built = build.build(asked, context(family, *(tools or (tool(),)), reasoning=reasoning, tail=tail))
     assert built.notices == []
     tag = json.loads(built.tag)
     assert tag["type"] == "structural_tag"
@@ -39,7 +39,7 @@ def grammar(family: str, *tools: Json, reasoning: str | None = None, tail: str =
 
 @pytest.mark.parametrize("family", parsers.names().tool)
 def test_every_tool_parser_has_a_form_to_write_calls_in(family: str) -> None:
-    assert parsers.form(family) is not None
+    assert parsers.output_form(family, None).calls is not None
 
 
 CALLS = {
@@ -117,20 +117,20 @@ def test_a_tool_without_parameters_gets_an_empty_object(parameters: Any) -> None
 
 
 def test_a_shaped_call_is_held_to_the_schema_once_it_begins() -> None:
-    text = grammar("hermes3", calls="shaped")
+    text = grammar("hermes3", tool_calls="schema")
     assert 'answer ::= TagDispatch(("<tool_call>", call))' in text
     assert r'call ::= "\n{\"name\": \"f\", \"arguments\": " object "}\n</tool_call>"' in text
 
 
 def test_a_shaped_list_of_calls_is_whole() -> None:
-    text = grammar("jamba", calls="shaped")
+    text = grammar("jamba", tool_calls="schema")
     assert 'TagDispatch(("<tool_calls>", ' in text
     assert r'"[\n    " call (",\n    " call){0,31} "\n]</tool_calls>"' in text
 
 
 @pytest.mark.parametrize("family", sorted(set(parsers.names().tool) - {"pythonic", "onyx"}))
 def test_every_family_with_a_trigger_can_shape_calls(family: str) -> None:
-    assert "TagDispatch((" in grammar(family, calls="shaped")
+    assert "TagDispatch((" in grammar(family, tool_calls="schema")
 
 
 REASONING = [
@@ -146,10 +146,10 @@ REASONING = [
 
 def test_no_thought_is_offered_where_the_template_would_have_begun_it() -> None:
     asked = OutputConstraint(format={"type": "json_schema", "json_schema": {"enum": ["red"]}}, param="response_format")
-    offered = Setting(tool_parser=None, reasoning_parser="qwen3", tail="assistant\n", tools=())
+    offered = context(None, reasoning="qwen3", tail="assistant\n")
     assert "<think>" in build.build(asked, offered).tag
-    assert "<think>" not in build.build(asked, replace(offered, template_opens_thoughts=True)).tag
-    thinking = replace(offered, template_opens_thoughts=True, tail="assistant\n<think>\n")
+    assert "<think>" not in build.build(asked, replace(offered, template_opens_reasoning=True)).tag
+    thinking = replace(offered, template_opens_reasoning=True, prompt_tail="assistant\n<think>\n")
     assert "thought" in build.build(asked, thinking).tag
 
 
@@ -170,7 +170,7 @@ UNSAYABLE = [
 
 @pytest.mark.parametrize(("family", "one"), UNSAYABLE)
 def test_what_a_family_cannot_write_is_told_and_not_enforced(family: str | None, one: Json) -> None:
-    built = build.build(OutputConstraint(calls="required"), setting(family, one))
+    built = build.build(OutputConstraint(tool_calls="required"), context(family, one))
     assert built.tag == ""
     assert len(built.notices) == 1
     assert built.notices[0].startswith("tool calls are not enforced: ")
@@ -181,7 +181,9 @@ def test_a_json_family_can_write_any_name() -> None:
 
 
 def test_a_bad_schema_of_one_tool_becomes_any_object_and_is_told() -> None:
-    built = build.build(OutputConstraint(calls="required"), setting("devstral", tool("a", {"type": "nope"}), tool("b")))
+    built = build.build(
+        OutputConstraint(tool_calls="required"), context("devstral", tool("a", {"type": "nope"}), tool("b"))
+    )
     assert built.notices == ["the schema of the tool a is not imposed: 'nope' is not a type"]
     assert "[TOOL_CALLS]a[ARGS]" in built.tag
     assert "[TOOL_CALLS]b[ARGS]" in built.tag
@@ -189,14 +191,14 @@ def test_a_bad_schema_of_one_tool_becomes_any_object_and_is_told() -> None:
 
 def test_keywords_that_are_not_imposed_are_told() -> None:
     parameters = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
-    built = build.build(OutputConstraint(calls="required"), setting("hermes3", tool("f", parameters)))
+    built = build.build(OutputConstraint(tool_calls="required"), context("hermes3", tool("f", parameters)))
     assert built.notices == ["not imposed in the schema of the tool f: uniqueItems"]
 
 
 @pytest.mark.parametrize("family", parsers.names().tool)
 def test_schemas_that_lead_round_in_a_circle_do_no_harm(family: str) -> None:
     circle = {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b", "x": 1}, "b": {"$ref": "#/$defs/a", "y": 1}}}
-    built = build.build(OutputConstraint(calls="required"), setting(family, tool("f", circle)))
+    built = build.build(OutputConstraint(tool_calls="required"), context(family, tool("f", circle)))
     assert built.notices
     assert built.tag
 
@@ -206,22 +208,22 @@ def test_schemas_that_lead_round_in_a_circle_do_no_harm(family: str) -> None:
 
 def test_a_format_that_is_wrong_is_dropped_unless_it_must_be() -> None:
     asked = OutputConstraint(format={"type": "regex", "pattern": "("})
-    left, _, notice = build.relaxed(asked, setting(None), GrammarInvalid("no"))
+    left, _, notice = build.relax(asked, context(None), GrammarInvalid("no"))
     assert left.format is None
     assert notice == "response_format was not imposed: no"
     for error in (GrammarInvalid("no"), GrammarTooComplex("much")):
-        must = OutputConstraint(format=asked.format, param="guided_regex", must=isinstance(error, GrammarInvalid))
+        must = OutputConstraint(format=asked.format, param="guided_regex", strict=isinstance(error, GrammarInvalid))
         with pytest.raises(type(error)):
-            build.relaxed(must, setting(None), error)
+            build.relax(must, context(None), error)
 
 
 def test_tools_lose_their_schemas_before_the_call_is_given_up() -> None:
-    asked, place = OutputConstraint(calls="required"), setting("hermes3", tool())
-    asked, place, notice = build.relaxed(asked, place, GrammarTooComplex("much"))
-    assert asked.calls == "required"
+    asked, place = OutputConstraint(tool_calls="required"), context("hermes3", tool())
+    asked, place, notice = build.relax(asked, place, GrammarTooComplex("much"))
+    assert asked.tool_calls == "required"
     assert notice == "the schemas of the tools are not imposed: much"
     assert build.build(asked, place).notices == []
     with pytest.raises(GrammarTooComplex):
-        build.relaxed(asked, place, GrammarTooComplex("much"))
-    shaped, _, _ = build.relaxed(OutputConstraint(calls="shaped"), place, GrammarTooComplex("much"))
-    assert shaped.calls == ""
+        build.relax(asked, place, GrammarTooComplex("much"))
+    loose, _, _ = build.relax(OutputConstraint(tool_calls="schema"), place, GrammarTooComplex("much"))
+    assert loose.tool_calls == ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lean_ovms.text.parsers import detect, load, make, names, reasoning_names, tool_names
+from lean_ovms.text.parsers import detect, detections, load, make, names, reasoning_names, tool_names
 from lean_ovms.text.parsers.literals import literal_to_json, python_text
 from lean_ovms.text.parsers.values import kinds_of, typed
 from lean_ovms.types import Event, Reasoning, Text, ToolCallDelta, ToolCallStart
@@ -112,6 +112,18 @@ RULES = [
 @pytest.mark.parametrize(("source", "found"), RULES)
 def test_detection_by_the_template(source: str, found: tuple[str | None, str | None]) -> None:
     assert detect(source) == found
+
+
+def test_no_two_families_have_the_same_place_in_the_order() -> None:
+    ranks = [rule.rank for rule in detections().values()]
+    assert ranks == sorted(set(ranks))
+
+
+def test_the_family_with_the_narrower_marks_is_tried_first() -> None:
+    order = list(detections())
+    for narrow, wide in (("devstral", "mistral"), ("glm4_moe", "hermes3")):
+        assert order.index(narrow) < order.index(wide)
+    assert order[-1] == "qwen3"
 
 
 TEMPLATES = {

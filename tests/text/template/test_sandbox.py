@@ -8,16 +8,16 @@ import jinja2
 import pytest
 
 from lean_ovms.text.template import limits, sandbox
-from lean_ovms.text.template.limits import OverBudget
+from lean_ovms.text.template.limits import LimitExceeded
 from tests.text.template.template_cases import TEMPLATES
 
-PATIENT_S = 10.0
+DEFAULT_RENDER_S = 10.0
 
 ENV = sandbox.ChatEnvironment()
 
 
 def render(source: str, **variables) -> str:
-    return sandbox.render(ENV.from_string(source), variables, PATIENT_S)
+    return sandbox.render(ENV.from_string(source), variables, DEFAULT_RENDER_S)
 
 
 # --- what templates are written for --------------------------------------------------------------------------------
@@ -60,16 +60,16 @@ def test_the_dialect(source, text):
 def test_includes_come_from_the_models_directory_only(tmp_path):
     (tmp_path / "part.jinja").write_text("{% for i in x %}{{ i }}{% endfor %}")
     env = sandbox.ChatEnvironment(tmp_path)
-    assert sandbox.render(env.from_string("{% include 'part.jinja' %}"), {"x": [1, 2]}, PATIENT_S) == "12"
+    assert sandbox.render(env.from_string("{% include 'part.jinja' %}"), {"x": [1, 2]}, DEFAULT_RENDER_S) == "12"
     for name in ("../secret", "/etc/passwd", "nothing"):
         with pytest.raises(jinja2.TemplateNotFound):
-            sandbox.render(env.from_string(f"{{% include '{name}' %}}"), {}, PATIENT_S)
+            sandbox.render(env.from_string(f"{{% include '{name}' %}}"), {}, DEFAULT_RENDER_S)
     with pytest.raises(TypeError):
         render("{% include 'part.jinja' %}")
 
 
 def test_raise_exception_carries_the_templates_words():
-    with pytest.raises(sandbox.RaisedByTemplate, match="only two roles"):
+    with pytest.raises(sandbox.TemplateRaised, match="only two roles"):
         render("{{ raise_exception('only two roles') }}")
 
 
@@ -171,7 +171,7 @@ DOUBLED = "{% set ns = namespace(s='xxxxxxxx') %}{% for i in range(60) %}{% set 
 )
 def test_a_template_that_would_run_for_ever_or_build_gigabytes_is_stopped(source):
     start = time.process_time()
-    with pytest.raises((OverBudget, RecursionError)):
+    with pytest.raises((LimitExceeded, RecursionError)):
         render(source)
     assert time.process_time() - start < 10
 
@@ -192,6 +192,6 @@ def test_the_budget_is_for_one_rendering(monkeypatch):
     monkeypatch.setattr(limits, "MAX_STEPS", 100)
     template = ENV.from_string("{% for i in x %}.{% endfor %}")
     for _ in range(3):
-        assert sandbox.render(template, {"x": range(99)}, PATIENT_S) == "." * 99
-    with pytest.raises(OverBudget):
-        sandbox.render(template, {"x": range(101)}, PATIENT_S)
+        assert sandbox.render(template, {"x": range(99)}, DEFAULT_RENDER_S) == "." * 99
+    with pytest.raises(LimitExceeded):
+        sandbox.render(template, {"x": range(101)}, DEFAULT_RENDER_S)
