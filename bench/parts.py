@@ -112,7 +112,7 @@ def parsing(body: dict) -> Iterator[Part]:
     app = App(Config(), [TextModel(Config(model_name="demo"))])
     request = Request("POST", "/v3/chat/completions", body=data)
     yield "JSON parsed", lambda: orjson.loads(data), 1
-    yield "fields read (JSON included)", lambda: chat.read_ask(orjson.loads(request.body), app), 1
+    yield "fields read (JSON included)", lambda: chat.parse_chat(orjson.loads(request.body), app), 1
     directory = read_model_dir(Config().model_dir)
     template = ChatTemplate.load(directory, from_tokenizer="", bos_token="", eos_token="<|im_end|>")
     prompt = ChatPrompt(body["messages"])
@@ -156,7 +156,7 @@ def text() -> Iterator[Part]:
 def chunks() -> Iterator[Part]:
     """A record of the engine to the bytes of a chunk."""
     app = App(Config(), [TextModel(Config(model_name="demo"))])
-    ask = chat.read_ask(client.chat("hello", 64, {"model": "demo"}), app)
+    ask = chat.parse_chat(client.chat("hello", 64, {"model": "demo"}), app)
     renderer = chat.ChatRenderer(ask, SimpleNamespace(usage=Usage(), prompt_ids=[]))
     decoder = OutputDecoder(
         index=0,

@@ -18,7 +18,7 @@ from ..observability.logging import Access
 from ..observability.metrics import Metrics
 from ..observability.records import CLIENT_LEFT, RequestRecord
 from ..types import ByteStream, Request, Response
-from .generation.common_fields import fit_for_an_id
+from .response import is_safe_id
 from .router import Route
 
 logger = logging.getLogger("lean_ovms.access")
@@ -173,4 +173,4 @@ class _CountedStream:
 def _request_id(request: Request) -> str:
     """The client's X-Request-Id if it is harmless in a header and a log line, else a new one."""
     given = request.headers.get("x-request-id", "")
-    return given if fit_for_an_id(given) else os.urandom(16).hex()
+    return given if is_safe_id(given) else os.urandom(16).hex()

@@ -12,8 +12,9 @@ from ..errors import BadRequest
 from ..observability.logging import safe
 from ..types import Json, Response, TokenLogprob, Usage
 
-MAX_NOTICES = 16
-MAX_NOTICE = 400
+MAX_WARNINGS = 16
+MAX_WARNING = 400
+MAX_REQUEST_ID = 128
 
 
 def json(body: Any, headers: list[tuple[str, str]] | None = None, status: int = 200) -> Response:
@@ -29,10 +30,10 @@ def model_name(values: Json) -> str:
     return str(name)
 
 
-def notices(texts: list[str]) -> list[tuple[str, str]]:
-    """A Warning header for each text; what a header cannot hold is written as an escape, what is too long is cut."""
-    plain = [safe(text, MAX_NOTICE).encode("ascii", "backslashreplace").decode() for text in texts[:MAX_NOTICES]]
-    return [("Warning", '299 lean_ovms "{}"'.format(text[:MAX_NOTICE].replace('"', "'"))) for text in plain]
+def warning_headers(texts: list[str]) -> list[tuple[str, str]]:
+    """A Warning header for each text: characters outside ASCII are escaped, long texts are cut."""
+    plain = [safe(text, MAX_WARNING).encode("ascii", "backslashreplace").decode() for text in texts[:MAX_WARNINGS]]
+    return [("Warning", '299 lean_ovms "{}"'.format(text[:MAX_WARNING].replace('"', "'"))) for text in plain]
 
 
 def token_name(token: TokenLogprob, *, by_id: bool) -> str:
@@ -57,6 +58,11 @@ def usage(counts: Usage) -> Json:
 def new_id(prefix: str) -> str:
     """A random id, as unique as 96 bits are."""
     return f"{prefix}-{os.urandom(12).hex()}"
+
+
+def is_safe_id(text: str) -> bool:
+    """Whether a client's text may be used as an id in a header, a log line and a JSON body."""
+    return 0 < len(text) <= MAX_REQUEST_ID and text.isascii() and text.isprintable()
 
 
 def now() -> int:

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 Handler = Callable[[Request, "App"], Awaitable[Response]]
 
 BASES = ("/v1", "/v3", "/v3/v1")
-"""Where the generative API lives: OpenAI's and vLLM's, OVMS's, and OVMS's older spelling."""
+"""Prefixes of the generative API: OpenAI's and vLLM's, OVMS's, and OVMS's older one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteDoc:
     """What the OpenAPI document says of a route.
 
-    body, query: the rows that its handler reads. answer: a name in schemas.ANSWERS, or a media type; chunks: of the
+    body, query: the fields that its handler reads. answer: a name in schemas.ANSWERS, or a media type; chunks: of the
     events of a stream. errors: statuses beside those that follow from the rest.
     """
 
@@ -57,7 +57,7 @@ class Route:
 def for_each_prefix(
     method: str, path: str, handle: Handler, guard: str = "key", *, about: RouteDoc | None = None
 ) -> list[Route]:
-    """One handler under every base."""
+    """One handler under every prefix."""
     return [Route(method, base + path, handle, guard, about) for base in BASES]
 
 
@@ -75,8 +75,8 @@ def endpoints() -> list[ModuleType]:
     return [module for name in names if hasattr(module := importlib.import_module(name), "ROUTES")]
 
 
-MOST_PARTS = 4
-"""So many last parts of an unknown path are looked at; a client may send thousands."""
+MAX_PARTS = 4
+"""Last parts of an unknown path that are compared with known ones; a client may send thousands."""
 
 
 class Table:
@@ -105,14 +105,14 @@ class Table:
         return found
 
     def near(self, path: str) -> str:
-        """A path that ends as this unknown one does, "" if there is none: what a wrong base URL was meant for."""
-        parts = [part for part in path.split("/") if part][-MOST_PARTS:]
+        """A known path with the same end as this unknown one (a wrong base URL), "" if there is none."""
+        parts = [part for part in path.split("/") if part][-MAX_PARTS:]
         tails = ["/" + "/".join(parts[start:]) for start in range(len(parts))]
         return next((base + tail for tail in tails for base in ("", BASES[0]) if base + tail in self._exact), "")
 
 
 def ids_in(path: str, pattern: str) -> tuple[str, ...]:
-    """What stands in a path for each "{id}" of a pattern that is served under the bases."""
+    """The text in a path for each "{id}" of a pattern that is served under the prefixes."""
     bases = sorted(BASES, key=len, reverse=True)
     return next(found.groups() for base in bases if (found := _compiled(base + pattern).fullmatch(path)))
 

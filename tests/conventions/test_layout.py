@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.worker": OBSERVED
     | {"engine.protocol", "engine.errors", "engine.generation", "engine.genai", "config", "util"},
     "models": OBSERVED | TEXT | {"engine.client", "engine.protocol", "repository", "config", "lora_modules", "util"},
-    "deployment": BASE | {"models", "repository", "config"},
+    "deployment": OBSERVED | {"models", "repository", "config"},
     "api": OBSERVED | {"models", "media", "config", "util", "__version__"},
     "api.generation": OBSERVED | {"api", "models", "media", "config", "util"},
     "api.openai": OBSERVED | {"api", "api.generation", "models", "config", "__version__"},
@@ -75,7 +75,7 @@ FOREIGN = {
 NO_ASYNCIO = ("engine.generation", "engine.genai", "engine.worker", "engine.protocol", "text")
 """The engine child has one thread and no event loop; text is a function of what it is given."""
 
-PURE = {"connection", "response", "events", "items", "output_items", "pages", "truncate", "tables"}
+PURE = {"connection", "response", "events", "items", "output_items", "pages", "tables"}
 """Modules of api/openai/responses that are functions of what they are given: no loop, no thread, no model, no app."""
 
 

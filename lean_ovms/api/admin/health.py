@@ -1,30 +1,24 @@
-"""Liveness and readiness: /health and /ping (vLLM), /v2/health/live, /v2/health/ready (OVMS, KServe), /version.
+"""GET /health (ready), GET and POST /ping (live) and GET /version: vLLM's paths. KServe's are in api/ovms/kserve.py.
 
-Contract section 1.5. Live: this process answers. Ready: every model is served that can be, and at least one: a model
-that cannot be loaded must not take the others out of service.
+Contract section 1.5.
 """
 
 from __future__ import annotations
 
 from ... import __version__
-from ...errors import Unavailable
 from ...types import Request, Response
 from ..app import App
+from ..readiness import require_ready
 from ..response import json
 from ..router import Route, RouteDoc
 
 
-async def handle_live(request: Request, app: App) -> Response:
+async def handle_health(request: Request, app: App) -> Response:
+    require_ready(app)
     return Response(200)
 
 
-async def handle_ready(request: Request, app: App) -> Response:
-    if app.draining:
-        raise Unavailable("Server is shutting down", code="draining")
-    waiting = {m.name: m.state for m in app.registry.models.values() if not m.ready}
-    unready = len(waiting) == len(app.registry.models) or any(state != "failed" for state in waiting.values())
-    if waiting and unready:
-        raise Unavailable("Server is not ready: " + ", ".join(f"{name} is {state}" for name, state in waiting.items()))
+async def handle_ping(request: Request, app: App) -> Response:
     return Response(200)
 
 
@@ -33,15 +27,13 @@ async def handle_version(request: Request, app: App) -> Response:
     return json({"version": __version__, **versions})
 
 
-LIVE = RouteDoc(summary="The process answers")
-READY = RouteDoc(summary="Every model is served that can be")
+HEALTH = RouteDoc(summary="Every model is served that can be")
+PING = RouteDoc(summary="The process answers")
 VERSION = RouteDoc(summary="Versions of the server and of what it runs on", answer="Version")
 
 ROUTES = [
-    Route("GET", "/health", handle_ready, "open", READY),
-    Route("GET", "/ping", handle_live, "open", LIVE),
-    Route("POST", "/ping", handle_live, "open", LIVE),
-    Route("GET", "/v2/health/live", handle_live, "open", LIVE),
-    Route("GET", "/v2/health/ready", handle_ready, "open", READY),
+    Route("GET", "/health", handle_health, "open", HEALTH),
+    Route("GET", "/ping", handle_ping, "open", PING),
+    Route("POST", "/ping", handle_ping, "open", PING),
     Route("GET", "/version", handle_version, "open", VERSION),
 ]

@@ -12,6 +12,7 @@ from ...errors import BadRequest
 from ...types import Json
 from .. import schemas
 from ..fields import UINT32_MAX, Field
+from ..response import MAX_REQUEST_ID, is_safe_id
 
 MODEL = Field(
     name="model", kind="string", help="name of a served model", wrong="model field is not a string", required=True
@@ -24,8 +25,6 @@ STREAM = Field(
     wrong="stream field is not a boolean",
     default=False,
 )
-
-MAX_REQUEST_ID = 128
 
 
 def _option(name: str, help: str) -> Field:  # noqa: A002 - the word of the row
@@ -48,13 +47,8 @@ RESPONSE_STREAM_OPTIONS = Field(
 )
 
 
-def fit_for_an_id(text: str) -> bool:
-    """Whether a client's text does no harm as an id: in a header, in a log line, in an answer."""
-    return 0 < len(text) <= MAX_REQUEST_ID and text.isascii() and text.isprintable()
-
-
 def _request_id(value: str) -> str:
-    if not fit_for_an_id(value):
+    if not is_safe_id(value):
         raise BadRequest(f"request_id must have 1 to {MAX_REQUEST_ID} printable ASCII characters", param="request_id")
     return value
 
@@ -129,6 +123,8 @@ CONTINUE_FINAL_MESSAGE = Field(
 def template_kwargs(values: Json) -> Json:
     """Variables for the chat template: chat_template_kwargs, and what has a field of its own."""
     kwargs = dict(values["chat_template_kwargs"] or {})
+    if kwargs.get("add_generation_prompt") is None:
+        kwargs.pop("add_generation_prompt", None)
     for name in ("documents", "verbosity"):
         if values.get(name) is not None:
             kwargs.setdefault(name, values[name])
@@ -144,24 +140,19 @@ def token_limit(name: str, help: str) -> Field:  # noqa: A002 - the word of the 
     return Field(name=name, kind="uint", high=UINT32_MAX, help=help, outside=outside)
 
 
-def stream_options(row: Field, values: Json) -> dict[str, Any]:
-    """Every option of a request's stream_options by name. Raises BadRequest."""
-    asked = values[row.name]
-    if asked is None:
+def stream_options(row: Field, values: Json) -> dict[str, bool]:
+    """Every option of stream_options by name, its default where absent or null. Raises BadRequest."""
+    given = values[row.name]
+    if given is None:
         return {option.name: option.default for option in row.fields}
     if not values["stream"]:
         raise BadRequest("stream_options provided, but stream not set to true", param=row.name)
     known = sorted(option.name for option in row.fields)
-    if set(asked) - set(known):
+    if set(given) - set(known):
         raise BadRequest(
             f"Found unexpected stream options. Properties accepted in stream_options: {', '.join(known)}",
             param=row.name,
         )
-    return read_options(row, asked)
-
-
-def read_options(row: Field, given: Json) -> dict[str, Any]:
-    """The options of an object by name, defaults where absent or null. Raises BadRequest naming row.option."""
     found = {}
     for option in row.fields:
         value = given.get(option.name)

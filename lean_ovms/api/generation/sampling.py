@@ -134,7 +134,7 @@ class Defaults:
         return tuple(s for s in stops if isinstance(s, str) and s)
 
 
-def build_sampling(given: Json, defaults: Defaults, limits: Limits, *, logprobs: bool = False) -> SamplingParams:
+def build_sampling(given: Json, defaults: Defaults, limits: Limits) -> SamplingParams:
     """Sampling from the values of the SAMPLING rows. Raises BadRequest for what is impossible together."""
     n, beams = _sequences(given, limits)
     temperature = _pick(given, defaults, "temperature")
@@ -142,6 +142,7 @@ def build_sampling(given: Json, defaults: Defaults, limits: Limits, *, logprobs:
     min_tokens = _min_tokens(given, defaults)
     if max_tokens is not None and min_tokens > max_tokens:
         raise BadRequest(f"min_tokens {min_tokens} exceeds max_tokens {max_tokens}", param="min_tokens")
+    logprobs = given.get("logprobs") is not None and given["logprobs"] is not False  # 0 asks for them, too
     seed = given["seed"]
     first = seed if seed is not None else int.from_bytes(os.urandom(8), "little") % UINT32_MAX + 1
     return SamplingParams(
@@ -159,6 +160,7 @@ def build_sampling(given: Json, defaults: Defaults, limits: Limits, *, logprobs:
         stop_token_ids=given["stop_token_ids"] or (),
         ignore_eos=given["ignore_eos"] if given["ignore_eos"] is not None else defaults.flag("ignore_eos"),
         logprobs=logprobs,
+        prompt_logprobs=logprobs and bool(given.get("echo")),
         **_penalties(given, defaults, beams),
         **_assistance(given, defaults),
     )
@@ -214,9 +216,14 @@ def _max_tokens(given: Json, defaults: Defaults, limits: Limits) -> int | None:
     if asked is None:
         default = limits.max_tokens or int(defaults.number("max_new_tokens", 0))
         return default or None
-    if limits.max_tokens and asked > limits.max_tokens:
-        raise BadRequest(f"max_tokens exceeds limit of this server: {limits.max_tokens}", param="max_tokens")
+    check_max_tokens("max_tokens", asked, limits.max_tokens)
     return min(int(asked), INT32_MAX)  # the engine counts in 32 bits; nothing is that long
+
+
+def check_max_tokens(name: str, value: int, limit: int) -> None:
+    """Raises BadRequest for a field that asks for more tokens than this server's limit. limit: 0 is none."""
+    if limit and value > limit:
+        raise BadRequest(f"{name} exceeds limit of this server: {limit}", param=name)
 
 
 def _min_tokens(given: Json, defaults: Defaults) -> int:

@@ -7,7 +7,7 @@ completions). The result is a shapes.Guide with an XGrammar format; whether it c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -17,6 +17,7 @@ from ...errors import BadRequest, GrammarInvalid, GrammarTooComplex
 from ...types import Json, OutputConstraint, SamplingParams
 from ..fields import Field, parsed
 from ..schemas import BOOLEAN, OBJECT, STRING, either
+from .tools import ToolRule
 
 RESPONSE_FORMAT = Field(
     name="response_format",
@@ -48,25 +49,6 @@ STRUCTURED = (
 """Rows for every generating endpoint."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolRule:
-    """tool_choice, read. offered: there are tools. required: one must be called. parallel: several may.
-
-    strict: a tool is, so calls keep to the schemas (OpenAI's promise) though the model decides whether it calls.
-    """
-
-    offered: bool
-    required: bool
-    parallel: bool
-    strict: bool
-
-    @classmethod
-    def read(cls, tools: list[Json], choice: str | Json, parallel: bool | None) -> ToolRule:
-        """choice: as read_tools returns it; a named function is called once, as OpenAI does."""
-        strict = any(tool["function"].get("strict") is True for tool in tools)
-        return cls(bool(tools), choice != "auto", parallel is not False and not isinstance(choice, dict), strict)
-
-
 ANY_OBJECT = {"type": "object", "additionalProperties": True}
 XGRAMMAR_FORMATS = (
     "const_string",
@@ -82,14 +64,14 @@ XGRAMMAR_FORMATS = (
 )
 
 
-def read_guide(values: Json, config: Config) -> tuple[OutputConstraint | None, list[str]]:
-    """What the fields of these rows ask for, and what of it will not be imposed. Raises BadRequest."""
+def read_constraint(values: Json, config: Config) -> tuple[OutputConstraint | None, list[str]]:
+    """(the constraint that these fields ask for, warnings of what will not be imposed). Raises BadRequest."""
     asked = {name: values[name] for name in _READERS if values.get(name) is not None}
     if len(asked) > 1:
         first, second = list(asked)[:2]
         raise BadRequest(f"{first} and {second} exclude each other", param=second)
     for name, value in asked.items():
-        strict = name != "response_format"
+        strict = name not in ("response_format", "text.format")
         try:
             form = _READERS[name](value, name)
         except GrammarInvalid as error:
@@ -102,19 +84,19 @@ def read_guide(values: Json, config: Config) -> tuple[OutputConstraint | None, l
     return None, []
 
 
-def with_tools(
-    guide: OutputConstraint | None, tools: ToolRule, config: Config, sampling: SamplingParams
+def add_tool_rule(
+    constraint: OutputConstraint | None, tools: ToolRule, config: Config, sampling: SamplingParams
 ) -> OutputConstraint | None:
-    """The Guide with what tool_choice, parallel_tool_calls and strict demand."""
+    """The constraint with what tool_choice, parallel_tool_calls and strict demand."""
     calls = ""
     if tools.offered and tools.required:
         calls = "required"
     elif tools.offered and (tools.strict or config.enable_tool_guided_generation):
         # Beams ignore grammars and a least length breaks them: then calls are as good as the model makes them.
         calls = "schema" if sampling.beams == 1 and not sampling.min_tokens else ""
-    if guide is None and not calls:
+    if constraint is None and not calls:
         return None
-    base = guide or OutputConstraint(param="tool_choice" if calls == "required" else "tools")
+    base = constraint or OutputConstraint(param="tool_choice" if calls == "required" else "tools")
     return replace(base, tool_calls=calls, parallel=tools.parallel)
 
 
@@ -234,6 +216,7 @@ _PARTS: dict[str, Callable[[Any, str], Json]] = {
 }
 _READERS: dict[str, Callable[[Any, str], Json | None]] = {
     "response_format": read_format,
+    "text.format": read_format,  # the Responses API's name
     "structured_outputs": _structured,
     "guided_json": _json,
     "guided_regex": _regex,

@@ -77,9 +77,9 @@ MAX_UNKNOWN, MAX_NAME = 8, 40
 """Unknown names that are compared with known ones, and their length: finding a near one takes some 0.5 ms."""
 
 
-def told(rows: FieldSet, body: Json) -> list[str]:
-    """A line for each field of body that has no effect; rows: those that have. Raises BadRequest for a wrong type."""
-    unread = [name for name in body if name not in rows.places]
+def warnings(fields: FieldSet, body: Json) -> list[str]:
+    """A line for each field of body that has no effect; fields: those that have. Raises BadRequest for a wrong type."""
+    unread = [name for name in body if name not in fields.places]
     ignored = sorted([UNSUPPORTED.places[name] for name in unread if name in UNSUPPORTED.places])
     lines = [
         f"{row.name} is not supported and was ignored"
@@ -88,7 +88,7 @@ def told(rows: FieldSet, body: Json) -> list[str]:
     ]
     unknown = [name for name in unread if name not in UNSUPPORTED.places and name not in HARMLESS]
     for name in [name for name in unknown if len(name) <= MAX_NAME and body[name] is not None][:MAX_UNKNOWN]:
-        if near := _near(name, rows.names):
+        if near := _near(name, fields.names):
             lines.append(f"{safe(name)} is not a field of this endpoint and was ignored; there is {near}")
     return lines
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from ...errors import BadRequest, RequestError
+from ...errors import RequestError
 from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation
+from ...models.text_model import TextModel
 from ...types import (
     ChatPrompt,
     Delta,
@@ -42,15 +43,13 @@ from ..generation.common_fields import (
     TEMPLATE_KWARGS,
     TOOLS,
     TOP_LOGPROBS,
-    template_kwargs,
     token_limit,
 )
-from ..generation.developer import map_developer_role
-from ..generation.messages import read_messages
-from ..generation.request import GenerationRequest, RequestParser
-from ..generation.sampling import SAMPLING
+from ..generation.messages import chat_prompt, map_developer_role, read_messages
+from ..generation.request import GenerationRequest, RequestSchema, parse
+from ..generation.sampling import SAMPLING, check_max_tokens
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
-from ..response import json, notices
+from ..response import json, warning_headers
 from ..router import RouteDoc, for_each_prefix
 from .chunks import ChunkOptions, Chunks, Envelope, Pending
 
@@ -80,85 +79,73 @@ ROWS = FieldSet((*ANSWERING, *FIELDS, *STRUCTURED, *SAMPLING))
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A chat request, read."""
+    """The body of a chat request."""
 
     prompt: ChatPrompt
-    order: GenerationRequest
+    generation: GenerationRequest
     options: ChunkOptions
 
 
 async def handle(request: Request, app: App) -> Response:
-    ask = await app.parse_body(request, read_ask)
-    order = ask.order
-    generation = await order.start(ask.prompt, echo=ask.options.token_ids)
-    headers = order.headers + notices(generation.warnings)
-    source = order.source(generation)
-    if order.stream:
-        return sse.response(source, ChatRenderer(ask, generation), app.config.sse_ping_s, headers)
+    chat = await app.parse_body(request, parse_chat)
+    generation = await chat.generation.start(chat.prompt, echo=chat.options.token_ids)
+    headers = chat.generation.headers + warning_headers(generation.warnings)
+    deltas = chat.generation.deltas(generation)
+    if chat.generation.stream:
+        return sse.response(deltas, ChatRenderer(chat, generation), app.config.sse_ping_s, headers)
     try:
-        return json(full(ask, await collect(source, order.sampling.n), generation), headers)
+        return json(full(chat, await collect(deltas, chat.generation.sampling.n), generation), headers)
     finally:
         await generation.aclose()
 
 
-ABOUT = RouteDoc(
+DOC = RouteDoc(
     summary="The next message of a conversation", body=ROWS, answer="ChatCompletion", chunks="ChatCompletionChunk"
 )
-ROUTES = for_each_prefix("POST", "/chat/completions", handle, about=ABOUT)
+ROUTES = for_each_prefix("POST", "/chat/completions", handle, about=DOC)
 
 
-def read_ask(body: Json, app: App) -> ChatRequest:
-    """Body to Ask. Raises RequestError."""
-    reading = RequestParser(ROWS, body, app)
-    values = reading.values
-    options = ChunkOptions.read(values)
-    if (most := reading.limited("max_completion_tokens")) is not None:
-        values["max_tokens"] = most
-    offer = reading.offer(values["tools"])
-    prompt = _prompt(reading, offer.tools)
-    sampling = reading.sampling(logprobs=values["logprobs"])
-    if sampling.max_tokens == 0:
-        raise BadRequest(
-            "max_tokens value should be greater than 0", param="max_tokens" if most is None else "max_completion_tokens"
-        )
-    return ChatRequest(prompt, reading.order(sampling, reading.guide(), offer, parse=True), options)
+def parse_chat(body: Json, app: App) -> ChatRequest:
+    """Raises RequestError."""
+    generation = parse(body, SCHEMA, app)
+    values = generation.values
+    prompt = chat_prompt(values, generation.tools, add_special_tokens=values["add_special_tokens"])
+    return ChatRequest(prompt, generation, ChunkOptions.of(values, generation.stream_options))
 
 
-def _prompt(reading: RequestParser, tools: list[Json]) -> ChatPrompt:
-    values = reading.values
-    messages = map_developer_role(read_messages(values["messages"]), reading.model)
-    kwargs = template_kwargs(values)
-    add = kwargs.pop("add_generation_prompt", values["add_generation_prompt"])
-    if add is not None and not isinstance(add, bool):
-        raise BadRequest("add_generation_prompt accepts values true or false", param="chat_template_kwargs")
-    carry_on = values["continue_final_message"]
-    if carry_on and add:
-        raise BadRequest(
-            "continue_final_message and add_generation_prompt exclude each other", param="continue_final_message"
-        )
-    return ChatPrompt(
-        messages=messages,
-        tools=tools,
-        template_kwargs=kwargs,
-        add_generation_prompt=not carry_on if add is None else add,
-        continue_final_message=carry_on,
-        add_special_tokens=values["add_special_tokens"],
-    )
+def _prefer_max_completion_tokens(values: Json, model: TextModel) -> None:
+    if (given := values["max_completion_tokens"]) is not None:
+        check_max_tokens("max_completion_tokens", given, model.config.max_tokens_limit)
+        values["max_tokens"] = given
 
 
-def full(ask: ChatRequest, answers: list[CompletedChoice], generation: Generation) -> Json:
+def _check_messages(values: Json, model: TextModel) -> None:
+    values["messages"] = map_developer_role(read_messages(values["messages"]), model)
+
+
+SCHEMA = RequestSchema(
+    fields=ROWS,
+    before_tools=_prefer_max_completion_tokens,
+    after_tools=_check_messages,
+    max_tokens="max_completion_tokens",
+)
+
+
+def full(chat: ChatRequest, answers: list[CompletedChoice], generation: Generation) -> Json:
     """The chat.completion object (contract section 5.1)."""
-    envelope = Envelope(id=ask.options.answer_id("chatcmpl"), model=ask.order.model.name, object="chat.completion")
-    choices = [_choice(ask, index, answer) for index, answer in enumerate(answers)]
+    envelope = Envelope(
+        id=chat.options.answer_id("chatcmpl"), model=chat.generation.model.name, object="chat.completion"
+    )
+    choices = [_choice(chat, index, answer) for index, answer in enumerate(answers)]
     body = envelope.full(choices, generation.usage)
-    if ask.options.token_ids:
+    if chat.options.token_ids:
         body["prompt_token_ids"] = generation.prompt_ids
     return body
 
 
-def _choice(ask: ChatRequest, index: int, answer: CompletedChoice) -> Json:
+def _choice(chat: ChatRequest, index: int, answer: CompletedChoice) -> Json:
     message: Json = {"content": answer.text, "role": "assistant"}
-    if answer.reasoning and ask.options.reasoning:
+    if answer.reasoning and chat.options.reasoning:
         message["reasoning_content"] = answer.reasoning
     message["tool_calls"] = [
         {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in answer.calls
@@ -166,12 +153,12 @@ def _choice(ask: ChatRequest, index: int, answer: CompletedChoice) -> Json:
     choice: Json = {
         "finish_reason": _finish(answer.finish, bool(answer.calls)),
         "index": index,
-        "logprobs": _logprobs(answer.logprobs, ask.options) if ask.order.sampling.logprobs else None,
+        "logprobs": _logprobs(answer.logprobs, chat.options) if chat.generation.sampling.logprobs else None,
         "message": message,
     }
     if answer.stop is not None:
         choice["stop_reason"] = answer.stop
-    if ask.options.token_ids:
+    if chat.options.token_ids:
         choice["token_ids"] = answer.tokens
     return choice
 
@@ -192,13 +179,13 @@ def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions) -> Json:
 class ChatRenderer:
     """Deltas to chat.completion.chunk events (contract section 4.3)."""
 
-    def __init__(self, ask: ChatRequest, generation: Generation) -> None:
-        answer_id = ask.options.answer_id("chatcmpl")
-        envelope = Envelope(id=answer_id, model=ask.order.model.name, object="chat.completion.chunk")
-        self._chunks = Chunks(envelope, generation, ask.options)
-        self._choices = [Pending() for _ in range(ask.order.sampling.n)]
-        self._logprobs = ask.order.sampling.logprobs
-        self._options = ask.options
+    def __init__(self, chat: ChatRequest, generation: Generation) -> None:
+        answer_id = chat.options.answer_id("chatcmpl")
+        envelope = Envelope(id=answer_id, model=chat.generation.model.name, object="chat.completion.chunk")
+        self._chunks = Chunks(envelope, generation, chat.options)
+        self._choices = [Pending() for _ in range(chat.generation.sampling.n)]
+        self._logprobs = chat.generation.sampling.logprobs
+        self._options = chat.options
 
     def deltas(self, deltas: list[Delta]) -> bytes:
         return b"".join([self._delta(delta, self._choices[delta.index]) for delta in deltas])
@@ -209,10 +196,10 @@ class ChatRenderer:
             pending.begun = True
             out = self._chunks.chunk(delta.index, b'"delta":{"role":"assistant","content":null}', pending)
         pending.take(delta)
-        for said in delta.events:
-            if not self._options.reasoning and isinstance(said, Reasoning):
+        for event in delta.events:
+            if not self._options.reasoning and isinstance(event, Reasoning):
                 continue
-            out += self._chunk(delta.index, b'"delta":' + self.said(said, pending), pending)
+            out += self._chunk(delta.index, b'"delta":' + self.delta_json(event, pending), pending)
         if delta.finish:
             out += self._chunk(delta.index, b'"delta":{}', pending, _finish(delta.finish, pending.called))
         return out
@@ -225,14 +212,14 @@ class ChatRenderer:
         return self._chunks.chunk(index, content, pending, logprobs, finish)
 
     @staticmethod
-    def said(said: Event, pending: Pending) -> bytes:
-        """One event as the JSON of a delta."""
-        if isinstance(said, Text):
-            return b'{"content":' + orjson.dumps(said.text) + b"}"
-        if isinstance(said, Reasoning):
-            return b'{"reasoning_content":' + orjson.dumps(said.text) + b"}"
+    def delta_json(event: Event, pending: Pending) -> bytes:
+        """The `delta` object of one event."""
+        if isinstance(event, Text):
+            return b'{"content":' + orjson.dumps(event.text) + b"}"
+        if isinstance(event, Reasoning):
+            return b'{"reasoning_content":' + orjson.dumps(event.text) + b"}"
         pending.called = True
-        return orjson.dumps({"tool_calls": [_call_delta(said)]})
+        return orjson.dumps({"tool_calls": [_call_delta(event)]})
 
     def end(self, usage: Usage) -> bytes:
         return self._chunks.end(usage)
@@ -241,8 +228,8 @@ class ChatRenderer:
         return self._chunks.failed(error)
 
 
-def _call_delta(said: ToolCallStart | ToolCallDelta) -> Json:
-    if isinstance(said, ToolCallStart):
-        function = {"name": said.name, "arguments": ""}
-        return {"id": said.id, "type": "function", "index": said.index, "function": function}
-    return {"index": said.index, "function": {"arguments": said.text}}
+def _call_delta(event: ToolCallStart | ToolCallDelta) -> Json:
+    if isinstance(event, ToolCallStart):
+        function = {"name": event.name, "arguments": ""}
+        return {"id": event.id, "type": "function", "index": event.index, "function": function}
+    return {"index": event.index, "function": {"arguments": event.text}}

@@ -15,7 +15,6 @@ from ... import __version__
 from ...errors import RequestError
 from ...models.generation import DeltaStream
 from ...types import Delta, Json, TokenLogprob, Usage
-from ..generation.common_fields import STREAM_OPTIONS, stream_options
 from ..response import new_id, now, token_name, usage
 from ..sse import event, noise
 
@@ -79,18 +78,17 @@ class ChunkOptions:
     noise: bool = False
 
     @classmethod
-    def read(cls, values: Json) -> ChunkOptions:
-        """From the values of the rows ANSWERING. Raises BadRequest."""
-        asked = stream_options(STREAM_OPTIONS, values)
-        continuous = asked["continuous_usage_stats"]
+    def of(cls, values: Json, stream_options: dict[str, bool]) -> ChunkOptions:
+        """From the values of the fields ANSWERING."""
+        continuous = stream_options["continuous_usage_stats"]
         return cls(
-            usage=asked["include_usage"] or continuous,
+            usage=stream_options["include_usage"] or continuous,
             continuous=continuous,
             token_ids=values["return_token_ids"],
             named_by_id=values["return_tokens_as_token_ids"],
             reasoning=values.get("include_reasoning", True),
             request_id=values["request_id"] or "",
-            noise=asked["include_obfuscation"],
+            noise=stream_options["include_obfuscation"],
         )
 
     def answer_id(self, prefix: str) -> str:

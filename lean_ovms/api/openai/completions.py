@@ -7,7 +7,7 @@ a list of strings, a list of token ids or a list of such lists. Not supported: s
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -16,15 +16,16 @@ from ...config import Config
 from ...errors import BadRequest, RequestError
 from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation, GenerationGroup
+from ...models.text_model import TextModel
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from .. import sse
 from ..app import App
 from ..fields import Field, FieldSet
 from ..generation.common_fields import ANSWERING
-from ..generation.request import GenerationRequest, RequestParser
+from ..generation.request import GenerationRequest, RequestSchema, parse
 from ..generation.sampling import SAMPLING, token_ids
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
-from ..response import json, notices
+from ..response import json, warning_headers
 from ..router import RouteDoc, for_each_prefix
 from ..schemas import PROMPT
 from .chunks import ChunkOptions, Chunks, Envelope, Pending
@@ -57,56 +58,62 @@ TokenPrompts = list[TextPrompt | TokenPrompt]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
-    """A completions request, read. score_only: max_tokens 0 with echo."""
+    """The body of a completions request. score_only: max_tokens 0 with echo."""
 
     prompts: TokenPrompts
-    order: GenerationRequest
+    generation: GenerationRequest
     echo: bool
     score_only: bool
     options: ChunkOptions
 
 
 async def handle(request: Request, app: App) -> Response:
-    ask = await app.parse_body(request, read_ask)
-    if ask.order.model.image_tokens is not None:
+    completion = await app.parse_body(request, parse_completion)
+    if completion.generation.model.image_tokens is not None:
         raise BadRequest(NOT_WITH_VISION, param="model")
-    generations = await _start_all(ask)
-    batch = GenerationGroup(generations, ask.order.sampling.n)
+    generations = await _start_all(completion)
+    group = GenerationGroup(generations, completion.generation.sampling.n)
     try:
-        echoes = [await _echo(ask, prompt, g) for prompt, g in zip(ask.prompts, generations, strict=True)]
-        headers = ask.order.headers + notices(generations[0].warnings)
-        if ask.order.stream:
-            return sse.response(batch, CompletionRenderer(ask, batch, echoes), app.config.sse_ping_s, headers)
-        answers = await collect(batch, len(generations) * ask.order.sampling.n)
-        body = json(full(ask, answers, echoes, batch.usage), headers)
+        echoes = [await _echo(completion, p, g) for p, g in zip(completion.prompts, generations, strict=True)]
+        headers = completion.generation.headers + warning_headers(generations[0].warnings)
+        if completion.generation.stream:
+            return sse.response(group, CompletionRenderer(completion, group, echoes), app.config.sse_ping_s, headers)
+        choices = await collect(group, len(generations) * completion.generation.sampling.n)
+        body = json(full(completion, choices, echoes, group.usage), headers)
     except BaseException:
-        await batch.aclose()
+        await group.aclose()
         raise
-    await batch.aclose()
+    await group.aclose()
     return body
 
 
-ABOUT = RouteDoc(summary="How a text goes on", body=ROWS, answer="Completion", chunks="Completion")
-ROUTES = for_each_prefix("POST", "/completions", handle, about=ABOUT)
+DOC = RouteDoc(summary="How a text goes on", body=ROWS, answer="Completion", chunks="Completion")
+ROUTES = for_each_prefix("POST", "/completions", handle, about=DOC)
 
 
-def read_ask(body: Json, app: App) -> CompletionRequest:
-    """Body to Ask. Raises RequestError."""
-    reading = RequestParser(ROWS, body, app)
-    values = reading.values
-    options = ChunkOptions.read(values)
+def parse_completion(body: Json, app: App) -> CompletionRequest:
+    """Raises RequestError."""
+    generation = parse(body, SCHEMA, app)
+    values = generation.values
+    return CompletionRequest(
+        prompts=_prompts(values, app.config),
+        generation=generation,
+        echo=values["echo"],
+        score_only=values["echo"] and body.get("max_tokens") == 0,
+        options=ChunkOptions.of(values, generation.stream_options),
+    )
+
+
+def _check(values: Json, model: TextModel) -> None:
     if values["suffix"]:
         raise BadRequest("suffix is not supported", param="suffix")
-    echo, logprobs = values["echo"], values["logprobs"] is not None
-    score_only = values["max_tokens"] == 0
-    if score_only:
-        if not echo:
+    if values["max_tokens"] == 0:
+        if not values["echo"]:
             raise BadRequest("max_tokens value should be greater than 0 unless echo is set", param="max_tokens")
         values["max_tokens"] = 1  # the engine always generates; this token is not shown
-    sampling = replace(reading.sampling(logprobs=logprobs), prompt_logprobs=echo and logprobs)
-    order = reading.order(sampling, reading.guide())
-    prompts = _prompts(values, app.config)
-    return CompletionRequest(prompts=prompts, order=order, echo=echo, score_only=score_only, options=options)
+
+
+SCHEMA = RequestSchema(fields=ROWS, before_tools=_check, parse_output=False)
 
 
 def _prompts(values: Json, config: Config) -> TokenPrompts:
@@ -136,10 +143,10 @@ def _one_prompt(item: Any, index: int, special: bool) -> TextPrompt | TokenPromp
     raise BadRequest(f"{param} is not a string or an array of token ids", param=param)
 
 
-async def _start_all(ask: CompletionRequest) -> list[Generation]:
+async def _start_all(completion: CompletionRequest) -> list[Generation]:
     """A generation for each prompt, or none: when one is refused the others are closed."""
-    want = ask.echo or ask.options.token_ids
-    starts = [asyncio.ensure_future(ask.order.start(prompt, echo=want)) for prompt in ask.prompts]
+    want = completion.echo or completion.options.token_ids
+    starts = [asyncio.ensure_future(completion.generation.start(prompt, echo=want)) for prompt in completion.prompts]
     try:
         return list(await asyncio.gather(*starts))
     except BaseException:
@@ -163,37 +170,43 @@ class Echo:
         return self.generation.prompt_entries() if self.text else []
 
 
-async def _echo(ask: CompletionRequest, prompt: TextPrompt | TokenPrompt, generation: Generation) -> Echo:
-    if not ask.echo:
+async def _echo(completion: CompletionRequest, prompt: TextPrompt | TokenPrompt, generation: Generation) -> Echo:
+    if not completion.echo:
         return Echo("", generation)
-    if isinstance(prompt, TextPrompt) and ask.order.truncate is None:
+    if isinstance(prompt, TextPrompt) and completion.generation.truncate is None:
         return Echo(prompt.text, generation)
-    return Echo(await generation.prompt_text(ask.order.output.skip_special_tokens), generation)
+    return Echo(await generation.prompt_text(completion.generation.output.skip_special_tokens), generation)
 
 
-def full(ask: CompletionRequest, answers: list[CompletedChoice], echoes: list[Echo], counts: Usage) -> Json:
+def full(completion: CompletionRequest, answers: list[CompletedChoice], echoes: list[Echo], counts: Usage) -> Json:
     """The text_completion object (contract section 5.2)."""
-    envelope = Envelope(id=ask.options.answer_id("cmpl"), model=ask.order.model.name, object="text_completion")
-    choices = [_choice(ask, i, answer, echoes[i // ask.order.sampling.n]) for i, answer in enumerate(answers)]
-    return envelope.full(choices, _counts(ask, counts))
+    n = completion.generation.sampling.n
+    choices = [_choice(completion, i, answer, echoes[i // n]) for i, answer in enumerate(answers)]
+    return _envelope(completion).full(choices, _counts(completion, counts))
 
 
-def _counts(ask: CompletionRequest, counts: Usage) -> Usage:
-    return Usage(counts.prompt_tokens, cached_tokens=counts.cached_tokens) if ask.score_only else counts
+def _envelope(completion: CompletionRequest) -> Envelope:
+    name = completion.generation.model.name
+    return Envelope(id=completion.options.answer_id("cmpl"), model=name, object="text_completion")
 
 
-def _choice(ask: CompletionRequest, index: int, answer: CompletedChoice, echo: Echo) -> Json:
-    if ask.score_only:
+def _counts(completion: CompletionRequest, counts: Usage) -> Usage:
+    return Usage(counts.prompt_tokens, cached_tokens=counts.cached_tokens) if completion.score_only else counts
+
+
+def _choice(completion: CompletionRequest, index: int, answer: CompletedChoice, echo: Echo) -> Json:
+    if completion.score_only:
         answer = CompletedChoice(finish="length")
+    tokens = echo.logprobs() + answer.logprobs
     choice: Json = {
         "finish_reason": answer.finish,
         "index": index,
-        "logprobs": _logprobs(echo.logprobs() + answer.logprobs, ask.options) if ask.order.sampling.logprobs else None,
+        "logprobs": _logprobs(tokens, completion.options) if completion.generation.sampling.logprobs else None,
         "text": echo.text + answer.text,
     }
     if answer.stop is not None:
         choice["stop_reason"] = answer.stop
-    if ask.options.token_ids:
+    if completion.options.token_ids:
         choice["token_ids"] = answer.tokens
         choice["prompt_token_ids"] = echo.generation.prompt_ids
     return choice
@@ -216,12 +229,11 @@ def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions, offset: int = 0
 class CompletionRenderer:
     """Deltas to text_completion events (contract section 4.4)."""
 
-    def __init__(self, ask: CompletionRequest, batch: GenerationGroup, echoes: list[Echo]) -> None:
-        envelope = Envelope(id=ask.options.answer_id("cmpl"), model=ask.order.model.name, object="text_completion")
-        self._chunks = Chunks(envelope, batch, ask.options)
-        self._ask = ask
+    def __init__(self, completion: CompletionRequest, group: GenerationGroup, echoes: list[Echo]) -> None:
+        self._chunks = Chunks(_envelope(completion), group, completion.options)
+        self._completion = completion
         self._echoes = echoes
-        self._choices = [Pending() for _ in range(len(echoes) * ask.order.sampling.n)]
+        self._choices = [Pending() for _ in range(len(echoes) * completion.generation.sampling.n)]
         self._offsets = [0] * len(self._choices)
 
     def deltas(self, deltas: list[Delta]) -> bytes:
@@ -231,10 +243,10 @@ class CompletionRenderer:
         out = b""
         if not pending.begun:
             pending.begun = True
-            echo = self._echoes[delta.index // self._ask.order.sampling.n]
+            echo = self._echoes[delta.index // self._completion.generation.sampling.n]
             pending.logprobs += echo.logprobs()
             out = self._chunk(delta.index, echo.text, pending)
-        if self._ask.score_only:
+        if self._completion.score_only:
             return out + (self._chunk(delta.index, "", pending, "length") if delta.finish else b"")
         pending.take(delta)
         for said in delta.events:
@@ -246,14 +258,14 @@ class CompletionRenderer:
 
     def _chunk(self, index: int, text: str, pending: Pending, finish: str = "") -> bytes:
         logprobs = b"null"
-        if self._ask.order.sampling.logprobs and pending.logprobs:
-            logprobs = orjson.dumps(_logprobs(pending.logprobs, self._ask.options, self._offsets[index]))
+        if self._completion.generation.sampling.logprobs and pending.logprobs:
+            logprobs = orjson.dumps(_logprobs(pending.logprobs, self._completion.options, self._offsets[index]))
             self._offsets[index] += sum(len(t.token) for t in pending.logprobs)
             pending.logprobs = []
         return self._chunks.chunk(index, b'"text":' + orjson.dumps(text), pending, logprobs, finish)
 
     def end(self, usage: Usage) -> bytes:
-        return self._chunks.end(_counts(self._ask, usage))
+        return self._chunks.end(_counts(self._completion, usage))
 
     def failed(self, error: RequestError) -> bytes:
         return self._chunks.failed(error)

@@ -1,4 +1,4 @@
-"""GET /v2/models/{id}[/versions/{n}]/ready: KServe's question whether one model is served.
+"""KServe's health endpoints: GET /v2/health/live, /v2/health/ready, /v2/models/{id}[/versions/{n}]/ready.
 
 Contract section 1.5; https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol. Ids may hold
 "/". Every model is version 1, as graphs are in OVMS.
@@ -11,13 +11,23 @@ import re
 from ...errors import ModelNotFound
 from ...types import Request, Response
 from ..app import App
+from ..readiness import require_ready
 from ..router import Route, RouteDoc
 
-PATH = re.compile(r"/v2/models/(?P<name>.+?)(/versions/(?P<version>[^/]+))?/ready", re.DOTALL)
+MODEL_PATH = re.compile(r"/v2/models/(?P<name>.+?)(/versions/(?P<version>[^/]+))?/ready", re.DOTALL)
 
 
-async def handle(request: Request, app: App) -> Response:
-    found = PATH.fullmatch(request.path)
+async def handle_live(request: Request, app: App) -> Response:
+    return Response(200)
+
+
+async def handle_ready(request: Request, app: App) -> Response:
+    require_ready(app)
+    return Response(200)
+
+
+async def handle_model_ready(request: Request, app: App) -> Response:
+    found = MODEL_PATH.fullmatch(request.path)
     assert found is not None, "the route's pattern is no wider"
     if found["version"] not in (None, "1"):
         raise ModelNotFound("Model with requested version is not found")
@@ -25,6 +35,12 @@ async def handle(request: Request, app: App) -> Response:
     return Response(200)
 
 
+LIVE = RouteDoc(summary="The process answers")
+READY = RouteDoc(summary="Every model is served that can be")
+MODEL_READY = RouteDoc(summary="One model is served", errors=(503,))
+
 ROUTES = [
-    Route("GET", "/v2/models/{id}/ready", handle, "models", RouteDoc(summary="One model is served", errors=(503,)))
+    Route("GET", "/v2/health/live", handle_live, "open", LIVE),
+    Route("GET", "/v2/health/ready", handle_ready, "open", READY),
+    Route("GET", "/v2/models/{id}/ready", handle_model_ready, "models", MODEL_READY),
 ]

@@ -22,12 +22,11 @@ from ..generation.common_fields import (
     SOME_MODEL,
     TEMPLATE_KWARGS,
     TOOLS,
-    template_kwargs,
 )
-from ..generation.developer import map_developer_role
 from ..generation.images import refuse_images
-from ..generation.messages import read_messages, read_tools
+from ..generation.messages import chat_prompt, map_developer_role, read_messages
 from ..generation.sampling import token_ids
+from ..generation.tools import read_tools
 from ..response import json, model_name
 from ..router import Route, RouteDoc, for_each_prefix
 from ..schemas import LENGTH, TEXTS, TOKENS
@@ -203,15 +202,6 @@ async def _vllm(values: Json, conversation: ChatPrompt | None, model: TextModel)
 
 def _conversation(values: Json, model: TextModel) -> ChatPrompt:
     tools, _ = read_tools(values["tools"], None)
-    carry_on = values["continue_final_message"]
     messages = map_developer_role(read_messages(values["messages"]), model)
     refuse_images(messages, "images have no token ids; responses/input_tokens tells how many tokens they take")
-    return ChatPrompt(
-        messages=messages,
-        tools=tools,
-        template_kwargs=template_kwargs(values),
-        add_generation_prompt=not carry_on
-        if values["add_generation_prompt"] is None
-        else values["add_generation_prompt"],
-        continue_final_message=carry_on,
-    )
+    return chat_prompt({**values, "messages": messages}, tools)

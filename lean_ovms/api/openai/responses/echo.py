@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ....types import Json, SamplingParams
-from ...generation.messages import read_tools
+from ...generation.tools import read_tools
 from .fields import TEXT_FORMAT
 
 
 def echo(values: Json, sampling: SamplingParams) -> Json:
     """The response object's fields that repeat the request, in the contract's order."""
-    offered, _ = read_tools(without_nulls(values["tools"]), None)
+    offered, _ = read_tools(values["tools"], None)
     said: Json = {
         "parallel_tool_calls": values["parallel_tool_calls"],
         "store": values["store"],
@@ -52,13 +52,6 @@ def _echo_text(values: Json) -> Json:
     inner = form.get("json_schema")
     flat = {"type": "json_schema", **inner} if isinstance(inner, dict) and "schema" in inner else form
     return {**text, "format": flat}
-
-
-def without_nulls(tools: Any) -> Any:
-    """OpenAI's clients write null for parameters and strict that are not given."""
-    if not isinstance(tools, list):
-        return tools
-    return [{k: v for k, v in tool.items() if v is not None} if isinstance(tool, dict) else tool for tool in tools]
 
 
 def _choice(given: Any) -> str | Json:

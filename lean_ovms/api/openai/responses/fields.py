@@ -15,7 +15,6 @@ from ... import schemas
 from ...fields import Field, FieldSet
 from ...generation.common_fields import (
     LOGPROBS,
-    MAX_REQUEST_ID,
     MODEL,
     NAMING,
     REQUEST_ID,
@@ -28,6 +27,7 @@ from ...generation.common_fields import (
 )
 from ...generation.sampling import SAMPLING
 from ...generation.structured_output import RESPONSE_FORMAT, STRUCTURED
+from ...response import MAX_REQUEST_ID
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 INCLUDABLE = (
@@ -107,6 +107,13 @@ def _truncation(value: str) -> str:
     return value
 
 
+def _tools(value: Any) -> Any:
+    """OpenAI's clients write null for parameters and strict that are not given."""
+    if not isinstance(value, list):
+        return value
+    return [{k: v for k, v in tool.items() if v is not None} if isinstance(tool, dict) else tool for tool in value]
+
+
 def _text(value: Json) -> Json:
     form = value.get("format") or TEXT_FORMAT
     if not isinstance(form, dict):
@@ -129,7 +136,8 @@ FIELDS = (
     STREAM,
     RESPONSE_STREAM_OPTIONS,
     token_limit("max_output_tokens", "most tokens to generate, reasoning included"),
-    *TOOLS,
+    replace(TOOLS[0], read=_tools),
+    *TOOLS[1:],
     Field(name="max_tool_calls", kind="uint", help="echoed; it counts built-in tools, of which there are none"),
     Field(name="reasoning", kind="object", help="effort: enable_thinking and reasoning_effort for the chat template",
         read=_reasoning),

@@ -10,13 +10,13 @@ from ...app import App
 from ...response import json
 from ...router import RouteDoc, for_each_prefix
 from .fields import ROWS
-from .request import read_ask
+from .request import parse_response
 
 
 async def handle(request: Request, app: App) -> Response:
-    ask = await app.parse_body(request, read_ask)
-    context = await app.responses.store.context(ask.previous, ask.conversation, ask.items)
-    tokens = await ask.order.count(await ask.prompt(context.items, app))
+    asked = await app.parse_body(request, parse_response)
+    context = await app.responses.store.context(asked.previous, asked.conversation, asked.items)
+    tokens = await asked.generation.count(await asked.prompt(context.items, app))
     return json({"object": "response.input_tokens", "input_tokens": tokens})
 
 

@@ -5,34 +5,35 @@ What cannot be honoured and would change the answer is refused; what would not i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from ....errors import BadRequest
-from ....types import ChatPrompt, Json, OutputConstraint, SamplingParams
+from ....models.text_model import TextModel
+from ....types import ChatPrompt, Json
 from ...app import INLINE_BYTES, App
-from ...generation.common_fields import RESPONSE_STREAM_OPTIONS, stream_options, template_kwargs
-from ...generation.developer import map_developer_role
-from ...generation.messages import read_messages
-from ...generation.request import GenerationRequest, RequestParser
-from ...generation.structured_output import read_guide
-from .echo import echo, without_nulls
+from ...generation.common_fields import template_kwargs
+from ...generation.messages import map_developer_role, read_messages
+from ...generation.request import GenerationRequest, RequestSchema, parse
+from ...generation.sampling import check_max_tokens
+from .echo import echo
 from .fields import REFUSED, ROWS, TEXT_FORMAT
 from .items import read_input, to_messages
 
 ITEM_BYTES = 64
 """What an item of a context takes at least, where its size is not known."""
+DROPPED_SHARE = 8
+"""An eighth of the turns is dropped at a time: few attempts with long conversations, few turns lost needlessly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsesRequest:
-    """A responses request, read. items: its own input, with references not resolved.
+    """The body of a responses request. items: its own input, with references not resolved.
 
-    echo: what the response object repeats. tools: those the model may call now. token_ids, named_by_id, request_id: as
-    in chunks.ChunkOptions.
+    echo: what the response object repeats. token_ids, named_by_id, request_id: as in chunks.ChunkOptions.
     """
 
-    order: GenerationRequest
+    generation: GenerationRequest
     items: list[Json]
     instructions: str | None
     previous: str | None
@@ -44,7 +45,6 @@ class ResponsesRequest:
     token_ids: bool
     named_by_id: bool
     request_id: str
-    tools: list[Json]
     template_kwargs: Json
     echo: Json
 
@@ -57,41 +57,35 @@ class ResponsesRequest:
         messages = to_messages(items)
         if self.instructions:
             messages.insert(0, {"role": "system", "content": self.instructions})
-        messages = map_developer_role(messages, self.order.model)
+        messages = map_developer_role(messages, self.generation.model)
         try:
             read_messages(messages)
         except BadRequest as error:
             error.param = "input"
             raise
-        return ChatPrompt(messages=messages, tools=self.tools, template_kwargs=self.template_kwargs)
+        return ChatPrompt(messages=messages, tools=self.generation.tools, template_kwargs=self.template_kwargs)
 
 
-def read_ask(body: Json, app: App) -> ResponsesRequest:
-    """Body to Ask. Raises RequestError."""
+def parse_response(body: Json, app: App) -> ResponsesRequest:
+    """Raises RequestError."""
     _refuse(body)
-    reading = RequestParser(ROWS, body, app)
-    values = reading.values
-    options = stream_options(RESPONSE_STREAM_OPTIONS, values)
-    _check_together(values)
-    offer = reading.offer(without_nulls(values["tools"]))
-    sampling = _sampling(reading)
-    order = reading.order(sampling, _guide(reading), offer, parse=True)
+    generation = parse(body, SCHEMA, app)
+    values = generation.values
     return ResponsesRequest(
-        order=order,
+        generation=generation,
         items=[] if values["input"] is None else read_input(values["input"]),
         instructions=values["instructions"],
         previous=values["previous_response_id"],
         conversation=values["conversation"],
         store=values["store"],
         background=values["background"],
-        obfuscate=options["include_obfuscation"],
+        obfuscate=generation.stream_options["include_obfuscation"],
         shorten=values["truncation"] == "auto",
         token_ids=values["return_token_ids"],
         named_by_id=values["return_tokens_as_token_ids"],
         request_id=values["request_id"] or "",
-        tools=offer.tools,
         template_kwargs=_template_kwargs(values),
-        echo=echo(values, sampling),
+        echo=echo(values, generation.sampling),
     )
 
 
@@ -101,7 +95,7 @@ def _refuse(body: Json) -> None:
             raise BadRequest(why, param=name)
 
 
-def _check_together(values: Json) -> None:
+def _check_together(values: Json, model: TextModel) -> None:
     if values["input"] is None and not values["previous_response_id"] and not values["conversation"]:
         raise BadRequest("input missing in request", param="input")
     if values["previous_response_id"] and values["conversation"]:
@@ -112,40 +106,23 @@ def _check_together(values: Json) -> None:
                 raise BadRequest(f"{name} needs store: with store false nothing is kept", param=name)
 
 
-def _sampling(reading: RequestParser) -> SamplingParams:
-    values = reading.values
-    if values["max_output_tokens"] == 0:
-        raise BadRequest("max_output_tokens value should be greater than 0", param="max_output_tokens")
-    values["max_tokens"] = reading.limited("max_output_tokens")
-    return reading.sampling(logprobs=_wants_logprobs(values))
-
-
-def _wants_logprobs(values: Json) -> bool:
-    return bool(
+def _name_as_shared(values: Json, model: TextModel) -> None:
+    """What has another name or form in chat, under that of chat. Raises BadRequest."""
+    if (limit := values["max_output_tokens"]) is not None:
+        if limit == 0:
+            raise BadRequest("max_output_tokens value should be greater than 0", param="max_output_tokens")
+        check_max_tokens("max_output_tokens", limit, model.config.max_tokens_limit)
+    values["max_tokens"] = limit
+    values["logprobs"] = bool(
         values["logprobs"] or values["top_logprobs"] or "message.output_text.logprobs" in (values["include"] or ())
     )
-
-
-def _guide(reading: RequestParser) -> tuple[OutputConstraint | None, list[str]]:
-    """The form of the answer, from OpenAI's text.format or from OVMS's and vLLM's fields. Raises BadRequest."""
-    values = reading.values
     form = (values["text"] or {}).get("format", TEXT_FORMAT)
-    if form == TEXT_FORMAT:
-        return reading.guide()
-    if values["response_format"] is not None:
-        raise BadRequest("text.format and response_format exclude each other", param="text.format")
-    try:
-        guide, dropped = read_guide({**values, "response_format": form}, reading.config)
-    except BadRequest as error:
-        error.param = _in_text(error.param or "")
-        error.message = _in_text(error.message)
-        raise
-    return guide and replace(guide, param=_in_text(guide.param)), [_in_text(text) for text in dropped]
+    values["text.format"] = None if form == TEXT_FORMAT else form
 
 
-def _in_text(said: str) -> str:
-    """The name under which the client knows it."""
-    return said.replace("response_format", "text.format")
+SCHEMA = RequestSchema(
+    fields=ROWS, before_tools=_check_together, after_tools=_name_as_shared, max_tokens="max_output_tokens"
+)
 
 
 def _template_kwargs(values: Json) -> Json:
@@ -154,3 +131,16 @@ def _template_kwargs(values: Json) -> Json:
         "verbosity": (values["text"] or {}).get("verbosity"),
     }
     return template_kwargs(values | asked)
+
+
+def drop_oldest_turns(items: list[Json]) -> list[Json]:
+    """The items without the oldest turns, for truncation auto; the same items if there is only one turn.
+
+    A turn is a user message and all that follows it, so a call is never separated from its output. System and
+    developer messages stay.
+    """
+    starts = [place for place, item in enumerate(items) if item.get("role") == "user"]
+    if len(starts) < 2:
+        return items
+    end = starts[max(1, len(starts) // DROPPED_SHARE)]
+    return [item for item in items[:end] if item.get("role") in ("system", "developer")] + items[end:]

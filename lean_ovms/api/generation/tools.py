@@ -1,0 +1,141 @@
+"""The fields `tools`, `tool_choice` and `parallel_tool_calls`: which tools the model is offered, and what it must call.
+
+Rules and texts: contract section 2.6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import BadRequest
+from ...types import Json
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRule:
+    """What the tool fields demand. offered: there are tools. required: one must be called. parallel: several may be.
+
+    strict: a tool is strict, so calls keep to the schemas (OpenAI's promise) also when the model decides whether it
+    calls.
+    """
+
+    offered: bool
+    required: bool
+    parallel: bool
+    strict: bool
+
+    @classmethod
+    def read(cls, tools: list[Json], choice: str | Json, parallel: bool | None) -> ToolRule:
+        """choice: as read_tools returns it; a named function is called once, as OpenAI does."""
+        strict = any(tool["function"].get("strict") is True for tool in tools)
+        return cls(bool(tools), choice != "auto", parallel is not False and not isinstance(choice, dict), strict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOffer:
+    """The tools that are left after tool_choice, and what it demands."""
+
+    tools: list[Json]
+    rule: ToolRule
+
+
+NO_TOOLS = ToolOffer([], ToolRule(offered=False, required=False, parallel=True, strict=False))
+
+
+def read_offer(values: Json) -> ToolOffer:
+    """From the values of the TOOLS fields; an endpoint without them offers no tools. Raises BadRequest."""
+    if values.get("tools") is None and values.get("tool_choice") is None:
+        return NO_TOOLS
+    tools, choice = read_tools(values["tools"], values["tool_choice"])
+    return ToolOffer(tools, ToolRule.read(tools, choice, values["parallel_tool_calls"]))
+
+
+def read_tools(tools: Any, choice: Any) -> tuple[list[Json], str | Json]:
+    """The tools left after tool_choice, in OpenAI's nested form, and the choice itself. Raises BadRequest.
+
+    choice: "none" leaves no tools; a named function leaves only that one, allowed_tools those that it lists.
+    """
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        return _allowed(tools, choice)
+    found = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(_array(tools))]
+    if isinstance(choice, str):
+        if choice not in ("none", "auto", "required"):
+            raise BadRequest("tool_choice should be either 'none' or 'auto' or 'required'", param="tool_choice")
+        if choice == "required" and not found:
+            raise BadRequest("tool_choice is required, but no tools are given", param="tool_choice")
+        return ([] if choice == "none" else found), choice
+    if choice is None:
+        return found, "auto"
+    if not isinstance(choice, dict):
+        raise BadRequest("tool_choice is not a valid JSON object or string", param="tool_choice")
+    name = _named(choice)
+    kept = [tool for tool in found if tool["function"]["name"] == name]
+    if not kept:
+        raise BadRequest(f"tool_choice names {name!r}, which is not among the tools", param="tool_choice")
+    return kept, {"type": "function", "function": {"name": name}}
+
+
+def _allowed(tools: Any, choice: Json) -> tuple[list[Json], str | Json]:
+    """OpenAI's {"type": "allowed_tools", "allowed_tools": {"mode", "tools"}}, or (Responses) mode and tools in it."""
+    inner = choice.get("allowed_tools", choice)
+    mode, listed = (inner.get("mode"), inner.get("tools")) if isinstance(inner, dict) else (None, None)
+    if mode not in ("auto", "required") or not isinstance(listed, list):
+        raise BadRequest("tool_choice allowed_tools needs a mode (auto, required) and tools", param="tool_choice")
+    names = {_named(tool) for tool in listed if isinstance(tool, dict)}
+    found, _ = read_tools(tools, None)
+    kept = [tool for tool in found if tool["function"]["name"] in names]
+    if names - {tool["function"]["name"] for tool in kept} or not kept:
+        raise BadRequest("tool_choice allows a tool that is not among the tools", param="tool_choice")
+    return kept, mode
+
+
+def _array(tools: Any) -> list[Any]:
+    if tools is None:
+        return []
+    if not isinstance(tools, list):
+        raise BadRequest("Tools are not an array", param="tools")
+    return tools
+
+
+def _tool(tool: Any, param: str) -> Json:
+    """One tool in nested form; the flat form of the Responses API is accepted too."""
+    if not isinstance(tool, dict):
+        raise BadRequest("Tool is not a JSON object", param=param)
+    if "function" in tool:
+        function = tool["function"]
+        if not isinstance(function, dict):
+            raise BadRequest("Function is not a valid JSON object", param=param)
+        function = {key: value for key, value in function.items() if value is not None}
+    else:
+        if not isinstance(tool.get("type"), str):
+            raise BadRequest("Tool type is missing or invalid", param=param)
+        if tool["type"] != "function":
+            raise BadRequest("Only function tools are supported", param=param)
+        function = {key: value for key, value in tool.items() if key != "type" and value is not None}
+    if not isinstance(function.get("name"), str) or not function["name"]:
+        raise BadRequest("Function object does not contain a valid name field", param=f"{param}.function.name")
+    if "parameters" in function and not isinstance(function["parameters"], dict):
+        raise BadRequest("Function parameters are not a valid JSON object", param=f"{param}.function.parameters")
+    return (
+        {**tool, "type": "function", "function": function}
+        if "function" in tool
+        else {
+            "type": "function",
+            "function": function,
+        }
+    )
+
+
+def _named(choice: Json) -> str:
+    function = choice.get("function")
+    if function is None:
+        name = choice.get("name")
+        if not isinstance(name, str):
+            raise BadRequest("tool_choice.name is not a valid string", param="tool_choice")
+        return name
+    if not isinstance(function, dict):
+        raise BadRequest("tool_choice.function is not a valid JSON object", param="tool_choice")
+    if not isinstance(function.get("name"), str):
+        raise BadRequest("tool_choice.function.name is not a valid string", param="tool_choice")
+    return str(function["name"])

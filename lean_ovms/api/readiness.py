@@ -1,0 +1,19 @@
+"""Readiness of the server, which vLLM's and KServe's health endpoints report alike (contract section 1.5)."""
+
+from __future__ import annotations
+
+from ..errors import Unavailable
+from .app import App
+
+
+def require_ready(app: App) -> None:
+    """Raises Unavailable while the server stops, no model is ready, or a model loads.
+
+    A model that failed to load does not take the others out of service.
+    """
+    if app.draining:
+        raise Unavailable("Server is shutting down", code="draining")
+    waiting = {m.name: m.state for m in app.registry.models.values() if not m.ready}
+    unready = len(waiting) == len(app.registry.models) or any(state != "failed" for state in waiting.values())
+    if waiting and unready:
+        raise Unavailable("Server is not ready: " + ", ".join(f"{name} is {state}" for name, state in waiting.items()))

@@ -1,0 +1,252 @@
+"""A text model: what it does with prompts, what it submits to the engine, and which model serves its requests."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.errors import BadRequest, GrammarInvalid, GrammarTooComplex, ModelNotFound, StartError, Unavailable
+from lean_ovms.models.collect import collect
+from lean_ovms.models.model import Model
+from lean_ovms.models.text_model import TextModel
+from lean_ovms.observability.records import RequestRecord, current_record
+from lean_ovms.types import (
+    ChatPrompt,
+    Image,
+    ModelInfo,
+    OutputConstraint,
+    OutputParams,
+    SamplingParams,
+    TextPrompt,
+    TokenPrompt,
+)
+from tests.fakes import INFO, FakeEngine, say
+
+HELLO = ChatPrompt([{"role": "user", "content": "hi"}])
+PIXEL = Image(1, 1, b"\0\0\0")
+SCHEMA = {"type": "json_schema", "json_schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+
+
+async def loaded(script: Any = None, engine: FakeEngine | None = None, **options: Any) -> tuple[TextModel, FakeEngine]:
+    engine = engine or FakeEngine(say("a", "b") if script is None else script)
+    model = TextModel(Config(fake_engine=True, model_name="m", **options), engine)  # type: ignore[arg-type]
+    await model.load()
+    return model, engine
+
+
+async def start(model: TextModel, prompt: Any = HELLO, *, constraint: Any = None, **options: Any) -> Any:
+    return await model.start(prompt, SamplingParams(max_tokens=5), OutputParams(constraint=constraint), **options)
+
+
+# --- prompts
+
+
+async def test_a_chat_is_rendered_and_ids_go_as_they_are() -> None:
+    model, engine = await loaded()
+    for prompt in (HELLO, TextPrompt("text"), TokenPrompt([1, 2])):
+        await (await start(model, prompt)).aclose()
+    assert [prompt for prompt, _ in engine.submitted] == ["user:hi;", "text", [1, 2]]
+    assert await model.render(HELLO) == "user:hi;"
+    assert model.shows(HELLO, "user:hi")
+
+
+async def test_a_prompt_too_long_for_the_context_is_refused_before_the_engine_sees_it() -> None:
+    model, engine = await loaded()
+    limit = INFO.context_length * engine.vocabulary.longest
+    for prompt in (TextPrompt("x" * (limit + 1)), ChatPrompt([{"role": "user", "content": "x" * (limit + 1)}])):
+        with pytest.raises(BadRequest, match="exceeds model max length") as caught:
+            await start(model, prompt)
+        assert caught.value.code == "context_length_exceeded"
+    assert engine.submitted == []
+
+
+async def test_a_truncated_prompt_keeps_its_end() -> None:
+    model, engine = await loaded()
+    limit = INFO.context_length * engine.vocabulary.longest
+    await (await start(model, TextPrompt("x" * limit + "end"), truncate=-1)).aclose()
+    [(prompt, _)] = engine.submitted
+    assert len(prompt) == limit
+    assert prompt.endswith("end")
+
+
+async def test_tokens_are_counted_also_those_of_images() -> None:
+    model, engine = await loaded()
+    assert await model.count(HELLO) == len("user:hi;")
+    assert engine.submitted == []
+    with_image = HELLO.with_images(HELLO.messages, (PIXEL,))
+    assert await model.count(with_image) == len("user:hi;")
+    assert engine.images == [(PIXEL,)]
+    assert not engine.mail.busy  # the request that counted is closed
+
+
+async def test_tokens_are_encoded_decoded_and_shown() -> None:
+    model, _ = await loaded()
+    assert await model.encode(["ab", ""], False) == [[97, 98], []]
+    assert await model.decode([97, 98], True) == "ab"
+    assert model.token_strings([97, 0xC3]) == ["a", "�"]
+    with pytest.raises(BadRequest, match="characters to tokenize"):
+        await model.encode(["x" * ((1 << 20) + 1)], False)
+
+
+# --- structured output
+
+
+async def test_a_constraint_is_built_before_it_is_submitted() -> None:
+    model, engine = await loaded()
+    generation = await start(model, constraint=OutputConstraint(format=SCHEMA))
+    await generation.aclose()
+    [tag] = engine.constraints
+    assert "grammar" in tag
+    assert generation.warnings == []
+
+
+async def test_a_constraint_that_the_engine_refuses_is_relaxed_once_and_reported() -> None:
+    model, engine = await loaded()
+    engine.bad_grammar = GrammarInvalid("no such thing")
+    generation = await start(model, constraint=OutputConstraint(format=SCHEMA))
+    await generation.aclose()
+    assert engine.constraints == [""]
+    assert generation.warnings == ["response_format was not imposed: no such thing"]
+
+
+@pytest.mark.parametrize("options", [{"strict_response_format": True}, {}])
+async def test_a_strict_constraint_is_never_relaxed(options: dict[str, bool]) -> None:
+    model, engine = await loaded(**options)
+    engine.bad_grammar = GrammarInvalid("no such thing")
+    with pytest.raises(GrammarInvalid) as caught:
+        await start(model, constraint=OutputConstraint(format=SCHEMA, strict=not options, param="text"))
+    assert caught.value.param == "text"
+    assert engine.submitted == []
+
+
+async def test_schemas_beyond_the_limit_are_refused_unread() -> None:
+    model, engine = await loaded(grammar_max_bytes=64)
+    large = {**SCHEMA, "description": "x" * 512}
+    with pytest.raises(GrammarTooComplex, match="more than 512 bytes"):
+        await start(model, constraint=OutputConstraint(format=large))
+    assert engine.submitted == []
+
+
+# --- one request, one record
+
+
+async def test_a_closed_generation_is_in_its_requests_record_once() -> None:
+    model, _ = await loaded()
+    record = RequestRecord("id", "POST", "/", "", 0.0)
+    token = current_record.set(record)
+    try:
+        generation = await start(model, TextPrompt("abc"))
+    finally:
+        current_record.reset(token)
+    await collect(generation, 1)
+    await generation.aclose()
+    await generation.aclose()
+    [found] = record.generations
+    assert (found.prompt_tokens, found.finish_reasons, found.error) == (3, ("stop",), "")
+    assert found.ttft_s is not None
+    assert found.ttft_s <= found.seconds
+
+
+async def test_the_prompt_of_a_generation_is_decoded_by_the_tokenizer_that_encoded_it() -> None:
+    model, engine = await loaded()
+    generation = await start(model, TextPrompt("abc"), echo=True)
+    other, replacement = await loaded()
+    draining = asyncio.create_task(model.drain(other))
+    await asyncio.sleep(0)
+    replacement.state = "restarting"  # would refuse
+    assert engine.state == "ready"
+    assert await generation.prompt_text(skip_special_tokens=True) == "abc"
+    await generation.aclose()
+    await draining
+
+
+# --- load and replacement
+
+
+async def test_nothing_is_served_before_it_is_loaded_and_the_reason_is_given_if_that_failed() -> None:
+    class Broken(FakeEngine):
+        async def start(self) -> ModelInfo:
+            raise StartError("no /srv/m", reason="Its files are missing.")
+
+    model = TextModel(Config(fake_engine=True, model_name="m"), Broken([]))  # type: ignore[arg-type]
+    assert (model.state, model.ready, model.listed) == ("loading", False, False)
+    with pytest.raises(Unavailable, match="the model is loading"):
+        await model.render(HELLO)
+    with pytest.raises(Unavailable):
+        _ = model.chat_format
+    with pytest.raises(StartError):
+        await model.load()
+    assert model.state == "failed"
+    with pytest.raises(Unavailable, match=r"could not be loaded\. Its files are missing\."):
+        await start(model)
+
+
+async def test_requests_for_a_replaced_model_are_served_by_the_last_of_its_successors() -> None:
+    models = [(await loaded())[0] for _ in range(3)]
+    for old, new in itertools.pairwise(models):
+        await old.drain(new)
+    assert [model.engine.state for model in models] == ["stopped", "stopped", "ready"]
+    first, last = models[0], models[-1]
+    assert first.serving() is first.require_ready() is last
+    await (await start(first)).aclose()
+    assert len(last.engine.submitted) == 1  # type: ignore[attr-defined]
+    assert await first.encode(["a"], False) == [[97]]
+    assert await first.decode([97], True) == "a"
+    assert await first.count(HELLO) == len("user:hi;")
+    assert first.token_strings([97]) == ["a"]
+
+
+async def test_a_model_without_a_successor_refuses_new_requests_and_ends_the_running_ones() -> None:
+    model, engine = await loaded()
+    generation = await start(model)
+    draining = asyncio.create_task(model.drain())
+    await asyncio.sleep(0)
+    with pytest.raises(ModelNotFound, match="no longer served"):
+        await start(model)
+    [choice] = await collect(generation, 1)
+    assert choice.text == "ab"
+    assert engine.state == "ready"
+    await generation.aclose()
+    await draining
+    assert engine.state == "stopped"
+
+
+async def test_a_request_that_has_begun_is_served_whole_by_the_model_that_it_resolved() -> None:
+    """Replaced while its prompt is counted: the engine under it is not stopped, nor exchanged for another one."""
+
+    class Slow(FakeEngine):
+        entered, go = asyncio.Event(), asyncio.Event()
+
+        async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
+            self.entered.set()
+            await self.go.wait()
+            assert self.state == "ready"
+            return [[7]]
+
+    engine = Slow([])
+    model, _ = await loaded(engine=engine)
+    successor, _ = await loaded()
+    counting = asyncio.create_task(model.count(HELLO))
+    await engine.entered.wait()
+    draining = asyncio.create_task(model.drain(successor))
+    await asyncio.sleep(0)
+    engine.go.set()
+    assert await counting == 1
+    await draining
+    assert engine.state == "stopped"
+
+
+async def test_a_successor_of_another_task_is_a_clear_refusal() -> None:
+    class Embedding(Model):
+        task, endpoints = "embeddings", "/v1/embeddings"
+
+    model, _ = await loaded()
+    other = Embedding(Config(fake_engine=True, model_name="m"), FakeEngine([]))  # type: ignore[arg-type]
+    await other.load()
+    await model.drain(other)
+    with pytest.raises(BadRequest, match="does embeddings, not text generation; it is served under /v1/embeddings"):
+        await start(model)
