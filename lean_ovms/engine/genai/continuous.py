@@ -15,8 +15,8 @@ import openvino_genai as genai
 from ...config import Config
 from ...errors import BadRequest
 from ...types import SamplingParams
+from ..errors import last_line
 from ..generation.pipeline import ASSISTANT_TOKENS, NGRAM_SIZE, Handle, ImageTokenCounter, PipelineRequest, Status
-from ..generation.recovery import last_line
 from . import generation_config, model_info, vocabulary
 from .load_errors import TEXT_MODEL, explained, is_gguf, look_for_files
 from .lora import adapters

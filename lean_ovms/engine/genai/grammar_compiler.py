@@ -23,7 +23,7 @@ from openvino.op.util import Variable, VariableInfo
 
 from ...errors import GrammarInvalid
 from ...repository import gguf
-from ..generation.recovery import last_line
+from ..errors import last_line
 
 log = logging.getLogger(__name__)
 

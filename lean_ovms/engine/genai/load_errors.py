@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ...config import Config
 from ...errors import StartError
-from ..generation.recovery import last_line
+from ..errors import last_line
 
 TOKENIZER_FILES = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
 TEXT_MODEL = "openvino_model.xml"

@@ -13,9 +13,9 @@ from ...config import Config
 from ...errors import BadRequest
 from ...repository import model_config
 from ...types import ModelInfo
+from ..errors import last_line
 from ..generation.grammar_checker import Checker, Settings
 from ..generation.pipeline import Grammars
-from ..generation.recovery import last_line
 from .grammar_compiler import GrammarCompiler, in_token_text, logits_width
 from .settings import Plan
 

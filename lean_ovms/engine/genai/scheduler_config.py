@@ -13,7 +13,7 @@ import openvino_genai as genai
 from ...config import Config
 from ...errors import StartError
 from ...types import Json
-from ..generation.recovery import last_line
+from ..errors import last_line
 from .settings import Plan
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ import openvino_genai as genai
 from ...config import Config
 from ...errors import BadRequest, StartError
 from ...types import IMAGE_TAG, Image, SamplingParams
+from ..errors import last_line
 from ..generation.pipeline import Handle, ImagePrompt, PipelineRequest
-from ..generation.recovery import last_line
 from . import generation_config
 from .continuous import ContinuousPipeline
 from .image_tokens import GenAiImageTokens

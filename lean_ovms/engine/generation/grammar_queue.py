@@ -19,10 +19,10 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests, Unavailable, from_wire
+from ..errors import last_line
 from ..protocol import Submit
 from . import grammar_limits
 from .pipeline import Grammars, Helper
-from .recovery import last_line
 from .sequence import Request
 
 log = logging.getLogger(__name__)

@@ -12,6 +12,7 @@ from collections.abc import Sequence as Seq
 from typing import TYPE_CHECKING
 
 from ...errors import EngineFailure
+from ..errors import EngineLost, last_line
 from .sequence import Sequence
 
 if TYPE_CHECKING:
@@ -24,10 +25,6 @@ MOST_TRIALS = 3
 """Recoveries that one sequence may live through; whoever is present every time is the likely culprit."""
 
 
-class EngineLost(Exception):
-    """The pipeline cannot be made whole again; the process has to be replaced."""
-
-
 def recover(batch: Scheduler, error: Exception) -> None:
     """Make the pipeline usable again and let the innocent go on. Raises EngineLost with everybody told."""
     batch.recoveries += 1
@@ -37,12 +34,6 @@ def recover(batch: Scheduler, error: Exception) -> None:
         batch.fail_all(EngineFailure("The engine failed and is being restarted; please try again."))
         raise EngineLost(last_line(error))
     _judge(batch, harmed)
-
-
-def last_line(error: Exception) -> str:
-    """GenAI's messages have several lines, the first ones with source paths of its build machine."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
 
 
 def _take_out(batch: Scheduler) -> list[Sequence]:

@@ -245,7 +245,7 @@ class Scheduler:
     # --- stepping
 
     def step(self) -> None:
-        """One step of the pipeline and everything that it brought. Raises recovery.EngineLost."""
+        """One step of the pipeline and everything that it brought. Raises EngineLost."""
         if self.accounts.over:
             self._make_room()
         self.steps += 1

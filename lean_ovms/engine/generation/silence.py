@@ -25,7 +25,7 @@ MOST_LOST = 2
 
 
 def after_step(batch: Scheduler) -> None:
-    """Look into a step that brought no output. Raises recovery.EngineLost."""
+    """Look into a step that brought no output. Raises EngineLost."""
     busy = batch.pipeline.busy()
     batch.clearing = busy and not batch.running
     if not busy:

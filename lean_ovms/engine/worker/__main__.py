@@ -21,11 +21,11 @@ from ...errors import StartError
 from ...observability import logging as logs
 from ...types import Vocabulary
 from ...util.child_process import die_with_parent
+from ..errors import EngineLost, last_line
 from ..generation import grammar_queue
 from ..generation.grammar_limits import Bounds
 from ..generation.grammar_queue import GrammarQueue
 from ..generation.pipeline import Pipeline
-from ..generation.recovery import EngineLost, last_line
 from ..protocol import AHEAD, Load, LoadFailed, Ready
 from .loop import Limits, Worker
 from .transport import SocketLink

@@ -62,7 +62,7 @@ class Worker:
         self._encoded: dict[int, list[list[int]]] = {}  # the first texts of an Encode that is not done
 
     def run(self) -> None:
-        """Until the front end closes the link. Raises recovery.EngineLost when the process must be replaced."""
+        """Until the front end closes the link. Raises EngineLost when the process must be replaced."""
         try:
             while self.turn():
                 pass

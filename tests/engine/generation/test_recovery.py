@@ -2,8 +2,8 @@
 
 import pytest
 
+from lean_ovms.engine.errors import EngineLost, last_line
 from lean_ovms.engine.generation import recovery
-from lean_ovms.engine.generation.recovery import EngineLost
 from lean_ovms.engine.worker.loop import Limits
 from tests.engine.rig import Rig
 
@@ -210,7 +210,7 @@ def test_a_handle_that_raises_when_it_is_read_does_not_stop_the_recovery(monkeyp
     ],
 )
 def test_only_the_last_line_of_the_engines_messages_is_kept(text, line):
-    assert recovery.last_line(RuntimeError(text)) == line
+    assert last_line(RuntimeError(text)) == line
 
 
 def test_no_word_of_the_exception_reaches_the_client():

@@ -2,8 +2,8 @@
 
 import pytest
 
+from lean_ovms.engine.errors import EngineLost
 from lean_ovms.engine.generation.fake_tokenizer import EOS, VOCAB_SIZE
-from lean_ovms.engine.generation.recovery import EngineLost
 from lean_ovms.engine.protocol import Accepted, Cancel, Decode, Decoded, Encode, Encoded, Ping, Pong, Refused, Tokens
 from lean_ovms.engine.worker.loop import Limits
 from lean_ovms.errors import from_wire
