@@ -73,13 +73,13 @@ def run(config: Config) -> int:
     except StartError as error:
         return _say(error, FAILED)
     if not config.fake_engine:
-        prestart.ahead()
+        prestart.prestart()
     try:
         from ..server.run import run as serve
 
         return serve(config)
     finally:
-        prestart.forget()
+        prestart.discard()
 
 
 class CannotStart(StartError):

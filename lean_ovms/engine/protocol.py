@@ -21,8 +21,9 @@ from typing import Any, ClassVar
 
 import orjson
 
-AHEAD = "ahead"
-"""Argument of the child's command: import what every model needs, even before the first frame."""
+PREIMPORT = "preimport"
+"""Argument of the child's command: import what every model needs, before the first frame arrives."""
+TEXT_GENERATION = "text_generation"
 MAX_FRAME_BYTES = 1 << 30
 ATTACHED = 1 << 31
 _LENGTH = struct.Struct("<I")
@@ -39,10 +40,11 @@ class Record:
 
 @dataclass(slots=True)
 class Load(Record):
-    """First frame: everything the child needs to know. config: the fields of config.Config."""
+    """First frame. config: the fields of config.Config. task: the kind of work, a key of engine.worker's TASKS."""
 
     kind: ClassVar[str] = "load"
     config: dict[str, Any]
+    task: str = TEXT_GENERATION
 
 
 @dataclass(slots=True)

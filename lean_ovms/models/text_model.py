@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..config import Config
 from ..engine.client.engine import Engine, ReplyStream
 from ..engine.client.lazy_engine import LazyEngine
-from ..errors import BadRequest, ModelNotFound, StartError, Unavailable, too_long
+from ..errors import BadRequest, ModelNotFound, StartError, Unavailable, too_many_characters
 from ..observability.logging import safe
 from ..observability.metrics import Metrics, TokenTimer
 from ..observability.records import GenerationRecord, RequestRecord, current
@@ -309,4 +309,4 @@ class Model:
     def _cut_check(self, characters: int) -> None:
         if characters > self._most_characters:
             most = self.info.context_length
-            raise too_long(f"Number of prompt characters: {characters} exceeds model max length: {most} tokens", most)
+            raise too_many_characters(characters, most)

@@ -76,7 +76,7 @@ async def load(app: App) -> None:
     """Open the response store and load all models. Raises StartError."""
     await app.responses.open()
     await app.keeper.load()
-    prestart.forget()  # there was no model to load
+    prestart.discard()  # there was no model to load
 
 
 async def close(app: App) -> None:

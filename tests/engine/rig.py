@@ -4,26 +4,26 @@ from collections import deque
 from dataclasses import asdict
 
 from lean_ovms.engine.generation.fake_pipeline import FakePipeline, Script
+from lean_ovms.engine.generation.task import GenerationTask, Limits
 from lean_ovms.engine.protocol import (
     Accepted,
     Cached,
     Cancel,
     Counted,
     Failed,
-    Ping,
     Pong,
     PromptLogprobs,
     Refused,
     Submit,
     Tokens,
 )
-from lean_ovms.engine.worker.loop import Limits, Worker
+from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.types import EngineStats, SamplingParams
 
 LIMITS = Limits(queued=64, running=64, sequences=20)
 
 
-class MemoryLink:
+class MemoryTransport:
     """Frames in and out as lists. Raises where a socket would block for ever."""
 
     def __init__(self):
@@ -31,7 +31,7 @@ class MemoryLink:
         self.frames = []
         self.closed = False
 
-    def take(self, wait):
+    def receive(self, wait):
         if self.inbox:
             records = [r for frame in self.inbox for r in frame]
             self.inbox.clear()
@@ -69,9 +69,10 @@ class Rig:
 
     def __init__(self, script=None, pipeline=None, limits=LIMITS, **changes):
         self.pipeline = pipeline or FakePipeline(script or Script(**changes))
-        self.link = MemoryLink()
-        self.worker = Worker(self.pipeline, self.link, limits)
-        self.batch = self.worker.batch
+        self.transport = MemoryTransport()
+        self.task = GenerationTask(self.pipeline, limits)
+        self.worker = Worker(self.task, self.transport)
+        self.scheduler = self.task.scheduler
         self._ids = 0
         self._read = 0
         self._answers = {}
@@ -87,7 +88,7 @@ class Rig:
         self.put(Cancel(request_id, index))
 
     def put(self, *records):
-        self.link.inbox.append(records)
+        self.transport.inbox.append(records)
 
     def turn(self, times=1):
         for _ in range(times):
@@ -96,7 +97,7 @@ class Rig:
     def run(self, most=2000):
         """Turn until nothing lives."""
         for _ in range(most):
-            if self.batch.idle and not self.link.inbox:
+            if self.scheduler.idle and not self.transport.inbox:
                 return self
             self.turn()
         raise AssertionError(f"still at work after {most} turns: {self.stats()}")
@@ -113,21 +114,15 @@ class Rig:
         return self.answer(request_id)
 
     def stats(self):
-        """The worker's own, by a Ping."""
-        self.put(Ping(0))
-        commands = self.link.take(False)
-        for command in commands:
-            self.worker._obey(command)
-        self.worker._flush()
-        pong = next(r for r in reversed(self.link.frames[-1]) if isinstance(r, Pong))
-        return EngineStats(**pong.stats)
+        """The engine's counts at this moment."""
+        return EngineStats(**self.task.stats())
 
     def _take_in(self):
-        for frame in self.link.frames[self._read :]:
+        for frame in self.transport.frames[self._read :]:
             for record in frame:
                 if not isinstance(record, Pong):
                     take_in(self._answers.setdefault(record.id, CompletedChoice()), record)
-        self._read = len(self.link.frames)
+        self._read = len(self.transport.frames)
 
 
 def take_in(answer, record):

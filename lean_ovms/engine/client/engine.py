@@ -105,9 +105,8 @@ class Engine:
         self._expected_at = began + self._load_s
         child = self._child = Child(self._deliver, self._on_lost)
         try:
-            ready = await child.start(
-                self._command, protocol.Load(self._config.for_engine()), self._config.engine_load_timeout_s
-            )
+            load = protocol.Load(self._config.for_engine(), self._config.task or protocol.TEXT_GENERATION)
+            ready = await child.start(self._command, load, self._config.engine_load_timeout_s)
             if child.ended:
                 raise StartError("the engine died as soon as the model was loaded")
             self._take(ready)

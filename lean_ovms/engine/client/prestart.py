@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...util.child_process import import_path, started
-from ..protocol import AHEAD
+from ...util.child_process import import_path, spawn_with_socket
+from ..protocol import PREIMPORT
 
 COMMAND = (sys.executable, "-m", "lean_ovms.engine.worker")
 
@@ -27,20 +27,20 @@ class Spawned(NamedTuple):
     ours: socket.socket
 
 
-_ahead: list[Spawned] = []
+_prestarted: list[Spawned] = []
 
 
-def ahead() -> None:
+def prestart() -> None:
     """Start a child for the next spawn(COMMAND). On a single core it would only delay the rest."""
     if len(os.sched_getaffinity(0)) > 1:
         with contextlib.suppress(OSError):  # the next spawn says what is wrong
-            _ahead.append(_start([*COMMAND, AHEAD]))
+            _prestarted.append(_start([*COMMAND, PREIMPORT]))
 
 
-def forget() -> None:
+def discard() -> None:
     """End what was started ahead and is not wanted."""
-    while _ahead:
-        process, ours = _ahead.pop()
+    while _prestarted:
+        process, ours = _prestarted.pop()
         ours.close()
         process.kill()
         process.wait()
@@ -48,8 +48,8 @@ def forget() -> None:
 
 def spawn(command: Sequence[str]) -> Spawned:
     """A child by this command, to which the number of its end of the pipe is appended. Raises OSError."""
-    if tuple(command) == COMMAND and _ahead and _ahead[-1].process.poll() is None:
-        return _ahead.pop()
+    if tuple(command) == COMMAND and _prestarted and _prestarted[-1].process.poll() is None:
+        return _prestarted.pop()
     return _start(command)
 
 
@@ -59,4 +59,4 @@ def _start(command: Sequence[str]) -> Spawned:
     A session of its own: Ctrl-C in a terminal is for the server, which drains; and there is one group to kill.
     """
     environment = {**os.environ, **import_path(), "OPENBLAS_NUM_THREADS": "1"}
-    return Spawned(*started(command, env=environment, start_new_session=True))
+    return Spawned(*spawn_with_socket(command, env=environment, start_new_session=True))

@@ -59,21 +59,21 @@ class ContinuousPipeline:
         self.info = model_info.describe(config, plan, blocks, self._tokenizer, defaults)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         self.grammars = model_info.grammars(config, self._tokenizer)
-        self.sight: ImageTokenCounter | None = None
+        self.image_token_counter: ImageTokenCounter | None = None
 
     # --- contract
 
-    def check(self, work: PipelineRequest) -> None:
+    def check(self, request: PipelineRequest) -> None:
         try:
-            self._config(work).validate()
+            self._config(request).validate()
         except (RuntimeError, TypeError, ValueError) as error:
             raise BadRequest(last_line(error)) from error
 
-    def add(self, work: PipelineRequest) -> Handle:
+    def add(self, request: PipelineRequest) -> Handle:
         self._next_id += 1  # two live requests with one id poison the pipeline
-        tokens = ov.Tensor(np.array([work.tokens], dtype=np.int64))
+        tokens = ov.Tensor(np.array([request.tokens], dtype=np.int64))
         try:
-            handle: Handle = self._pipe.add_request(self._next_id, tokens, self._config(work))
+            handle: Handle = self._pipe.add_request(self._next_id, tokens, self._config(request))
         except (RuntimeError, TypeError, ValueError) as error:
             raise BadRequest(last_line(error)) from error
         return handle
@@ -99,8 +99,8 @@ class ContinuousPipeline:
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         return model_info.decode(self._tokenizer, tokens, skip_special_tokens)
 
-    def _config(self, work: PipelineRequest) -> Any:
-        return generation_config.build(work, self._eos, self._assisted)
+    def _config(self, request: PipelineRequest) -> Any:
+        return generation_config.build(request, self._eos, self._assisted)
 
     # --- loading
 
@@ -113,10 +113,10 @@ class ContinuousPipeline:
         )
         handles = []
         for tokens in prompts:
-            work = PipelineRequest(
+            request = PipelineRequest(
                 tokens=tokens, sampling=asked, max_tokens=max_tokens, min_tokens=0, seed=0, stops=frozenset()
             )
-            handles.append(self.add(work))
+            handles.append(self.add(request))
         while self._pipe.has_non_finished_requests():
             self._pipe.step()
 

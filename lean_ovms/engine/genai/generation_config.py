@@ -19,40 +19,40 @@ GREEDY_BELOW = 1e-5
 """Temperatures that divide every logit to infinity mean greedy decoding (vLLM's limit too)."""
 
 
-def build(work: PipelineRequest, eos: int, speculative: str) -> Any:
+def build(request: PipelineRequest, eos: int, speculative: str) -> Any:
     """eos: the model's main end token, -1 for none. assisted: as in ModelInfo. Not validated."""
-    asked = work.sampling
+    asked = request.sampling
     config = genai.GenerationConfig()
     if eos >= 0:
         config.set_eos_token_id(eos)
     # A request's stop ids replace the model's list in GenAI; `stops` holds both.
-    config.stop_token_ids = set(work.stops) | ({eos} if eos >= 0 else set())
+    config.stop_token_ids = set(request.stops) | ({eos} if eos >= 0 else set())
     config.ignore_eos = asked.ignore_eos
-    config.max_new_tokens = work.max_tokens
-    config.min_new_tokens = work.min_tokens
-    config.logprobs = 1 if asked.logprobs or work.echo else 0
-    config.echo = work.echo
+    config.max_new_tokens = request.max_tokens
+    config.min_new_tokens = request.min_tokens
+    config.logprobs = 1 if asked.logprobs or request.echo else 0
+    config.echo = request.echo
     if asked.beams > 1:
         config.num_beams = asked.beams
         config.num_return_sequences = asked.n
         config.length_penalty = asked.length_penalty
     else:
-        _set_sampling(config, work)
-    _set_assistant(config, work, speculative)
-    if work.constraint:
-        config.structured_output_config = structured(work.constraint)
+        _set_sampling(config, request)
+    _set_assistant(config, request, speculative)
+    if request.constraint:
+        config.structured_output_config = structured(request.constraint)
     return config
 
 
-def _set_sampling(config: Any, work: PipelineRequest) -> None:
-    asked = work.sampling
+def _set_sampling(config: Any, request: PipelineRequest) -> None:
+    asked = request.sampling
     config.repetition_penalty = asked.repetition_penalty
     config.presence_penalty = asked.presence_penalty
     config.frequency_penalty = asked.frequency_penalty
     if asked.temperature <= GREEDY_BELOW:
         return
     config.do_sample = True
-    config.rng_seed = (work.seed + work.done) & MAX_SEED
+    config.rng_seed = (request.seed + request.done) & MAX_SEED
     config.temperature = asked.temperature
     config.top_p = asked.top_p
     config.min_p = asked.min_p
@@ -60,9 +60,9 @@ def _set_sampling(config: Any, work: PipelineRequest) -> None:
         config.top_k = asked.top_k
 
 
-def _set_assistant(config: Any, work: PipelineRequest, speculative: str) -> None:
+def _set_assistant(config: Any, request: PipelineRequest, speculative: str) -> None:
     """Every request of an assisted pipeline has these; without one they would hang the request."""
-    asked = work.sampling
+    asked = request.sampling
     if speculative == "draft" and asked.assistant_confidence_threshold:
         config.assistant_confidence_threshold = asked.assistant_confidence_threshold
     elif speculative:

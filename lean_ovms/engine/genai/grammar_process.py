@@ -7,42 +7,33 @@ answered by {"seconds", "bytes"} or {"error": text}. Who started it kills it whe
 
 from __future__ import annotations
 
+from . import quiet_imports  # noqa: F401 - first, for its effect
+
+# isort: split
 import json
 import os
 import resource
-import signal
-import socket
 import sys
 import time
 from typing import Any
 
-# Before openvino is imported: no telemetry thread that forks and tries the network; one thread is enough for the rest.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
-sys.modules.setdefault("openvino.tools.ovc", None)  # type: ignore[arg-type]
+import openvino_genai as genai
+from jsonschema import Draft202012Validator, SchemaError
 
-import openvino_genai as genai  # noqa: E402
-from jsonschema import Draft202012Validator, SchemaError  # noqa: E402
-
-from ...errors import GrammarInvalid  # noqa: E402
-from ...util.child_process import die_with_parent  # noqa: E402
-from ..generation.grammar_limits import members  # noqa: E402
-from .grammar_compiler import GrammarCompiler  # noqa: E402
+from ...errors import GrammarInvalid
+from ...util.child_process import EXIT_USAGE, inherit_socket
+from ..generation.grammar_limits import members
+from .grammar_compiler import GrammarCompiler
 
 WARM = '{"type":"structural_tag","format":{"type":"json_schema","json_schema":{"type":"object"}}}'
 
 
 def main(argv: list[str]) -> int:
     """The exit status."""
-    if len(argv) != 1 or not argv[0].isdigit():
-        print(
-            "usage: python -m lean_ovms.engine.genai.grammar_process <fd>   (the engine starts this)", file=sys.stderr
-        )
-        return 2
-    die_with_parent()
-    for number in (signal.SIGINT, signal.SIGTERM):  # sent to a whole group: the engine ends us when it ends
-        signal.signal(number, signal.SIG_IGN)
-    stream = socket.socket(fileno=int(argv[0])).makefile("rw", encoding="utf-8")
+    sock = inherit_socket("lean_ovms.engine.genai.grammar_process", argv)
+    if sock is None:
+        return EXIT_USAGE
+    stream = sock.makefile("rw", encoding="utf-8")
     compiler = None
     for line in stream:
         asked = json.loads(line)
@@ -75,7 +66,7 @@ def check(compiler: GrammarCompiler, tag: str) -> dict[str, Any]:
     except GrammarInvalid as error:
         return {"error": error.message}
     seconds, used = time.monotonic() - began, data_bytes() - before
-    compiler.forget()
+    compiler.clear()
     return {"seconds": seconds, "bytes": max(0, used)}
 
 

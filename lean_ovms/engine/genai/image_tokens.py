@@ -99,27 +99,27 @@ class GenAiImageTokens:
 
     # --- contract
 
-    def lay_out(self, scene: ImagePrompt) -> list[int]:
+    def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
         ids: list[int] = []
-        special, start = scene.add_special_tokens, 0
-        for tag in TAG.finditer(scene.text):
-            ids += self._words(scene.text[start : tag.start()], special)
-            image = scene.images[int(tag[1])]
+        special, start = image_prompt.add_special_tokens, 0
+        for tag in TAG.finditer(image_prompt.text):
+            ids += self._words(image_prompt.text[start : tag.start()], special)
+            image = image_prompt.images[int(tag[1])]
             ids += [-1 - (hash(image.pixels) >> 1 & (1 << 62) - 1)] * self.tokens((image.height, image.width))
             special, start = False, tag.end()
-        return ids + self._words(scene.text[start:], special)
+        return ids + self._words(image_prompt.text[start:], special)
 
     def _words(self, text: str, special: bool) -> list[int]:
         return self._encode(text, special) if text or special else []
 
-    def counted(self, handle: Handle) -> int:
+    def prompt_tokens(self, handle: Handle) -> int:
         return self._counted(handle)
 
-    def learn(self, scene: ImagePrompt, tokens: int) -> None:
-        sizes = {(image.height, image.width) for image in scene.images}
+    def learn(self, image_prompt: ImagePrompt, tokens: int) -> None:
+        sizes = {(image.height, image.width) for image in image_prompt.images}
         if self.fixed or self.patches is not None or len(sizes) != 1 or len(self.known) >= MOST_KNOWN:
             return
         (size,) = sizes
         if size not in self.known:
-            words = len(self._words(TAG.sub("", scene.text), scene.add_special_tokens))
-            self.known[size] = round((tokens - words) / len(scene.images))
+            words = len(self._words(TAG.sub("", image_prompt.text), image_prompt.add_special_tokens))
+            self.known[size] = round((tokens - words) / len(image_prompt.images))

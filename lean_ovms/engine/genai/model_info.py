@@ -14,7 +14,7 @@ from ...errors import BadRequest
 from ...repository import model_config
 from ...types import ModelInfo
 from ..errors import last_line
-from ..generation.grammar_checker import Checker, Settings
+from ..generation.grammar_checker import ProcessGrammarChecker, Settings
 from ..generation.pipeline import Grammars
 from .grammar_compiler import GrammarCompiler, in_token_text, logits_width
 from .settings import Plan
@@ -69,7 +69,7 @@ def grammars(config: Config, tokenizer: Any) -> Grammars | None:
         timeout_s=config.grammar_timeout_s,
         memory_bytes=config.grammar_memory_mb << 20,
     )
-    return Grammars(compiler, Checker(settings))
+    return Grammars(compiler, ProcessGrammarChecker(settings))
 
 
 def encode(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]:

@@ -50,7 +50,7 @@ class StatefulOutput:
 class StatefulHandle:
     """One request. The generating thread writes `fresh`, `over` and `error`, under the pipeline's lock."""
 
-    work: PipelineRequest
+    request: PipelineRequest
     config: Any
     outputs: deque[dict[int, StatefulOutput]] = field(default_factory=deque)
     fresh: list[int] = field(default_factory=list)
@@ -107,7 +107,7 @@ class StatefulPipeline:
         self.info = model_info.describe(config, plan, plan.blocks, self._tokenizer, defaults)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         self.grammars = model_info.grammars(config, self._tokenizer)
-        self.sight: ImageTokenCounter | None = None
+        self.image_token_counter: ImageTokenCounter | None = None
         self.recoverable = True
         self.step_tokens = plan.step_tokens
         self._most_prompt = plan.most_prompt
@@ -126,18 +126,18 @@ class StatefulPipeline:
 
     # --- contract
 
-    def check(self, work: PipelineRequest) -> None:
-        self._possible(work)
+    def check(self, request: PipelineRequest) -> None:
+        self._possible(request)
         try:
-            self._config(work).validate()
+            self._config(request).validate()
         except (RuntimeError, TypeError, ValueError) as error:
             raise BadRequest(last_line(error)) from error
 
-    def add(self, work: PipelineRequest) -> Handle:
-        if not work.tokens:
+    def add(self, request: PipelineRequest) -> Handle:
+        if not request.tokens:
             raise BadRequest("prompt is empty", param="prompt")
-        self.check(work)
-        handle = StatefulHandle(work, self._config(work))
+        self.check(request)
+        handle = StatefulHandle(request, self._config(request))
         self._live.append(handle)
         with self._changed:
             self._queue.append(handle)
@@ -180,18 +180,18 @@ class StatefulPipeline:
 
     # --- one request
 
-    def _possible(self, work: PipelineRequest) -> None:
-        asked = work.sampling
+    def _possible(self, request: PipelineRequest) -> None:
+        asked = request.sampling
         if asked.beams > 1:
             raise BadRequest("beam search is not possible with this model's pipeline (LM)", param="best_of")
-        if asked.logprobs or work.echo:
+        if asked.logprobs or request.echo:
             raise BadRequest("log probabilities are not available with this model's pipeline (LM)", param="logprobs")
-        if len(work.tokens) > self._most_prompt:
-            text = f"Number of prompt tokens: {len(work.tokens)} exceeds the device's limit: {self._most_prompt}"
+        if len(request.tokens) > self._most_prompt:
+            text = f"Number of prompt tokens: {len(request.tokens)} exceeds the device's limit: {self._most_prompt}"
             raise too_long(f"{text} (--max_prompt_len)", self._most_prompt)
 
-    def _config(self, work: PipelineRequest) -> Any:
-        return generation_config.build(work, self._eos, "")
+    def _config(self, request: PipelineRequest) -> Any:
+        return generation_config.build(request, self._eos, "")
 
     def _news(self) -> bool:
         return any(h.over or (h.fresh and not h.cancelled) or (h.cancelled and h in self._queue) for h in self._live)
@@ -230,7 +230,7 @@ class StatefulPipeline:
 
     def _compute(self, handle: StatefulHandle) -> list[int]:
         """All ids of the answer; most have gone through the streamer before."""
-        result = self._pipe.generate(_tensor(handle.work.tokens), handle.config, Streamer(self, handle))
+        result = self._pipe.generate(_tensor(handle.request.tokens), handle.config, Streamer(self, handle))
         return list(result.tokens[0])
 
     def _look_after(self, error: Exception) -> None:

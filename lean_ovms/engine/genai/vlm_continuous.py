@@ -72,18 +72,18 @@ class VlmContinuous(ContinuousPipeline):
         super().__init__(config, plan)
         seen = image_tokens(self.encode)
         self.info = replace(self.info, vision=True, image_tokens=seen, chat_template=self._template)
-        self.sight = GenAiImageTokens(config.model_dir, self.encode, self._counts, counted)
+        self.image_token_counter = GenAiImageTokens(config.model_dir, self.encode, self._counts, counted)
 
-    def add(self, work: PipelineRequest) -> Handle:
-        assert work.scene is not None, "this pipeline takes no tokens"
-        return self._add(work.scene, generation_config.build(work, self._eos, ""))
+    def add(self, request: PipelineRequest) -> Handle:
+        assert request.image_prompt is not None, "this pipeline takes no tokens"
+        return self._add(request.image_prompt, generation_config.build(request, self._eos, ""))
 
-    def _add(self, scene: ImagePrompt, config: Any) -> Handle:
+    def _add(self, image_prompt: ImagePrompt, config: Any) -> Handle:
         self._next_id += 1
-        config.apply_chat_template = not scene.add_special_tokens
-        images = [tensor(image) for image in scene.images]
+        config.apply_chat_template = not image_prompt.add_special_tokens
+        images = [tensor(image) for image in image_prompt.images]
         try:
-            handle: Handle = self._pipe.add_request(self._next_id, scene.text, images, config)
+            handle: Handle = self._pipe.add_request(self._next_id, image_prompt.text, images, config)
         except (RuntimeError, TypeError, ValueError) as error:
             raise BadRequest(_reason(error), param="messages") from error
         return handle
@@ -115,10 +115,10 @@ class VlmContinuous(ContinuousPipeline):
             self._pipe.step()
 
     def _short(self, max_tokens: int) -> Any:
-        work = PipelineRequest(
+        request = PipelineRequest(
             tokens=[], sampling=GREEDY, max_tokens=max_tokens, min_tokens=0, seed=0, stops=frozenset()
         )
-        return generation_config.build(work, self._eos, "")
+        return generation_config.build(request, self._eos, "")
 
     def _counts(self, sizes: list[tuple[int, int]]) -> list[int]:
         """Prompt tokens of "a", a black image of each height and width, and "b". Only while loading.
@@ -127,8 +127,9 @@ class VlmContinuous(ContinuousPipeline):
         """
         handles: list[Any] = []
         for height, width in sizes:
-            scene = ImagePrompt(f"a{IMAGE_TAG.format(0)}b", False, (Image(height, width, bytes(3 * height * width)),))
-            handles.append(self._add(scene, self._short(1)))
+            image = Image(height, width, bytes(3 * height * width))
+            image_prompt = ImagePrompt(f"a{IMAGE_TAG.format(0)}b", False, (image,))
+            handles.append(self._add(image_prompt, self._short(1)))
             handles[-1].cancel()
         while self._pipe.has_non_finished_requests():
             self._pipe.step()

@@ -32,7 +32,7 @@ class VlmStateful(StatefulPipeline):
         super().__init__(config, plan)
         seen = image_tokens(self.encode)
         self.info = replace(self.info, vision=True, image_tokens=seen, chat_template=self._template)
-        self.sight = GenAiImageTokens(config.model_dir, self.encode, self._counts, _counted)
+        self.image_token_counter = GenAiImageTokens(config.model_dir, self.encode, self._counts, _counted)
 
     def _open(self, config: Config, plan: Plan) -> Any:
         if config.lora_modules:
@@ -42,22 +42,22 @@ class VlmStateful(StatefulPipeline):
         pipe.set_chat_template(AS_IT_IS)
         return pipe
 
-    def _possible(self, work: PipelineRequest) -> None:
-        super()._possible(work)
-        if work.scene is None:
+    def _possible(self, request: PipelineRequest) -> None:
+        super()._possible(request)
+        if request.image_prompt is None:
             raise BadRequest("a model with vision takes text and images, not token ids", param="prompt")
 
     def _compute(self, handle: StatefulHandle) -> list[int]:
-        assert handle.work.scene is not None
-        result = self._see(handle.work.scene, handle.config, Streamer(self, handle))
+        assert handle.request.image_prompt is not None
+        result = self._see(handle.request.image_prompt, handle.config, Streamer(self, handle))
         handle.prompt_tokens = int(result.perf_metrics.get_num_input_tokens())
         return []  # texts only; every id has gone through the streamer
 
-    def _see(self, scene: ImagePrompt, config: Any, streamer: Streamer | None = None) -> Any:
-        config.apply_chat_template = not scene.add_special_tokens
-        images = [tensor(image) for image in scene.images]
+    def _see(self, image_prompt: ImagePrompt, config: Any, streamer: Streamer | None = None) -> Any:
+        config.apply_chat_template = not image_prompt.add_special_tokens
+        images = [tensor(image) for image in image_prompt.images]
         more = {} if streamer is None else {"streamer": streamer}
-        return self._pipe.generate(scene.text, images=images, generation_config=config, **more)
+        return self._pipe.generate(image_prompt.text, images=images, generation_config=config, **more)
 
     def _probe(self, length: int) -> None:
         self._see(ImagePrompt("a" + " and" * length, False), self._short())

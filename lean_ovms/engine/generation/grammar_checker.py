@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import GrammarInvalid, RequestError, Unavailable
-from ...util.child_process import started
+from ...util.child_process import spawn_with_socket
 from .grammar_limits import too_complex
 
 log = logging.getLogger(__name__)
@@ -47,11 +47,11 @@ class Settings:
     memory_bytes: int
 
 
-class Checker:
+class ProcessGrammarChecker:
     """One helper process, started when needed."""
 
     def __init__(self, settings: Settings, command: Sequence[str] = COMMAND) -> None:
-        self._settings = settings
+        self.settings = settings
         self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -68,10 +68,10 @@ class Checker:
         if self._process is None:
             self._start()
         try:
-            answer = self._ask({"tag": tag}, PATIENCE * self._settings.timeout_s, self._settings.timeout_s)
+            answer = self._ask({"tag": tag}, PATIENCE * self.settings.timeout_s, self.settings.timeout_s)
         except TimeoutError:
             self.stop()
-            raise too_complex(f"compiling it takes more than {self._settings.timeout_s:g} s") from None
+            raise too_complex(f"compiling it takes more than {self.settings.timeout_s:g} s") from None
         except OSError:
             status = self.stop(GRACE_S)
             log.warning("the grammar helper ended with status %s on a grammar of %d bytes", status, len(tag))
@@ -95,10 +95,10 @@ class Checker:
             return process.wait()
 
     def _start(self) -> None:
-        settings = self._settings
+        settings = self.settings
         hello = {"model_dir": settings.model_dir, "width": settings.width, "memory_bytes": settings.memory_bytes}
         try:
-            self._process, self._socket = started(
+            self._process, self._socket = spawn_with_socket(
                 self._command,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # what xgrammar says when it dies is of no use to anybody

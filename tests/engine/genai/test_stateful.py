@@ -152,7 +152,7 @@ def test_a_pipeline_that_stays_broken_is_given_up(monkeypatch):
     waiting = rig.submit(chat("Hello!"))
     with pytest.raises(EngineLost):
         rig.run()
-    rig.worker._flush()
+    rig.worker.flush()
     assert [rig.answer(r).failed[0] for r in (broken, waiting)] == ["EngineFailure"] * 2
 
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-from lean_ovms.engine.generation.grammar_checker import Checker, Settings
+from lean_ovms.engine.generation.grammar_checker import ProcessGrammarChecker, Settings
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex, Unavailable
 
 FAKE = pathlib.Path(__file__).with_name("fake_helper.py")
@@ -22,7 +22,7 @@ def make():
     made = []
 
     def checker(part="ok", settings=SETTINGS):
-        made.append(Checker(settings, [sys.executable, "-S", str(FAKE), part]))
+        made.append(ProcessGrammarChecker(settings, [sys.executable, "-S", str(FAKE), part]))
         return made[-1]
 
     yield checker
@@ -93,7 +93,7 @@ def test_stop_ends_it(make):
 @pytest.mark.model
 def test_the_real_helper_tells_good_from_wrong_and_survives_what_kills_it(caplog):
     settings = Settings(model_dir=str(DEMO_MODEL), width=2048, timeout_s=20, memory_bytes=256 << 20)
-    checker = Checker(settings)
+    checker = ProcessGrammarChecker(settings)
 
     def check(form):
         return checker.check(json.dumps({"type": "structural_tag", "format": form}))
@@ -129,4 +129,4 @@ def test_one_that_was_ended_while_it_waited_is_no_grammars_fault(make):
 
 def test_a_process_that_cannot_be_had_is_unavailable():
     with pytest.raises(Unavailable):
-        Checker(SETTINGS, ["/no/such/program"]).check("good")
+        ProcessGrammarChecker(SETTINGS, ["/no/such/program"]).check("good")

@@ -8,10 +8,11 @@ import pytest
 from lean_ovms.engine.generation import grammar_queue
 from lean_ovms.engine.generation.grammar_queue import GrammarQueue
 from lean_ovms.engine.generation.pipeline import Grammars
+from lean_ovms.engine.generation.task import GenerationTask
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.errors import EngineFailure, GrammarInvalid, GrammarTooComplex, Unavailable
-from tests.engine.rig import LIMITS, MemoryLink, Rig
+from tests.engine.rig import LIMITS, MemoryTransport, Rig
 
 
 def tag(text="a"):
@@ -44,8 +45,8 @@ class Compiler:
     def compile(self, text):
         self._do("compile", text)
 
-    def forget(self):
-        self.calls.append(("forget", ""))
+    def clear(self):
+        self.calls.append(("clear", ""))
 
     def stop(self):
         self.calls.append(("stop", ""))
@@ -54,18 +55,18 @@ class Compiler:
         return sum(1 for call, _ in self.calls if call == what)
 
 
-class WakingLink(MemoryLink):
-    """A link that waits for a wake-up where MemoryLink would say that nothing will come."""
+class WakingTransport(MemoryTransport):
+    """A link that waits for a wake-up where MemoryTransport would say that nothing will come."""
 
     def __init__(self):
         super().__init__()
         self.bell = threading.Event()
 
-    def take(self, wait):
+    def receive(self, wait):
         if wait and not self.inbox and not self.closed:
             assert self.bell.wait(10), "nobody wakes the loop"
         self.bell.clear()
-        return super().take(False)
+        return super().receive(False)
 
     def wake(self):
         self.bell.set()
@@ -77,21 +78,22 @@ class Doorway(Rig):
     def __init__(self, limits=LIMITS, pipeline=None, **changes):
         super().__init__(pipeline=pipeline)
         self.compiler = Compiler()
-        self.link = WakingLink()
-        self.gate = GrammarQueue(
-            Grammars(self.compiler, self.compiler), self.link.wake, grammar_queue.Limits(**changes)
+        self.transport = WakingTransport()
+        self.queue = GrammarQueue(
+            Grammars(self.compiler, self.compiler), self.transport.wake, grammar_queue.Limits(**changes)
         )
-        self.worker = Worker(self.pipeline, self.link, limits, self.gate)
-        self.batch = self.worker.batch
+        self.task = GenerationTask(self.pipeline, limits, self.queue)
+        self.worker = Worker(self.task, self.transport)
+        self.scheduler = self.task.scheduler
 
     def send(self, constraint, prompt="hello", **sampling):
         number = self.submit(prompt, **sampling)
-        self.link.inbox[-1][0].constraint = constraint
+        self.transport.inbox[-1][0].constraint = constraint
         return number
 
     def run(self, most=4000):
         for _ in range(most):
-            if self.batch.idle and not self.link.inbox and not self.gate.waiting and not self.gate.compiling:
+            if self.scheduler.idle and not self.transport.inbox and not self.queue.waiting and not self.queue.compiling:
                 return self
             self.turn()
         raise AssertionError("still at work")
@@ -182,7 +184,7 @@ def test_a_request_that_waits_for_its_grammar_can_be_cancelled():
     rig.turn()
     rig.cancel(gone)
     rig.turn()
-    assert rig.gate.waiting == 1
+    assert rig.queue.waiting == 1
     rig.compiler.let["check"].set()
     rig.run()
     assert rig.answer(gone).accepted is None
@@ -235,7 +237,7 @@ def grammar_limits_of(**changes):
 
 
 def test_too_many_new_grammars_are_refused():
-    rig = Doorway(texts=2)
+    rig = Doorway(queue=2)
     rig.compiler.let["check"].clear()
     numbers = [rig.send(tag(c)) for c in "abc"]
     rig.turn()
@@ -252,7 +254,7 @@ def test_while_a_thread_compiles_nobody_with_a_grammar_starts_and_everybody_else
     rig.compiler.let["compile"].clear()
     new = rig.send(tag("b"))
     rig.turn()
-    while not rig.gate.compiling:
+    while not rig.queue.compiling:
         rig.turn()
     known, free = rig.send(tag("a")), rig.submit("free")
     for _ in range(50):
@@ -267,11 +269,11 @@ def test_while_a_thread_compiles_nobody_with_a_grammar_starts_and_everybody_else
 
 
 def test_compiled_grammars_are_dropped_when_they_take_too_much_and_compiled_again():
-    rig = Doorway(compiled_bytes=3 * grammar_queue.LEAST_BYTES)
+    rig = Doorway(compiled_bytes=3 * grammar_queue.MIN_BYTES)
     for letter in "abcdef":
         rig.send(tag(letter))
         rig.run()
-    assert rig.compiler.count("forget") == 1
+    assert rig.compiler.count("clear") == 1
     before = rig.compiler.count("compile")
     number = rig.send(tag("a"))
     rig.run()
@@ -281,7 +283,7 @@ def test_compiled_grammars_are_dropped_when_they_take_too_much_and_compiled_agai
 
 
 def test_verdicts_are_bounded():
-    rig = Doorway(verdicts=3)
+    rig = Doorway(results=3)
     for letter in "abcdef":
         rig.compiler.bad[tag(letter)] = GrammarInvalid("no")
         rig.send(tag(letter))

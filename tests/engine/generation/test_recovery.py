@@ -4,7 +4,7 @@ import pytest
 
 from lean_ovms.engine.errors import EngineLost, last_line
 from lean_ovms.engine.generation import recovery
-from lean_ovms.engine.worker.loop import Limits
+from lean_ovms.engine.generation.task import Limits
 from tests.engine.rig import Rig
 
 
@@ -59,8 +59,8 @@ def test_the_innocent_come_back_all_at_once():
     rig.turn(3)
     rig.submit("<|raise|>")
     rig.turn(2)
-    assert len(rig.batch.running) == 7
-    assert len(rig.batch.suspects) == 1
+    assert len(rig.scheduler.running) == 7
+    assert len(rig.scheduler.suspects) == 1
     rig.run()
 
 
@@ -73,7 +73,7 @@ def test_a_culprit_that_comes_together_with_others_is_found_by_trials_of_one_at_
     assert rig.answer(culprit).failed
     assert {i: rig.answer(i).text() for i in (first | rest)} == first | rest
     assert rig.stats().recoveries == 2
-    assert not rig.batch.suspects
+    assert not rig.scheduler.suspects
 
 
 def test_several_culprits_are_found_one_after_the_other():
@@ -92,7 +92,7 @@ def test_a_culprit_of_several_sequences_fails_as_a_whole_and_once():
     rig.run()
     assert rig.answer(culprit).failed
     assert {i: rig.answer(i).text() for i in texts} == texts
-    assert not rig.batch.requests
+    assert not rig.scheduler.requests
 
 
 def test_what_was_computed_before_the_failure_is_read_before_everybody_is_cancelled():
@@ -103,7 +103,7 @@ def test_what_was_computed_before_the_failure_is_read_before_everybody_is_cancel
     step = rig.pipeline.step
 
     def half_a_step():
-        rig.pipeline._tell(handle)
+        rig.pipeline._sample(handle)
         rig.pipeline.step = step
         raise RuntimeError("half way")
 
@@ -118,14 +118,14 @@ def test_newcomers_wait_while_suspects_are_tried():
     rig = Rig()
     a, b, culprit = rig.submit("aaaa"), rig.submit("bbbb"), rig.submit("<|raise|>")
     rig.turn()
-    assert len(rig.batch.suspects) == 3
+    assert len(rig.scheduler.suspects) == 3
     new = rig.submit("new")
     rig.turn()
-    assert {s.request.id for s in rig.batch.running} == {a}
+    assert {s.request.id for s in rig.scheduler.running} == {a}
     rig.run()
     assert [rig.answer(i).text() for i in (a, b, new)] == ["aaaa", "bbbb", "new"]
     assert rig.answer(culprit).failed
-    assert not rig.batch.suspects
+    assert not rig.scheduler.suspects
 
 
 def test_suspects_that_are_cancelled_hold_nobody_up():
@@ -137,7 +137,7 @@ def test_suspects_that_are_cancelled_hold_nobody_up():
     new = rig.submit("new")
     rig.run()
     assert rig.answer(new).text() == "new"
-    assert not rig.batch.suspects
+    assert not rig.scheduler.suspects
 
 
 def test_failures_that_nobody_in_particular_causes_end_too():
