@@ -63,7 +63,7 @@ def front(file: str, argv: list[str]) -> int:
     before(Model, "start", "fields read")
     before(Engine, "submit", "template rendered")
     after(Child, "write", "frame written")
-    before(ReplyStream, "put", "token is here")
+    before(ReplyStream, "add", "token is here")
     before(Writer, "write", "event rendered")
     after(Writer, "write", "event written")
     command = [sys.executable, "-m", "bench.traced", file, "--child"]

@@ -1,7 +1,7 @@
-"""Starting the process of an engine child: on request, or ahead, when it is certain that one will be wanted soon.
+"""Starts the process of an engine child: on demand, or early, when it is certain that one will be needed soon.
 
-A child that is started ahead imports openvino while the server imports itself and begins to listen, and is ready the
-earlier; what it is to load it learns like any other. Imports nothing heavy: the command line uses it first of all.
+A prestarted child imports openvino while the server imports its modules and starts to listen, and is ready earlier; it
+gets its Load like any other. Imports nothing heavy: the command line uses it first.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _prestarted: list[Spawned] = []
 def prestart() -> None:
     """Start a child for the next spawn(COMMAND). On a single core it would only delay the rest."""
     if len(os.sched_getaffinity(0)) > 1:
-        with contextlib.suppress(OSError):  # the next spawn says what is wrong
+        with contextlib.suppress(OSError):  # the next spawn reports it
             _prestarted.append(_start([*COMMAND, PREIMPORT]))
 
 
 def discard() -> None:
-    """End what was started ahead and is not wanted."""
+    """End a prestarted child that is not needed."""
     while _prestarted:
         process, ours = _prestarted.pop()
         ours.close()
@@ -54,9 +54,9 @@ def spawn(command: Sequence[str]) -> Spawned:
 
 
 def _start(command: Sequence[str]) -> Spawned:
-    """With our environment, its modules from where ours are, and no thread pool of numpy's.
+    """With the environment and import path of this process, and no thread pool of numpy's.
 
-    A session of its own: Ctrl-C in a terminal is for the server, which drains; and there is one group to kill.
+    In a session of its own: Ctrl-C in a terminal is for the server, which drains; and there is one group to kill.
     """
     environment = {**os.environ, **import_path(), "OPENBLAS_NUM_THREADS": "1"}
     return Spawned(*spawn_with_socket(command, env=environment, start_new_session=True))

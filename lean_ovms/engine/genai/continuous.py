@@ -51,7 +51,7 @@ class ContinuousPipeline:
             defaults = self._pipe.get_config()
             self._eos = int(defaults.eos_token_id)
             self._next_id = 0
-            self._assisted = plan.speculative
+            self._speculative = plan.speculative
             blocks = self._measure(plan)
             self._warm_up(plan)
         self.recoverable = plan.speculative != "draft"
@@ -100,7 +100,9 @@ class ContinuousPipeline:
         return model_info.decode(self._tokenizer, tokens, skip_special_tokens)
 
     def _config(self, request: PipelineRequest) -> Any:
-        return generation_config.build(request, self._eos, self._assisted)
+        if request.native is None:
+            request.native = generation_config.build(request, self._eos, self._speculative)
+        return request.native
 
     # --- loading
 
@@ -108,8 +110,8 @@ class ContinuousPipeline:
         """Generate and forget; only while loading."""
         asked = SamplingParams(
             temperature=0.0,
-            num_assistant_tokens=ASSISTANT_TOKENS if self._assisted else 0,
-            max_ngram_size=NGRAM_SIZE if self._assisted == "prompt_lookup" else 0,
+            num_assistant_tokens=ASSISTANT_TOKENS if self._speculative else 0,
+            max_ngram_size=NGRAM_SIZE if self._speculative == "prompt_lookup" else 0,
         )
         handles = []
         for tokens in prompts:

@@ -191,7 +191,9 @@ class StatefulPipeline:
             raise too_long(f"{text} (--max_prompt_len)", self._most_prompt)
 
     def _config(self, request: PipelineRequest) -> Any:
-        return generation_config.build(request, self._eos, "")
+        if request.native is None:
+            request.native = generation_config.build(request, self._eos, "")
+        return request.native
 
     def _news(self) -> bool:
         return any(h.over or (h.fresh and not h.cancelled) or (h.cancelled and h in self._queue) for h in self._live)

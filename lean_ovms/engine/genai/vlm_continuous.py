@@ -23,7 +23,6 @@ from ...errors import BadRequest, StartError
 from ...types import IMAGE_TAG, Image, SamplingParams
 from ..errors import last_line
 from ..generation.pipeline import Handle, ImagePrompt, PipelineRequest
-from . import generation_config
 from .continuous import ContinuousPipeline
 from .image_tokens import GenAiImageTokens
 from .settings import Plan
@@ -76,7 +75,7 @@ class VlmContinuous(ContinuousPipeline):
 
     def add(self, request: PipelineRequest) -> Handle:
         assert request.image_prompt is not None, "this pipeline takes no tokens"
-        return self._add(request.image_prompt, generation_config.build(request, self._eos, ""))
+        return self._add(request.image_prompt, self._config(request))
 
     def _add(self, image_prompt: ImagePrompt, config: Any) -> Handle:
         self._next_id += 1
@@ -118,7 +117,7 @@ class VlmContinuous(ContinuousPipeline):
         request = PipelineRequest(
             tokens=[], sampling=GREEDY, max_tokens=max_tokens, min_tokens=0, seed=0, stops=frozenset()
         )
-        return generation_config.build(request, self._eos, "")
+        return self._config(request)
 
     def _counts(self, sizes: list[tuple[int, int]]) -> list[int]:
         """Prompt tokens of "a", a black image of each height and width, and "b". Only while loading.

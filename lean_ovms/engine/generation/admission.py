@@ -53,7 +53,9 @@ class Admission:
             prompt = image_prompts.placeholder_ids(counter, request.image_prompt, submit.truncate)
             request.prompt_counted = not request.image_prompt.images
         request.sequences = self._sequences(request, prompt)
-        self._pipeline.check(request.sequences[0].pipeline_request())
+        first = request.sequences[0]
+        first.checked_request = first.pipeline_request()
+        self._pipeline.check(first.checked_request)
         return request
 
     def prompt(self, submit: Submit) -> list[int]:

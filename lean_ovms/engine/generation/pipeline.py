@@ -38,6 +38,7 @@ class PipelineRequest:
     is advanced by that, or a sampler would draw the same random numbers again. stops: every id that ends it.
     echo: the first output starts with the prompt's ids and log probabilities. constraint: a structural tag that the
     generated tokens match from the first on, or "". image_prompt: what a model with vision computes instead of tokens.
+    native: the pipeline's own form of the request, which `check` may leave here for `add`.
     """
 
     tokens: list[int]
@@ -50,6 +51,7 @@ class PipelineRequest:
     done: int = 0
     constraint: str = ""
     image_prompt: ImagePrompt | None = None
+    native: object = None
 
 
 class Output(Protocol):

@@ -179,7 +179,7 @@ class Scheduler:
 
     def _start(self, sequence: Sequence) -> None:
         try:
-            sequence.handle = self.pipeline.add(sequence.pipeline_request())
+            sequence.handle = self.pipeline.add(sequence.take_request())
         except BadRequest as error:
             self.fail(sequence.request, error)
             return

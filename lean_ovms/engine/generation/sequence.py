@@ -49,6 +49,7 @@ class Sequence:
     generated: list[int] = field(default_factory=list)
 
     # while it waits
+    checked_request: PipelineRequest | None = None  # passed Pipeline.check and was not added yet
     block_hashes: list[int] | None = None  # of its prompt, for PrefixTracker
     cached_until: int = 0  # KvBudget.reused_after when it was added
     retries: int = 0  # failed steps that interrupted it
@@ -104,6 +105,11 @@ class Sequence:
     def length(self) -> int:
         """Prompt and generated tokens."""
         return len(self.prompt) + len(self.generated)
+
+    def take_request(self) -> PipelineRequest:
+        """For Pipeline.add: the checked request the first time, then the rest of the work."""
+        checked, self.checked_request = self.checked_request, None
+        return checked or self.pipeline_request()
 
     def pipeline_request(self) -> PipelineRequest:
         """The rest of the work: after a preemption the generated tokens are part of the prompt."""
