@@ -209,6 +209,10 @@ class Output:
 # --- compute: what the engine says about itself --------------------------------------------------------------------
 
 
+CLEAN_UP = r" (?:[.?!,\\]|'[ms]|' |'[rv]e|n't)"
+"""clean_up_tokenization_spaces as a regular expression: each match loses the spaces at its ends."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
     """Bytes of every token id, as the model's own detokenizer would print it in the middle of a text.

@@ -118,13 +118,13 @@ async def test_a_model_takes_its_generation_config_path() -> None:
 
 def test_the_cache_has_its_percent_of_the_memory() -> None:
     config = {"model_path": str(DEMO_MODEL), "max_num_seqs": 4096}
-    blocks = [settings.make(Config(**config, cache_memory_percent=n), 1 << 27).blocks for n in (10, 40)]
+    blocks = [settings.resolve(Config(**config, cache_memory_percent=n), 1 << 27).blocks for n in (10, 40)]
     assert blocks[1] == pytest.approx(4 * blocks[0], rel=0.01)
 
 
 def test_the_distribution_over_devices_is_a_property() -> None:
     config = Config(model_path=str(DEMO_MODEL), model_distribution_policy="TENSOR_PARALLEL")
-    assert settings.make(config, 1 << 30).properties["MODEL_DISTRIBUTION_POLICY"] == "TENSOR_PARALLEL"
+    assert settings.resolve(config, 1 << 30).properties["MODEL_DISTRIBUTION_POLICY"] == "TENSOR_PARALLEL"
 
 
 def test_limits_of_grammars_reach_the_queue_and_the_checker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ def load(blocks=400, **options):
     from lean_ovms.engine.genai.vlm_continuous import VlmContinuous
 
     config = Config(model_path=str(MODEL), **{**EXACT, **options})
-    return VlmContinuous(config, replace(settings.make(config, 1 << 30), blocks=blocks))
+    return VlmContinuous(config, replace(settings.resolve(config, 1 << 30), blocks=blocks))
 
 
 def turn(text):

@@ -1,8 +1,8 @@
-"""Compiles grammars where it may take too long, eat too much, or crash: `python -m` this module with a descriptor.
+"""Compiles grammars where it may take too long, use too much memory, or crash: `python -m` this module <fd>.
 
 It loads the model's tokenizer (not the model), limits its own memory, and answers one JSON line for each line, on its
 end of a socket pair: first {"model_dir", "width", "memory_bytes"}, answered by {"ready": true}, then {"tag": text},
-answered by {"seconds", "bytes"} or {"error": text}. Who started it kills it when no answer comes.
+answered by {"seconds", "bytes"} or {"error": text}. The process that started it kills it when no answer comes.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ def main(argv: list[str]) -> int:
     stream = sock.makefile("rw", encoding="utf-8")
     compiler = None
     for line in stream:
-        asked = json.loads(line)
+        message = json.loads(line)
         if compiler is None:
-            compiler = load(asked)
+            compiler = load(message)
             answer: dict[str, Any] = {"ready": True}
         else:
-            answer = check(compiler, asked["tag"])
+            answer = check(compiler, message["tag"])
         stream.write(json.dumps(answer) + "\n")
         stream.flush()
     return 0
 
 
-def load(asked: dict[str, Any]) -> GrammarCompiler:
+def load(message: dict[str, Any]) -> GrammarCompiler:
     """A compiler for the model's tokenizer, and from here on no more memory than allowed."""
-    compiler = GrammarCompiler(genai.Tokenizer(asked["model_dir"]), asked["width"])
+    compiler = GrammarCompiler(genai.Tokenizer(message["model_dir"]), message["width"])
     compiler.compile(WARM)  # the first one builds tables of the whole vocabulary
-    limit = data_bytes() + asked["memory_bytes"]
+    limit = data_bytes() + message["memory_bytes"]
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     return compiler
 
 
 def check(compiler: GrammarCompiler, tag: str) -> dict[str, Any]:
-    """What compiling it costs, or why it cannot be compiled."""
+    """The cost of compiling it, or the reason why it cannot be compiled."""
     before, began = data_bytes(), time.monotonic()
     try:
         check_schemas(json.loads(tag))
@@ -71,7 +71,7 @@ def check(compiler: GrammarCompiler, tag: str) -> dict[str, Any]:
 
 
 def check_schemas(tag: Any) -> None:
-    """Every JSON schema in a structural tag is one. Raises GrammarInvalid. (xgrammar ignores much that is wrong.)"""
+    """Every JSON schema in a structural tag is one. Raises GrammarInvalid. (xgrammar ignores many mistakes.)"""
     for key, value in members(tag):
         if key == "json_schema" and not isinstance(value, bool):
             try:

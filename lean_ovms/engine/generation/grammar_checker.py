@@ -38,7 +38,7 @@ COMMAND = (sys.executable, "-m", "lean_ovms.engine.genai.grammar_process")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class CheckerSettings:
     """What the helper is told, and its limits. timeout_s: CPU time of one grammar."""
 
     model_dir: str
@@ -50,7 +50,7 @@ class Settings:
 class ProcessGrammarChecker:
     """One helper process, started when needed."""
 
-    def __init__(self, settings: Settings, command: Sequence[str] = COMMAND) -> None:
+    def __init__(self, settings: CheckerSettings, command: Sequence[str] = COMMAND) -> None:
         self.settings = settings
         self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None

@@ -9,12 +9,12 @@ import sys
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-from lean_ovms.engine.generation.grammar_checker import ProcessGrammarChecker, Settings
+from lean_ovms.engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex, Unavailable
 
 FAKE = pathlib.Path(__file__).with_name("fake_helper.py")
-SETTINGS = Settings(model_dir="m", width=10, timeout_s=5, memory_bytes=1 << 20)
-IMPATIENT = Settings(model_dir="m", width=10, timeout_s=0.1, memory_bytes=1 << 20)
+SETTINGS = CheckerSettings(model_dir="m", width=10, timeout_s=5, memory_bytes=1 << 20)
+IMPATIENT = CheckerSettings(model_dir="m", width=10, timeout_s=0.1, memory_bytes=1 << 20)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_stop_ends_it(make):
 
 @pytest.mark.model
 def test_the_real_helper_tells_good_from_wrong_and_survives_what_kills_it(caplog):
-    settings = Settings(model_dir=str(DEMO_MODEL), width=2048, timeout_s=20, memory_bytes=256 << 20)
+    settings = CheckerSettings(model_dir=str(DEMO_MODEL), width=2048, timeout_s=20, memory_bytes=256 << 20)
     checker = ProcessGrammarChecker(settings)
 
     def check(form):
