@@ -141,7 +141,7 @@ class Stepper:
     def _fail_diverged(self) -> None:
         diverged, self._diverged = self._diverged, []
         for sequence in diverged:
-            error = EngineFailure("The engine had to begin this answer again and lost its thread.")
+            error = EngineFailure("The engine had to restart this answer and generated different tokens.")
             self._scheduler.fail(sequence.request, error)
 
     # --- no output

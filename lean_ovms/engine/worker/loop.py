@@ -35,10 +35,12 @@ class Worker:
         commands = self.transport.receive(wait=task.idle and not self._commands)
         if commands is None:
             return False
-        self._commands.extend(commands)
-        self._handle_commands()
+        if commands or self._commands:
+            self._commands.extend(commands)
+            self._handle_commands()
         task.admit()
-        self.flush()
+        if task.out:
+            self.flush()
         if not task.idle:
             task.step()
             self.flush()
