@@ -1,4 +1,4 @@
-"""Shared by the worker's tests: a worker on a scripted pipeline and a link without a socket, turned by hand."""
+"""Shared by tests of the engine child: a worker on the fake pipeline and a transport without a socket."""
 
 from collections import deque
 from dataclasses import asdict
@@ -47,8 +47,8 @@ class MemoryTransport:
         self.frames.append(list(records))
 
 
-class CompletedChoice:
-    """Everything that was said about one request."""
+class Replies:
+    """All records of one request."""
 
     def __init__(self):
         self.accepted = None
@@ -65,7 +65,7 @@ class CompletedChoice:
 
 
 class Rig:
-    """A worker and what it has said so far, by request."""
+    """A worker and the records that it has sent so far, by request."""
 
     def __init__(self, script=None, pipeline=None, limits=LIMITS, **changes):
         self.pipeline = pipeline or FakePipeline(script or Script(**changes))
@@ -77,11 +77,15 @@ class Rig:
         self._read = 0
         self._answers = {}
 
-    def submit(self, prompt, *, truncate=None, want_tokens=False, add_special_tokens=False, **sampling):
-        """Put a Submit into the inbox; returns its id. Greedy unless it says otherwise."""
-        self._ids += 1
+    def submit(self, prompt, *, request_id=0, truncate=None, want_tokens=False, add_special_tokens=False, **sampling):
+        """Put a Submit into the inbox; returns its id, a new one by default. Greedy by default."""
+        number = request_id or self.next_id()
         asked = SamplingParams(**{"temperature": 0.0, **sampling})
-        self.put(Submit(self._ids, prompt, add_special_tokens, truncate, want_tokens, asdict(asked)))
+        self.put(Submit(number, prompt, add_special_tokens, truncate, want_tokens, asdict(asked)))
+        return number
+
+    def next_id(self):
+        self._ids += 1
         return self._ids
 
     def cancel(self, request_id, index=None):
@@ -95,7 +99,7 @@ class Rig:
             assert self.worker.turn()
 
     def run(self, most=2000):
-        """Turn until nothing lives."""
+        """Turn until the task is idle."""
         for _ in range(most):
             if self.scheduler.idle and not self.transport.inbox:
                 return self
@@ -103,9 +107,9 @@ class Rig:
         raise AssertionError(f"still at work after {most} turns: {self.stats()}")
 
     def answer(self, request_id):
-        """Raises AssertionError if what was said breaks the order of records or says a final twice."""
+        """Raises AssertionError if the records are in a wrong order or there is a second final."""
         self._take_in()
-        return self._answers.get(request_id, CompletedChoice())
+        return self._answers.get(request_id, Replies())
 
     def ask(self, prompt, **kw):
         """Submit, run to the end, and return the answer."""
@@ -121,7 +125,7 @@ class Rig:
         for frame in self.transport.frames[self._read :]:
             for record in frame:
                 if not isinstance(record, Pong):
-                    take_in(self._answers.setdefault(record.id, CompletedChoice()), record)
+                    take_in(self._answers.setdefault(record.id, Replies()), record)
         self._read = len(self.transport.frames)
 
 

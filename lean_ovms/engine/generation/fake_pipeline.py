@@ -141,7 +141,7 @@ class FakePipeline:
         self.live: list[FakeHandle] = []
         self.grammars: Grammars | None = Grammars(AnyGrammar(), AnyGrammar())
         self.image_token_counter: ImageTokenCounter | None = FakeImageTokens() if script.vision else None
-        self._poisoned = False
+        self.poisoned = False
         self._scheduled = 0
         self.vocabulary = words.vocabulary()
         self.info = ModelInfo(
@@ -187,7 +187,7 @@ class FakePipeline:
 
     def add(self, request: PipelineRequest) -> FakeHandle:
         self.check(request)
-        if self._poisoned and self.live:
+        if self.poisoned and self.live:
             raise RuntimeError("added to a poisoned pipeline before it was drained")
         handle = FakeHandle(request, self._answer(request), stalled=words.STALL in request.tokens)
         self.live.append(handle)
@@ -196,9 +196,9 @@ class FakePipeline:
     def step(self) -> None:
         self.steps += 1
         self.live = [h for h in self.live if h.state == "running"]
-        if self._poisoned and self.live:
+        if self.poisoned and self.live:
             raise RuntimeError("step of a poisoned pipeline")
-        self._poisoned = False
+        self.poisoned = False
         if self.script.step_s and self.live:
             self.script.sleep(self.script.step_s)
         plan = self._schedule()
@@ -207,7 +207,7 @@ class FakePipeline:
             self._prefill(handle, tokens)
         for handle, _ in plan:  # after all were computed, as the real one samples: an exception leaves no output
             if handle.state == "running" and handle.prefilled == len(handle.request.tokens):
-                self._sample(handle)
+                self.sample(handle)
         self.live = [h for h in self.live if h.state == "running"]
 
     def busy(self) -> bool:
@@ -239,12 +239,16 @@ class FakePipeline:
             if missing and left > 0:
                 plan.append((handle, min(missing, left)))
                 left -= missing
-        if self._blocks_needed(dict(plan)) > self.script.blocks:
+        if self._count_blocks(dict(plan)) > self.script.blocks:
             self._drop(self.live)
             return []
         return plan
 
-    def _blocks_needed(self, plan: Mapping[FakeHandle, int]) -> int:
+    def blocks_in_use(self) -> int:
+        """KV blocks held by all requests, cancelled ones included."""
+        return self._count_blocks({})
+
+    def _count_blocks(self, plan: Mapping[FakeHandle, int]) -> int:
         size = self.script.block_size
         return sum(-(-(h.prefilled + h.decoded + plan.get(h, 0)) // size) for h in self.live)
 
@@ -263,7 +267,7 @@ class FakePipeline:
     def _apply_tricks(self, handle: FakeHandle) -> None:
         prompt = set(handle.request.tokens)
         if words.RAISE in prompt:
-            self._poisoned = True
+            self.poisoned = True
             raise RuntimeError("Exception from src/cpp/src/scripted.cpp:1:\n/somewhere/build/x.cpp:2\nscripted failure")
         if words.HANG in prompt:
             self.script.sleep(NEVER_S)
@@ -272,7 +276,7 @@ class FakePipeline:
         if words.LOSE in prompt:
             self._drop([handle])
 
-    def _sample(self, handle: FakeHandle) -> None:
+    def sample(self, handle: FakeHandle) -> None:
         request = handle.request
         if request.sampling.beams > 1:
             self._sample_beams(handle)

@@ -12,7 +12,7 @@ from lean_ovms.config import DEMO_MODEL
 from lean_ovms.engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex, Unavailable
 
-FAKE = pathlib.Path(__file__).with_name("fake_helper.py")
+FAKE = pathlib.Path(__file__).with_name("fake_checker.py")
 SETTINGS = CheckerSettings(model_dir="m", width=10, timeout_s=5, memory_bytes=1 << 20)
 IMPATIENT = CheckerSettings(model_dir="m", width=10, timeout_s=0.1, memory_bytes=1 << 20)
 
@@ -61,7 +61,7 @@ def test_one_that_takes_too_long_is_killed_and_the_next_gets_a_new_helper(make, 
         checker.check(tag)
     assert checker.pid is None
     assert not alive(pid)
-    checker._settings = SETTINGS
+    checker.settings = SETTINGS
     assert checker.check("good") == (0.5, 4)
 
 

@@ -72,7 +72,7 @@ class WakingTransport(MemoryTransport):
         self.bell.set()
 
 
-class Doorway(Rig):
+class GrammarRig(Rig):
     """A worker with a gate."""
 
     def __init__(self, limits=LIMITS, pipeline=None, **changes):
@@ -100,7 +100,7 @@ class Doorway(Rig):
 
 
 def test_a_new_grammar_is_checked_then_compiled_then_its_request_runs():
-    rig = Doorway()
+    rig = GrammarRig()
     number = rig.send(tag())
     rig.run()
     assert rig.answer(number).text() == "hello"
@@ -108,7 +108,7 @@ def test_a_new_grammar_is_checked_then_compiled_then_its_request_runs():
 
 
 def test_a_known_grammar_lets_its_request_run_at_once():
-    rig = Doorway()
+    rig = GrammarRig()
     rig.send(tag())
     rig.run()
     number = rig.send(tag())
@@ -119,7 +119,7 @@ def test_a_known_grammar_lets_its_request_run_at_once():
 
 
 def test_requests_with_one_grammar_wait_for_one_compilation():
-    rig = Doorway()
+    rig = GrammarRig()
     numbers = [rig.send(tag()) for _ in range(5)]
     rig.run()
     assert [rig.answer(n).text() for n in numbers] == ["hello"] * 5
@@ -127,7 +127,7 @@ def test_requests_with_one_grammar_wait_for_one_compilation():
 
 
 def test_nothing_is_accepted_before_the_grammar_is_known_good_and_others_run_meanwhile():
-    rig = Doorway()
+    rig = GrammarRig()
     rig.compiler.let["check"].clear()
     number = rig.send(tag())
     other = rig.submit("others go on")
@@ -145,7 +145,7 @@ def test_nothing_is_accepted_before_the_grammar_is_known_good_and_others_run_mea
 
 @pytest.mark.parametrize("error", [GrammarInvalid("no"), GrammarTooComplex("much")])
 def test_a_bad_grammar_is_refused_and_remembered(error):
-    rig = Doorway()
+    rig = GrammarRig()
     rig.compiler.bad[tag()] = error
     numbers = [rig.send(tag()), rig.send(tag())]
     rig.run()
@@ -157,7 +157,7 @@ def test_a_bad_grammar_is_refused_and_remembered(error):
 
 
 def test_a_grammar_that_exceeds_the_bounds_never_reaches_the_helper():
-    rig = Doorway()
+    rig = GrammarRig()
     number = rig.send(tag("a{99999}"))
     rig.run()
     assert rig.answer(number).refused[0] == "GrammarTooComplex"
@@ -166,7 +166,7 @@ def test_a_grammar_that_exceeds_the_bounds_never_reaches_the_helper():
 
 @pytest.mark.parametrize("error", [Unavailable("later"), RuntimeError("broken")])
 def test_a_failure_that_says_nothing_about_the_grammar_is_not_remembered(error):
-    rig = Doorway()
+    rig = GrammarRig()
     rig.compiler.bad[tag()] = error
     first = rig.send(tag())
     rig.run()
@@ -178,7 +178,7 @@ def test_a_failure_that_says_nothing_about_the_grammar_is_not_remembered(error):
 
 
 def test_a_request_that_waits_for_its_grammar_can_be_cancelled():
-    rig = Doorway()
+    rig = GrammarRig()
     rig.compiler.let["check"].clear()
     gone, stays = rig.send(tag()), rig.send(tag())
     rig.turn()
@@ -192,7 +192,7 @@ def test_a_request_that_waits_for_its_grammar_can_be_cancelled():
 
 
 def test_one_answer_of_a_waiting_request_can_be_cancelled():
-    rig = Doorway()
+    rig = GrammarRig()
     rig.compiler.let["check"].clear()
     number = rig.send(tag(), n=3, seeds=(1, 2, 3), temperature=1.0)
     rig.turn()
@@ -204,7 +204,7 @@ def test_one_answer_of_a_waiting_request_can_be_cancelled():
 
 
 def test_a_grammar_nobody_waits_for_any_more_is_not_compiled_here():
-    rig = Doorway()
+    rig = GrammarRig()
     rig.compiler.let["check"].clear()
     number = rig.send(tag())
     rig.turn()
@@ -218,7 +218,7 @@ def test_a_grammar_nobody_waits_for_any_more_is_not_compiled_here():
 
 
 def test_waiting_requests_count_as_queued():
-    rig = Doorway(limits=grammar_limits_of(queued=2))
+    rig = GrammarRig(limits=grammar_limits_of(queued=2))
     rig.compiler.let["check"].clear()
     waiting = [rig.send(tag()), rig.send(tag())]
     rig.turn()
@@ -237,7 +237,7 @@ def grammar_limits_of(**changes):
 
 
 def test_too_many_new_grammars_are_refused():
-    rig = Doorway(queue=2)
+    rig = GrammarRig(queue=2)
     rig.compiler.let["check"].clear()
     numbers = [rig.send(tag(c)) for c in "abc"]
     rig.turn()
@@ -248,7 +248,7 @@ def test_too_many_new_grammars_are_refused():
 
 
 def test_while_a_thread_compiles_nobody_with_a_grammar_starts_and_everybody_else_does():
-    rig = Doorway()
+    rig = GrammarRig()
     rig.send(tag("a"))
     rig.run()
     rig.compiler.let["compile"].clear()
@@ -269,7 +269,7 @@ def test_while_a_thread_compiles_nobody_with_a_grammar_starts_and_everybody_else
 
 
 def test_compiled_grammars_are_dropped_when_they_take_too_much_and_compiled_again():
-    rig = Doorway(compiled_bytes=3 * grammar_queue.MIN_BYTES)
+    rig = GrammarRig(compiled_bytes=3 * grammar_queue.MIN_BYTES)
     for letter in "abcdef":
         rig.send(tag(letter))
         rig.run()
@@ -283,7 +283,7 @@ def test_compiled_grammars_are_dropped_when_they_take_too_much_and_compiled_agai
 
 
 def test_verdicts_are_bounded():
-    rig = Doorway(results=3)
+    rig = GrammarRig(results=3)
     for letter in "abcdef":
         rig.compiler.bad[tag(letter)] = GrammarInvalid("no")
         rig.send(tag(letter))
@@ -295,7 +295,7 @@ def test_verdicts_are_bounded():
 
 
 def test_the_helper_is_stopped_after_a_while_without_work():
-    rig = Doorway(idle_s=0.01)
+    rig = GrammarRig(idle_s=0.01)
     rig.send(tag())
     rig.run()
     for _ in range(500):
@@ -307,7 +307,7 @@ def test_the_helper_is_stopped_after_a_while_without_work():
 
 @pytest.mark.parametrize(("field", "sampling"), [("best_of", {"beams": 2}), ("min_tokens", {"min_tokens": 2})])
 def test_what_a_grammar_does_not_go_together_with_is_refused(field, sampling):
-    rig = Doorway()
+    rig = GrammarRig()
     number = rig.send(tag(), **sampling)
     rig.run()
     name, _, param, code = rig.answer(number).refused
@@ -315,7 +315,7 @@ def test_what_a_grammar_does_not_go_together_with_is_refused(field, sampling):
 
 
 def test_ignore_eos_gives_way_to_the_end_of_the_grammar():
-    rig = Doorway()
+    rig = GrammarRig()
     number = rig.send(tag(), ignore_eos=True, max_tokens=200)
     rig.run()
     assert rig.answer(number).reasons == {0: "stop"}

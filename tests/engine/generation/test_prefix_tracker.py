@@ -1,4 +1,4 @@
-"""Who waits for whose prompt, block by block."""
+"""Which prompt waits for which other one, block by block."""
 
 from lean_ovms.engine.generation.kv_budget import KvBudget
 from lean_ovms.engine.generation.prefix_tracker import PrefixTracker
@@ -100,7 +100,7 @@ def test_accounts_round_up_to_blocks_and_tell_when_too_much_is_booked():
 # --- what the cache has for certain
 
 
-def cached_tokens(prefixes, kv, *prompt):
+def add(prefixes, kv, *prompt):
     """What a sequence is told to find when it is added, and the sequence."""
     one = sequence(*prompt)
     found = prefixes.cached_tokens(one, kv.allocated)
@@ -119,38 +119,38 @@ def finish(prefixes, kv, one, *generated):
 
 def test_whole_blocks_of_an_earlier_prompt_are_told_but_never_the_last_token():
     prefixes, kv = watch(), KvBudget(100, 4)
-    found, one = cached_tokens(prefixes, kv, *A, *B)
+    found, one = add(prefixes, kv, *A, *B)
     assert found == 0
     finish(prefixes, kv, one)
-    assert cached_tokens(prefixes, kv, *A, *B)[0] == 4
-    assert cached_tokens(prefixes, kv, *A, *B, 1)[0] == 8
-    assert cached_tokens(prefixes, kv, *A, *C)[0] == 4
-    assert cached_tokens(prefixes, kv, *C, *A)[0] == 0
+    assert add(prefixes, kv, *A, *B)[0] == 4
+    assert add(prefixes, kv, *A, *B, 1)[0] == 8
+    assert add(prefixes, kv, *A, *C)[0] == 4
+    assert add(prefixes, kv, *C, *A)[0] == 0
 
 
 def test_an_answer_is_found_by_the_next_turn():
     prefixes, kv = watch(), KvBudget(100, 4)
-    _, one = cached_tokens(prefixes, kv, *A)
+    _, one = add(prefixes, kv, *A)
     finish(prefixes, kv, one, *B, 1)
-    assert cached_tokens(prefixes, kv, *A, *B, *C)[0] == 8
-    assert cached_tokens(prefixes, kv, *A, *B, 1, 2, 3, 4)[0] == 8
+    assert add(prefixes, kv, *A, *B, *C)[0] == 8
+    assert add(prefixes, kv, *A, *B, 1, 2, 3, 4)[0] == 8
 
 
 def test_a_prompt_in_the_making_is_not_told():
     prefixes, kv = watch(), KvBudget(100, 4)
-    cached_tokens(prefixes, kv, *A, *B)
-    assert cached_tokens(prefixes, kv, *A, *B, 1)[0] == 0
+    add(prefixes, kv, *A, *B)
+    assert add(prefixes, kv, *A, *B, 1)[0] == 0
 
 
 def test_what_others_may_have_overwritten_is_not_told():
     prefixes, kv = watch(), KvBudget(6, 4)
-    _, one = cached_tokens(prefixes, kv, *A)
+    _, one = add(prefixes, kv, *A)
     finish(prefixes, kv, one)
-    found, other = cached_tokens(prefixes, kv, *B)
+    found, other = add(prefixes, kv, *B)
     finish(prefixes, kv, other)
     assert found == 0
-    assert cached_tokens(prefixes, kv, *A, 1)[0] == 4
+    assert add(prefixes, kv, *A, 1)[0] == 4
     for start in (100, 200):
-        _, other = cached_tokens(prefixes, kv, *range(start, start + 8))
+        _, other = add(prefixes, kv, *range(start, start + 8))
         finish(prefixes, kv, other)
-    assert cached_tokens(prefixes, kv, *B, 1)[0] == 0
+    assert add(prefixes, kv, *B, 1)[0] == 0

@@ -1,4 +1,4 @@
-"""The guardian's promises on the scripted pipeline: the cache never overflows, and whoever had to leave comes back."""
+"""The scheduler on the fake pipeline: the cache never overflows, and preempted sequences resume."""
 
 import random
 
@@ -14,11 +14,11 @@ from tests.engine.rig import Rig
 
 
 def blocks_in_pipeline(rig):
-    return rig.pipeline._blocks_needed({})
+    return rig.pipeline.blocks_in_use()
 
 
 def run_watching(rig, most=5000):
-    """Run to the end; the pipeline never holds more than the accounts say, and the accounts never more than exists."""
+    """Run to the end; the pipeline never holds more than is booked, and no more is booked than exists."""
     for _ in range(most):
         if rig.scheduler.idle and not rig.transport.inbox:
             return
@@ -28,7 +28,7 @@ def run_watching(rig, most=5000):
     raise AssertionError("still at work")
 
 
-# --- KV accounts
+# --- KV budget
 
 
 def test_a_request_is_booked_with_what_it_holds_now_and_not_with_what_it_may_become():
@@ -157,7 +157,7 @@ def test_a_sequence_with_a_grammar_that_comes_out_otherwise_fails_alone():
     rig.pipeline.add = otherwise
     run_watching(rig)
     assert rig.answer(new).failed[0] == "EngineFailure"
-    assert "begin this answer again" in rig.answer(new).failed[1]
+    assert "restart this answer" in rig.answer(new).failed[1]
     assert rig.answer(old).text() == "ab" * 60
     assert rig.stats().kv_blocks_used == 0
 
