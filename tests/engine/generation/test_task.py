@@ -225,6 +225,24 @@ def test_a_request_id_that_lives_is_refused_a_second_time():
     assert refused.id == first
 
 
+def test_the_request_that_was_checked_is_the_one_that_is_added():
+    """A pipeline may keep its own form of the request from check to add, once."""
+    rig = Rig(blocks=6)
+    checked, added = [], []
+    check, add = rig.pipeline.check, rig.pipeline.add
+    rig.pipeline.check = lambda request: (checked.append(id(request)), check(request))[1]
+    rig.pipeline.add = lambda request: (added.append(request), add(request))[1]
+    rig.submit("ab" * 20, ignore_eos=True, max_tokens=120)
+    rig.turn()
+    rig.submit("cd" * 20, ignore_eos=True, max_tokens=120)
+    rig.turn()
+    assert checked[::2] == [id(request) for request in added]  # every second one is the fake pipeline's own check
+    rig.run()
+    assert rig.stats().preemptions
+    assert added[-1] is not added[1]
+    assert added[-1].done > 0
+
+
 def test_the_queue_has_an_end():
     rig = Rig(limits=Limits(queued=3, running=2, sequences=20))
     ids = [rig.submit("hello") for _ in range(7)]
