@@ -110,8 +110,8 @@ class StatefulPipeline:
         self.image_token_counter: ImageTokenCounter | None = None
         self.recoverable = True
         self.step_tokens = settings.step_tokens
-        self._max_prompt_tokens = settings.max_prompt_tokens
-        self._timeout_s = config.engine_watchdog_s
+        self.max_prompt_tokens = settings.max_prompt_tokens
+        self.token_timeout_s = config.engine_watchdog_s
         self._live: list[StatefulHandle] = []  # added, and not yet removed by a step
         self._queue: deque[StatefulHandle] = deque()
         self._changed = threading.Condition()
@@ -159,9 +159,9 @@ class StatefulPipeline:
         for handle in done:
             if handle.error is not None and not handle.cancelled:
                 raise handle.error
-        if self._live and time.monotonic() - self._last_token_at > self._timeout_s:
+        if self._live and time.monotonic() - self._last_token_at > self.token_timeout_s:
             self.recoverable = False
-            raise TimeoutError(f"no token for {self._timeout_s:g} s")
+            raise TimeoutError(f"no token for {self.token_timeout_s:g} s")
 
     def busy(self) -> bool:
         return bool(self._live)
@@ -186,11 +186,11 @@ class StatefulPipeline:
             raise BadRequest("beam search is not possible with this model's pipeline (LM)", param="best_of")
         if asked.logprobs or request.echo:
             raise BadRequest("log probabilities are not available with this model's pipeline (LM)", param="logprobs")
-        if len(request.tokens) > self._max_prompt_tokens:
+        if len(request.tokens) > self.max_prompt_tokens:
             text = (
-                f"Number of prompt tokens: {len(request.tokens)} exceeds the device's limit: {self._max_prompt_tokens}"
+                f"Number of prompt tokens: {len(request.tokens)} exceeds the device's limit: {self.max_prompt_tokens}"
             )
-            raise too_long(f"{text} (--max_prompt_len)", self._max_prompt_tokens)
+            raise too_long(f"{text} (--max_prompt_len)", self.max_prompt_tokens)
 
     def _config(self, request: PipelineRequest) -> Any:
         if request.native is None:

@@ -446,7 +446,7 @@ async def test_a_start_that_is_given_up_leaves_no_process():
     assert gone(pid)
 
 
-# --- with the real child, on its scripted pipeline ---
+# --- with the real child, on the fake pipeline ---
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The guardian on the real engine: poisoned steps, a full cache, a crowd, odd settings."""
+"""Scheduler and recovery on the real engine: poisoned steps, a full cache, a crowd, odd settings."""
 
 import itertools
 import random

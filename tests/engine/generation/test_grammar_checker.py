@@ -1,4 +1,4 @@
-"""The helper process: started when needed, killed when it takes too long, replaced when it dies."""
+"""The checker process: started when needed, killed when it takes too long, replaced when it dies."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def test_a_wrong_grammar_is_told_in_the_helpers_words(make):
 
 
 @pytest.mark.parametrize("tag", ["work", "hang"])
-def test_one_that_takes_too_long_is_killed_and_the_next_gets_a_new_helper(make, tag):
+def test_one_that_takes_too_long_is_killed_and_the_next_gets_a_new_process(make, tag):
     checker = make(settings=IMPATIENT)
     checker._start()
     pid = checker.pid

@@ -1,4 +1,4 @@
-"""Requests wait at the gate until their grammar is known good and compiled; the loop never waits."""
+"""Requests wait until their grammar is known to be good and compiled; the loop never waits."""
 
 import json
 import threading
@@ -73,7 +73,7 @@ class WakingTransport(MemoryTransport):
 
 
 class GrammarRig(Rig):
-    """A worker with a gate."""
+    """A worker with a grammar queue."""
 
     def __init__(self, limits=LIMITS, pipeline=None, **changes):
         super().__init__(pipeline=pipeline)
@@ -156,7 +156,7 @@ def test_a_bad_grammar_is_refused_and_remembered(error):
     assert rig.compiler.count("compile") == 0
 
 
-def test_a_grammar_that_exceeds_the_bounds_never_reaches_the_helper():
+def test_a_grammar_that_exceeds_the_bounds_never_reaches_the_checker():
     rig = GrammarRig()
     number = rig.send(tag("a{99999}"))
     rig.run()

@@ -22,7 +22,7 @@ def submit(text, count=1, **fields):
     return replace(made, **fields)
 
 
-def test_text_and_images_become_a_scene():
+def test_text_and_images_become_an_image_prompt():
     image_prompt = image_prompts.parse(
         submit("a <ov_genai_image_1> b <ov_genai_image_0>", 2, add_special_tokens=True), 100, 100
     )
