@@ -8,7 +8,7 @@ No openvino here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 from ...types import Image, ModelInfo, SamplingParams, Vocabulary
@@ -51,7 +51,7 @@ class PipelineRequest:
     done: int = 0
     constraint: str = ""
     image_prompt: ImagePrompt | None = None
-    native: object = None
+    native: object = field(default=None, init=False, compare=False, repr=False)  # not copied by replace()
 
 
 class Output(Protocol):
