@@ -63,7 +63,7 @@ def front(file: str, argv: list[str]) -> int:
     before(TextModel, "start", "fields read")
     before(Engine, "submit", "template rendered")
     after(Child, "write", "frame written")
-    before(ReplyStream, "put", "token is here")
+    before(ReplyStream, "add", "token is here")
     before(Writer, "write", "event rendered")
     after(Writer, "write", "event written")
     command = [sys.executable, "-m", "bench.traced", file, "--child"]
@@ -76,16 +76,17 @@ def front(file: str, argv: list[str]) -> int:
 def child(file: str, fd: str) -> int:
     """The engine child."""
     from lean_ovms.engine.generation.admission import Admission
-    from lean_ovms.engine.generation.scheduler import Batch
+    from lean_ovms.engine.generation.scheduler import Scheduler
+    from lean_ovms.engine.generation.step import Stepper
     from lean_ovms.engine.worker import __main__ as entry
-    from lean_ovms.engine.worker.transport import SocketLink
+    from lean_ovms.engine.worker.transport import SocketTransport
 
-    after(SocketLink, "take", "frame read")
+    after(SocketTransport, "receive", "frame read")
     after(Admission, "request", "encoded, checked")
-    after(Batch, "admit", "added")
-    before(Batch, "step", "step begins")
-    after(Batch, "step", "step ends")
-    after(SocketLink, "send", "frame sent")
+    after(Scheduler, "admit", "added")
+    before(Stepper, "step", "step begins")
+    after(Stepper, "step", "step ends")
+    after(SocketTransport, "send", "frame sent")
     try:
         return entry.main([fd])
     finally:

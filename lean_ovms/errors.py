@@ -83,6 +83,11 @@ def too_long(what: str, most: int) -> BadRequest:
     return BadRequest(f"{what}. This model's maximum context length is {most} tokens.", code=TOO_LONG)
 
 
+def too_many_characters(count: int, most: int) -> BadRequest:
+    """400: a prompt's text that cannot fit, found before it is tokenized. most: tokens that would fit."""
+    return too_long(f"Number of prompt characters: {count} exceeds model max length: {most} tokens", most)
+
+
 class GrammarInvalid(BadRequest):
     """400: a schema, regular expression or grammar that is wrong, or uses what this server does not support."""
 

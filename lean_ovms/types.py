@@ -218,6 +218,10 @@ class OutputParams:
 # --- engine: what it reports about its model and itself ------------------------------------------------------------
 
 
+CLEAN_UP = r" (?:[.?!,\\]|'[ms]|' |'[rv]e|n't)"
+"""clean_up_tokenization_spaces as a regular expression: each match loses the spaces at its ends."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
     """Bytes of every token id, as the model's own detokenizer prints it in the middle of a text.

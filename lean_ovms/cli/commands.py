@@ -61,13 +61,13 @@ def run(config: Config) -> int:
     except StartError as error:
         return _print_error(error, exit_status.FAILED)
     if not config.fake_engine:
-        prestart.ahead()
+        prestart.prestart()
     try:
         from ..server.run import run as serve
 
         return serve(config)
     finally:
-        prestart.forget()
+        prestart.discard()
 
 
 class PullFailed(StartError):

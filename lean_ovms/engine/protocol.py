@@ -1,8 +1,8 @@
-"""What crosses the pipe between front end and engine child, and its framing.
+"""The records between front end and engine child, and their framing.
 
 A frame is a little-endian u32 length and that many bytes of JSON: an array of records, each an array
-[kind, field, ...] in the order of the dataclass below. One frame carries everything of a step, so a busy engine
-costs one write and one wake-up per step whatever the number of streams. JSON by orjson measured fastest for the token
+[kind, field, ...] in the order of the dataclass below. One frame carries all records of a step, so a busy engine
+costs one write and one wake-up per step for any number of streams. JSON by orjson measured fastest for the token
 frames (0.44 us at one record, 4.8 us at 64; struct and pickle were slower), and nothing here can run code.
 
 Pixels are not JSON: a length with its highest bit set is followed by raw bytes, an attachment. Attachments come before
@@ -21,15 +21,16 @@ from typing import Any, ClassVar
 
 import orjson
 
-AHEAD = "ahead"
-"""Argument of the child's command: import what every model needs, even before the first frame."""
+PREIMPORT = "preimport"
+"""Argument of the child's command: import what every model needs, before the first frame arrives."""
+TEXT_GENERATION = "text_generation"
 MAX_FRAME_BYTES = 1 << 30
 ATTACHED = 1 << 31
 _LENGTH = struct.Struct("<I")
 
 
 class Record:
-    """Base of everything that crosses the pipe."""
+    """Base of all records."""
 
     kind: ClassVar[str]
 
@@ -39,21 +40,22 @@ class Record:
 
 @dataclass(slots=True)
 class Load(Record):
-    """First frame: everything the child needs to know. config: the fields of config.Config."""
+    """First frame. config: the fields of config.Config. task: the kind of work, a key of engine.worker's TASKS."""
 
     kind: ClassVar[str] = "load"
     config: dict[str, Any]
+    task: str = TEXT_GENERATION
 
 
 @dataclass(slots=True)
 class Submit(Record):
     """Generate. Answered by exactly one Accepted or Refused; then, per sequence, by exactly one final.
 
-    prompt: text (tokenized by the child) or token ids. truncate: keep only that many last prompt tokens, or None.
-    sampling: the fields of shapes.Sampling. want_tokens: Accepted carries the prompt's ids.
-    constraint: an XGrammar structural tag (JSON text) that the answer must match, or "". One that is wrong or too
-    complex is Refused with a code of engine.grammar_limits; a new one is compiled before the request is Accepted.
-    images: [height, width] of each image that the tags of a text prompt name. pixels: theirs, sent as attachments.
+    prompt: text (tokenized by the child) or token ids. truncate: keep only this many last prompt tokens, or None.
+    sampling: the fields of types.SamplingParams. want_tokens: Accepted carries the prompt's ids.
+    constraint: an XGrammar structural tag (JSON text) that the answer must match, or "". One that is invalid or
+    too complex is Refused (errors.GrammarInvalid, GrammarTooComplex); a new one is compiled before Accepted is sent.
+    images: [height, width] of each image of the tags in a text prompt. pixels: their bytes, sent as attachments.
     """
 
     kind: ClassVar[str] = "submit"
@@ -99,7 +101,7 @@ class Decode(Record):
 
 @dataclass(slots=True)
 class Ping(Record):
-    """Answered by one Pong between two steps."""
+    """Answered by one Pong, between two steps."""
 
     kind: ClassVar[str] = "ping"
     id: int
@@ -110,7 +112,10 @@ class Ping(Record):
 
 @dataclass(slots=True)
 class Ready(Record):
-    """The model is loaded. info: the fields of shapes.ModelInfo. pieces: Vocabulary.pieces as latin-1 strings."""
+    """The model is loaded. info: the fields of types.ModelInfo.
+
+    The others are the fields of types.Vocabulary; pieces: as latin-1 strings.
+    """
 
     kind: ClassVar[str] = "ready"
     info: dict[str, Any]
@@ -123,7 +128,7 @@ class Ready(Record):
 
 @dataclass(slots=True)
 class LoadFailed(Record):
-    """The model does not load; the child exits with status 3 after this."""
+    """The model does not load; the child exits with status 3 after sending this."""
 
     kind: ClassVar[str] = "load_failed"
     message: str
@@ -131,7 +136,7 @@ class LoadFailed(Record):
 
 @dataclass(slots=True)
 class Accepted(Record):
-    """The request is valid and queued or running. tokens: the prompt's ids if Submit.want_tokens."""
+    """The request is valid, and queued or running. tokens: the prompt's ids if Submit.want_tokens."""
 
     kind: ClassVar[str] = "accepted"
     id: int
@@ -150,9 +155,9 @@ class Refused(Record):
 
 @dataclass(slots=True)
 class Tokens(Record):
-    """New tokens of one sequence of a request. reason: None, or "stop" or "length": the sequence's final.
+    """New tokens of one sequence of a request. reason: None, or "stop" or "length" in the sequence's final.
 
-    logprobs: one natural-log probability per token, or None where not asked for.
+    logprobs: one natural-log probability per token, or None if not requested.
     """
 
     kind: ClassVar[str] = "tokens"
@@ -165,7 +170,7 @@ class Tokens(Record):
 
 @dataclass(slots=True)
 class Counted(Record):
-    """The prompt's true number of tokens, where Accepted could only estimate what its images take."""
+    """The prompt's exact number of tokens, where Accepted had an estimate because of its images."""
 
     kind: ClassVar[str] = "counted"
     id: int
@@ -174,7 +179,7 @@ class Counted(Record):
 
 @dataclass(slots=True)
 class Cached(Record):
-    """So many tokens of the prompt are not computed again, before the first Tokens; not sent where nobody knows."""
+    """Tokens of the prompt found in the prefix cache; before the first Tokens. Not sent where this is not known."""
 
     kind: ClassVar[str] = "cached"
     id: int
@@ -219,7 +224,7 @@ class Decoded(Record):
 
 @dataclass(slots=True)
 class Pong(Record):
-    """stats: the fields of shapes.EngineStats."""
+    """stats: the fields of types.EngineStats."""
 
     kind: ClassVar[str] = "pong"
     id: int
@@ -233,7 +238,7 @@ _ROW = {
 
 
 class FrameError(Exception):
-    """The other side sent something that is not a frame: a bug or a broken child, never a client's fault."""
+    """The other side sent bytes that are not a frame: a bug or a broken child, never a client's fault."""
 
 
 def encode(records: Iterable[Record]) -> bytes:
@@ -243,7 +248,7 @@ def encode(records: Iterable[Record]) -> bytes:
 
 
 def attachments(pixels: Iterable[bytes]) -> list[bytes]:
-    """What to write before the frame of their Submit; the bytes themselves are not copied."""
+    """The parts to write before the frame of their Submit; the pixels are not copied."""
     return [part for data in pixels for part in (_LENGTH.pack(len(data) | ATTACHED), data)]
 
 
@@ -282,7 +287,7 @@ class Decoder:
         if self._attached:
             pixels, self._attached = self._attached, []
             if len(records) != 1 or not isinstance(records[0], Submit):
-                raise FrameError("attachments of nothing")
+                raise FrameError("attachments without a Submit")
             records[0].pixels = pixels
         return records
 

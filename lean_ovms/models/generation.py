@@ -100,7 +100,7 @@ class Generation:
         # One coroutine and not one per layer: each costs 0.4 us a token and the way back up through it.
         try:
             while (records := self._reply.poll()) is None:
-                await self._reply.arrival()
+                await self._reply.wait()
         except RequestError as error:
             self._error = error.code or error.kind
             raise

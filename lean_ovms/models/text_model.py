@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..config import Config
 from ..engine.client.engine import Engine, ReplyStream
 from ..engine.client.lazy_engine import LazyEngine
-from ..errors import BadRequest, GrammarInvalid, GrammarTooComplex, too_long
+from ..errors import BadRequest, GrammarInvalid, GrammarTooComplex, too_many_characters
 from ..observability.logging import safe
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord, RequestRecord, current_record
@@ -223,8 +223,7 @@ class TextModel(Model):
 
     def _check_length(self, num_chars: int) -> None:
         if num_chars > self._max_prompt_chars:
-            limit = self.info.context_length
-            raise too_long(f"Number of prompt characters: {num_chars} exceeds model max length: {limit} tokens", limit)
+            raise too_many_characters(num_chars, self.info.context_length)
 
 
 async def _submit_constrained(

@@ -73,7 +73,7 @@ async def load(app: App) -> None:
     await app.responses.open()
     if app.manager is not None:
         await app.manager.load()
-    prestart.forget()  # there was no model to load
+    prestart.discard()  # there was no model to load
 
 
 async def close(app: App) -> None:

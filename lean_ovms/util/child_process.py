@@ -17,6 +17,7 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1
+EXIT_USAGE = 2
 
 
 def spawn_with_socket(command: Sequence[str], **options: Any) -> tuple[subprocess.Popen[bytes], socket.socket]:
@@ -45,6 +46,21 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     except (OSError, AttributeError):
         log.debug("no prctl: this process ends when its socket is closed")
+
+
+def inherit_socket(module: str, argv: Sequence[str]) -> socket.socket | None:
+    """For a child's main: its end of the socket pair, whose number is the only argument.
+
+    None, with the usage on stderr, for other arguments. The child then dies with its parent, and ignores SIGINT and
+    SIGTERM, which are sent to a whole group: the parent ends it when it ends itself.
+    """
+    if len(argv) != 1 or not argv[0].isdigit():
+        print(f"usage: python -m {module} <fd>   (the server starts this by itself)", file=sys.stderr)
+        return None
+    die_with_parent()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    return socket.socket(fileno=int(argv[0]))
 
 
 def import_path() -> dict[str, str]:

@@ -17,7 +17,7 @@ from lean_ovms.cli import commands
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.engine.client.engine import Engine
 from lean_ovms.engine.genai import model_info, settings
-from lean_ovms.engine.worker.__main__ import gate
+from lean_ovms.engine.generation.task import make_grammar_queue
 from lean_ovms.errors import StartError
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.repository import model_dir
@@ -118,27 +118,26 @@ async def test_a_model_takes_its_generation_config_path() -> None:
 
 def test_the_cache_has_its_percent_of_the_memory() -> None:
     config = {"model_path": str(DEMO_MODEL), "max_num_seqs": 4096}
-    blocks = [settings.make(Config(**config, cache_memory_percent=n), 1 << 27).blocks for n in (10, 40)]
+    blocks = [settings.resolve(Config(**config, cache_memory_percent=n), 1 << 27).blocks for n in (10, 40)]
     assert blocks[1] == pytest.approx(4 * blocks[0], rel=0.01)
 
 
 def test_the_distribution_over_devices_is_a_property() -> None:
     config = Config(model_path=str(DEMO_MODEL), model_distribution_policy="TENSOR_PARALLEL")
-    assert settings.make(config, 1 << 30).properties["MODEL_DISTRIBUTION_POLICY"] == "TENSOR_PARALLEL"
+    assert settings.resolve(config, 1 << 30).properties["MODEL_DISTRIBUTION_POLICY"] == "TENSOR_PARALLEL"
 
 
-def test_limits_of_grammars_reach_the_gate_and_the_helper(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_of_grammars_reach_the_queue_and_the_checker(monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config(grammar_cache_mb=3, grammar_max_nesting=5, grammar_max_bytes=100, grammar_memory_mb=77)
     monkeypatch.setattr(model_info, "logits_width", lambda _: 8)
     monkeypatch.setattr(model_info, "GrammarCompiler", lambda *_: None)
     grammars = model_info.grammars(config, tokenizer=None)
     assert grammars is not None
-    assert grammars[1]._settings.memory_bytes == 77 << 20  # type: ignore[attr-defined]
-    link: Any = SimpleNamespace(wake=lambda: None)
-    found = gate(config, SimpleNamespace(grammars=grammars), link)  # type: ignore[arg-type]
+    assert grammars.checker.settings.memory_bytes == 77 << 20  # type: ignore[attr-defined]
+    found = make_grammar_queue(config, SimpleNamespace(grammars=grammars), lambda: None)  # type: ignore[arg-type]
     assert found is not None
-    assert found._limits.compiled_bytes == 3 << 20
-    assert found._limits.bounds.nesting == 5
+    assert found.limits.compiled_bytes == 3 << 20
+    assert found.limits.bounds.nesting == 5
 
 
 # --- pulling

@@ -14,6 +14,7 @@ ROOT = Path(lean_ovms.__file__).parent
 
 BASE = {"types", "errors"}
 OBSERVED = BASE | {"observability"}
+LOOP = {"engine.worker.loop", "engine.worker.task", "engine.worker.transport"}
 TEXT = {"text.decode", "text.grammar", "text.parsers", "text.template"}
 ALLOWED: dict[str, set[str]] = {
     "__init__": set(),
@@ -38,7 +39,11 @@ ALLOWED: dict[str, set[str]] = {
     "engine.generation": BASE | {"engine.protocol", "engine.errors", "config", "util"},
     "engine.genai": BASE | {"engine.generation", "engine.errors", "repository", "lora_modules", "config", "util"},
     "engine.worker": OBSERVED
+    | LOOP
     | {"engine.protocol", "engine.errors", "engine.generation", "engine.genai", "config", "util"},
+    "engine.worker.loop": {"engine.protocol", "engine.worker.task", "engine.worker.transport"},
+    "engine.worker.task": {"engine.protocol"},
+    "engine.worker.transport": {"engine.protocol"},
     "models": OBSERVED | TEXT | {"engine.client", "engine.protocol", "repository", "config", "lora_modules", "util"},
     "deployment": OBSERVED | {"models", "repository", "config"},
     "api": OBSERVED | {"models", "media", "config", "util", "__version__"},
@@ -140,6 +145,7 @@ def test_every_folder_imports_only_what_it_may() -> None:
         ("models.text_model", "from ..engine.genai.grammar_compiler import GrammarCompiler"),
         ("models.text_model", "from ..engine.worker import loop"),
         ("engine.client.engine", "from ..generation import scheduler"),
+        ("engine.worker.loop", "from ..generation.sequence import Sequence"),
         ("engine.generation.scheduler", "from ..genai.continuous import ContinuousPipeline"),
         ("api.openai.chat", "from ..vllm import tokenize"),
         ("api.vllm.tokenize", "from ..openai.chat import handle"),

@@ -34,7 +34,7 @@ def load(blocks=2000, **options):
     from lean_ovms.engine.genai.continuous import ContinuousPipeline
 
     config = Config(**{**EXACT, "enable_prefix_caching": False, **options})
-    return ContinuousPipeline(config, replace(settings.make(config, 1 << 30), blocks=blocks))
+    return ContinuousPipeline(config, replace(settings.resolve(config, 1 << 30), blocks=blocks))
 
 
 def outcome(rig, request):

@@ -1,29 +1,29 @@
-"""Shared by the worker's tests: a worker on a scripted pipeline and a link without a socket, turned by hand."""
+"""Shared by tests of the engine child: a worker on the fake pipeline and a transport without a socket."""
 
 from collections import deque
 from dataclasses import asdict
 
 from lean_ovms.engine.generation.fake_pipeline import FakePipeline, Script
+from lean_ovms.engine.generation.task import GenerationTask, Limits
 from lean_ovms.engine.protocol import (
     Accepted,
     Cached,
     Cancel,
     Counted,
     Failed,
-    Ping,
     Pong,
     PromptLogprobs,
     Refused,
     Submit,
     Tokens,
 )
-from lean_ovms.engine.worker.loop import Limits, Worker
+from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.types import EngineStats, SamplingParams
 
 LIMITS = Limits(queued=64, running=64, sequences=20)
 
 
-class MemoryLink:
+class MemoryTransport:
     """Frames in and out as lists. Raises where a socket would block for ever."""
 
     def __init__(self):
@@ -31,7 +31,7 @@ class MemoryLink:
         self.frames = []
         self.closed = False
 
-    def take(self, wait):
+    def receive(self, wait):
         if self.inbox:
             records = [r for frame in self.inbox for r in frame]
             self.inbox.clear()
@@ -47,8 +47,8 @@ class MemoryLink:
         self.frames.append(list(records))
 
 
-class CompletedChoice:
-    """Everything that was said about one request."""
+class Replies:
+    """All records of one request."""
 
     def __init__(self):
         self.accepted = None
@@ -65,46 +65,51 @@ class CompletedChoice:
 
 
 class Rig:
-    """A worker and what it has said so far, by request."""
+    """A worker and the records that it has sent so far, by request."""
 
     def __init__(self, script=None, pipeline=None, limits=LIMITS, **changes):
         self.pipeline = pipeline or FakePipeline(script or Script(**changes))
-        self.link = MemoryLink()
-        self.worker = Worker(self.pipeline, self.link, limits)
-        self.batch = self.worker.batch
+        self.transport = MemoryTransport()
+        self.task = GenerationTask(self.pipeline, limits)
+        self.worker = Worker(self.task, self.transport)
+        self.scheduler = self.task.scheduler
         self._ids = 0
         self._read = 0
         self._answers = {}
 
-    def submit(self, prompt, *, truncate=None, want_tokens=False, add_special_tokens=False, **sampling):
-        """Put a Submit into the inbox; returns its id. Greedy unless it says otherwise."""
-        self._ids += 1
+    def submit(self, prompt, *, request_id=0, truncate=None, want_tokens=False, add_special_tokens=False, **sampling):
+        """Put a Submit into the inbox; returns its id, a new one by default. Greedy by default."""
+        number = request_id or self.next_id()
         asked = SamplingParams(**{"temperature": 0.0, **sampling})
-        self.put(Submit(self._ids, prompt, add_special_tokens, truncate, want_tokens, asdict(asked)))
+        self.put(Submit(number, prompt, add_special_tokens, truncate, want_tokens, asdict(asked)))
+        return number
+
+    def next_id(self):
+        self._ids += 1
         return self._ids
 
     def cancel(self, request_id, index=None):
         self.put(Cancel(request_id, index))
 
     def put(self, *records):
-        self.link.inbox.append(records)
+        self.transport.inbox.append(records)
 
     def turn(self, times=1):
         for _ in range(times):
             assert self.worker.turn()
 
     def run(self, most=2000):
-        """Turn until nothing lives."""
+        """Turn until the task is idle."""
         for _ in range(most):
-            if self.batch.idle and not self.link.inbox:
+            if self.scheduler.idle and not self.transport.inbox:
                 return self
             self.turn()
         raise AssertionError(f"still at work after {most} turns: {self.stats()}")
 
     def answer(self, request_id):
-        """Raises AssertionError if what was said breaks the order of records or says a final twice."""
+        """Raises AssertionError if the records are in a wrong order or there is a second final."""
         self._take_in()
-        return self._answers.get(request_id, CompletedChoice())
+        return self._answers.get(request_id, Replies())
 
     def ask(self, prompt, **kw):
         """Submit, run to the end, and return the answer."""
@@ -113,21 +118,15 @@ class Rig:
         return self.answer(request_id)
 
     def stats(self):
-        """The worker's own, by a Ping."""
-        self.put(Ping(0))
-        commands = self.link.take(False)
-        for command in commands:
-            self.worker._obey(command)
-        self.worker._flush()
-        pong = next(r for r in reversed(self.link.frames[-1]) if isinstance(r, Pong))
-        return EngineStats(**pong.stats)
+        """The engine's counts at this moment."""
+        return EngineStats(**self.task.stats())
 
     def _take_in(self):
-        for frame in self.link.frames[self._read :]:
+        for frame in self.transport.frames[self._read :]:
             for record in frame:
                 if not isinstance(record, Pong):
-                    take_in(self._answers.setdefault(record.id, CompletedChoice()), record)
-        self._read = len(self.link.frames)
+                    take_in(self._answers.setdefault(record.id, Replies()), record)
+        self._read = len(self.transport.frames)
 
 
 def take_in(answer, record):

@@ -98,7 +98,7 @@ def test_every_request_ends_exactly_once_whatever_happens(seed):
         async with running(engine_watchdog_s=60.0) as engine:
             clients = [Client(engine, random.Random(rng.random()), ends, ids).run(15) for _ in range(12)]
             await asyncio.wait_for(asyncio.gather(killer(engine, rng, 4), *clients), 15 * 100)
-            assert not engine._mail.busy
+            assert not engine.busy
             assert await outlived(engine) == [[10]]
         assert sum(ends.values()) == 12 * 15
         assert set(ends) <= {"finished", "given up", "Unavailable", "EngineFailure", "BadRequest", "TimeoutError"}

@@ -18,7 +18,7 @@ def load(blocks=400, **options):
     from lean_ovms.engine.genai.vlm_continuous import VlmContinuous
 
     config = Config(model_path=str(MODEL), **{**EXACT, **options})
-    return VlmContinuous(config, replace(settings.make(config, 1 << 30), blocks=blocks))
+    return VlmContinuous(config, replace(settings.resolve(config, 1 << 30), blocks=blocks))
 
 
 def turn(text):
@@ -35,11 +35,11 @@ def said(*colours):
 
 def see(rig, prompt, *colours, size=SIZE, tag="", **sampling):
     """Put a Submit with plain images into the inbox; returns its id."""
-    rig._ids += 1
+    number = rig.next_id()
     asked = asdict(SamplingParams(**{"temperature": 0.0, "max_tokens": 30, **sampling}))
     pixels = [bytes(COLOURS[c]) * (size[0] * size[1]) for c in colours]
-    rig.put(Submit(rig._ids, prompt, False, None, False, asked, tag, [list(size)] * len(pixels), pixels))
-    return rig._ids
+    rig.put(Submit(number, prompt, False, None, False, asked, tag, [list(size)] * len(pixels), pixels))
+    return number
 
 
 def load_stateful(**options):

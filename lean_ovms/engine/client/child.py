@@ -1,7 +1,7 @@
-"""One life of an engine child: start it, wait until it is ready, notice its death, stop it.
+"""One engine child: start it, wait until it is ready, notice its death, stop it.
 
-Knows a process and a pipe, and the first record that comes through it. What the others mean, and whether there is a
-next life, is decided by the client. A Child is used once.
+Knows a process and a pipe, and the first record that comes through it. The other records and restarts are the
+Engine's. A Child is used once.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from .prestart import spawn
 log = logging.getLogger("lean_ovms.engine")
 
 GRACE_S = 2.0
-"""How long a child may take to exit by itself once the pipe is closed, and again after SIGTERM."""
+"""Time for a child to exit by itself once the pipe is closed, and again after SIGTERM."""
 
 
 class Child(asyncio.Protocol):
     """The process and our end of its pipe.
 
-    deliver gets all records after Ready. lost is called once if the pipe of a child that was ready ends, whoever
-    ended it; from then on nothing is delivered. why: the reason of the end where one is known.
+    deliver gets all records after Ready. on_lost is called once when the pipe of a child that was ready ends, for
+    whatever reason; no records are delivered after that. why: the reason where one is known.
     """
 
-    def __init__(self, deliver: Callable[[list[protocol.Record]], None], lost: Callable[[Child], None]) -> None:
+    def __init__(self, deliver: Callable[[list[protocol.Record]], None], on_lost: Callable[[Child], None]) -> None:
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._deliver = deliver
-        self._lost = lost
+        self._on_lost = on_lost
         self.pid = 0
         self.why = ""
         self.ended = False  # the pipe; the process may last a little longer
-        self._forced = False  # it is killed by us
+        self._forced = False  # killed by this process
         self._decoder = protocol.Decoder()
         self._ready: asyncio.Future[protocol.Ready] = loop.create_future()
         self._exited: asyncio.Future[int] = loop.create_future()
@@ -58,7 +58,7 @@ class Child(asyncio.Protocol):
     # --- life ---
 
     async def start(self, command: Sequence[str], load: protocol.Load, timeout_s: float) -> protocol.Ready:
-        """Spawn and greet. Raises StartError, with the child gone, when it dies, refuses, or takes longer."""
+        """Spawn and load. Raises StartError, with the child ended, when it dies, does not load, or takes longer."""
         try:
             self._process, ours = spawn(command)
             self.pid = self._process.pid
@@ -83,22 +83,22 @@ class Child(asyncio.Protocol):
             timer.cancel()
 
     def send(self, record: protocol.Record) -> None:
-        """Write one record. What a child that is gone no longer reads is dropped: its death answers for it."""
+        """Write one record. Dropped when the child is gone: its death ends all requests."""
         self.write(protocol.encode([record]))
 
     def write(self, frame: bytes) -> None:
-        """Write one encoded frame; never blocks (what the child does not read yet is kept, bounded by the requests)."""
+        """Write one encoded frame; never blocks (unread frames are buffered, bounded by the requests)."""
         if not self.ended and self._transport is not None:
             self._transport.write(frame)
 
     def kill(self, why: str) -> None:
-        """End it now, together with what it started; the first reason given is the one that is told."""
-        self._hang_up(why)
+        """End it now, with its own children; the first reason given is reported."""
+        self._close_pipe(why)
         self._force()
 
     async def stop(self) -> None:
         """Close the pipe and wait until the process is gone; SIGTERM and SIGKILL help after GRACE_S each."""
-        self._hang_up("stopped")
+        self._close_pipe("stopped")
         if self._process is None:
             return
         try:
@@ -122,37 +122,37 @@ class Child(asyncio.Protocol):
         try:
             records = self._decoder.feed(data)
             if not self._ready.done():
-                records = self._greet(records)
+                records = self._handle_first(records)
             if records:
                 self._deliver(records)
         except (protocol.FrameError, TypeError, ValueError, KeyError, AttributeError) as error:
-            ours = not isinstance(error, protocol.FrameError)  # then it may as well be a fault of the receiver
-            log.error("engine %d sent what cannot be understood: %s", self.pid, error, exc_info=ours)
+            ours = not isinstance(error, protocol.FrameError)  # then it may be a bug of the receiver
+            log.error("engine %d sent records that cannot be understood: %s", self.pid, error, exc_info=ours)
             self.kill("it sent something that is not a frame")
 
-    def _greet(self, records: list[protocol.Record]) -> list[protocol.Record]:
+    def _handle_first(self, records: list[protocol.Record]) -> list[protocol.Record]:
         match records:
             case [protocol.Ready() as ready, *rest]:
                 self._ready.set_result(ready)
                 return rest
             case [protocol.LoadFailed(message=message), *_]:
-                self._hang_up(message)
+                self._close_pipe(message)
             case [other, *_]:
                 raise protocol.FrameError(f"{other.kind} before ready")
         return []
 
     def eof_received(self) -> None:
-        self._hang_up("")  # closes at once, also when the child left something unread
+        self._close_pipe("")  # closes at once, also when the child left records unread
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.ended = True
         if not self._exited.done():
             self._timer = self._loop.call_later(GRACE_S, self._force)
         if self._was_ready():
-            self._lost(self)
-        self._settle()
+            self._on_lost(self)
+        self._fail_start()
 
-    def _hang_up(self, why: str) -> None:
+    def _close_pipe(self, why: str) -> None:
         self.why = self.why or why
         if self._transport is not None:
             self._transport.abort()
@@ -160,7 +160,7 @@ class Child(asyncio.Protocol):
     # --- the process ---
 
     def _watch_exit(self) -> None:
-        """No polling and no SIGCHLD handler, which would be the main thread's: a pidfd, or else a waiting thread."""
+        """By a pidfd, or else a waiting thread: no polling, and no SIGCHLD handler, which needs the main thread."""
         try:
             pidfd = os.pidfd_open(self.pid)
         except OSError:  # Linux before 5.3, or a container that forbids it
@@ -174,23 +174,23 @@ class Child(asyncio.Protocol):
         self._reap()
 
     def _wait_in_thread(self) -> None:
-        with contextlib.suppress(ChildProcessError):  # somebody has reaped it for us
+        with contextlib.suppress(ChildProcessError):  # it was reaped elsewhere
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left who wants to know
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._reap)
 
     def _reap(self) -> None:
         assert self._process is not None
-        self._signal_group()  # before the wait: as long as the zombie lies there the group's number is its own
+        self._signal_group()  # before the wait: as long as the zombie exists, no other group gets its number
         status = self._process.wait()
         self._exited.set_result(status)
         if self._timer is not None:
             self._timer.cancel()
         if not self.ended and self._transport is not None:
-            # Frames that it sent at last are still read; a pipe that somebody else holds open must not keep us waiting.
+            # The last frames are still read; a pipe that another process holds open must not delay the end.
             self._timer = self._loop.call_later(GRACE_S / 4, self._transport.abort)
-        log.info("engine %d is gone: %s", self.pid, self._end(status))
-        self._settle()
+        log.info("engine %d is gone: %s", self.pid, self._describe(status))
+        self._fail_start()
 
     def _force(self) -> None:
         self._forced |= self.alive
@@ -204,14 +204,14 @@ class Child(asyncio.Protocol):
     def _was_ready(self) -> bool:
         return self._ready.done() and not self._ready.cancelled() and self._ready.exception() is None
 
-    def _settle(self) -> None:
-        """Both pipe and process are gone: a start that still waits has failed."""
+    def _fail_start(self) -> None:
+        """When pipe and process have both ended: a start that still waits has failed."""
         if self.ended and self._exited.done() and not self._ready.done():
-            why = self.why or f"the engine died while loading the model: {self._end(self._exited.result())}"
+            why = self.why or f"the engine died while loading the model: {self._describe(self._exited.result())}"
             self._ready.set_exception(StartError(why))
 
-    def _end(self, status: int) -> str:
-        """The exit in words, with a guess at who has killed a child that we have not."""
+    def _describe(self, status: int) -> str:
+        """The exit in words, with a guess at the cause of a SIGKILL from outside."""
         guess = " (out of memory?)" if status == -signal.SIGKILL and not self._forced else ""
         return describe_exit(status) + guess
 

@@ -1,7 +1,7 @@
-"""The parent side of the engine: submit, cancel, encode, decode, and an engine that comes back when its child dies.
+"""The front end's side of the engine: submit, cancel, encode, decode, and a restart when the child dies.
 
-Knows the child's life (process), who waits for what (mailroom) and when silence is death (watchdog). Knows nothing of
-text or HTTP.
+Uses the child process (child), the routing of its records (replies) and the detection of a hang (watchdog). Knows no
+text and no HTTP.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ log = logging.getLogger("lean_ovms.engine")
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Wait before the first, second, ... restart in a row; the last one is repeated."""
 HEALTHY_AFTER_S = 60.0
-"""A child that lived so long was well: the next death is a first one again."""
+"""A child that ran this long was healthy: the count of restarts in a row starts again."""
 FAILED_AFTER = 5
-"""So many restarts in a row that did not get ready are called failed (and still tried)."""
+"""Restarts in a row without getting ready, after which the state is "failed" (and restarts go on)."""
 WATCHDOG_ID = 0
-"""The watchdog's pings; ids of requests start at 1, so that nobody waits for their pongs."""
+"""Of the watchdog's pings; ids of requests start at 1, so their pongs are dropped."""
 
 _SAMPLING = tuple(field.name for field in dataclasses.fields(SamplingParams))
 
 
 class Engine:
-    """One model's engine child, whichever life it is in.
+    """One model's engine child, restarted when it dies.
 
     state: "loading", "ready", "restarting", "failed" (restarts do not get ready; still tried) or "stopped".
-    info, vocabulary: as the last Ready said; they exist once start() has returned. restarts: children after the first.
+    info, vocabulary: of the last Ready; they exist once start() has returned. restarts: children after the first.
     """
 
     info: ModelInfo
     vocabulary: Vocabulary
 
     def __init__(self, config: Config, command: Sequence[str] | None = None) -> None:
-        """command: what starts a child; the number of its end of the pipe is appended."""
+        """command: starts a child; the number of its end of the pipe is appended."""
         self._config = config
         self._command = command or COMMAND
         self.state = "loading"
         self.restarts = 0
         self._child: Child | None = None
-        self._mail = ReplyRouter(self._send)
-        self._dog = Watchdog(config.engine_watchdog_s, lambda: self._mail.busy, self._ping, self._bite)
+        self._replies = ReplyRouter(self._send)
+        self._watchdog = Watchdog(config.engine_watchdog_s, lambda: self._replies.busy, self._ping, self._on_timeout)
         # restarting
-        self._reviving: asyncio.Task[None] | None = None
+        self._restart_task: asyncio.Task[None] | None = None
         self._unready = 0  # restarts in a row without a healthy life
         self._ready_at = 0.0
         self._expected_at = 0.0
@@ -65,8 +65,8 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Somebody waits for something from it."""
-        return self._mail.busy
+        """Requests or calls are in flight."""
+        return self._replies.busy
 
     @property
     def pid(self) -> int | None:
@@ -89,11 +89,11 @@ class Engine:
     async def stop(self) -> None:
         """End the child, and everything in flight with an error. Idempotent."""
         self.state = "stopped"
-        self._dog.sleep()
-        self._mail.fail_all(lambda: Unavailable(_STOPPED, code="shutting_down"))
-        if self._reviving is not None:
-            self._reviving.cancel()
-            await asyncio.wait([self._reviving])
+        self._watchdog.stop()
+        self._replies.fail_all(lambda: Unavailable(_STOPPED, code="shutting_down"))
+        if self._restart_task is not None:
+            self._restart_task.cancel()
+            await asyncio.wait([self._restart_task])
         if self._child is not None:
             await self._child.stop()
 
@@ -101,16 +101,15 @@ class Engine:
         if self.state == "stopped":
             raise StartError("the engine was stopped before it was started")
         loop = asyncio.get_running_loop()
-        began = loop.time()
-        self._expected_at = began + self._load_s
+        started_at = loop.time()
+        self._expected_at = started_at + self._load_s
         child = self._child = Child(self._deliver, self._on_lost)
         try:
-            ready = await child.start(
-                self._command, protocol.Load(self._config.for_engine()), self._config.engine_load_timeout_s
-            )
+            load = protocol.Load(self._config.for_engine(), self._config.task or protocol.TEXT_GENERATION)
+            ready = await child.start(self._command, load, self._config.engine_load_timeout_s)
             if child.ended:
                 raise StartError("the engine died as soon as the model was loaded")
-            self._take(ready)
+            self._update_model(ready)
         except StartError:
             await child.stop()
             raise
@@ -118,15 +117,15 @@ class Engine:
             child.kill("given up while loading")
             raise
         self._ready_at = loop.time()
-        self._load_s = self._ready_at - began
+        self._load_s = self._ready_at - started_at
         self.state = "ready"
         log.info("engine %d is ready after %.2f s", child.pid, self._load_s)
 
-    def _take(self, ready: protocol.Ready) -> None:
+    def _update_model(self, ready: protocol.Ready) -> None:
         try:
             self.info = ModelInfo(**ready.info)
             pieces = [piece.encode("latin-1") for piece in ready.pieces]
-            fresh = Vocabulary(
+            vocabulary = Vocabulary(
                 pieces=pieces,
                 special=frozenset(ready.special),
                 strip_leading_space=ready.strip_leading_space,
@@ -134,13 +133,13 @@ class Engine:
                 clean_up=ready.clean_up,
             )
         except (TypeError, ValueError, AttributeError) as error:
-            raise StartError(f"the engine's greeting cannot be understood: {error}") from error
-        if fresh != getattr(self, "vocabulary", None):
-            self.vocabulary = fresh  # else the old object stays, and with it what others have built from it
+            raise StartError(f"the engine's ready record cannot be understood: {error}") from error
+        if vocabulary != getattr(self, "vocabulary", None):
+            self.vocabulary = vocabulary  # otherwise the old object stays, and with it what was built from it
 
     def _on_lost(self, child: Child) -> None:
-        """The child's pipe has ended: answer everybody now, then bring a new child up."""
-        self._dog.sleep()
+        """The child's pipe has ended: fail all requests now, then start a new child."""
+        self._watchdog.stop()
         if self.state != "ready" or child is not self._child:
             return
         now = asyncio.get_running_loop().time()
@@ -149,10 +148,10 @@ class Engine:
         self.state = "restarting"
         self._expected_at = now + self._backoff_s() + self._load_s
         log.error("engine %d is lost%s; restarting", child.pid, f": {child.why}" if child.why else "")
-        self._mail.fail_all(self._lost_error)
-        self._reviving = asyncio.get_running_loop().create_task(self._revive(child))
+        self._replies.fail_all(self._lost_error)
+        self._restart_task = asyncio.get_running_loop().create_task(self._restart(child))
 
-    async def _revive(self, old: Child) -> None:
+    async def _restart(self, old: Child) -> None:
         await old.stop()  # its memory is free before the next one loads
         while True:
             await asyncio.sleep(self._backoff_s())
@@ -183,30 +182,30 @@ class Engine:
         images: Sequence[Image] = (),
         timeout_s: float = 0.0,
     ) -> ReplyStream:
-        """Start a generation and wait until the engine has accepted it; the caller closes what it gets.
+        """Start a generation and wait until the engine has accepted it; the caller closes the stream.
 
-        truncate: keep only that many last prompt tokens. constraint: as in messages.Submit. images: what the tags of
-        the prompt's text stand for. timeout_s: most time to wait, then RequestTimeout; 0: any.
+        truncate: keep only this many last prompt tokens. constraint: as in protocol.Submit. images: those of the tags
+        in the prompt's text. timeout_s: until RequestTimeout; 0: no limit.
         Raises RequestError: the engine's refusal, or Unavailable.
         When the waiting task is cancelled the generation is, too.
         """
         self._require_ready()
-        self._dog.watch()
-        reply = self._mail.open(sampling.n)
+        self._watchdog.start()
+        reply = self._replies.open(sampling.n)
         try:
             fields = {name: getattr(sampling, name) for name in _SAMPLING}
             record = protocol.Submit(reply.id, prompt, add_special_tokens, truncate, want_tokens, fields, constraint)
             record.images = [[image.height, image.width] for image in images]
             self._send(record, [image.pixels for image in images])
         except RequestError:
-            self._mail.forget(reply.id)
+            self._replies.close(reply.id)
             raise
         late = None
         if timeout_s:
             error = RequestTimeout("the request waited longer than this server lets a request take")
             late = asyncio.get_running_loop().call_later(timeout_s, reply.abort, error)
         try:
-            await reply.admitted()
+            await reply.wait_accepted()
         except asyncio.CancelledError:
             reply.close()
             raise
@@ -218,25 +217,25 @@ class Engine:
     async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         """Tokenize. Raises RequestError."""
         self._require_ready()
-        self._dog.watch()
-        answer: list[list[int]] = await self._mail.call(lambda n: protocol.Encode(n, texts, add_special_tokens))
+        self._watchdog.start()
+        answer: list[list[int]] = await self._replies.call(lambda n: protocol.Encode(n, texts, add_special_tokens))
         return answer
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         """Detokenize with the model's own detokenizer. Raises RequestError."""
         self._require_ready()
-        self._dog.watch()
-        answer: str = await self._mail.call(lambda n: protocol.Decode(n, tokens, skip_special_tokens))
+        self._watchdog.start()
+        answer: str = await self._replies.call(lambda n: protocol.Decode(n, tokens, skip_special_tokens))
         return answer
 
     async def stats(self) -> EngineStats:
-        """The engine's own accounts, taken between two steps. Raises Unavailable."""
+        """The engine's own counts, taken between two steps. Raises Unavailable."""
         self._require_ready()
-        self._dog.watch()
-        return EngineStats(**await self._mail.call(protocol.Ping))
+        self._watchdog.start()
+        return EngineStats(**await self._replies.call(protocol.Ping))
 
     def unavailable(self) -> Unavailable:
-        """The error for a request that comes while the engine is not ready, with the time when it should be."""
+        """The error for a request while the engine is not ready, with the time when it should be."""
         if self.state == "stopped":
             return Unavailable(_STOPPED, code="shutting_down")
         return self._with_retry(Unavailable(_NOT_READY.get(self.state, "The model is not ready.")))
@@ -269,13 +268,13 @@ class Engine:
             self._child.write(frame)
 
     def _deliver(self, records: list[protocol.Record]) -> None:
-        self._dog.heard(asyncio.get_running_loop().time())
-        self._mail.deliver(records)
+        self._watchdog.record_received(asyncio.get_running_loop().time())
+        self._replies.deliver(records)
 
     def _ping(self) -> None:
         self._send(protocol.Ping(WATCHDOG_ID))
 
-    def _bite(self) -> None:
+    def _on_timeout(self) -> None:
         if self._child is not None:
             self._child.kill(f"silent for {self._config.engine_watchdog_s:g} s with work to do")
 

@@ -1,7 +1,7 @@
-"""The engine of a LoRA adapter: a child that is started by the first request and stopped when nobody asks any more.
+"""The engine of a LoRA adapter: a child that is started by the first request and stopped when idle.
 
 Continuous batching takes no adapters per request (openvino-genai ignores them), so each adapter has a child of its own.
-It knows its tokenizer and vocabulary from the model's own engine, which answers in its place what needs no network.
+Tokenizer and vocabulary are those of the base model, whose engine encodes and decodes while no child is loaded.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ from .engine import Engine, ReplyStream
 
 log = logging.getLogger("lean_ovms.engine")
 
-LOOKS = 8
-"""How often in its idle time an engine is looked at: it is stopped late by no more than that part of it."""
+IDLE_CHECKS = 8
+"""Checks per idle timeout: an engine is stopped late by no more than that part of it."""
 RETRY_S = 5
 
 
 class EngineSlots:
-    """How many adapters of a model may be loaded at once. The one that was idle longest makes room."""
+    """Limits how many adapters of a model are loaded at once. The one that was idle longest is unloaded for another."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._holders: list[LazyEngine] = []
 
-    async def enter(self, one: LazyEngine) -> None:
-        """Take a place. Raises Unavailable when all of them are at work."""
-        while len(self._holders) >= self._most:
+    async def acquire(self, one: LazyEngine) -> None:
+        """Take a slot. Raises Unavailable when all are busy."""
+        while len(self._holders) >= self._limit:
             idle = [holder for holder in self._holders if holder.idle]
             if not idle:
                 error = Unavailable("All adapters that may be loaded at once are at work.", code="adapters_busy")
                 error.retry_after_s = RETRY_S
                 raise error
-            await min(idle, key=lambda holder: holder.used).unload()
+            await min(idle, key=lambda holder: holder.last_used).unload()
         self._holders.append(one)
 
-    def leave(self, one: LazyEngine) -> None:
-        """Give the place back."""
+    def release(self, one: LazyEngine) -> None:
+        """Free its slot, if it has one."""
         if one in self._holders:
             self._holders.remove(one)
 
 
 class LazyEngine:
-    """The same as client.Engine to whoever uses it."""
+    """Has the interface of engine.Engine."""
 
     def __init__(
         self, config: Config, base: Engine | LazyEngine, slots: EngineSlots, make: Callable[[Config], Engine] = Engine
     ) -> None:
         """config: names the adapter in lora_modules. base: the engine of the model itself."""
         self.restarts = 0
-        self.used = 0.0  # loop time of the last sign of use
+        self.last_used = 0.0  # loop time
         self._config = config
         self._base = base
         self._slots = slots
@@ -63,7 +63,7 @@ class LazyEngine:
         self._engine: Engine | None = None
         self._loading: asyncio.Task[None] | None = None
         self._unloading: asyncio.Task[None] | None = None
-        self._sweeping: asyncio.Task[None] | None = None
+        self._idle_unload: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._waiting = 0
         self._state = "loading"
@@ -75,7 +75,7 @@ class LazyEngine:
 
     @property
     def info(self) -> ModelInfo:
-        """The model's own, until a child has told."""
+        """The base model's, until a child is loaded."""
         return self._engine.info if self._engine is not None else self._base.info
 
     @property
@@ -89,7 +89,7 @@ class LazyEngine:
 
     @property
     def idle(self) -> bool:
-        """Loaded, and nobody uses it or is about to."""
+        """Loaded, with no request in flight or about to be."""
         return self._engine is not None and not self._engine.busy and not self._waiting
 
     # --- life
@@ -122,11 +122,11 @@ class LazyEngine:
         try:
             await engine.stop()
         finally:
-            self._slots.leave(self)
+            self._slots.release(self)
 
     async def _running(self) -> Engine:
         """The child's engine, started if need be. Raises RequestError."""
-        self.used = asyncio.get_running_loop().time()
+        self.last_used = asyncio.get_running_loop().time()
         if self._engine is not None:
             return self._engine
         if self._waiting >= self._config.max_queued_requests:
@@ -140,12 +140,12 @@ class LazyEngine:
             self._waiting -= 1
 
     async def _loaded(self) -> Engine | None:
-        """Wait for the load that all share; a client that leaves does not stop it. None: it is gone already."""
+        """Wait for the load that all requests share; a disconnect does not stop it. None: it was unloaded already."""
         if self._state == "stopped":
             raise self.unavailable()
         if self._loading is None or self._loading.done():
             self._loading = asyncio.get_running_loop().create_task(self._load())
-            self._loading.add_done_callback(_heard)
+            self._loading.add_done_callback(_log_unexpected)
         try:
             await asyncio.shield(self._loading)
         except asyncio.CancelledError:
@@ -158,7 +158,7 @@ class LazyEngine:
         """Raises Unavailable."""
         if self._unloading is not None:
             await asyncio.wait([self._unloading])
-        await self._slots.enter(self)
+        await self._slots.acquire(self)
         engine = self._make(self._config)
         try:
             await engine.start()
@@ -169,25 +169,25 @@ class LazyEngine:
             log.error("the adapter %s cannot be served: %s", self._config.served_name, error)
             raise Unavailable(f"The adapter could not be loaded. {error.reason}", code="model_not_loaded") from error
         self._engine = engine
-        self.used = asyncio.get_running_loop().time()
-        self._look_later()
+        self.last_used = asyncio.get_running_loop().time()
+        self._schedule_idle_check()
 
     # --- idle time
 
-    def _look_later(self) -> None:
-        patience_s = self._config.lora_idle_timeout_s
-        if patience_s:
-            self._timer = asyncio.get_running_loop().call_later(patience_s / LOOKS, self._look)
+    def _schedule_idle_check(self) -> None:
+        timeout_s = self._config.lora_idle_timeout_s
+        if timeout_s:
+            self._timer = asyncio.get_running_loop().call_later(timeout_s / IDLE_CHECKS, self._check_idle)
 
-    def _look(self) -> None:
+    def _check_idle(self) -> None:
         now = asyncio.get_running_loop().time()
         if not self.idle:
-            self.used = now
-        if now - self.used >= self._config.lora_idle_timeout_s:
+            self.last_used = now
+        if now - self.last_used >= self._config.lora_idle_timeout_s:
             log.info("the adapter %s is idle: its engine is stopped", self._config.served_name)
-            self._sweeping = asyncio.get_running_loop().create_task(self.unload())
+            self._idle_unload = asyncio.get_running_loop().create_task(self.unload())
         else:
-            self._look_later()
+            self._schedule_idle_check()
 
     # --- requests
 
@@ -204,7 +204,7 @@ class LazyEngine:
         return await (self._engine or self._base).decode(tokens, skip_special_tokens)
 
     async def stats(self) -> EngineStats:
-        """The child's accounts; nothing at all without one. Raises Unavailable."""
+        """The child's counts; zeros without one. Raises Unavailable."""
         if self._engine is not None:
             return await self._engine.stats()
         return EngineStats(
@@ -218,8 +218,8 @@ class LazyEngine:
         return self._base.unavailable()
 
 
-def _heard(task: asyncio.Task[None]) -> None:
-    """Who waited has the error; nobody may have waited to the end."""
+def _log_unexpected(task: asyncio.Task[None]) -> None:
+    """A RequestError was raised to the waiting requests; another error would get lost if all of them were cancelled."""
     if not task.cancelled():
         error = task.exception()
         if error is not None and not isinstance(error, RequestError):

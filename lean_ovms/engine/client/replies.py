@@ -1,7 +1,7 @@
-"""Who waits for what: hands every record of the engine to the request that its id belongs to.
+"""Routes every record of the engine to the request with its id.
 
-Knows records and futures; no process, no socket, no clock. One rule: whatever was opened here ends exactly once, by
-its last final, by an error, or because its owner gave it up; after that nothing can reach it any more.
+Knows records and futures; no process, no socket, no clock. One rule: every stream and call opened here ends exactly
+once, by its last final, by an error, or because its owner cancelled it; after that it gets no more records.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from .. import protocol
 
 
 class ReplyStream:
-    """One accepted request: its mailbox and its controls. One reader at a time.
+    """The replies to one request, and its cancellation. One reader at a time.
 
-    A mailbox is plain fields and at most one waiting future. A record merges into what lies there, so a slow reader
+    It is plain fields and at most one waiting future. A record is merged into those not read yet, so a slow reader
     gets bigger pieces, memory is bounded by max_tokens and the engine never waits. Measured 2026-11, decoding
     included: 1.0 us a record at 64 streams, 2.7 us at one; waking a waiting reader 2.5 us more (uvloop).
 
-    prompt_tokens: their number, an estimate for images of new sizes until the engine has counted. tokens: the prompt's
-    ids if they were asked for.
+    prompt_tokens: their number, an estimate for images of new sizes until the engine has counted them. tokens: the
+    prompt's ids if they were requested.
     """
 
     __slots__ = (
         "_error",
         "_new",
-        "_room",
+        "_router",
         "_running",
         "_waiter",
         "cached_tokens",
@@ -39,13 +39,13 @@ class ReplyStream:
         "tokens",
     )
 
-    def __init__(self, room: ReplyRouter, number: int, sequences: int) -> None:
+    def __init__(self, router: ReplyRouter, number: int, sequences: int) -> None:
         self.id = number
         self.prompt_tokens = -1  # until accepted
         self.tokens: list[int] | None = None
         self.prompt_logprobs: list[float | None] | None = None
         self.cached_tokens: int | None = None
-        self._room = room
+        self._router = router
         self._running = set(range(sequences))
         self._new: dict[int, protocol.Tokens] = {}
         self._error: RequestError | None = None
@@ -53,20 +53,20 @@ class ReplyStream:
 
     @property
     def finished(self) -> bool:
-        """Nothing more will come from the engine; what has come may still lie here unread."""
+        """No more records will come from the engine; there may be unread ones."""
         return not self._running
 
     async def next(self) -> list[protocol.Tokens]:
-        """All that is new, one Tokens per sequence that has something; waits until there is. [] after the last final.
+        """All new tokens, one record per sequence that has some; waits until there are some. [] after the last final.
 
-        Raises RequestError when the engine failed the request or died, after what had arrived before.
+        Raises RequestError when the engine failed the request or died, after the tokens that had arrived before.
         """
         while (found := self.poll()) is None:
-            await self.arrival()
+            await self.wait()
         return found
 
     def poll(self) -> list[protocol.Tokens] | None:
-        """As `next` without waiting: None when nothing is new. Spares a fast reader the task switch."""
+        """As `next` without waiting: None when there is nothing new. Saves a fast reader the task switch."""
         if self._new:
             found = list(self._new.values())
             self._new = {}
@@ -77,45 +77,45 @@ class ReplyStream:
             raise self._error
         return []
 
-    def arrival(self) -> asyncio.Future[None]:
-        """Done as soon as there may be something new; the reader awaits it and polls again."""
-        assert self._waiter is None or self._waiter.done(), "a mailbox has one reader"
+    def wait(self) -> asyncio.Future[None]:
+        """Done as soon as there may be new records; the reader awaits it and polls again."""
+        assert self._waiter is None or self._waiter.done(), "a reply stream has one reader"
         self._waiter = asyncio.get_running_loop().create_future()
         return self._waiter
 
     def cancel(self, index: int | None = None) -> None:
-        """Stop one sequence, or all. Nothing of it is delivered any more, not even what lies here. Idempotent."""
-        gone = set(self._running) if index is None else self._running & {index}
-        if not gone:
+        """Stop one sequence, or all. No more of its tokens are returned, not even unread ones. Idempotent."""
+        cancelled = set(self._running) if index is None else self._running & {index}
+        if not cancelled:
             return
-        self._running -= gone
-        for number in gone:
+        self._running -= cancelled
+        for number in cancelled:
             self._new.pop(number, None)
-        self._room.send(protocol.Cancel(self.id, index))
+        self._router.send(protocol.Cancel(self.id, index))
         self._end()
 
     def abort(self, error: RequestError) -> None:
-        """Stop all, and let the reader have this error after what has come. Nothing if it is finished."""
+        """Stop all; the reader gets this error after the tokens that have arrived. Nothing if it is finished."""
         if self._running:
-            self._room.send(protocol.Cancel(self.id))
+            self._router.send(protocol.Cancel(self.id))
             self.fail(error)
 
     def close(self) -> None:
-        """Cancel what is not finished and empty the mailbox. Idempotent."""
+        """Cancel what is not finished and drop unread tokens. Idempotent."""
         self.cancel()
         self._new = {}
 
-    async def admitted(self) -> None:
-        """Wait for the engine's yes. Raises its no. For Engine.submit."""
+    async def wait_accepted(self) -> None:
+        """Wait until the engine has accepted the request. Raises its refusal. For Engine.submit."""
         while self.prompt_tokens < 0:
             if self._error is not None:
                 raise self._error
-            await self.arrival()
+            await self.wait()
 
-    # --- the mailroom's side ---
+    # --- for the router ---
 
-    def put(self, record: protocol.Tokens) -> None:
-        """The hot path: once per token. A sequence that has ended or was cancelled takes nothing more."""
+    def add(self, record: protocol.Tokens) -> None:
+        """The hot path: once per token. Dropped for a sequence that is finished or cancelled."""
         index = record.index
         if index not in self._running:
             return
@@ -134,20 +134,20 @@ class ReplyStream:
             self._wake()
 
     def fail(self, error: RequestError) -> None:
-        """End here, with all sequences."""
+        """End all sequences with this error."""
         self._running.clear()
         self._error = error
         self._end()
 
     def accept(self, record: protocol.Accepted) -> None:
-        """The engine said yes."""
+        """The engine has accepted the request."""
         self.prompt_tokens = record.prompt_tokens
         self.tokens = record.tokens
         self._wake()
 
     def _end(self) -> None:
         if not self._running:
-            self._room.forget(self.id)
+            self._router.close(self.id)
         self._wake()
 
     def _wake(self) -> None:
@@ -157,7 +157,7 @@ class ReplyStream:
 
 
 class ReplyRouter:
-    """All mailboxes and open calls of one engine. Ids are never reused, however many children come and go."""
+    """All reply streams and open calls of one engine. Ids are never reused, not even after a restart of the child."""
 
     def __init__(self, send: Callable[[protocol.Record], None]) -> None:
         self.send = send
@@ -167,31 +167,31 @@ class ReplyRouter:
 
     @property
     def busy(self) -> bool:
-        """Somebody waits for the engine."""
+        """Requests or calls are in flight."""
         return bool(self._replies or self._calls)
 
     def open(self, sequences: int) -> ReplyStream:
-        """A mailbox for a new request with so many sequences."""
+        """A stream for a new request with this number of sequences."""
         reply = ReplyStream(self, next(self._ids), sequences)
         self._replies[reply.id] = reply
         return reply
 
-    def forget(self, number: int) -> None:
-        """The request is over; what still comes for it is dropped."""
+    def close(self, number: int) -> None:
+        """The request has ended; later records for it are dropped."""
         self._replies.pop(number, None)
 
-    async def call(self, ask: Callable[[int], protocol.Record]) -> Any:
-        """Send the record that `ask` makes with a new id and wait for its one answer. Raises RequestError."""
+    async def call(self, make: Callable[[int], protocol.Record]) -> Any:
+        """Send the record that `make` returns for a new id and wait for its one reply. Raises RequestError."""
         number = next(self._ids)
         answer = self._calls[number] = asyncio.get_running_loop().create_future()
         try:
-            self.send(ask(number))
+            self.send(make(number))
             return await answer
         finally:
             self._calls.pop(number, None)
 
     def deliver(self, records: list[protocol.Record]) -> None:
-        """Hand out what the engine sent. Ids that nobody waits for are dropped: they were cancelled.
+        """Route the engine's records. Those with unknown ids are dropped: their requests were cancelled.
 
         Raises FrameError for a record that an engine never sends.
         """
@@ -200,7 +200,7 @@ class ReplyRouter:
             if type(record) is protocol.Tokens:
                 reply = replies.get(record.id)
                 if reply is not None:
-                    reply.put(record)
+                    reply.add(record)
             else:
                 self._deliver_rare(record)
 
@@ -239,6 +239,6 @@ class ReplyRouter:
             reply.fail(error)
 
     def fail_all(self, error: Callable[[], RequestError]) -> None:
-        """The engine is gone: everybody who waits gets an error of his own, now."""
+        """The engine is gone: every stream and call ends now, each with an error of its own."""
         for number in [*self._replies, *self._calls]:
             self._fail(number, error())

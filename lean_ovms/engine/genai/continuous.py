@@ -1,4 +1,4 @@
-"""openvino_genai's continuous batching behind the contract."""
+"""openvino_genai's continuous batching as a pipeline.Pipeline."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import openvino_genai as genai
 from ...config import Config
 from ...errors import BadRequest
 from ...types import SamplingParams
+from ..errors import last_line
 from ..generation.pipeline import ASSISTANT_TOKENS, NGRAM_SIZE, Handle, ImageTokenCounter, PipelineRequest, Status
-from ..generation.recovery import last_line
 from . import generation_config, model_info, vocabulary
-from .load_errors import TEXT_MODEL, explained, is_gguf, look_for_files
+from .load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
 from .lora import adapters
 from .scheduler_config import draft_scheduler, scheduler
-from .settings import NO_LIMIT, Plan, free_memory_bytes, make
+from .settings import NO_LIMIT, PipelineSettings, free_memory_bytes, resolve
 
 log = logging.getLogger(__name__)
 
@@ -31,49 +31,49 @@ WARM_LENGTHS = (8, 40, 250)
 
 
 TOKENIZER = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False}
-"""Tokenizing has nothing to share out: with more threads it costs twice the CPU time, and where another process has one
-of two cores it waits for it (a prompt of 100 tokens: median 4.3 ms against 0.45, quiet 0.27 against 0.25; 2026-11)."""
+"""Tokenizing has no parallel work: with more threads it takes twice the CPU time, and waits when another process uses
+one of two cores (a prompt of 100 tokens: median 4.3 ms against 0.45, quiet 0.27 against 0.25; 2026-11)."""
 
 
 class ContinuousPipeline:
-    """A contract.Pipeline on openvino_genai.ContinuousBatchingPipeline."""
+    """A pipeline.Pipeline on openvino_genai.ContinuousBatchingPipeline."""
 
     NETWORK = TEXT_MODEL
 
-    def __init__(self, config: Config, plan: Plan | None = None) -> None:
-        """Load and warm up. Raises errors.StartError with one line that tells what is wrong."""
-        plan = plan or make(config, free_memory_bytes())
-        look_for_files(config, self.NETWORK)
-        with explained(config):
-            self._pipe = _build(config, plan)
+    def __init__(self, config: Config, settings: PipelineSettings | None = None) -> None:
+        """Load and warm up. Raises errors.StartError with the reason in one line."""
+        settings = settings or resolve(config, free_memory_bytes())
+        check_files(config, self.NETWORK)
+        with as_start_error(config):
+            self._pipe = _build(config, settings)
             self._tokenizer = self._pipe.get_tokenizer()
             self._encode = model_info.encode_cut if is_gguf(config.model_dir) else model_info.encode
             defaults = self._pipe.get_config()
             self._eos = int(defaults.eos_token_id)
             self._next_id = 0
-            self._assisted = plan.speculative
-            blocks = self._measure(plan)
-            self._warm_up(plan)
-        self.recoverable = plan.speculative != "draft"
-        self.step_tokens = plan.step_tokens
-        self.info = model_info.describe(config, plan, blocks, self._tokenizer, defaults)
+            self._speculative = settings.speculative
+            blocks = self._measure(settings)
+            self._warm_up(settings)
+        self.recoverable = settings.speculative != "draft"
+        self.step_tokens = settings.step_tokens
+        self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         self.grammars = model_info.grammars(config, self._tokenizer)
-        self.sight: ImageTokenCounter | None = None
+        self.image_token_counter: ImageTokenCounter | None = None
 
-    # --- contract
+    # --- pipeline.Pipeline
 
-    def check(self, work: PipelineRequest) -> None:
+    def check(self, request: PipelineRequest) -> None:
         try:
-            self._config(work).validate()
+            self._config(request).validate()
         except (RuntimeError, TypeError, ValueError) as error:
             raise BadRequest(last_line(error)) from error
 
-    def add(self, work: PipelineRequest) -> Handle:
+    def add(self, request: PipelineRequest) -> Handle:
         self._next_id += 1  # two live requests with one id poison the pipeline
-        tokens = ov.Tensor(np.array([work.tokens], dtype=np.int64))
+        tokens = ov.Tensor(np.array([request.tokens], dtype=np.int64))
         try:
-            handle: Handle = self._pipe.add_request(self._next_id, tokens, self._config(work))
+            handle: Handle = self._pipe.add_request(self._next_id, tokens, self._config(request))
         except (RuntimeError, TypeError, ValueError) as error:
             raise BadRequest(last_line(error)) from error
         return handle
@@ -99,66 +99,68 @@ class ContinuousPipeline:
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         return model_info.decode(self._tokenizer, tokens, skip_special_tokens)
 
-    def _config(self, work: PipelineRequest) -> Any:
-        return generation_config.build(work, self._eos, self._assisted)
+    def _config(self, request: PipelineRequest) -> Any:
+        if request.native is None:
+            request.native = generation_config.build(request, self._eos, self._speculative)
+        return request.native
 
     # --- loading
 
     def _run(self, prompts: list[list[int]], max_tokens: int) -> None:
-        """Generate and forget; only while loading."""
+        """Generate and drop the outputs; only while loading."""
         asked = SamplingParams(
             temperature=0.0,
-            num_assistant_tokens=ASSISTANT_TOKENS if self._assisted else 0,
-            max_ngram_size=NGRAM_SIZE if self._assisted == "prompt_lookup" else 0,
+            num_assistant_tokens=ASSISTANT_TOKENS if self._speculative else 0,
+            max_ngram_size=NGRAM_SIZE if self._speculative == "prompt_lookup" else 0,
         )
         handles = []
         for tokens in prompts:
-            work = PipelineRequest(
+            request = PipelineRequest(
                 tokens=tokens, sampling=asked, max_tokens=max_tokens, min_tokens=0, seed=0, stops=frozenset()
             )
-            handles.append(self.add(work))
+            handles.append(self.add(request))
         while self._pipe.has_non_finished_requests():
             self._pipe.step()
 
-    def _measure(self, plan: Plan) -> int:
+    def _measure(self, settings: PipelineSettings) -> int:
         """KV blocks of the cache, from the share of it that a known number of blocks takes."""
         self._run([_prompt(PROBE_TOKENS, 0)], 1)
         share = self._pipe.get_metrics().cache_usage / 100
-        used = -(-PROBE_TOKENS // plan.block_size)
+        used = -(-PROBE_TOKENS // settings.block_size)
         measured = round(used / share) if share > 0 else 0
-        if plan.blocks and measured and measured < plan.blocks:
-            log.warning("the KV cache has %d blocks instead of %d", measured, plan.blocks)
-        return min(n for n in (plan.blocks, measured, plan.draft_blocks, NO_LIMIT) if n)
+        if settings.blocks and measured and measured < settings.blocks:
+            log.warning("the KV cache has %d blocks instead of %d", measured, settings.blocks)
+        return min(n for n in (settings.blocks, measured, settings.draft_blocks, NO_LIMIT) if n)
 
-    def _warm_up(self, plan: Plan) -> None:
-        """First prompts of a length and first batch sizes cost several times as much as later ones."""
-        lengths = [n for n in WARM_LENGTHS if n + 8 <= min(plan.context, plan.step_tokens)]
+    def _warm_up(self, settings: PipelineSettings) -> None:
+        """The first prompts of a length and the first batches of a size take several times as long as later ones."""
+        lengths = [n for n in WARM_LENGTHS if n + 8 <= min(settings.context, settings.step_tokens)]
         for seed, length in enumerate(lengths, 1):
             self._run([_prompt(length, seed)], 4)
         self._run([_prompt(8, seed) for seed in range(10, 14)], 4)
 
 
 def _prompt(length: int, seed: int) -> list[int]:
-    """Some ids that every vocabulary has, different from the first on for every seed."""
+    """Ids that every vocabulary has, different from the first one on for every seed."""
     return [(seed + i) % 32 for i in range(length)]
 
 
-def _build(config: Config, plan: Plan) -> Any:
-    scheduling = scheduler(config, plan)
-    properties = dict(plan.properties)
-    if plan.speculative == "prompt_lookup":
+def _build(config: Config, settings: PipelineSettings) -> Any:
+    scheduling = scheduler(config, settings)
+    properties = dict(settings.properties)
+    if settings.speculative == "prompt_lookup":
         properties["prompt_lookup"] = True
     if config.lora_modules:
         properties["adapters"] = adapters(config)
-    if plan.speculative == "draft":
-        properties["draft_model"] = _draft(config, plan)
-    return genai.ContinuousBatchingPipeline(str(config.model_dir), scheduling, plan.device, properties, TOKENIZER)
+    if settings.speculative == "draft":
+        properties["draft_model"] = _draft(config, settings)
+    return genai.ContinuousBatchingPipeline(str(config.model_dir), scheduling, settings.device, properties, TOKENIZER)
 
 
-def _draft(config: Config, plan: Plan) -> Any:
-    properties = dict(plan.properties)
+def _draft(config: Config, settings: PipelineSettings) -> Any:
+    properties = dict(settings.properties)
     if config.draft_eagle3_mode:
         properties["eagle3_mode"] = True
-    device = config.draft_device or plan.device
-    scheduling = draft_scheduler(config, plan)
+    device = config.draft_device or settings.device
+    scheduling = draft_scheduler(config, settings)
     return genai.draft_model(config.draft_model_path, device, scheduler_config=scheduling, **properties)

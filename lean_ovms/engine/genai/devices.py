@@ -1,4 +1,4 @@
-"""Which OpenVINO device an option means. Knows no openvino: what is there is handed in."""
+"""Resolves a device option to OpenVINO devices. Knows no openvino: the available devices are passed in."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 CPU_BLOCK = 32
 OTHER_BLOCK = 16
 """Tokens of a KV block. A device that is not known to be a CPU counts as another: smaller blocks overstate the use of
-a cache, larger ones would understate it, and then GenAI ends everybody who runs."""
+a cache, larger ones would understate it, and then GenAI ends all running requests."""
 
 
 def choose(asked: str, available: Sequence[str], free_memory: Callable[[str], int]) -> str:
-    """OVMS's "auto": the discrete GPU with the most free memory, else any GPU, else the CPU. Anything else is itself.
+    """OVMS's "auto": the discrete GPU with the most free memory, else any GPU, else the CPU. Other names are unchanged.
 
     free_memory: bytes of a GPU that are free, 0 for one that shares the machine's memory.
     """
@@ -22,7 +22,7 @@ def choose(asked: str, available: Sequence[str], free_memory: Callable[[str], in
 
 
 def members(device: str, available: Sequence[str]) -> list[str]:
-    """The devices that a name may end on: those of AUTO:…, HETERO:…, MULTI:… or BATCH:…, all of them for AUTO alone."""
+    """The devices that a name may select: those of AUTO:…, HETERO:…, MULTI:… or BATCH:…, all of them for AUTO alone."""
     mode, colon, names = device.partition(":")
     if colon:
         return [name.partition("(")[0].strip() for name in names.split(",") if name.strip(" ^")]
@@ -30,9 +30,9 @@ def members(device: str, available: Sequence[str]) -> list[str]:
 
 
 def missing(asked: Sequence[str], available: Sequence[str]) -> str:
-    """The first device that is asked for and not there, "" if all are. GPU means GPU.0 too."""
-    there = set(available) | {name.split(".")[0] for name in available} | {"AUTO", "HETERO", "MULTI", ""}
-    return next((name for device in asked for name in members(device, available) if name not in there), "")
+    """The first of the devices asked for that is not available, "" if all are. GPU means GPU.0 too."""
+    known = set(available) | {name.split(".")[0] for name in available} | {"AUTO", "HETERO", "MULTI", ""}
+    return next((name for device in asked for name in members(device, available) if name not in known), "")
 
 
 def block_size(devices: Sequence[str]) -> int:

@@ -1,6 +1,6 @@
-"""Which pipeline serves a model: decided here and nowhere else, from --pipeline_type, the files and the device.
+"""Chooses the pipeline of a model from --pipeline_type, the files and the device, and loads it.
 
-As OVMS has it: a model with vision gets a VLM pipeline and no other; AUTO means continuous batching, but on an NPU.
+As in OVMS: a model with vision gets a VLM pipeline and no other; AUTO means continuous batching, except on an NPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...errors import StartError
 from ..generation.pipeline import Pipeline
 from . import devices
 from .continuous import ContinuousPipeline
-from .settings import free_memory_bytes, make, make_stateful
+from .settings import free_memory_bytes, resolve, resolve_stateful
 from .stateful import StatefulPipeline
 from .vlm_continuous import VlmContinuous
 from .vlm_stateful import VlmStateful
@@ -28,20 +28,20 @@ VISION_FILES = ("openvino_text_embeddings_model.xml", "openvino_vision_embedding
 
 
 def load(config: Config) -> Pipeline:
-    """The loaded pipeline. Raises StartError with one line that tells what is wrong."""
+    """The loaded pipeline. Raises StartError with the reason in one line."""
     config, available = on_device(config)
     kind = choose(config, available)
     if kind == "LM":
-        return StatefulPipeline(config, make_stateful(config, available))
+        return StatefulPipeline(config, resolve_stateful(config, available))
     if kind == "LM_CB":
-        return ContinuousPipeline(config, make(config, free_memory_bytes(), available))
+        return ContinuousPipeline(config, resolve(config, free_memory_bytes(), available))
     if kind == "VLM_CB":
-        return VlmContinuous(config, make(config, free_memory_bytes(), available))
-    return VlmStateful(config, make_stateful(config, available))
+        return VlmContinuous(config, resolve(config, free_memory_bytes(), available))
+    return VlmStateful(config, resolve_stateful(config, available))
 
 
 def choose(config: Config, available: Sequence[str]) -> str:
-    """LM, LM_CB, VLM or VLM_CB. Raises StartError when the model is none of what is asked for."""
+    """LM, LM_CB, VLM or VLM_CB. Raises StartError when --pipeline_type does not fit the model."""
     vision, asked = has_vision(config.model_dir), config.pipeline_type
     if asked != "AUTO":
         if asked.startswith("VLM") != vision:
@@ -58,10 +58,10 @@ def has_vision(model_dir: Path) -> bool:
 
 
 def on_device(config: Config) -> tuple[Config, Sequence[str]]:
-    """The config with a device that OpenVINO knows, and what devices there are. Raises StartError."""
+    """The config with the name of an existing device, and all available devices. Raises StartError."""
     asked = config.target_device
     if asked == "CPU" and config.draft_device in ("", "CPU"):
-        return config, ("CPU",)  # asking for the others loads their plugins
+        return config, ("CPU",)  # listing the others loads their plugins
     core = ov.Core()
     available = core.available_devices
     device = devices.choose(asked, available, lambda name: gpu_memory(core, name))

@@ -1,10 +1,10 @@
-"""Grammars compiled by openvino_genai for one tokenizer, without the model: in the engine child to warm up what its
-steps will need, and in the helper process to find out whether a grammar is good.
+"""Grammars compiled by openvino_genai for one tokenizer, without the model: in the engine child to fill the
+cache that its steps use, and in the checker process to find out whether a grammar is good.
 
-GenAI compiles a grammar inside the first step of its request, with everybody waiting (100 ms for an ordinary schema at
-131k tokens, 25 s for a hostile one). The compiled ones live in the Tokenizer object, so a second pipeline on the same
-tokenizer fills the cache of the first; its model need not be the real one, only its logits as wide. generate() of it
-releases the GIL. Asking with another width drops the cache, which has no bound of its own.
+GenAI compiles a grammar inside the first step of its request, with all other requests waiting (100 ms for an ordinary
+schema at 131k tokens, 25 s for a hostile one). The compiled ones live in the Tokenizer object, so a second pipeline on
+the same tokenizer fills the cache of the first; its model need not be the real one, only its logits as wide. generate()
+of it releases the GIL. A request with another width drops the cache, which has no limit of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from openvino.op.util import Variable, VariableInfo
 
 from ...errors import GrammarInvalid
 from ...repository import gguf
-from ..generation.recovery import last_line
+from ..errors import last_line
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +33,13 @@ BLOCKS = 4
 
 
 class GrammarCompiler:
-    """Fills and empties the grammar cache of a tokenizer. Not thread-safe; see grammar.py for who may call when."""
+    """Fills and empties the grammar cache of a tokenizer. Not thread-safe; see grammar_queue.py for the rules."""
 
     def __init__(self, tokenizer: Any, width: int) -> None:
         """width: of the logits of the pipeline that the grammars are for. Raises RuntimeError."""
         self._right = _pipeline(tokenizer, width)
         self._other = _pipeline(tokenizer, width + 1)
-        self.forget()
+        self.clear()
 
     def compile(self, tag: str) -> None:
         """Compile a structural tag (JSON text). Raises GrammarInvalid. Releases the GIL."""
@@ -48,8 +48,8 @@ class GrammarCompiler:
         except (RuntimeError, ValueError) as error:
             raise GrammarInvalid(reason(error)) from error
 
-    def forget(self) -> None:
-        """Drop all compiled grammars. Only while no step runs. 2 ms, and 1 ms for each MB that is given back."""
+    def clear(self) -> None:
+        """Drop all compiled grammars. Only while no step runs. 2 ms, and 1 ms for each MB that is freed."""
         self._run(self._other, None)
         self._run(self._right, None)  # or the next step would have to set the width again
         _trim()
@@ -70,9 +70,9 @@ def structured(tag: str) -> Any:
 
 
 def logits_width(model_dir: Path) -> int:
-    """How many logits the model's network has for a token, padding included. Raises RuntimeError if it does not tell.
+    """How many logits the model's network has for a token, padding included. Raises RuntimeError if it is not known.
 
-    The cache is dropped whenever a request comes with another width, so config.json's vocab_size will not do.
+    The cache is dropped whenever a request comes with another width, so config.json's vocab_size is not exact enough.
     """
     if model_dir.suffix == ".gguf":
         return gguf.read(model_dir).logits_width
@@ -82,7 +82,7 @@ def logits_width(model_dir: Path) -> int:
     return int(output.get_partial_shape()[2].get_length())
 
 
-def in_token_text(model_dir: Path) -> bool:
+def has_byte_fallback(model_dir: Path) -> bool:
     """Whether the detokenizer turns "<0x0A>" into bytes, as SentencePiece's do: the vocabulary has them as text."""
     try:
         return "ByteFallback" in (model_dir / "openvino_detokenizer.xml").read_text("utf-8")
@@ -91,7 +91,7 @@ def in_token_text(model_dir: Path) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """What xgrammar says, without the path of its source that it says it with."""
+    """xgrammar's message, without the path of its source file."""
     text = last_line(error)
     if text.startswith("[") and ".cc:" in text:
         text = text.partition(".cc:")[2].partition(": ")[2]
@@ -101,7 +101,7 @@ def reason(error: Exception) -> str:
 
 
 def _trim() -> None:
-    """Give freed memory back; glibc keeps it otherwise."""
+    """Return freed memory to the system; glibc keeps it otherwise."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):
@@ -117,7 +117,7 @@ def _pipeline(tokenizer: Any, width: int) -> Any:
 
 
 def stand_in(width: int) -> ov.Model:
-    """A language model that knows nothing: one attention head with a KV cache, and logits of zero. Takes 1 ms."""
+    """The smallest language model: one attention head with a KV cache, and logits of zero. Takes 1 ms."""
     ids = _parameter("input_ids", [-1, -1], np.int64)
     mask = _parameter("attention_mask", [-1, -1], np.int64)
     positions = _parameter("position_ids", [-1, -1], np.int64)

@@ -1,73 +1,64 @@
-"""Compiles grammars where it may take too long, eat too much, or crash: `python -m` this module with a descriptor.
+"""Compiles grammars where it may take too long, use too much memory, or crash: `python -m` this module <fd>.
 
 It loads the model's tokenizer (not the model), limits its own memory, and answers one JSON line for each line, on its
 end of a socket pair: first {"model_dir", "width", "memory_bytes"}, answered by {"ready": true}, then {"tag": text},
-answered by {"seconds", "bytes"} or {"error": text}. Who started it kills it when no answer comes.
+answered by {"seconds", "bytes"} or {"error": text}. The process that started it kills it when no answer comes.
 """
 
 from __future__ import annotations
 
+from . import quiet_imports  # noqa: F401 - first, for its effect
+
+# isort: split
 import json
 import os
 import resource
-import signal
-import socket
 import sys
 import time
 from typing import Any
 
-# Before openvino is imported: no telemetry thread that forks and tries the network; one thread is enough for the rest.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
-sys.modules.setdefault("openvino.tools.ovc", None)  # type: ignore[arg-type]
+import openvino_genai as genai
+from jsonschema import Draft202012Validator, SchemaError
 
-import openvino_genai as genai  # noqa: E402
-from jsonschema import Draft202012Validator, SchemaError  # noqa: E402
-
-from ...errors import GrammarInvalid  # noqa: E402
-from ...util.child_process import die_with_parent  # noqa: E402
-from ..generation.grammar_limits import members  # noqa: E402
-from .grammar_compiler import GrammarCompiler  # noqa: E402
+from ...errors import GrammarInvalid
+from ...util.child_process import EXIT_USAGE, inherit_socket
+from ..generation.grammar_limits import members
+from .grammar_compiler import GrammarCompiler
 
 WARM = '{"type":"structural_tag","format":{"type":"json_schema","json_schema":{"type":"object"}}}'
 
 
 def main(argv: list[str]) -> int:
     """The exit status."""
-    if len(argv) != 1 or not argv[0].isdigit():
-        print(
-            "usage: python -m lean_ovms.engine.genai.grammar_process <fd>   (the engine starts this)", file=sys.stderr
-        )
-        return 2
-    die_with_parent()
-    for number in (signal.SIGINT, signal.SIGTERM):  # sent to a whole group: the engine ends us when it ends
-        signal.signal(number, signal.SIG_IGN)
-    stream = socket.socket(fileno=int(argv[0])).makefile("rw", encoding="utf-8")
+    sock = inherit_socket("lean_ovms.engine.genai.grammar_process", argv)
+    if sock is None:
+        return EXIT_USAGE
+    stream = sock.makefile("rw", encoding="utf-8")
     compiler = None
     for line in stream:
-        asked = json.loads(line)
+        message = json.loads(line)
         if compiler is None:
-            compiler = load(asked)
+            compiler = load(message)
             answer: dict[str, Any] = {"ready": True}
         else:
-            answer = check(compiler, asked["tag"])
+            answer = check(compiler, message["tag"])
         stream.write(json.dumps(answer) + "\n")
         stream.flush()
     return 0
 
 
-def load(asked: dict[str, Any]) -> GrammarCompiler:
+def load(message: dict[str, Any]) -> GrammarCompiler:
     """A compiler for the model's tokenizer, and from here on no more memory than allowed."""
-    compiler = GrammarCompiler(genai.Tokenizer(asked["model_dir"]), asked["width"])
+    compiler = GrammarCompiler(genai.Tokenizer(message["model_dir"]), message["width"])
     compiler.compile(WARM)  # the first one builds tables of the whole vocabulary
-    limit = data_bytes() + asked["memory_bytes"]
+    limit = data_bytes() + message["memory_bytes"]
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     return compiler
 
 
 def check(compiler: GrammarCompiler, tag: str) -> dict[str, Any]:
-    """What compiling it costs, or why it cannot be compiled."""
+    """The cost of compiling it, or the reason why it cannot be compiled."""
     before, began = data_bytes(), time.monotonic()
     try:
         check_schemas(json.loads(tag))
@@ -75,12 +66,12 @@ def check(compiler: GrammarCompiler, tag: str) -> dict[str, Any]:
     except GrammarInvalid as error:
         return {"error": error.message}
     seconds, used = time.monotonic() - began, data_bytes() - before
-    compiler.forget()
+    compiler.clear()
     return {"seconds": seconds, "bytes": max(0, used)}
 
 
 def check_schemas(tag: Any) -> None:
-    """Every JSON schema in a structural tag is one. Raises GrammarInvalid. (xgrammar ignores much that is wrong.)"""
+    """Every JSON schema in a structural tag is one. Raises GrammarInvalid. (xgrammar ignores many mistakes.)"""
     for key, value in members(tag):
         if key == "json_schema" and not isinstance(value, bool):
             try:

@@ -1,7 +1,7 @@
-"""How many tokens images take, which GenAI tells only when a request is over: learned by looking at some sizes.
+"""Estimates how many tokens an image takes, which GenAI reports only when a request is finished.
 
 Most models give every image the same number; Qwen's families count patches of the size that they scale an image to.
-Others are asked for a few sizes while loading, and what a request really had corrects what was believed of its size.
+For others a few sizes are measured while loading, and the exact count of a finished request corrects the estimate.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Size = tuple[int, int]
 """Height and width."""
 SMALL: list[Size] = [(64, 64), (96, 160), (224, 224)]
 LARGE: list[Size] = [(336, 448), (672, 672), (1344, 1344)]
-MOST_KNOWN = 4096
+MAX_KNOWN = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patches:
-    """Qwen's rule: an image is scaled to multiples of `unit` pixels within a number of pixels, a token each unit."""
+    """Qwen's rule: an image is scaled to multiples of `unit` pixels, `least` to `most` pixels; a token per unit."""
 
     unit: int
     least: int
@@ -32,18 +32,18 @@ class Patches:
 
     @classmethod
     def read(cls, model_dir: Path) -> Patches | None:
-        """As preprocessor_config.json says; None if it says nothing of the kind."""
+        """From preprocessor_config.json; None if it has no such fields."""
         try:
-            said = json.loads((model_dir / "preprocessor_config.json").read_text("utf-8"))
-            size = said.get("size") or {}
-            least = said.get("min_pixels") or size["shortest_edge"]
-            most = said.get("max_pixels") or size["longest_edge"]
-            return cls(unit=said["patch_size"] * said["merge_size"], least=least, most=most)
+            fields = json.loads((model_dir / "preprocessor_config.json").read_text("utf-8"))
+            size = fields.get("size") or {}
+            least = fields.get("min_pixels") or size["shortest_edge"]
+            most = fields.get("max_pixels") or size["longest_edge"]
+            return cls(unit=fields["patch_size"] * fields["merge_size"], least=least, most=most)
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
 
     def tokens(self, size: Size) -> int:
-        """Of an image, without what stands around it: smart_resize as openvino_genai has it, halves rounded up."""
+        """Of an image, without the tokens around it: smart_resize as openvino_genai has it, halves rounded up."""
         height, width = size
         unit = self.unit
         rows, columns = (math.floor(side / unit + 0.5) * unit for side in size)
@@ -57,18 +57,18 @@ class Patches:
 
 
 class GenAiImageTokens:
-    """A contract.Sight of openvino_genai's pipelines."""
+    """A pipeline.ImageTokenCounter for openvino_genai's pipelines."""
 
     def __init__(
         self,
         model_dir: Path,
         encode: Callable[[str, bool], list[int]],
         measure: Callable[[list[Size]], list[int]],
-        counted: Callable[[Handle], int],
+        prompt_tokens: Callable[[Handle], int],
     ) -> None:
-        """measure: prompt tokens of "a", an image of each size, and "b". counted: as in contract.Sight."""
+        """measure: prompt tokens of "a", an image of each size, and "b". prompt_tokens: as in ImageTokenCounter."""
         self._encode = encode
-        self._counted = counted
+        self._prompt_tokens = prompt_tokens
         frame = len(encode("a", False)) + len(encode("b", False))
         self.known = {size: count - frame for size, count in zip(SMALL, measure(SMALL), strict=True)}
         self.fixed = self.known[SMALL[0]] if len(set(self.known.values())) == 1 else 0
@@ -77,7 +77,7 @@ class GenAiImageTokens:
             self.known |= {size: count - frame for size, count in zip(LARGE, measure(LARGE), strict=True)}
 
     def _patches(self, model_dir: Path) -> Callable[[Size], int] | None:
-        """Qwen's rule, if it explains what was measured."""
+        """Qwen's rule, if it agrees with the measured sizes."""
         rule = Patches.read(model_dir)
         if rule is None:
             return None
@@ -86,7 +86,7 @@ class GenAiImageTokens:
         return None if around else lambda size: rule.tokens(size) + frame
 
     def tokens(self, size: Size) -> int:
-        """Of an image; of a size that is not known the most of those that are not much larger."""
+        """Of an image; for an unknown size the most of the known ones that are not much larger."""
         if self.fixed:
             return self.fixed
         if self.patches is not None:
@@ -97,29 +97,29 @@ class GenAiImageTokens:
         smaller = [count for (height, width), count in self.known.items() if height * width <= area]
         return max(smaller or self.known.values())
 
-    # --- contract
+    # --- pipeline.ImageTokenCounter
 
-    def lay_out(self, scene: ImagePrompt) -> list[int]:
+    def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
         ids: list[int] = []
-        special, start = scene.add_special_tokens, 0
-        for tag in TAG.finditer(scene.text):
-            ids += self._words(scene.text[start : tag.start()], special)
-            image = scene.images[int(tag[1])]
+        special, start = image_prompt.add_special_tokens, 0
+        for tag in TAG.finditer(image_prompt.text):
+            ids += self._words(image_prompt.text[start : tag.start()], special)
+            image = image_prompt.images[int(tag[1])]
             ids += [-1 - (hash(image.pixels) >> 1 & (1 << 62) - 1)] * self.tokens((image.height, image.width))
             special, start = False, tag.end()
-        return ids + self._words(scene.text[start:], special)
+        return ids + self._words(image_prompt.text[start:], special)
 
     def _words(self, text: str, special: bool) -> list[int]:
         return self._encode(text, special) if text or special else []
 
-    def counted(self, handle: Handle) -> int:
-        return self._counted(handle)
+    def prompt_tokens(self, handle: Handle) -> int:
+        return self._prompt_tokens(handle)
 
-    def learn(self, scene: ImagePrompt, tokens: int) -> None:
-        sizes = {(image.height, image.width) for image in scene.images}
-        if self.fixed or self.patches is not None or len(sizes) != 1 or len(self.known) >= MOST_KNOWN:
+    def learn(self, image_prompt: ImagePrompt, tokens: int) -> None:
+        sizes = {(image.height, image.width) for image in image_prompt.images}
+        if self.fixed or self.patches is not None or len(sizes) != 1 or len(self.known) >= MAX_KNOWN:
             return
         (size,) = sizes
         if size not in self.known:
-            words = len(self._words(TAG.sub("", scene.text), scene.add_special_tokens))
-            self.known[size] = round((tokens - words) / len(scene.images))
+            words = len(self._words(TAG.sub("", image_prompt.text), image_prompt.add_special_tokens))
+            self.known[size] = round((tokens - words) / len(image_prompt.images))

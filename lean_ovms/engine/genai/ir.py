@@ -1,8 +1,8 @@
 """An OpenVINO IR file (.xml and .bin) as a graph of layers and constants, read without openvino.
 
-Only what a look into a detokenizer needs: kinds, attributes, integer and byte constants, who feeds whom. The layout is
+Only what reading a detokenizer needs: kinds, attributes, integer and byte constants, edges. The layout is
 fixed by the IR format (version 11). Reading by hand takes 1 ms, needs no extension library, and there is no ov.Core
-that would take the process with it when it dies before its model.
+that would crash the process when it is deleted before its model.
 """
 
 from __future__ import annotations

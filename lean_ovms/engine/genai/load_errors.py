@@ -1,7 +1,7 @@
-"""From the options to a pipeline that loads, or to one line that says which option keeps it from loading.
+"""Turns a failure to load a pipeline into one line that names the option at fault. Knows no openvino.
 
-GenAI explains a missing file badly, loads a model without a tokenizer and fails with the first text, and tells a wrong
-plugin property by the property's name alone. Knows no openvino.
+GenAI explains a missing file badly, loads a model without a tokenizer and fails with the first text, and reports a
+wrong plugin property by the property's name alone.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from pathlib import Path
 
 from ...config import Config
 from ...errors import StartError
-from ..generation.recovery import last_line
+from ...repository.model_dir import TOKENIZERS
+from ..errors import last_line
 
-TOKENIZER_FILES = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
 TEXT_MODEL = "openvino_model.xml"
 _EVICTION = ("cacheevictionconfig", "cache_eviction", "rotation")
 _NO_DEVICE = re.compile(r"Device with .* name is not registered|Cannot load library")
 
 
-def look_for_files(config: Config, model: str = TEXT_MODEL) -> None:
-    """Raises StartError for a file that is not there. model: the network's name."""
-    wanted: list[tuple[Path, str]] = []
+def check_files(config: Config, model: str = TEXT_MODEL) -> None:
+    """Raises StartError for a missing file. model: the file name of the network."""
+    required: list[tuple[Path, str]] = []
     if not is_gguf(config.model_dir):
-        wanted += [(config.model_dir, name) for name in (model, *TOKENIZER_FILES)]
+        required += [(config.model_dir, name) for name in (model, *TOKENIZERS)]
     if config.draft_model_path and not is_gguf(Path(config.draft_model_path)):
-        wanted.append((Path(config.draft_model_path), TEXT_MODEL))
-    for folder, name in wanted:
+        required.append((Path(config.draft_model_path), TEXT_MODEL))
+    for folder, name in required:
         if not (folder / name).is_file():
             raise StartError(f"{folder} has no {name}")
 
@@ -40,8 +40,8 @@ def is_gguf(path: Path) -> bool:
 
 
 @contextmanager
-def explained(config: Config) -> Iterator[None]:
-    """What the binding throws while it builds a pipeline becomes a StartError."""
+def as_start_error(config: Config) -> Iterator[None]:
+    """Errors of the binding while it builds a pipeline become a StartError."""
     try:
         yield
     except (RuntimeError, TypeError, ValueError) as error:

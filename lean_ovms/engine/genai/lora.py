@@ -1,4 +1,4 @@
-"""The LoRA adapter that a pipeline is built with, once and for all its requests."""
+"""The LoRA adapters that a pipeline is built with, for all its requests."""
 
 from __future__ import annotations
 

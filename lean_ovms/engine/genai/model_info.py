@@ -1,4 +1,4 @@
-"""What every pipeline of openvino_genai says of itself once it is loaded, and its tokenizer behind two verbs."""
+"""ModelInfo of a loaded pipeline of openvino_genai, and the use of its tokenizer, the same for all pipelines."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ...config import Config
 from ...errors import BadRequest
 from ...repository import model_config
 from ...types import ModelInfo
-from ..generation.grammar_checker import Checker, Settings
+from ..errors import last_line
+from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ..generation.pipeline import Grammars
-from ..generation.recovery import last_line
-from .grammar_compiler import GrammarCompiler, in_token_text, logits_width
-from .settings import Plan
+from .grammar_compiler import GrammarCompiler, has_byte_fallback, logits_width
+from .settings import PipelineSettings
 
 log = logging.getLogger(__name__)
 
@@ -26,57 +26,57 @@ GGUF_TOKENS = 8192
 _BREAK = re.compile(r"\S\n\S")
 
 
-def describe(config: Config, plan: Plan, blocks: int, tokenizer: Any, defaults: Any) -> ModelInfo:
+def describe(config: Config, settings: PipelineSettings, blocks: int, tokenizer: Any, defaults: Any) -> ModelInfo:
     """blocks: of the KV cache, as built. defaults: the pipeline's own GenerationConfig."""
     eos = {int(i) for i in defaults.stop_token_ids} | {int(defaults.eos_token_id), int(tokenizer.get_eos_token_id())}
     return ModelInfo(
-        vocab_size=plan.vocab_size or len(tokenizer.get_vocab()),
-        context_length=plan.context,
+        vocab_size=settings.vocab_size or len(tokenizer.get_vocab()),
+        context_length=settings.context,
         kv_blocks=blocks,
-        block_size=plan.block_size,
+        block_size=settings.block_size,
         eos_token_ids=sorted(i for i in eos if i >= 0),
         pad_token_id=max(0, int(tokenizer.get_pad_token_id())),
         bos_token=tokenizer.get_bos_token(),
         eos_token=tokenizer.get_eos_token(),
         chat_template=tokenizer.get_original_chat_template(),
-        speculative=plan.speculative,
-        prefix_caching=plan.prefix_caching,
-        reports_cached_tokens=_tells_cached(config, plan),
+        speculative=settings.speculative,
+        prefix_caching=settings.prefix_caching,
+        reports_cached_tokens=_reports_cached_tokens(config, settings),
         versions={"openvino": ov.get_version(), "openvino_genai": genai.__version__},
-        sentencepiece=in_token_text(config.model_dir),
+        sentencepiece=has_byte_fallback(config.model_dir),
     )
 
 
-def _tells_cached(config: Config, plan: Plan) -> bool:
-    """Plain caching of whole blocks: nothing is evicted from within texts, no state is kept beside keys and values."""
-    if not plan.prefix_caching or plan.speculative or config.cache_eviction_config:
+def _reports_cached_tokens(config: Config, settings: PipelineSettings) -> bool:
+    """Plain caching of whole blocks: nothing is evicted from within a text, and keys and values are the only state."""
+    if not settings.prefix_caching or settings.speculative or config.cache_eviction_config:
         return False
     kinds = model_config.read(config.model_dir).get("layer_types") or []
     return isinstance(kinds, list) and all(kind in ATTENTION for kind in kinds)
 
 
 def grammars(config: Config, tokenizer: Any) -> Grammars | None:
-    """What compiles grammars for the pipelines of this tokenizer, None if nothing can."""
+    """Compiler and checker of grammars for the pipelines of this tokenizer, None if they do not work with it."""
     try:
         width = logits_width(config.model_dir)
         compiler = GrammarCompiler(tokenizer, width)
     except (RuntimeError, TypeError, ValueError, OSError) as error:
         log.warning("no structured output with this model: %s", last_line(error))
         return None
-    settings = Settings(
+    settings = CheckerSettings(
         model_dir=str(config.model_dir),
         width=width,
         timeout_s=config.grammar_timeout_s,
         memory_bytes=config.grammar_memory_mb << 20,
     )
-    return Grammars(compiler, Checker(settings))
+    return Grammars(compiler, ProcessGrammarChecker(settings))
 
 
 def encode(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]:
-    """contract.Pipeline.encode."""
+    """pipeline.Pipeline.encode."""
     try:
         inputs = tokenizer.encode(text, add_special_tokens=add_special_tokens)
-    except TypeError as error:  # the binding takes strings that UTF-8 can express, and nothing else
+    except TypeError as error:  # the binding takes only strings that UTF-8 can express
         raise BadRequest("the text is not valid Unicode (lone surrogates)") from error
     ids: list[int] = inputs.input_ids.data.reshape(-1).tolist()
     return ids
@@ -100,5 +100,5 @@ def encode_cut(tokenizer: Any, text: str, add_special_tokens: bool) -> list[int]
 
 
 def decode(tokenizer: Any, tokens: list[int], skip_special_tokens: bool) -> str:
-    """contract.Pipeline.decode."""
+    """pipeline.Pipeline.decode."""
     return str(tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))

@@ -1,4 +1,4 @@
-"""Import this before numpy and openvino: for what they would start without being asked.
+"""Import this before numpy and openvino: it keeps them from starting threads and processes.
 
 openvino's telemetry starts a thread, forks and tries the network (90 ms and 15 MB less without it); numpy's OpenBLAS
 starts a thread pool for the one array that the engine makes.

@@ -13,8 +13,8 @@ import openvino_genai as genai
 from ...config import Config
 from ...errors import StartError
 from ...types import Json
-from ..generation.recovery import last_line
-from .settings import Plan
+from ..errors import last_line
+from .settings import PipelineSettings
 
 log = logging.getLogger(__name__)
 
@@ -37,20 +37,20 @@ SPARSE = {
     "xattention_block_size": int,
     "xattention_stride": int,
 }
-"""Fields of OVMS's LLMCalculatorOptions and their kinds; a kind that is a binding's enum takes a name of it."""
+"""Fields of OVMS's LLMCalculatorOptions and their types; an enum of the binding takes the name of a member."""
 
 
-def scheduler(config: Config, plan: Plan) -> Any:
+def scheduler(config: Config, settings: PipelineSettings) -> Any:
     """The main model's. Raises StartError with the option at fault."""
     result = genai.SchedulerConfig()
-    if plan.blocks:
-        result.num_kv_blocks = plan.blocks
+    if settings.blocks:
+        result.num_kv_blocks = settings.blocks
     else:
-        result.cache_size = plan.cache_gb
-    result.max_num_batched_tokens = plan.step_tokens
+        result.cache_size = settings.cache_gb
+    result.max_num_batched_tokens = settings.step_tokens
     result.max_num_seqs = config.max_num_seqs
-    result.dynamic_split_fuse = plan.split_prompts
-    result.enable_prefix_caching = plan.prefix_caching
+    result.dynamic_split_fuse = settings.split_prompts
+    result.enable_prefix_caching = settings.prefix_caching
     if config.cache_interval_multiplier:
         result.cache_interval_multiplier = config.cache_interval_multiplier
     if config.cache_eviction_config:
@@ -62,16 +62,16 @@ def scheduler(config: Config, plan: Plan) -> Any:
     return result
 
 
-def draft_scheduler(config: Config, plan: Plan) -> Any:
-    """The draft model's: as the main one's, but for what the draft_ options say.
+def draft_scheduler(config: Config, settings: PipelineSettings) -> Any:
+    """The draft model's: as the main one's, except for the draft_ options.
 
-    dynamic_split_fuse stays as planned: GenAI answers wrongly if a draft gets prompts in parts.
+    dynamic_split_fuse stays as resolved: GenAI answers wrongly if a draft gets prompts in parts.
     """
-    result = scheduler(config, plan)
+    result = scheduler(config, settings)
     if config.draft_cache_size:
         result.num_kv_blocks, result.cache_size = 0, config.draft_cache_size
     if config.draft_max_num_batched_tokens:
-        result.max_num_batched_tokens = max(config.draft_max_num_batched_tokens, plan.step_tokens)
+        result.max_num_batched_tokens = max(config.draft_max_num_batched_tokens, settings.step_tokens)
     if config.draft_max_num_seqs:
         result.max_num_seqs = config.draft_max_num_seqs
     return result
@@ -114,7 +114,7 @@ def _fields(option: str, text: str, kinds: dict[str, Any]) -> Json:
 
 
 def _typed(option: str, asked: Json, kinds: dict[str, Any]) -> Json:
-    """The values as the binding takes them. Raises StartError for names and values that it would not."""
+    """The values as the binding takes them. Raises StartError for unknown names and wrong values."""
     return {name: _value(f"--{option}: {name}", value, kinds.get(name)) for name, value in asked.items()}
 
 

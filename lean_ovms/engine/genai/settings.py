@@ -1,4 +1,4 @@
-"""From options and config.json to the numbers that a pipeline is built with. Pure: no openvino.
+"""Resolves options and config.json to the settings that a pipeline is built with. Pure: no openvino.
 
 GenAI's own default for the KV cache grows by copying the whole cache and ends only with the machine's memory, so the
 number of blocks is always fixed here. Memory for them is committed as they are used.
@@ -19,19 +19,19 @@ from ...types import Json
 from . import devices
 
 UNKNOWN_CONTEXT = 4096
-"""For a model that does not tell its context length; --max_model_len sets another."""
+"""For a model whose config.json has no context length; --max_model_len sets another."""
 SPARE_BLOCKS = 16
 NPU_PROMPT, NPU_ANSWER = 1024, 128
-"""What GenAI compiles a model for on an NPU when MAX_PROMPT_LEN and MIN_RESPONSE_LEN say nothing."""
+"""GenAI's defaults on an NPU for MAX_PROMPT_LEN and MIN_RESPONSE_LEN, which it compiles the model for."""
 NO_LIMIT = 1 << 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What to build. blocks: 0 means cache_gb counts. step_tokens: GenAI's max_num_batched_tokens.
+class PipelineSettings:
+    """blocks: of the KV cache; 0: cache_gb counts. step_tokens: GenAI's max_num_batched_tokens.
 
-    draft_blocks: of the draft model's own cache, 0 if it is as the main one's. most_prompt: tokens of the longest
-    prompt that the device takes.
+    draft_blocks: of the draft model's own cache, 0 if it has as many as the main one. max_prompt_tokens: the
+    device's limit.
     """
 
     device: str
@@ -46,11 +46,11 @@ class Plan:
     split_prompts: bool
     prefix_caching: bool
     draft_blocks: int = 0
-    most_prompt: int = NO_LIMIT
+    max_prompt_tokens: int = NO_LIMIT
 
 
-def make(config: Config, free_bytes: int, available: Sequence[str] = ("CPU",)) -> Plan:
-    """A plan for continuous batching. available: OpenVINO's devices. Raises StartError with the option at fault."""
+def resolve(config: Config, free_bytes: int, available: Sequence[str] = ("CPU",)) -> PipelineSettings:
+    """For continuous batching. available: OpenVINO's devices. Raises StartError with the option at fault."""
     properties = _properties(config)
     lookup = bool(properties.pop("prompt_lookup", False)) or config.prompt_lookup
     if lookup and config.draft_model_path:
@@ -66,10 +66,10 @@ def make(config: Config, free_bytes: int, available: Sequence[str] = ("CPU",)) -
         per_block = block_size * _bytes_per_token(config, model, properties)
         blocks = _blocks(config, per_block, free_bytes, context // block_size + 1)
     cache_gb = config.cache_size or max(1, _share(config, free_bytes) >> 30)
-    # With a draft model, a prompt that is not computed whole in one step (split, or partly cached) makes GenAI say
-    # other things as soon as it is not alone: doubled first tokens, or an end at once.
+    # With a draft model, a prompt that is not computed whole in one step (split, or partly cached) makes GenAI
+    # generate wrong tokens as soon as it is not alone: doubled first tokens, or an end at once.
     split = config.dynamic_split_fuse and speculative != "draft"
-    return Plan(
+    return PipelineSettings(
         device=config.target_device,
         properties=properties,
         speculative=speculative,
@@ -86,32 +86,32 @@ def make(config: Config, free_bytes: int, available: Sequence[str] = ("CPU",)) -
 
 
 def free_memory_bytes(root: Path = Path("/")) -> int:
-    """What this process may still take: the machine's available memory, or what its control group leaves."""
+    """Memory that this process may still allocate: the machine's available memory, or what its control group leaves."""
     free = _meminfo(root / "proc/meminfo")
     group = root / "sys/fs/cgroup"
     limit, used = _number(group / "memory.max"), _number(group / "memory.current")
     return free if limit is None or used is None else max(0, min(free, limit - used))
 
 
-def make_stateful(config: Config, available: Sequence[str] = ("CPU",)) -> Plan:
-    """A plan for one text at a time. Options of the scheduler have no effect. Raises StartError."""
-    plan = make(replace(config, cache_size=0), 0, available)
-    if plan.speculative:
+def resolve_stateful(config: Config, available: Sequence[str] = ("CPU",)) -> PipelineSettings:
+    """For one text at a time. Options of the scheduler have no effect. Raises StartError."""
+    settings = resolve(replace(config, cache_size=0), 0, available)
+    if settings.speculative:
         raise StartError("a draft model and prompt lookup need continuous batching: --pipeline_type LM_CB")
-    context, most_prompt, properties = plan.context, NO_LIMIT, plan.properties
+    context, max_prompt_tokens, properties = settings.context, NO_LIMIT, settings.properties
     if devices.is_npu(devices.members(config.target_device, available)):
         if config.max_prompt_len:
             properties = {"MAX_PROMPT_LEN": config.max_prompt_len, **properties}
-        most_prompt = _npu_length(properties, "MAX_PROMPT_LEN", NPU_PROMPT)
-        context = min(context, most_prompt + _npu_length(properties, "MIN_RESPONSE_LEN", NPU_ANSWER))
+        max_prompt_tokens = _npu_length(properties, "MAX_PROMPT_LEN", NPU_PROMPT)
+        context = min(context, max_prompt_tokens + _npu_length(properties, "MIN_RESPONSE_LEN", NPU_ANSWER))
     return replace(
-        plan,
+        settings,
         properties=properties,
         context=context,
-        blocks=context // plan.block_size + 2,  # the accounts' headroom included: only the context limits
+        blocks=context // settings.block_size + 2,  # with the scheduler's headroom: only the context limits
         step_tokens=1,
         prefix_caching=False,
-        most_prompt=most_prompt,
+        max_prompt_tokens=max_prompt_tokens,
     )
 
 
@@ -138,7 +138,7 @@ def _blocks(config: Config, per_block: int, free_bytes: int, per_context: int) -
 
 
 def _bytes_per_token(config: Config, model: Json, properties: dict[str, Any]) -> int:
-    """In the KV cache, the draft model's included; 0 if the models do not say enough."""
+    """In the KV cache, the draft model's included; 0 if it cannot be computed from the models' config.json."""
     size = model_config.kv_bytes_per_token(model, _precision(config, properties))
     if config.draft_model_path and not config.draft_cache_size:
         size += _draft_bytes_per_token(config, properties)
@@ -152,7 +152,7 @@ def _draft_bytes_per_token(config: Config, properties: dict[str, Any]) -> int:
 
 
 def _draft_blocks(config: Config, properties: dict[str, Any], block_size: int) -> int:
-    """A draft model that runs out of blocks would end everybody as the main one does."""
+    """A draft model that runs out of blocks would end all running requests as the main one does."""
     per_block = block_size * _draft_bytes_per_token(config, properties) if config.draft_cache_size else 0
     return max(1, (config.draft_cache_size << 30) // per_block) if per_block else 0
 

@@ -1,8 +1,8 @@
-"""openvino_genai's LLMPipeline behind the contract: one text at a time, for devices without paged attention (NPU).
+"""openvino_genai's LLMPipeline as a pipeline.Pipeline: one text at a time, for devices without paged attention (NPU).
 
-generate() blocks and releases the GIL, so it runs in a thread of its own; its streamer leaves the tokens where `step`
-collects them. Whoever is added while another runs waits here, first come, first served. Cancelling works from the
-streamer, so it takes effect with the next token: a prompt that is being computed is computed to its end.
+generate() blocks and releases the GIL, so it runs in a thread of its own; its streamer keeps the tokens until `step`
+collects them. Requests that are added while another runs wait here, first come, first served. Cancelling works from
+the streamer, so it takes effect with the next token: a prompt that is being computed is computed to its end.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ import openvino_genai as genai
 from ...config import Config
 from ...errors import BadRequest, too_long
 from ...types import SamplingParams
+from ..errors import last_line
 from ..generation.pipeline import Handle, ImageTokenCounter, PipelineRequest, Status
-from ..generation.recovery import last_line
 from . import generation_config, model_info, vocabulary
-from .load_errors import TEXT_MODEL, explained, is_gguf, look_for_files
+from .load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
 from .lora import adapters
-from .settings import Plan, make_stateful
+from .settings import PipelineSettings, resolve_stateful
 
 log = logging.getLogger(__name__)
 
 STEP_S = 0.02
-"""A step without news returns after this, so that commands are heard while a long prompt is computed."""
+"""A step without a result returns after this, so that commands are handled while a long prompt is computed."""
 WARM_LENGTHS = (8, 40, 250)
 
 
@@ -48,15 +48,15 @@ class StatefulOutput:
 
 @dataclass(slots=True, eq=False)
 class StatefulHandle:
-    """One request. The generating thread writes `fresh`, `over` and `error`, under the pipeline's lock."""
+    """One request. The generating thread writes `new_tokens`, `finished` and `error`, under the pipeline's lock."""
 
-    work: PipelineRequest
+    request: PipelineRequest
     config: Any
     outputs: deque[dict[int, StatefulOutput]] = field(default_factory=deque)
-    fresh: list[int] = field(default_factory=list)
-    seen: int = 0
+    new_tokens: list[int] = field(default_factory=list)
+    num_received: int = 0
     cancelled: bool = False
-    over: bool = False
+    finished: bool = False
     error: Exception | None = None
     prompt_tokens: int = 0
 
@@ -73,7 +73,7 @@ class StatefulHandle:
 
 
 class Streamer(genai.StreamerBase):  # type: ignore[misc]  # the binding has no types
-    """Takes the tokens of one generate(). Must not raise: that leaves the pipeline dead for ever."""
+    """Receives the tokens of one generate(). Must not raise: the pipeline would be dead for ever."""
 
     def __init__(self, pipeline: StatefulPipeline, handle: StatefulHandle) -> None:
         super().__init__()
@@ -81,63 +81,63 @@ class Streamer(genai.StreamerBase):  # type: ignore[misc]  # the binding has no 
         self._handle = handle
 
     def write(self, tokens: list[int]) -> Any:
-        return self._pipeline.take(self._handle, tokens)
+        return self._pipeline.receive(self._handle, tokens)
 
     def end(self) -> None:
         pass
 
 
 class StatefulPipeline:
-    """A contract.Pipeline on openvino_genai.LLMPipeline with its state in the device."""
+    """A pipeline.Pipeline on openvino_genai.LLMPipeline with its state in the device."""
 
     NETWORK = TEXT_MODEL
 
-    def __init__(self, config: Config, plan: Plan | None = None) -> None:
-        """Load and warm up. Raises errors.StartError with one line that tells what is wrong."""
-        plan = plan or make_stateful(config)
-        look_for_files(config, self.NETWORK)
-        with explained(config):
-            self._pipe = self._open(config, plan)
+    def __init__(self, config: Config, settings: PipelineSettings | None = None) -> None:
+        """Load and warm up. Raises errors.StartError with the reason in one line."""
+        settings = settings or resolve_stateful(config)
+        check_files(config, self.NETWORK)
+        with as_start_error(config):
+            self._pipe = self._open(config, settings)
             self._tokenizer = self._pipe.get_tokenizer()
             self._encode = model_info.encode_cut if is_gguf(config.model_dir) else model_info.encode
             defaults = self._pipe.get_generation_config()
             self._eos = int(defaults.eos_token_id)
-            for length in (n for n in WARM_LENGTHS if n + 8 < plan.context):
+            for length in (n for n in WARM_LENGTHS if n + 8 < settings.context):
                 self._probe(length)
-        self.info = model_info.describe(config, plan, plan.blocks, self._tokenizer, defaults)
+        self.info = model_info.describe(config, settings, settings.blocks, self._tokenizer, defaults)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         self.grammars = model_info.grammars(config, self._tokenizer)
-        self.sight: ImageTokenCounter | None = None
+        self.image_token_counter: ImageTokenCounter | None = None
         self.recoverable = True
-        self.step_tokens = plan.step_tokens
-        self._most_prompt = plan.most_prompt
-        self._patience_s = config.engine_watchdog_s
-        self._live: list[StatefulHandle] = []  # added, and not yet cleared away by a step
+        self.step_tokens = settings.step_tokens
+        self.max_prompt_tokens = settings.max_prompt_tokens
+        self.token_timeout_s = config.engine_watchdog_s
+        self._live: list[StatefulHandle] = []  # added, and not yet removed by a step
         self._queue: deque[StatefulHandle] = deque()
         self._changed = threading.Condition()
-        self._heard = 0.0  # when the thread began with a request, or had a token of it
+        self._last_token_at = 0.0  # monotonic; or when the thread started the request
         threading.Thread(target=self._serve, name="generate", daemon=True).start()
 
-    def _open(self, config: Config, plan: Plan) -> Any:
-        properties = {"ATTENTION_BACKEND": "SDPA", **plan.properties}
+    def _open(self, config: Config, settings: PipelineSettings) -> Any:
+        properties = {"ATTENTION_BACKEND": "SDPA", **settings.properties}
         if config.lora_modules:
             properties["adapters"] = adapters(config)
-        return genai.LLMPipeline(str(config.model_dir), plan.device, **properties)
+        return genai.LLMPipeline(str(config.model_dir), settings.device, **properties)
 
-    # --- contract
+    # --- pipeline.Pipeline
 
-    def check(self, work: PipelineRequest) -> None:
-        self._possible(work)
+    def check(self, request: PipelineRequest) -> None:
+        self._check_supported(request)
         try:
-            self._config(work).validate()
+            self._config(request).validate()
         except (RuntimeError, TypeError, ValueError) as error:
             raise BadRequest(last_line(error)) from error
 
-    def add(self, work: PipelineRequest) -> Handle:
-        if not work.tokens:
+    def add(self, request: PipelineRequest) -> Handle:
+        if not request.tokens:
             raise BadRequest("prompt is empty", param="prompt")
-        self.check(work)
-        handle = StatefulHandle(work, self._config(work))
+        self.check(request)
+        handle = StatefulHandle(request, self._config(request))
         self._live.append(handle)
         with self._changed:
             self._queue.append(handle)
@@ -146,22 +146,22 @@ class StatefulPipeline:
 
     def step(self) -> None:
         with self._changed:
-            self._changed.wait_for(self._news, STEP_S)
+            self._changed.wait_for(self._has_news, STEP_S)
             for handle in self._live:
                 if handle.cancelled and handle in self._queue:
                     self._queue.remove(handle)
-                    handle.over = True
-                elif handle.fresh:
-                    handle.outputs.append({0: StatefulOutput(handle.fresh)})
-                    handle.fresh = []
-            done = [h for h in self._live if h.over]
-            self._live = [h for h in self._live if not h.over]
+                    handle.finished = True
+                elif handle.new_tokens:
+                    handle.outputs.append({0: StatefulOutput(handle.new_tokens)})
+                    handle.new_tokens = []
+            done = [h for h in self._live if h.finished]
+            self._live = [h for h in self._live if not h.finished]
         for handle in done:
             if handle.error is not None and not handle.cancelled:
                 raise handle.error
-        if self._live and time.monotonic() - self._heard > self._patience_s:
+        if self._live and time.monotonic() - self._last_token_at > self.token_timeout_s:
             self.recoverable = False
-            raise TimeoutError(f"no token for {self._patience_s:g} s")
+            raise TimeoutError(f"no token for {self.token_timeout_s:g} s")
 
     def busy(self) -> bool:
         return bool(self._live)
@@ -170,7 +170,7 @@ class StatefulPipeline:
         return min(1, len(self._live))
 
     def status(self, handle: Handle) -> Status:
-        return "finished" if handle.over else "running"  # type: ignore[attr-defined]  # every handle is ours
+        return "finished" if handle.finished else "running"  # type: ignore[attr-defined]  # every handle is ours
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
         return self._encode(self._tokenizer, text, add_special_tokens)
@@ -180,30 +180,36 @@ class StatefulPipeline:
 
     # --- one request
 
-    def _possible(self, work: PipelineRequest) -> None:
-        asked = work.sampling
+    def _check_supported(self, request: PipelineRequest) -> None:
+        asked = request.sampling
         if asked.beams > 1:
             raise BadRequest("beam search is not possible with this model's pipeline (LM)", param="best_of")
-        if asked.logprobs or work.echo:
+        if asked.logprobs or request.echo:
             raise BadRequest("log probabilities are not available with this model's pipeline (LM)", param="logprobs")
-        if len(work.tokens) > self._most_prompt:
-            text = f"Number of prompt tokens: {len(work.tokens)} exceeds the device's limit: {self._most_prompt}"
-            raise too_long(f"{text} (--max_prompt_len)", self._most_prompt)
+        if len(request.tokens) > self.max_prompt_tokens:
+            text = (
+                f"Number of prompt tokens: {len(request.tokens)} exceeds the device's limit: {self.max_prompt_tokens}"
+            )
+            raise too_long(f"{text} (--max_prompt_len)", self.max_prompt_tokens)
 
-    def _config(self, work: PipelineRequest) -> Any:
-        return generation_config.build(work, self._eos, "")
+    def _config(self, request: PipelineRequest) -> Any:
+        if request.native is None:
+            request.native = generation_config.build(request, self._eos, "")
+        return request.native
 
-    def _news(self) -> bool:
-        return any(h.over or (h.fresh and not h.cancelled) or (h.cancelled and h in self._queue) for h in self._live)
+    def _has_news(self) -> bool:
+        return any(
+            h.finished or (h.new_tokens and not h.cancelled) or (h.cancelled and h in self._queue) for h in self._live
+        )
 
     # --- the thread that generates
 
-    def take(self, handle: StatefulHandle, tokens: list[int]) -> Any:
-        """From the streamer: tokens of a handle, and whether to go on."""
+    def receive(self, handle: StatefulHandle, tokens: list[int]) -> Any:
+        """New tokens of a handle, from the streamer; whether to continue."""
         with self._changed:
-            handle.fresh += tokens
-            handle.seen += len(tokens)
-            self._heard = time.monotonic()
+            handle.new_tokens += tokens
+            handle.num_received += len(tokens)
+            self._last_token_at = time.monotonic()
             self._changed.notify_all()
         return genai.StreamingStatus.CANCEL if handle.cancelled else genai.StreamingStatus.RUNNING
 
@@ -212,45 +218,45 @@ class StatefulPipeline:
             with self._changed:
                 self._changed.wait_for(lambda: self._queue)
                 handle = self._queue.popleft()
-                self._heard = time.monotonic()
+                self._last_token_at = time.monotonic()
             error = None if handle.cancelled else self._generate(handle)
             with self._changed:
-                handle.error, handle.over = error, True
+                handle.error, handle.finished = error, True
                 self._changed.notify_all()
 
     def _generate(self, handle: StatefulHandle) -> Exception | None:
         try:
             ids = self._compute(handle)
-        except Exception as error:  # the border to the pipeline; step() raises it where the worker can answer
-            self._look_after(error)
+        except Exception as error:  # of the pipeline; step() raises it in the worker's thread
+            self._repair(error)
             return error
         if not handle.cancelled:
-            self.take(handle, ids[handle.seen :])
+            self.receive(handle, ids[handle.num_received :])
         return None
 
     def _compute(self, handle: StatefulHandle) -> list[int]:
-        """All ids of the answer; most have gone through the streamer before."""
-        result = self._pipe.generate(_tensor(handle.work.tokens), handle.config, Streamer(self, handle))
+        """All generated ids; most have come through the streamer before."""
+        result = self._pipe.generate(_tensor(handle.request.tokens), handle.config, Streamer(self, handle))
         return list(result.tokens[0])
 
-    def _look_after(self, error: Exception) -> None:
-        """Is the pipeline whole? An exception may leave a request's sampler behind, which the next one would use.
+    def _repair(self, error: Exception) -> None:
+        """Generate one token. An exception may leave a request's sampler behind, which the next request would use.
 
-        One that generates a token ends with an orderly clean-up of it.
+        A request that generates a token ends with an orderly clean-up of it.
         """
         log.warning("a request failed: %s", last_line(error))
         try:
             self._probe(1)
-        except Exception as second:  # the same border
+        except Exception as second:  # of the pipeline, as above
             log.error("the pipeline does not recover: %s", last_line(second))
             self.recoverable = False
 
     def _probe(self, length: int) -> None:
-        """Generate one token after a prompt of so many."""
+        """Generate one token after a prompt of this length."""
         tokens = [(i + 1) % 32 for i in range(length)]
-        self._pipe.generate(_tensor(tokens), self._short())
+        self._pipe.generate(_tensor(tokens), self._one_token_config())
 
-    def _short(self) -> Any:
+    def _one_token_config(self) -> Any:
         asked = SamplingParams(temperature=0.0)
         return self._config(
             PipelineRequest(tokens=[], sampling=asked, max_tokens=1, min_tokens=0, seed=0, stops=frozenset())

@@ -1,7 +1,7 @@
-"""openvino_genai's continuous batching of models with vision, behind the contract.
+"""openvino_genai's continuous batching of models with vision, as a pipeline.Pipeline.
 
 Such a pipeline takes text and images, never token ids: those throw inside a step, wedge the pipeline and then kill the
-process. It encodes the images while a request is added, with Python's lock held, so everybody waits for that.
+process. It encodes the images while a request is added, with the GIL held, so no other request gets a token meanwhile.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ import openvino_genai as genai
 from ...config import Config
 from ...errors import BadRequest, StartError
 from ...types import IMAGE_TAG, Image, SamplingParams
+from ..errors import last_line
 from ..generation.pipeline import Handle, ImagePrompt, PipelineRequest
-from ..generation.recovery import last_line
-from . import generation_config
 from .continuous import ContinuousPipeline
 from .image_tokens import GenAiImageTokens
-from .settings import Plan
+from .settings import PipelineSettings
 
 log = logging.getLogger(__name__)
 
 LANGUAGE_MODEL = "openvino_language_model.xml"
-AS_IT_IS = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+IDENTITY_TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 """A chat template that changes nothing. GenAI adds BOS and the like to a prompt, unless it comes from a template; ours
-was rendered before, so that is how to say that nothing is to be added."""
+was rendered before, and with this template nothing is added."""
 IMAGE_TOKENS = (
     "<image>",
     "</image>",
@@ -56,79 +55,80 @@ IMAGE_TOKENS = (
     "<video>",
     "<|endoftext10|>",
 )
-"""How the model families that openvino_genai sees with write an image, where it is one token."""
+"""How the model families of openvino_genai's VLM pipelines write an image, where it is one token."""
 GREEDY = SamplingParams(temperature=0.0)
 WARM_WORDS = (4, 30, 200)
 
 
 class VlmContinuous(ContinuousPipeline):
-    """A contract.Pipeline with a contract.Sight."""
+    """A pipeline.Pipeline with a pipeline.ImageTokenCounter."""
 
     NETWORK = LANGUAGE_MODEL
 
-    def __init__(self, config: Config, plan: Plan | None = None) -> None:
+    def __init__(self, config: Config, settings: PipelineSettings | None = None) -> None:
         if config.draft_model_path or config.prompt_lookup:
             raise StartError("a model with vision cannot be combined with a draft model or prompt lookup")
-        super().__init__(config, plan)
-        seen = image_tokens(self.encode)
-        self.info = replace(self.info, vision=True, image_tokens=seen, chat_template=self._template)
-        self.sight = GenAiImageTokens(config.model_dir, self.encode, self._counts, counted)
+        super().__init__(config, settings)
+        tokens = image_tokens(self.encode)
+        self.info = replace(self.info, vision=True, image_tokens=tokens, chat_template=self._template)
+        self.image_token_counter = GenAiImageTokens(config.model_dir, self.encode, self._measure_images, prompt_tokens)
 
-    def add(self, work: PipelineRequest) -> Handle:
-        assert work.scene is not None, "this pipeline takes no tokens"
-        return self._add(work.scene, generation_config.build(work, self._eos, ""))
+    def add(self, request: PipelineRequest) -> Handle:
+        assert request.image_prompt is not None, "this pipeline takes no tokens"
+        return self._add(request.image_prompt, self._config(request))
 
-    def _add(self, scene: ImagePrompt, config: Any) -> Handle:
+    def _add(self, image_prompt: ImagePrompt, config: Any) -> Handle:
         self._next_id += 1
-        config.apply_chat_template = not scene.add_special_tokens
-        images = [tensor(image) for image in scene.images]
+        config.apply_chat_template = not image_prompt.add_special_tokens
+        images = [tensor(image) for image in image_prompt.images]
         try:
-            handle: Handle = self._pipe.add_request(self._next_id, scene.text, images, config)
+            handle: Handle = self._pipe.add_request(self._next_id, image_prompt.text, images, config)
         except (RuntimeError, TypeError, ValueError) as error:
             raise BadRequest(_reason(error), param="messages") from error
         return handle
 
     # --- loading
 
-    def _measure(self, plan: Plan) -> int:
+    def _measure(self, settings: PipelineSettings) -> int:
         """As ContinuousPipeline's, with a text of more than one block."""
         self._template = self._tokenizer.get_original_chat_template()
-        self._tokenizer.set_chat_template(AS_IT_IS)
+        self._tokenizer.set_chat_template(IDENTITY_TEMPLATE)
         text, words = "", 0
-        while words <= plan.block_size:
+        while words <= settings.block_size:
             text += " and so"
             words = len(self.encode(text, False))
-        self._talk([text], 1)
+        self._run_texts([text], 1)
         share = self._pipe.get_metrics().cache_usage / 100
-        measured = round(-(-words // plan.block_size) / share) if share > 0 else 0
-        return min(plan.blocks, measured) if plan.blocks and measured else plan.blocks or measured
+        measured = round(-(-words // settings.block_size) / share) if share > 0 else 0
+        return min(settings.blocks, measured) if settings.blocks and measured else settings.blocks or measured
 
-    def _warm_up(self, plan: Plan) -> None:
-        for words in (n for n in WARM_WORDS if 4 * n < min(plan.context, plan.step_tokens)):
-            self._talk([f"{words}" + " and" * words], 4)
-        self._talk([f"{n} and so" for n in range(4)], 4)
+    def _warm_up(self, settings: PipelineSettings) -> None:
+        for words in (n for n in WARM_WORDS if 4 * n < min(settings.context, settings.step_tokens)):
+            self._run_texts([f"{words}" + " and" * words], 4)
+        self._run_texts([f"{n} and so" for n in range(4)], 4)
 
-    def _talk(self, texts: list[str], max_tokens: int) -> None:
+    def _run_texts(self, texts: list[str], max_tokens: int) -> None:
         for text in texts:
-            self._add(ImagePrompt(text, False), self._short(max_tokens))
+            self._add(ImagePrompt(text, False), self._short_config(max_tokens))
         while self._pipe.has_non_finished_requests():
             self._pipe.step()
 
-    def _short(self, max_tokens: int) -> Any:
-        work = PipelineRequest(
+    def _short_config(self, max_tokens: int) -> Any:
+        request = PipelineRequest(
             tokens=[], sampling=GREEDY, max_tokens=max_tokens, min_tokens=0, seed=0, stops=frozenset()
         )
-        return generation_config.build(work, self._eos, "")
+        return self._config(request)
 
-    def _counts(self, sizes: list[tuple[int, int]]) -> list[int]:
+    def _measure_images(self, sizes: list[tuple[int, int]]) -> list[int]:
         """Prompt tokens of "a", a black image of each height and width, and "b". Only while loading.
 
-        A request that is cancelled at once is never computed, and tells its length with the next step.
+        A request that is cancelled at once is never computed, and has its length with the next step.
         """
         handles: list[Any] = []
         for height, width in sizes:
-            scene = ImagePrompt(f"a{IMAGE_TAG.format(0)}b", False, (Image(height, width, bytes(3 * height * width)),))
-            handles.append(self._add(scene, self._short(1)))
+            image = Image(height, width, bytes(3 * height * width))
+            image_prompt = ImagePrompt(f"a{IMAGE_TAG.format(0)}b", False, (image,))
+            handles.append(self._add(image_prompt, self._short_config(1)))
             handles[-1].cancel()
         while self._pipe.has_non_finished_requests():
             self._pipe.step()
@@ -136,17 +136,17 @@ class VlmContinuous(ContinuousPipeline):
 
 
 def image_tokens(encode: Callable[[str, bool], list[int]]) -> list[str]:
-    """What this model writes for an image."""
+    """The texts of this model's image tokens."""
     return [text for text in IMAGE_TOKENS if len(encode(text, False)) == 1]
 
 
 def tensor(image: Image) -> Any:
-    """height x width x RGB, 8 bits: the only form that GenAI reads right, and it does not check."""
+    """height x width x RGB, 8 bits: the only form that GenAI reads correctly, and it does not check."""
     return ov.Tensor(np.frombuffer(image.pixels, np.uint8).reshape(image.height, image.width, 3))
 
 
-def counted(handle: Any) -> int:
-    """Prompt tokens of a request that is over, 0 if it is not."""
+def prompt_tokens(handle: Any) -> int:
+    """Prompt tokens of a finished request, 0 while it runs."""
     if handle.get_status() == genai.GenerationStatus.RUNNING:
         return 0
     try:

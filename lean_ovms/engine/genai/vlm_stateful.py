@@ -1,6 +1,6 @@
-"""openvino_genai's VLMPipeline behind the contract: one conversation at a time, for devices without paged attention.
+"""openvino_genai's VLMPipeline as a pipeline.Pipeline: one request at a time, for devices without paged attention.
 
-Images are encoded in the generating thread, so commands are heard meanwhile.
+Images are encoded in the generating thread, so commands are handled meanwhile.
 """
 
 from __future__ import annotations
@@ -18,59 +18,63 @@ from ...errors import BadRequest, StartError
 from ...types import IMAGE_TAG, Image
 from ..generation.pipeline import Handle, ImagePrompt, PipelineRequest
 from .image_tokens import GenAiImageTokens, Size
-from .settings import Plan
+from .settings import PipelineSettings
 from .stateful import StatefulHandle, StatefulPipeline, Streamer
-from .vlm_continuous import AS_IT_IS, LANGUAGE_MODEL, image_tokens, tensor
+from .vlm_continuous import IDENTITY_TEMPLATE, LANGUAGE_MODEL, image_tokens, tensor
 
 
 class VlmStateful(StatefulPipeline):
-    """A contract.Pipeline with a contract.Sight."""
+    """A pipeline.Pipeline with a pipeline.ImageTokenCounter."""
 
     NETWORK = LANGUAGE_MODEL
 
-    def __init__(self, config: Config, plan: Plan | None = None) -> None:
-        super().__init__(config, plan)
-        seen = image_tokens(self.encode)
-        self.info = replace(self.info, vision=True, image_tokens=seen, chat_template=self._template)
-        self.sight = GenAiImageTokens(config.model_dir, self.encode, self._counts, _counted)
+    def __init__(self, config: Config, settings: PipelineSettings | None = None) -> None:
+        super().__init__(config, settings)
+        tokens = image_tokens(self.encode)
+        self.info = replace(self.info, vision=True, image_tokens=tokens, chat_template=self._template)
+        self.image_token_counter = GenAiImageTokens(config.model_dir, self.encode, self._measure_images, _prompt_tokens)
 
-    def _open(self, config: Config, plan: Plan) -> Any:
+    def _open(self, config: Config, settings: PipelineSettings) -> Any:
         if config.lora_modules:
             raise StartError("adapters are for text models, and for models with vision in a batch (VLM_CB)")
-        pipe = genai.VLMPipeline(str(config.model_dir), plan.device, ATTENTION_BACKEND="SDPA", **plan.properties)
+        pipe = genai.VLMPipeline(
+            str(config.model_dir), settings.device, ATTENTION_BACKEND="SDPA", **settings.properties
+        )
         self._template = pipe.get_tokenizer().get_original_chat_template()
-        pipe.set_chat_template(AS_IT_IS)
+        pipe.set_chat_template(IDENTITY_TEMPLATE)
         return pipe
 
-    def _possible(self, work: PipelineRequest) -> None:
-        super()._possible(work)
-        if work.scene is None:
+    def _check_supported(self, request: PipelineRequest) -> None:
+        super()._check_supported(request)
+        if request.image_prompt is None:
             raise BadRequest("a model with vision takes text and images, not token ids", param="prompt")
 
     def _compute(self, handle: StatefulHandle) -> list[int]:
-        assert handle.work.scene is not None
-        result = self._see(handle.work.scene, handle.config, Streamer(self, handle))
+        assert handle.request.image_prompt is not None
+        result = self._generate_with_images(handle.request.image_prompt, handle.config, Streamer(self, handle))
         handle.prompt_tokens = int(result.perf_metrics.get_num_input_tokens())
-        return []  # texts only; every id has gone through the streamer
+        return []  # the result has texts only; every id has come through the streamer
 
-    def _see(self, scene: ImagePrompt, config: Any, streamer: Streamer | None = None) -> Any:
-        config.apply_chat_template = not scene.add_special_tokens
-        images = [tensor(image) for image in scene.images]
+    def _generate_with_images(self, image_prompt: ImagePrompt, config: Any, streamer: Streamer | None = None) -> Any:
+        config.apply_chat_template = not image_prompt.add_special_tokens
+        images = [tensor(image) for image in image_prompt.images]
         more = {} if streamer is None else {"streamer": streamer}
-        return self._pipe.generate(scene.text, images=images, generation_config=config, **more)
+        return self._pipe.generate(image_prompt.text, images=images, generation_config=config, **more)
 
     def _probe(self, length: int) -> None:
-        self._see(ImagePrompt("a" + " and" * length, False), self._short())
+        self._generate_with_images(ImagePrompt("a" + " and" * length, False), self._one_token_config())
 
-    def _counts(self, sizes: list[Size]) -> list[int]:
+    def _measure_images(self, sizes: list[Size]) -> list[int]:
         """Prompt tokens of "a", a black image of each size, and "b". Only while loading."""
         counts = []
         for height, width in sizes:
             image = Image(height, width, bytes(3 * height * width))
-            result = self._see(ImagePrompt(f"a{IMAGE_TAG.format(0)}b", False, (image,)), self._short())
+            result = self._generate_with_images(
+                ImagePrompt(f"a{IMAGE_TAG.format(0)}b", False, (image,)), self._one_token_config()
+            )
             counts.append(int(result.perf_metrics.get_num_input_tokens()))
         return counts
 
 
-def _counted(handle: Handle) -> int:
+def _prompt_tokens(handle: Handle) -> int:
     return handle.prompt_tokens if isinstance(handle, StatefulHandle) else 0

@@ -2,9 +2,9 @@
 
 The file is a straight chain of operators behind VocabDecoder. What each of them does to a single token, or to the very
 start of the text, goes into the table; an operator that a table cannot represent makes it inexact, and so does any
-difference from the engine's own decode. An inexact table is still good for looking at single tokens.
+difference from the engine's own decode. An inexact table is still good enough for single tokens.
 
-Runs in the engine child, once, while the model loads. It must not know requests.
+Runs in the engine child, once, while the model loads. Knows no requests.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from typing import Any
 from xml.etree.ElementTree import ParseError
 
 from ...repository import gguf
-from ...types import Vocabulary
+from ...types import CLEAN_UP, Vocabulary
 from .ir import Graph, NotUnderstood
 
 DETOKENIZER = "openvino_detokenizer"
 _BYTE_TOKEN = re.compile(rb"<0x([0-9A-Fa-f]{2})>")
 _LITERAL = re.compile(rb"(?:[^\\^$.|?*+()\[\]{}]|\\[^A-Za-z0-9])*")
 _CLEAN_UP = (rb"(?| ([\\.\\?\\!,])| ('[ms])| (') | ('[rv]e)| (n't))", b"$1")
-_SPACED = re.compile(r" (?:[.?!,\\]|'[ms]|' |'[rv]e|n't)")
-"""clean_up_tokenization_spaces as openvino_tokenizers writes it (2024.0 to 2026.4), and the same for Python."""
+_SPACED = re.compile(CLEAN_UP)
+"""clean_up_tokenization_spaces as openvino_tokenizers writes it (2024.0 to 2026.4); types.CLEAN_UP in Python."""
 
 Rewrite = Callable[[bytes], bytes]
 
 
 def build(model_dir: Path, tokenizer: Any) -> Vocabulary:
-    """The table of the model's detokenizer, proven against tokenizer.decode (openvino_genai.Tokenizer) or not exact.
+    """The table of the model's detokenizer, compared with tokenizer.decode (openvino_genai.Tokenizer) or not exact.
 
     Never raises: a model whose detokenizer is not understood is served by decoding in the engine. 60 ms at 131k ids.
     """
@@ -167,7 +167,7 @@ def from_tokens(tokenizer: Any) -> Vocabulary:
         special = _hidden(pieces, tokenizer)
         vocabulary = Vocabulary(pieces=pieces, special=special)
         return vocabulary if agrees(vocabulary, tokenizer) else _inexact(vocabulary)
-    except Exception:  # the engine's border: whatever its tokenizer cannot list is decoded by it instead
+    except Exception:  # of the engine: a tokenizer that cannot be listed decodes by itself
         return Vocabulary(pieces=pieces, exact=False)
 
 
@@ -209,7 +209,7 @@ def agrees(vocabulary: Vocabulary, tokenizer: Any) -> bool:
             and _same(vocabulary, False, [specials], [tokenizer.decode(specials, skip_special_tokens=False)])
             and _same(vocabulary, True, [everything], [tokenizer.decode(everything, skip_special_tokens=True)])
         )
-    except Exception:  # the engine's border: a decode that fails proves nothing
+    except Exception:  # of the engine: a decode that fails proves nothing
         return False
 
 

@@ -1,13 +1,13 @@
-"""A Submit to a Request that the pipeline can take, or a BadRequest that says why not. Runs between two steps.
+"""Turns a Submit into a Request that the pipeline can take, or raises BadRequest. Runs between two steps.
 
-Here a request gets its limits: how much it may generate at most, what ends it, how many engine requests it takes.
+Here a request gets its limits: how many tokens it may generate, what ends it, how many sequences it takes.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ...errors import BadRequest, too_long
+from ...errors import BadRequest, too_long, too_many_characters
 from ...types import ModelInfo, SamplingParams
 from ..protocol import Submit
 from . import image_prompts, validation
@@ -15,51 +15,54 @@ from .kv_budget import KvBudget
 from .pipeline import ASSISTANT_TOKENS, NGRAM_SIZE, Pipeline
 from .sequence import Request, Sequence
 
-LONG = 8
-"""Characters for each token of the context, of a text that is looked at in part first; prose has 3 to 5."""
-MARGIN = 64
-"""Tokens at a cut that may be others than those of the whole text."""
+LONG_TEXT = 8
+"""Characters per token of the context, above which only a part of a text is tokenized first; prose has 3 to 5."""
+CUT_MARGIN = 64
+"""Tokens next to a cut that may differ from those of the whole text."""
 BEAM_SPARE_BLOCKS = 2
 """Blocks per beam beyond its own tokens: the copy of a shared block that is written to, and one for rounding."""
 
 
 class Admission:
-    """Checks requests against one pipeline."""
+    """Checks requests against one pipeline. max_sequences: of one request."""
 
-    def __init__(self, pipeline: Pipeline, most_sequences: int) -> None:
+    def __init__(self, pipeline: Pipeline, max_sequences: int) -> None:
         self._pipeline = pipeline
-        self._most_sequences = most_sequences
-        self._most_characters = pipeline.info.context_length * pipeline.vocabulary.longest
+        self._max_sequences = max_sequences
+        self._max_characters = pipeline.info.context_length * pipeline.vocabulary.longest
 
     def request(self, submit: Submit) -> Request:
         """The request with its sequences, not yet queued. Raises BadRequest."""
         info = self._pipeline.info
-        sampling = validation.sampling(submit.sampling, info.vocab_size, self._most_sequences)
-        sampling = _assisted(sampling, info)
+        sampling = validation.sampling(submit.sampling, info.vocab_size, self._max_sequences)
+        sampling = _assistant_params(sampling, info)
         if sampling.prompt_logprobs and info.prefix_caching:
             raise BadRequest(
                 "log probabilities of the prompt need a server that was started with --enable_prefix_caching false",
                 param="echo",
             )
         if submit.constraint:
-            sampling = _constrained(sampling)
+            sampling = _check_constrained(sampling)
         request = Request(submit.id, sampling, set(range(sampling.n)), submit.constraint)
-        if self._pipeline.sight is None:
-            image_prompts.refuse(submit)
+        counter = self._pipeline.image_token_counter
+        if counter is None:
+            image_prompts.refuse_images(submit)
             prompt = self.prompt(submit)
         else:
-            request.scene = image_prompts.read(submit, self._most_characters)
-            prompt = image_prompts.lay_out(self._pipeline.sight, request.scene, submit.truncate)
-            request.counted = not request.scene.images
+            request.image_prompt = image_prompts.parse(submit, info.context_length, self._max_characters)
+            prompt = image_prompts.placeholder_ids(counter, request.image_prompt, submit.truncate)
+            request.prompt_counted = not request.image_prompt.images
         request.sequences = self._sequences(request, prompt)
-        self._pipeline.check(request.sequences[0].work())
+        first = request.sequences[0]
+        first.checked_request = first.pipeline_request()
+        self._pipeline.check(first.checked_request)
         return request
 
     def prompt(self, submit: Submit) -> list[int]:
         """The prompt's ids. Raises BadRequest for an empty prompt and for ids that do not exist."""
         tokens = submit.prompt
         if isinstance(tokens, str):
-            tokens = self._encoded(tokens, submit)
+            tokens = self._encode(tokens, submit)
         else:
             validation.token_ids(tokens, self._pipeline.info.vocab_size, "prompt")
         if submit.truncate is not None:
@@ -70,44 +73,45 @@ class Admission:
             raise BadRequest("prompt is empty", param="prompt")
         return tokens
 
-    def _encoded(self, text: str, submit: Submit) -> list[int]:
-        """A prompt's text as ids; of one that is longer than prompts of this context are, a part may tell enough."""
-        text, context = self._short_enough(text, submit.truncate), self._pipeline.info.context_length
-        if len(text) > LONG * context:
-            part = text[: LONG * context] if submit.truncate is None else text[-LONG * context :]
+    def _encode(self, text: str, submit: Submit) -> list[int]:
+        """A prompt's text as ids. Of a text that is probably too long, tokenizing a part may be enough to decide."""
+        text, context = self._truncate_text(text, submit.truncate), self._pipeline.info.context_length
+        if len(text) > LONG_TEXT * context:
+            part = text[: LONG_TEXT * context] if submit.truncate is None else text[-LONG_TEXT * context :]
             tokens = self._pipeline.encode(part, submit.add_special_tokens)
-            if submit.truncate is None and len(tokens) > context + MARGIN:
-                more = f"Number of prompt tokens: more than {len(tokens) - MARGIN}"
+            if submit.truncate is None and len(tokens) > context + CUT_MARGIN:
+                more = f"Number of prompt tokens: more than {len(tokens) - CUT_MARGIN}"
                 raise too_long(f"{more} exceeds model max length: {context}", context)
-            if type(submit.truncate) is int and len(tokens) > submit.truncate + MARGIN:
+            if type(submit.truncate) is int and len(tokens) > submit.truncate + CUT_MARGIN:
                 return tokens
         return self._pipeline.encode(text, submit.add_special_tokens)
 
-    def _short_enough(self, text: str, truncate: int | None) -> str:
-        """Text that may fit the context. A token is at most so many characters, and tokenizing stops everybody:
-        up to 0.7 s for a million characters.
+    def _truncate_text(self, text: str, truncate: int | None) -> str:
+        """The part of a text that may fit the context, by the longest token of the vocabulary.
+
+        No step runs while a text is tokenized: up to 0.7 s for a million characters.
         """
-        if len(text) <= self._most_characters:
+        if len(text) <= self._max_characters:
             return text
         if truncate is not None:
-            return text[-self._most_characters :]
+            return text[-self._max_characters :]
         context = self._pipeline.info.context_length
-        raise too_long(f"Number of prompt characters: {len(text)} exceeds model max length: {context} tokens", context)
+        raise too_many_characters(len(text), context)
 
     def _sequences(self, request: Request, prompt: list[int]) -> list[Sequence]:
         sampling, info = request.sampling, self._pipeline.info
         headroom = 1 + (sampling.num_assistant_tokens or (ASSISTANT_TOKENS if info.speculative else 0))
-        accounts = KvBudget(info.kv_blocks, info.block_size)
-        room = _room(info, accounts, len(prompt), headroom)
-        reserve = 0
+        kv = KvBudget(info.kv_blocks, info.block_size)
+        most = _most_new_tokens(info, kv, len(prompt), headroom)
+        reserved_blocks = 0
         if sampling.beams > 1:
-            room = min(room, _beam_room(accounts, len(prompt), sampling.beams))
-        if room < 1:
-            raise _too_long(info, accounts, len(prompt))
-        limit = room if sampling.max_tokens is None else min(sampling.max_tokens, room)
+            most = min(most, _most_beam_tokens(kv, len(prompt), sampling.beams))
+        if most < 1:
+            raise _too_long(info, kv, len(prompt))
+        max_tokens = most if sampling.max_tokens is None else min(sampling.max_tokens, most)
         if sampling.beams > 1:
-            each = accounts.blocks(limit) + BEAM_SPARE_BLOCKS
-            reserve = accounts.blocks(len(prompt)) + sampling.beams * each
+            blocks_per_beam = kv.blocks(max_tokens) + BEAM_SPARE_BLOCKS
+            reserved_blocks = kv.blocks(len(prompt)) + sampling.beams * blocks_per_beam
         stops = frozenset(sampling.stop_token_ids)
         if not sampling.ignore_eos:
             stops |= frozenset(info.eos_token_ids)
@@ -117,20 +121,20 @@ class Admission:
                 request,
                 index,
                 prompt,
-                limit,
+                max_tokens,
                 stops,
                 headroom,
-                reserve,
+                reserved_blocks,
                 echo=sampling.prompt_logprobs and index == 0,
             )
             for index in range(count)
         ]
 
 
-def _constrained(sampling: SamplingParams) -> SamplingParams:
-    """What a grammar goes together with: beams ignore it, and a least length is filled with token 0 at its end.
+def _check_constrained(sampling: SamplingParams) -> SamplingParams:
+    """Refuse what cannot be combined with a grammar: beams ignore it, and min_tokens is filled with token 0 at its end.
 
-    With ignore_eos anything at all would follow the end of the grammar, so that is over when it is over.
+    ignore_eos is dropped: anything at all could follow the end of the grammar, so generation ends there.
     """
     if sampling.beams > 1:
         raise BadRequest("structured output cannot be combined with beam search (best_of > 1)", param="best_of")
@@ -139,18 +143,18 @@ def _constrained(sampling: SamplingParams) -> SamplingParams:
     return replace(sampling, ignore_eos=False)
 
 
-def _room(info: ModelInfo, accounts: KvBudget, prompt: int, headroom: int) -> int:
-    """Most tokens that one sequence may generate: what context and cache leave after its prompt."""
-    return min(info.context_length - prompt, accounts.tokens - prompt - headroom + 1)
+def _most_new_tokens(info: ModelInfo, kv: KvBudget, prompt: int, headroom: int) -> int:
+    """Tokens that context and cache leave to one sequence after its prompt."""
+    return min(info.context_length - prompt, kv.tokens - prompt - headroom + 1)
 
 
-def _beam_room(accounts: KvBudget, prompt: int, beams: int) -> int:
-    blocks_each = (accounts.total - accounts.blocks(prompt)) // beams - BEAM_SPARE_BLOCKS
-    return blocks_each * accounts.block_size
+def _most_beam_tokens(kv: KvBudget, prompt: int, beams: int) -> int:
+    blocks_each = (kv.total - kv.blocks(prompt)) // beams - BEAM_SPARE_BLOCKS
+    return blocks_each * kv.block_size
 
 
-def _too_long(info: ModelInfo, accounts: KvBudget, prompt: int) -> BadRequest:
-    most = min(info.context_length, accounts.tokens)
+def _too_long(info: ModelInfo, kv: KvBudget, prompt: int) -> BadRequest:
+    most = min(info.context_length, kv.tokens)
     if prompt > most:
         text = f"Number of prompt tokens: {prompt} exceeds model max length: {most}"
     else:
@@ -158,8 +162,8 @@ def _too_long(info: ModelInfo, accounts: KvBudget, prompt: int) -> BadRequest:
     return too_long(text, most)
 
 
-def _assisted(sampling: SamplingParams, info: ModelInfo) -> SamplingParams:
-    """The assistant's fields as the pipeline needs them: set in an assisted one, zero in a plain one."""
+def _assistant_params(sampling: SamplingParams, info: ModelInfo) -> SamplingParams:
+    """The fields of speculative decoding as the pipeline needs them: set in a speculative one, zero in others."""
     if not info.speculative:
         if not (sampling.num_assistant_tokens or sampling.assistant_confidence_threshold or sampling.max_ngram_size):
             return sampling

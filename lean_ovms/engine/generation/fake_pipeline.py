@@ -1,11 +1,11 @@
-"""A pipeline that plays a script: for tests, for measuring the front end, and for --fake_engine. No openvino, no model.
+"""A pipeline with scripted outputs: for tests, for measuring the front end, for --fake_engine. No openvino, no model.
 
-It is as strict as the real one, on purpose: reading an empty handle raises, an exception out of a step poisons every
-later step until all are cancelled and drained, running out of KV blocks loses everybody who runs, blocks of a cancelled
-request are free only at the next step. tests/engine/test_pipeline_contract.py holds the two to the same promises.
+It is as strict as the real one, on purpose: reading an empty handle raises, an exception from a step poisons every
+later step until all requests are cancelled and drained, running out of KV blocks drops all running requests, blocks of
+a cancelled request are free only at the next step. tests/engine/test_pipeline_contract.py runs on both.
 
-The answer to a prompt is what the last <|user|> said (the whole prompt if nobody did), from a character that the seed
-chooses, and then <eos>; byte_text has the language.
+The answer to a prompt is the last <|user|> message (the whole prompt if there is none), starting at a character that
+the seed chooses, and then <eos>; fake_tokenizer has the vocabulary.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ NEVER_S = 1e6
 class Script:
     """How the pipeline behaves. For --fake_engine these are the keys of --plugin_config.
 
-    step_s: what a step takes. answer: the text of every answer, instead of the prompt's own. tokens_per_step: as an
-    assisted pipeline would. sleep: how time passes.
+    step_s: duration of a step. answer: the text of every answer, instead of the prompt's own. tokens_per_step: more
+    than 1 as in a speculative pipeline. sleep: replaced in tests.
     """
 
     context: int = 8192
@@ -62,10 +62,10 @@ class FakeOutput:
 class FakeHandle:
     """One request; its answer is known from the start."""
 
-    work: PipelineRequest
+    request: PipelineRequest
     answer: list[int]
-    fed: int = 0  # prompt tokens computed
-    told: int = 0  # answer tokens computed
+    prefilled: int = 0  # prompt tokens computed
+    decoded: int = 0  # answer tokens computed
     stalled: bool = False
     state: str = "running"  # finished, lost, cancelled
     outputs: deque[dict[int, FakeOutput]] = field(default_factory=deque)
@@ -85,16 +85,16 @@ class FakeHandle:
     @property
     def tokens(self) -> int:
         """Tokens in the KV cache, the next one included."""
-        return self.fed + self.told + 1
+        return self.prefilled + self.decoded + 1
 
 
 class AnyGrammar:
-    """A contract.Compiler and contract.Helper that find every grammar good; the script is played regardless."""
+    """A pipeline.Compiler and pipeline.GrammarChecker that accept every grammar; the outputs ignore it."""
 
     def compile(self, tag: str) -> None:
         pass
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         pass
 
     def check(self, tag: str) -> tuple[float, int]:
@@ -109,27 +109,28 @@ _TAG = re.compile(r"<ov_genai_image_(\d+)>")
 
 
 class FakeImageTokens:
-    """A contract.Sight in whose text an image reads as its size and the colour of its first pixel: "[2x3 #ff0000]"."""
+    """A pipeline.ImageTokenCounter. An image is the text of its size and its first pixel's colour: [2x3 #ff0000]."""
 
-    def lay_out(self, scene: ImagePrompt) -> list[int]:
-        return [-1] * (IMAGE_TOKENS * len(scene.images)) + words.encode(read_aloud(scene), scene.add_special_tokens)
+    def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
+        text_ids = words.encode(describe_images(image_prompt), image_prompt.add_special_tokens)
+        return [-1] * (IMAGE_TOKENS * len(image_prompt.images)) + text_ids
 
-    def counted(self, handle: Handle) -> int:
+    def prompt_tokens(self, handle: Handle) -> int:
         assert isinstance(handle, FakeHandle)
-        return len(handle.work.tokens) if handle.state == "finished" else 0
+        return len(handle.request.tokens) if handle.state == "finished" else 0
 
-    def learn(self, scene: ImagePrompt, tokens: int) -> None:
+    def learn(self, image_prompt: ImagePrompt, tokens: int) -> None:
         pass
 
 
-def read_aloud(scene: ImagePrompt) -> str:
-    """The text of a scene, with words for its images."""
-    said = [f"[{i.width}x{i.height} #{i.pixels[:3].hex()}]" for i in scene.images]
-    return _TAG.sub(lambda match: said[int(match[1])], scene.text)
+def describe_images(image_prompt: ImagePrompt) -> str:
+    """The text of an image prompt, with a description in place of each image tag."""
+    descriptions = [f"[{i.width}x{i.height} #{i.pixels[:3].hex()}]" for i in image_prompt.images]
+    return _TAG.sub(lambda match: descriptions[int(match[1])], image_prompt.text)
 
 
 class FakePipeline:
-    """A contract.Pipeline without a model."""
+    """A pipeline.Pipeline without a model."""
 
     def __init__(self, script: Script | None = None) -> None:
         script = script or Script()
@@ -139,8 +140,8 @@ class FakePipeline:
         self.steps = 0
         self.live: list[FakeHandle] = []
         self.grammars: Grammars | None = Grammars(AnyGrammar(), AnyGrammar())
-        self.sight: ImageTokenCounter | None = FakeImageTokens() if script.vision else None
-        self._poisoned = False
+        self.image_token_counter: ImageTokenCounter | None = FakeImageTokens() if script.vision else None
+        self.poisoned = False
         self._scheduled = 0
         self.vocabulary = words.vocabulary()
         self.info = ModelInfo(
@@ -176,37 +177,37 @@ class FakePipeline:
             raise StartError(f"--plugin_config does not fit the fake engine: {error}") from None
         return cls(replace(script, **asked))
 
-    # --- contract
+    # --- pipeline.Pipeline
 
-    def check(self, work: PipelineRequest) -> None:
-        if not work.tokens:
+    def check(self, request: PipelineRequest) -> None:
+        if not request.tokens:
             raise BadRequest("prompt is empty")
-        if work.max_tokens < 1:
+        if request.max_tokens < 1:
             raise BadRequest("max_tokens must be positive")
 
-    def add(self, work: PipelineRequest) -> FakeHandle:
-        self.check(work)
-        if self._poisoned and self.live:
+    def add(self, request: PipelineRequest) -> FakeHandle:
+        self.check(request)
+        if self.poisoned and self.live:
             raise RuntimeError("added to a poisoned pipeline before it was drained")
-        handle = FakeHandle(work, self._answer(work), stalled=words.STALL in work.tokens)
+        handle = FakeHandle(request, self._answer(request), stalled=words.STALL in request.tokens)
         self.live.append(handle)
         return handle
 
     def step(self) -> None:
         self.steps += 1
         self.live = [h for h in self.live if h.state == "running"]
-        if self._poisoned and self.live:
+        if self.poisoned and self.live:
             raise RuntimeError("step of a poisoned pipeline")
-        self._poisoned = False
+        self.poisoned = False
         if self.script.step_s and self.live:
             self.script.sleep(self.script.step_s)
         plan = self._schedule()
         self._scheduled = len(plan)
         for handle, tokens in plan:
-            self._feed(handle, tokens)
-        for handle, _ in plan:  # after everybody's computation, as the real one samples: an exception silences all
-            if handle.state == "running" and handle.fed == len(handle.work.tokens):
-                self._tell(handle)
+            self._prefill(handle, tokens)
+        for handle, _ in plan:  # after all were computed, as the real one samples: an exception leaves no output
+            if handle.state == "running" and handle.prefilled == len(handle.request.tokens):
+                self.sample(handle)
         self.live = [h for h in self.live if h.state == "running"]
 
     def busy(self) -> bool:
@@ -228,94 +229,98 @@ class FakePipeline:
     # --- one step
 
     def _schedule(self) -> list[tuple[FakeHandle, int]]:
-        """Who computes how many tokens: running answers first, then prompts in order, as far as the step reaches."""
+        """How many tokens each request computes: decode first, then prompts in order, up to step_tokens."""
         ready = [h for h in self.live if not h.stalled]
-        answering = [(h, 1) for h in ready if h.fed == len(h.work.tokens)]
-        left = self.step_tokens - len(answering)
-        plan = answering[: self.step_tokens]
+        decoding = [(h, 1) for h in ready if h.prefilled == len(h.request.tokens)]
+        left = self.step_tokens - len(decoding)
+        plan = decoding[: self.step_tokens]
         for handle in ready:
-            missing = len(handle.work.tokens) - handle.fed
+            missing = len(handle.request.tokens) - handle.prefilled
             if missing and left > 0:
                 plan.append((handle, min(missing, left)))
                 left -= missing
-        if self._blocks_needed(dict(plan)) > self.script.blocks:
-            self._lose(self.live)
+        if self._count_blocks(dict(plan)) > self.script.blocks:
+            self._drop(self.live)
             return []
         return plan
 
-    def _blocks_needed(self, plan: Mapping[FakeHandle, int]) -> int:
-        size = self.script.block_size
-        return sum(-(-(h.fed + h.told + plan.get(h, 0)) // size) for h in self.live)
+    def blocks_in_use(self) -> int:
+        """KV blocks held by all requests, cancelled ones included."""
+        return self._count_blocks({})
 
-    def _lose(self, handles: list[FakeHandle]) -> None:
+    def _count_blocks(self, plan: Mapping[FakeHandle, int]) -> int:
+        size = self.script.block_size
+        return sum(-(-(h.prefilled + h.decoded + plan.get(h, 0)) // size) for h in self.live)
+
+    def _drop(self, handles: list[FakeHandle]) -> None:
         for handle in handles:
             handle.state = "lost"
             handle.outputs.append({})
 
-    def _feed(self, handle: FakeHandle, tokens: int) -> None:
-        prompt = len(handle.work.tokens)
-        if handle.fed < prompt:
-            handle.fed += tokens
-            if handle.fed == prompt:
-                self._play_tricks(handle)
+    def _prefill(self, handle: FakeHandle, tokens: int) -> None:
+        prompt = len(handle.request.tokens)
+        if handle.prefilled < prompt:
+            handle.prefilled += tokens
+            if handle.prefilled == prompt:
+                self._apply_tricks(handle)
 
-    def _play_tricks(self, handle: FakeHandle) -> None:
-        prompt = set(handle.work.tokens)
+    def _apply_tricks(self, handle: FakeHandle) -> None:
+        prompt = set(handle.request.tokens)
         if words.RAISE in prompt:
-            self._poisoned = True
+            self.poisoned = True
             raise RuntimeError("Exception from src/cpp/src/scripted.cpp:1:\n/somewhere/build/x.cpp:2\nscripted failure")
         if words.HANG in prompt:
             self.script.sleep(NEVER_S)
         if words.DIE in prompt:
             os._exit(9)
         if words.LOSE in prompt:
-            self._lose([handle])
+            self._drop([handle])
 
-    def _tell(self, handle: FakeHandle) -> None:
-        work = handle.work
-        if work.sampling.beams > 1:
-            self._tell_beams(handle)
+    def sample(self, handle: FakeHandle) -> None:
+        request = handle.request
+        if request.sampling.beams > 1:
+            self._sample_beams(handle)
             return
-        echoed = work.tokens if work.echo and not handle.told else []
-        tokens = handle.answer[handle.told : handle.told + self.script.tokens_per_step]
-        handle.told += len(tokens)
-        if handle.told == len(handle.answer):
+        echoed = request.tokens if request.echo and not handle.decoded else []
+        tokens = handle.answer[handle.decoded : handle.decoded + self.script.tokens_per_step]
+        handle.decoded += len(tokens)
+        if handle.decoded == len(handle.answer):
             handle.state = "finished"
         handle.outputs.append({0: _output([*echoed, *tokens])})
 
-    def _tell_beams(self, handle: FakeHandle) -> None:
-        """All beams at once, worst first, under keys of no meaning; each lesser one begins a token later."""
+    def _sample_beams(self, handle: FakeHandle) -> None:
+        """All beams at once, worst first, under arbitrary keys; each worse one starts a token later."""
         answer, outputs = handle.answer, {}
-        for rank in reversed(range(handle.work.sampling.beams)):
+        for rank in reversed(range(handle.request.sampling.beams)):
             start = rank % max(1, len(answer) - 1)
             ids = answer[start:-1] + answer[:start] + answer[-1:]
             outputs[100 + rank] = _output(ids, -float(rank))
         handle.outputs.append(outputs)
         handle.state = "finished"
 
-    def _answer(self, work: PipelineRequest) -> list[int]:
-        """What depends on prompt and seed alone: the text over and over, up to a stop or max_tokens."""
-        prompt = work.tokens[: len(work.tokens) - work.done]
-        begin = max((i for i, t in enumerate(prompt) if t == words.USER), default=-1)
-        said = bytes(t for t in prompt[begin + 1 :] if 0 <= t < 256).decode("utf-8", "replace") or "?"
-        text = self.script.answer or said
-        if work.sampling.temperature > 0 and work.sampling.beams == 1:
-            start = random.Random(work.seed).randrange(len(text))
+    def _answer(self, request: PipelineRequest) -> list[int]:
+        """A function of prompt and seed alone: the text over and over, up to a stop or max_tokens."""
+        prompt = request.tokens[: len(request.tokens) - request.done]
+        start = max((i for i, t in enumerate(prompt) if t == words.USER), default=-1)
+        message = bytes(t for t in prompt[start + 1 :] if 0 <= t < 256).decode("utf-8", "replace") or "?"
+        text = self.script.answer or message
+        if request.sampling.temperature > 0 and request.sampling.beams == 1:
+            start = random.Random(request.seed).randrange(len(text))
             text = text[start:] + text[:start]
-        free = work.sampling.ignore_eos
+        free = request.sampling.ignore_eos
         answer: list[int] = []
         for token in itertools.cycle([*text.encode(), words.EOS]):
-            done = len(answer) - work.done
-            if done == work.max_tokens:
+            done = len(answer) - request.done
+            if done == request.max_tokens:
                 break
-            may_end = not free and done + 1 >= work.min_tokens
+            may_end = not free and done + 1 >= request.min_tokens
             if token != words.EOS or may_end:
                 answer.append(token)
-            if may_end and done >= 0 and token in work.stops:
+            if may_end and done >= 0 and token in request.stops:
                 break
-        return answer[work.done :]
+        return answer[request.done :]
 
 
 def _output(tokens: list[int], score: float = 0.0) -> FakeOutput:
-    """Its log probabilities tell the token, so that a test sees which is whose; they are exact in binary."""
+    """Each log probability encodes its token, so that a test can match them; they are exact in binary."""
     return FakeOutput(tokens, [-(token + 1) / 1024 for token in tokens], score)

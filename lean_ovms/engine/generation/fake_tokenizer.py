@@ -1,4 +1,4 @@
-"""The scripted pipeline's language: a token is a byte of UTF-8 or one of a few special words. Knows no pipeline."""
+"""The fake pipeline's vocabulary: a token is a byte of UTF-8 or one of a few special tokens. Knows no pipeline."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ...types import Vocabulary
 
 SPECIAL = ("<eos>", "<bos>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|end|>")
 TRICKS = ("<|raise|>", "<|hang|>", "<|die|>", "<|lose|>", "<|stall|>")
-"""Make mischief when their prompt is computed: throw, never return, kill the process, lose the request as for want of
-KV blocks, or leave it unscheduled for ever."""
+"""Failures when the prompt is computed: raise, never return, kill the process, drop the request as for lack of KV
+blocks, or never schedule it."""
 NAMES = SPECIAL + TRICKS
 IDS = {name: 256 + place for place, name in enumerate(NAMES)}
 EOS, BOS, USER = IDS["<eos>"], IDS["<bos>"], IDS["<|user|>"]

@@ -1,8 +1,8 @@
-"""What a grammar may cost, told from its text alone: the first and cheapest look at it. Pure, linear in its length.
+"""Limits on the text of a grammar: the first and cheapest check. Pure, linear in its length.
 
-It keeps away what would end a process (10,000 nested brackets overflow xgrammar's stack) and what costs time only after
-it was compiled (a repetition of 100,000 takes 150 ms for every token). Everything else is found out by compiling it in
-a process that can be killed; so these bounds are wide.
+They refuse grammars that would crash a process (10,000 nested brackets overflow xgrammar's stack) and those that cost
+time only after they were compiled (a repetition of 100,000 takes 150 ms for every token). Everything else is found out
+by compiling in a process that can be killed; so these bounds are wide.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import orjson
 from ...errors import GrammarInvalid, GrammarTooComplex
 
 MAX_REPEAT = 1 << 60
-"""Where the product of nested repetitions stops to be counted."""
+"""Upper bound of the product of nested repetitions; larger ones are not told apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ def check(text: str, bounds: Bounds) -> Any:
 
 
 def too_complex(why: str) -> GrammarTooComplex:
-    """The error for what exceeds a limit."""
+    """The error for a grammar that exceeds a limit."""
     return GrammarTooComplex(f"The grammar is too complex for this server: {why}")
 
 
@@ -111,8 +111,8 @@ def _check_expression(text: str, quotes: bool, bounds: Bounds) -> None:
 def expression(text: str, *, quotes: bool) -> tuple[int, int]:
     """(depth of groups, cost of counted repetitions) of a regular expression or an EBNF grammar.
 
-    quotes: what stands between double quotes is a literal, as in EBNF. A repetition costs its bound times what is
-    repeated costs, a group the sum of what is in it.
+    quotes: text between double quotes is a literal, as in EBNF. The cost of a repetition is its bound times the cost of
+    the repeated item, that of a group the sum over its items.
     """
     groups: list[list[int]] = [[0, 1]]  # of each open group: its repetitions' cost, the last item's
     deepest = position = 0

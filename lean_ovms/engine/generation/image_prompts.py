@@ -1,37 +1,37 @@
-"""A Submit with images to a Scene that a pipeline can take, or a BadRequest that says why not. Knows no openvino.
+"""Turns a Submit with images into an ImagePrompt that a pipeline can take, or raises BadRequest. Knows no openvino.
 
-GenAI reads what it is given: it does not check channels, raises for a tag without an image, and puts images without a
-tag in front of everything. So everything is checked here once more, whatever the front end has checked before.
+GenAI checks little: it does not check channels, raises for a tag without an image, and puts images without a tag in
+front of the prompt. So everything is checked here once more, independently of the front end.
 """
 
 from __future__ import annotations
 
 import re
 
-from ...errors import TOO_LONG, BadRequest
+from ...errors import BadRequest, too_many_characters
 from ...types import Image
 from ..protocol import Submit
 from .pipeline import ImagePrompt, ImageTokenCounter
 
 TAG = re.compile(r"<ov_genai_(?:image_(\d{1,6})>)?")
-"""An image tag, or the beginning of anything else that openvino_genai might take for one."""
+"""An image tag, or the beginning of other text that openvino_genai might read as one."""
 
 
-def refuse(submit: Submit) -> None:
+def refuse_images(submit: Submit) -> None:
     """Raises BadRequest if there are images, for a model that reads text only."""
     if submit.images or submit.pixels:
         raise BadRequest("This servable supports only text input, but image_url has been provided", param="messages")
 
 
-def read(submit: Submit, most_characters: int) -> ImagePrompt:
-    """Raises BadRequest."""
+def parse(submit: Submit, context: int, max_characters: int) -> ImagePrompt:
+    """context: tokens of the model's context. Raises BadRequest."""
     text = submit.prompt
     if not isinstance(text, str):
         raise BadRequest("a model with vision takes text and images, not token ids", param="prompt")
     if not text:
         raise BadRequest("prompt is empty", param="prompt")
-    if len(text) > most_characters:
-        raise BadRequest(f"Number of prompt characters: {len(text)} exceeds model max length", code=TOO_LONG)
+    if len(text) > max_characters:
+        raise too_many_characters(len(text), context)
     images = _images(submit)
     numbers = [int(match[1] or -1) for match in TAG.finditer(text)]
     if sorted(numbers) != list(range(len(images))):
@@ -52,9 +52,9 @@ def _image(size: list[int], pixels: bytes) -> Image:
     return Image(size[0], size[1], pixels)
 
 
-def lay_out(sight: ImageTokenCounter, scene: ImagePrompt, truncate: int | None) -> list[int]:
+def placeholder_ids(counter: ImageTokenCounter, image_prompt: ImagePrompt, truncate: int | None) -> list[int]:
     """The prompt as ids, negative ones for images. Raises BadRequest."""
-    ids = sight.lay_out(scene)
+    ids = counter.placeholder_ids(image_prompt)
     if truncate is not None and truncate < len(ids):
         raise BadRequest(
             "truncate_prompt_tokens is not possible with a model with vision", param="truncate_prompt_tokens"

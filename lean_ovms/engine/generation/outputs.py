@@ -1,7 +1,7 @@
-"""One output of the pipeline to the records that tell the front end. This is the hot path: once per token.
+"""One output of the pipeline to records for the front end. This is the hot path: once per token.
 
-Whether a token is the last is decided here from ids and counts. GenAI says it too, but an enum of its binding costs
-1.4 to 5.5 us to look at, and its handling of stop ids with ignore_eos is not ours.
+Whether a token is the last is decided here from ids and counts. GenAI reports it too, but reading an enum of its
+binding costs 1.4 to 5.5 us, and its handling of stop ids with ignore_eos differs from ours.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from .sequence import Sequence
 
 
 class Diverged(Exception):
-    """A sequence that had to begin again came to other tokens than those that were told."""
+    """A sequence that was started again generated other tokens than those already sent."""
 
 
-def tell(sequence: Sequence, outputs: Mapping[int, Output], out: list[Record]) -> bool:
-    """New tokens of a sequence that streams; True if they were its last. Raises Astray."""
+def emit(sequence: Sequence, outputs: Mapping[int, Output], out: list[Record]) -> bool:
+    """Append the new tokens of a sequence to `out`; True if they were its last. Raises Diverged."""
     output = outputs[0]
     ids = output.generated_ids
     logprobs = output.generated_log_probs if sequence.logprobs or sequence.echo else None
@@ -30,15 +30,15 @@ def tell(sequence: Sequence, outputs: Mapping[int, Output], out: list[Record]) -
     generated += ids
     reason = None
     if len(ids) == 1:
-        if ids[0] in sequence.stops and len(generated) >= sequence.least:
+        if ids[0] in sequence.stops and len(generated) >= sequence.min_tokens:
             reason = "stop"
-        elif len(generated) >= sequence.limit:
+        elif len(generated) >= sequence.max_tokens:
             reason = "length"
     else:
-        reason = _cut(sequence, ids)
+        reason = _truncate(sequence, ids)
         logprobs = logprobs and logprobs[: len(ids)]
-    if sequence.past:
-        ids, logprobs = _untold(sequence, ids, logprobs)
+    if sequence.already_sent:
+        ids, logprobs = _not_yet_sent(sequence, ids, logprobs)
         if not ids:
             return False
     request = sequence.request
@@ -46,15 +46,15 @@ def tell(sequence: Sequence, outputs: Mapping[int, Output], out: list[Record]) -
     return reason is not None
 
 
-def _cut(sequence: Sequence, ids: list[int]) -> str | None:
-    """Shorten ids (several tokens of one step) to where the sequence ends, if it does, and say why."""
+def _truncate(sequence: Sequence, ids: list[int]) -> str | None:
+    """Cut ids (several tokens of one step) where the sequence ends; the finish reason, None if it does not end."""
     before = len(sequence.generated) - len(ids)
     for position, token in enumerate(ids):
         count = before + position + 1
         reason = None
-        if token in sequence.stops and count >= sequence.least:
+        if token in sequence.stops and count >= sequence.min_tokens:
             reason = "stop"
-        elif count >= sequence.limit:
+        elif count >= sequence.max_tokens:
             reason = "length"
         if reason is not None:
             del ids[position + 1 :]
@@ -63,33 +63,35 @@ def _cut(sequence: Sequence, ids: list[int]) -> str | None:
     return None
 
 
-def _untold(sequence: Sequence, ids: list[int], logprobs: list[float] | None) -> tuple[list[int], list[float] | None]:
-    """What goes beyond the past of a sequence that began again. Raises Astray."""
+def _not_yet_sent(
+    sequence: Sequence, ids: list[int], logprobs: list[float] | None
+) -> tuple[list[int], list[float] | None]:
+    """The new ones of the ids of a sequence that was started again. Raises Diverged."""
     start = len(sequence.generated) - len(ids)
-    known = sequence.past[start : start + len(ids)]
+    known = sequence.already_sent[start : start + len(ids)]
     if ids[: len(known)] != known:
         raise Diverged
-    if len(sequence.generated) >= len(sequence.past):
-        sequence.past = []
+    if len(sequence.generated) >= len(sequence.already_sent):
+        sequence.already_sent = []
     return ids[len(known) :], logprobs and logprobs[len(known) :]
 
 
 def _split_prompt(
     sequence: Sequence, ids: list[int], logprobs: list[float], out: list[Record]
 ) -> tuple[list[int], list[float] | None]:
-    """The first output of an echoing request starts with its prompt; GenAI gives its first token a made-up value."""
+    """The first output of a request with echo starts with its prompt; GenAI's value for the first token is made up."""
     size = len(sequence.prompt)
     sequence.echo = False
     out.append(PromptLogprobs(sequence.request.id, [None, *logprobs[1:size]]))
     return ids[size:], logprobs[size:] if sequence.logprobs else None
 
 
-def tell_beams(sequence: Sequence, outputs: Mapping[int, Output], out: list[Record]) -> bool:
-    """The answers of a beam search, best first, as many as were asked for; they all come at its end."""
+def emit_beams(sequence: Sequence, outputs: Mapping[int, Output], out: list[Record]) -> bool:
+    """The n best results of a beam search, best first; they all come with its end."""
     request = sequence.request
     ranked = sorted(outputs.values(), key=lambda output: output.score, reverse=True)
     for rank, output in enumerate(ranked[: request.sampling.n]):
-        if rank in request.wanted:
+        if rank in request.unfinished:
             ids = output.generated_ids
             reason = "stop" if ids and ids[-1] in sequence.stops else "length"
             logprobs = output.generated_log_probs if sequence.logprobs else None

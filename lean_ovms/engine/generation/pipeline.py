@@ -1,4 +1,4 @@
-"""What the worker asks of a pipeline: the seam between our loop and whoever computes tokens.
+"""What generation asks of a pipeline: the interface between scheduling and whatever computes tokens.
 
 `genai.continuous.ContinuousPipeline` and `fake_pipeline.FakePipeline` implement it, and one test suite runs on both.
 A handle and its outputs have the names of openvino_genai's own objects, so that the hot loop needs no wrapper.
@@ -8,22 +8,22 @@ No openvino here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 from ...types import Image, ModelInfo, SamplingParams, Vocabulary
 
 ASSISTANT_TOKENS = 5
 NGRAM_SIZE = 3
-"""What OVMS takes in assisted pipelines when a request says nothing."""
+"""OVMS's defaults for speculative pipelines."""
 
 Status = Literal["running", "finished", "lost"]
-"""lost: the pipeline gave up on it for want of KV blocks (GenAI's IGNORED). At most an empty output tells."""
+"""lost: the pipeline dropped it for lack of KV blocks (GenAI's IGNORED). The only sign is at most an empty output."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImagePrompt:
-    """A prompt for a pipeline that sees: text in which <ov_genai_image_0>, ... stand for the images."""
+    """A prompt for a model with vision: text in which <ov_genai_image_0>, ... stand for the images."""
 
     text: str
     add_special_tokens: bool
@@ -35,9 +35,10 @@ class PipelineRequest:
     """One request to a pipeline, complete. sampling.n, max_tokens, min_tokens, seeds and stop_token_ids are not read.
 
     tokens: prompt ids in [0, vocab). done: how many of them, at the end, were generated before a preemption; the seed
-    moves on by that, or a sampler would draw the same random numbers again. stops: every id that ends it.
+    is advanced by that, or a sampler would draw the same random numbers again. stops: every id that ends it.
     echo: the first output starts with the prompt's ids and log probabilities. constraint: a structural tag that the
-    generated tokens match from the first on, or "". scene: what a pipeline that sees computes instead of tokens.
+    generated tokens match from the first on, or "". image_prompt: what a model with vision computes instead of tokens.
+    native: the pipeline's own form of the request, which `check` may leave here for `add`.
     """
 
     tokens: list[int]
@@ -49,11 +50,12 @@ class PipelineRequest:
     echo: bool = False
     done: int = 0
     constraint: str = ""
-    scene: ImagePrompt | None = None
+    image_prompt: ImagePrompt | None = None
+    native: object = field(default=None, init=False, compare=False, repr=False)  # not copied by replace()
 
 
 class Output(Protocol):
-    """What one step made of one sequence. score: the cumulative log probability (beams: by length penalty)."""
+    """The result of one step for one sequence. score: the cumulative log probability (beams: by length penalty)."""
 
     @property
     def generated_ids(self) -> list[int]: ...
@@ -66,10 +68,10 @@ class Output(Protocol):
 
 
 class Handle(Protocol):
-    """One request inside a pipeline. Whoever lets go of a handle stops its request."""
+    """One request inside a pipeline. Deleting the handle stops the request."""
 
     def can_read(self) -> bool:
-        """There is an output to read; False for ever after cancel."""
+        """There is an output to read; always False after cancel."""
         ...
 
     def read(self) -> Mapping[int, Output]:
@@ -80,80 +82,80 @@ class Handle(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Stop; what was not read is lost, the KV blocks are free at the next step."""
+        """Stop; unread outputs are lost, the KV blocks are free at the next step."""
         ...
 
 
 class Compiler(Protocol):
-    """Compiles grammars for a pipeline, so that its steps need not."""
+    """Compiles grammars for a pipeline in advance, outside its steps."""
 
     def compile(self, tag: str) -> None:
         """Takes its time in C++, with the GIL released. Raises errors.BadRequest."""
         ...
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Drop everything compiled. Between two steps only."""
         ...
 
 
-class Helper(Protocol):
+class GrammarChecker(Protocol):
     """Finds out whether a grammar can be compiled, with no risk for this process. Blocks its caller."""
 
     def check(self, tag: str) -> tuple[float, int]:
-        """(seconds, bytes) that it takes. Raises errors.RequestError."""
+        """(seconds, bytes) that compiling takes. Raises errors.RequestError."""
         ...
 
     def stop(self) -> object:
-        """Give up what it holds; the next `check` starts it again."""
+        """Free its resources; the next `check` starts it again."""
         ...
 
 
 class ImageTokenCounter(Protocol):
-    """What is particular to pipelines that see: they take text and images, never token ids."""
+    """The part of a pipeline that only models with vision have: they take text and images, never token ids."""
 
-    def lay_out(self, scene: ImagePrompt) -> list[int]:
-        """The prompt as ids, with as many negative ones for each image as it takes tokens, the same for the same image.
+    def placeholder_ids(self, image_prompt: ImagePrompt) -> list[int]:
+        """The prompt as ids, with one negative id per token of each image, the same id for the same image.
 
-        Their number is exact for the image sizes that the pipeline has learned and an upper estimate for others.
+        Their number is exact for image sizes that were learned, and an upper estimate for others.
         """
         ...
 
-    def counted(self, handle: Handle) -> int:
-        """The true number of prompt tokens of a request that is over, 0 if it is not."""
+    def prompt_tokens(self, handle: Handle) -> int:
+        """The exact number of prompt tokens of a finished request, 0 while it runs."""
         ...
 
-    def learn(self, scene: ImagePrompt, tokens: int) -> None:
-        """So many tokens it was."""
+    def learn(self, image_prompt: ImagePrompt, tokens: int) -> None:
+        """The prompt had this exact number of tokens."""
         ...
 
 
 class Grammars(NamedTuple):
-    """What engine.grammar needs to let a request with a grammar through."""
+    """What grammar_queue needs to let a request with a grammar run."""
 
     compiler: Compiler
-    helper: Helper
+    checker: GrammarChecker
 
 
 class Pipeline(Protocol):
-    """Continuous batching. Not thread-safe, and nobody else may use it."""
+    """Continuous batching. Not thread-safe; it has one user."""
 
     info: ModelInfo
     vocabulary: Vocabulary
     grammars: Grammars | None
-    """None: it cannot do structured output."""
-    sight: ImageTokenCounter | None
-    """None: it reads text only."""
+    """None: no structured output."""
+    image_token_counter: ImageTokenCounter | None
+    """None: a text model."""
     recoverable: bool
-    """After an exception out of `step`, cancelling everything and stepping until idle makes it whole again."""
+    """After an exception from `step`, cancelling all requests and stepping until idle repairs it."""
     step_tokens: int
-    """Most tokens of one step, prompts and answers together."""
+    """Most tokens of one step, prefill and decode together."""
 
-    def check(self, work: PipelineRequest) -> None:
+    def check(self, request: PipelineRequest) -> None:
         """Raises errors.BadRequest for what `add` would refuse. Changes nothing."""
         ...
 
-    def add(self, work: PipelineRequest) -> Handle:
-        """Take a request for the next steps. Raises errors.BadRequest, with no harm to others."""
+    def add(self, request: PipelineRequest) -> Handle:
+        """Add a request to the next steps. Raises errors.BadRequest, without effect on others."""
         ...
 
     def step(self) -> None:
@@ -161,7 +163,7 @@ class Pipeline(Protocol):
         ...
 
     def busy(self) -> bool:
-        """Requests are unfinished, or cancelled and not yet cleared away by a step."""
+        """Requests are unfinished, or cancelled and not yet freed by a step."""
         ...
 
     def scheduled(self) -> int:
@@ -169,7 +171,7 @@ class Pipeline(Protocol):
         ...
 
     def status(self, handle: Handle) -> Status:
-        """What became of a request that is silent."""
+        """The state of a request that has no output."""
         ...
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:

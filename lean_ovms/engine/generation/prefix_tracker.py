@@ -1,8 +1,8 @@
-"""Which prompt beginnings are being computed, so that nobody computes them twice. Knows no pipeline.
+"""Tracks which prompt prefixes are being computed, so that none is computed twice. Knows no pipeline.
 
 GenAI looks a prompt up in its prefix cache when the request is added and not later: two requests with the same
 2,000-token beginning that are added together are both computed whole (measured: 9.2 s instead of 4.6). So a request
-whose next unknown block is being computed right now waits until that prompt is through.
+whose next unknown block is being computed right now waits until that prompt is computed.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections import OrderedDict
 
 from .sequence import Sequence
 
-MOST_KNOWN = 1 << 16
-"""Blocks remembered, 8 MB of them; who is forgotten may be computed twice."""
+MAX_KNOWN = 1 << 16
+"""Blocks remembered, 8 MB in all; a prefix that is no longer remembered may be computed twice."""
 
 
 class PrefixTracker:
-    """Blocks of prompts in the making (pending) and blocks that the pipeline has seen (known, oldest forgotten)."""
+    """Blocks of prompts being computed (pending) and blocks that the pipeline has computed (known, in LRU order)."""
 
-    def __init__(self, block_size: int, most_known: int) -> None:
+    def __init__(self, block_size: int, max_known: int) -> None:
         self._block_size = block_size
-        self._most_known = min(most_known, MOST_KNOWN)
+        self._max_known = min(max_known, MAX_KNOWN)
         self._pending: dict[int, Sequence] = {}
-        self._known: OrderedDict[int, int] = OrderedDict()  # and how long each is certain to be in the cache
+        self._known: OrderedDict[int, int] = OrderedDict()  # block hash -> Sequence.cached_until
 
     def must_wait(self, sequence: Sequence) -> bool:
-        """Somebody else is computing the first block that this sequence needs and the cache lacks."""
+        """The first block that this sequence needs and the cache lacks is being computed for another one."""
         if not self._pending:
             return False
         for key in self._hashes(sequence):
@@ -34,58 +34,59 @@ class PrefixTracker:
                 return key in self._pending
         return False
 
-    def cached(self, sequence: Sequence, taken: int) -> int:
-        """Prompt tokens that the pipeline has for certain, in whole blocks; at least one token is always computed.
+    def cached_tokens(self, sequence: Sequence, allocated: int) -> int:
+        """Prompt tokens certainly in the cache, in whole blocks; at least one token is always computed.
 
-        It may have some more: those of a block that is not full, and those that it happens not to have overwritten.
-        taken: kv.Accounts.taken. Before the sequence is added.
+        There may be more: those of a block that is not full, and those that happen not to be overwritten yet.
+        allocated: KvBudget.allocated, before the sequence is added.
         """
         blocks = 0
         for key in self._hashes(sequence)[: (sequence.length - 1) // self._block_size]:
-            if taken >= self._known.get(key, -1):
+            if allocated >= self._known.get(key, -1):
                 break
             blocks += 1
         return blocks * self._block_size
 
-    def started(self, sequence: Sequence, certain: int = 0) -> None:
-        """The sequence was added to the pipeline. certain: kv.Accounts.certain."""
-        sequence.certain = certain
+    def add(self, sequence: Sequence, cached_until: int = 0) -> None:
+        """The sequence was added to the pipeline. cached_until: KvBudget.reused_after."""
+        sequence.cached_until = cached_until
         for key in self._hashes(sequence):
             if key not in self._known:
                 self._pending.setdefault(key, sequence)
 
-    def computed(self, sequence: Sequence) -> None:
-        """Its prompt is through: others may build on it."""
-        self._learn(self._forget(sequence), sequence.certain)
+    def prompt_computed(self, sequence: Sequence) -> None:
+        """The blocks of its prompt are in the cache."""
+        self._learn(self._take_pending(sequence), sequence.cached_until)
 
-    def left(self, sequence: Sequence) -> None:
-        """It leaves the pipeline: what it has generated can be found as well, but for its last token."""
-        self._learn(self._chain((sequence.prompt + sequence.generated)[:-1]), sequence.certain)
+    def answer_computed(self, sequence: Sequence) -> None:
+        """It leaves the pipeline: its generated tokens are in the cache as well, except the last."""
+        self._learn(self._chain((sequence.prompt + sequence.generated)[:-1]), sequence.cached_until)
 
-    def _learn(self, keys: list[int], certain: int) -> None:
+    def remove(self, sequence: Sequence) -> None:
+        """It has left the pipeline, possibly before its prompt was computed."""
+        self._take_pending(sequence)
+
+    def _learn(self, keys: list[int], cached_until: int) -> None:
         for key in keys:
-            self._known[key] = max(certain, self._known.get(key, 0))
+            self._known[key] = max(cached_until, self._known.get(key, 0))
             self._known.move_to_end(key)
-        while len(self._known) > self._most_known:
+        while len(self._known) > self._max_known:
             self._known.popitem(last=False)
 
-    def gone(self, sequence: Sequence) -> None:
-        """It left before its prompt was through."""
-        self._forget(sequence)
-
-    def _forget(self, sequence: Sequence) -> list[int]:
-        keys = sequence.hashes or []
+    def _take_pending(self, sequence: Sequence) -> list[int]:
+        """Its hashes, no longer pending."""
+        keys = sequence.block_hashes or []
         for key in keys:
             if self._pending.get(key) is sequence:
                 del self._pending[key]
-        sequence.hashes = None
+        sequence.block_hashes = None
         return keys
 
     def _hashes(self, sequence: Sequence) -> list[int]:
         """One chained hash per full block; 60 us for 4,000 tokens, once."""
-        if sequence.hashes is None:
-            sequence.hashes = self._chain(sequence.prompt + sequence.generated)
-        return sequence.hashes
+        if sequence.block_hashes is None:
+            sequence.block_hashes = self._chain(sequence.prompt + sequence.generated)
+        return sequence.block_hashes
 
     def _chain(self, tokens: list[int]) -> list[int]:
         data, size = array("q", tokens), self._block_size

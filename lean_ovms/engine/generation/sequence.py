@@ -1,7 +1,7 @@
-"""A request and its sequences while they live in the engine: plain state, one object per thing that lives.
+"""A request and its sequences while they live in the engine: plain state.
 
-A Request is what the front end submitted; a Sequence is one engine request that works for it (n of them for n > 1,
-one for a whole beam search). Nothing here decides anything: `batch` does.
+A Request is what the front end submitted; a Sequence is one request to the pipeline that works for it (n of them for
+n > 1, one for a whole beam search). Nothing is decided here: the scheduler does that.
 """
 
 from __future__ import annotations
@@ -14,63 +14,65 @@ from .pipeline import Handle, ImagePrompt, PipelineRequest
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One Submit. wanted: indices of the answers that the front end still waits for. constraint: its grammar.
+    """One Submit. unfinished: indices of the choices that the front end still waits for. constraint: its grammar.
 
-    scene: its prompt, for a pipeline that sees. counted: the front end knows its true number of prompt tokens.
+    image_prompt: its prompt, for a pipeline of a model with vision. prompt_counted: the front end has the exact number
+    of prompt tokens.
     """
 
     id: int
     sampling: SamplingParams
-    wanted: set[int]
+    unfinished: set[int]
     constraint: str = ""
     sequences: list[Sequence] = field(default_factory=list)
-    scene: ImagePrompt | None = None
-    counted: bool = True
+    image_prompt: ImagePrompt | None = None
+    prompt_counted: bool = True
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """One engine request, from the queue to its last token.
+    """One request to the pipeline, from the queue to its last token.
 
-    limit: most tokens it may generate. stops: ids that end it. headroom: tokens beyond prompt and generated that the
-    next step may write. reserve: blocks booked for its whole life (beam search), 0 to book as it grows.
-    echo: prompt log probabilities are still to be reported.
+    max_tokens: most tokens it may generate. stops: ids that end it. headroom: tokens beyond prompt and generated that
+    the next step may write. reserved_blocks: KV blocks booked for its whole life (beam search), 0 to book as it grows.
+    echo: prompt log probabilities are still to be sent.
     """
 
     request: Request
     index: int
     prompt: list[int]
-    limit: int
+    max_tokens: int
     stops: frozenset[int]
     headroom: int
-    reserve: int = 0
+    reserved_blocks: int = 0
     echo: bool = False
     generated: list[int] = field(default_factory=list)
 
-    # while it waits: hashes of its prompt's blocks, for `prefixes`
-    hashes: list[int] | None = None
-    certain: int = 0  # kv.Accounts.certain when it was added
-    retries: int = 0  # failed steps that it lived through
+    # while it waits
+    checked_request: PipelineRequest | None = None  # passed Pipeline.check and was not added yet
+    block_hashes: list[int] | None = None  # of its prompt, for PrefixTracker
+    cached_until: int = 0  # KvBudget.reused_after when it was added
+    retries: int = 0  # failed steps that interrupted it
 
     # while it runs
     handle: Handle | None = None
-    order: int = 0  # place in the order of admission
+    started: bool = False  # was added to the pipeline at least once
     capacity: int = 0  # tokens that its booked blocks hold
     blocks: int = 0
-    heard: int = 0  # the step of its last output
-    has_output: bool = False  # has had output since it was added
-    cancel_pending: bool = False  # nobody wants it any more; it is out when its prompt is computed
-    lost: int = 0  # times that the pipeline gave up on it
-    past: list[int] = field(default_factory=list)  # told before it had to begin again
+    last_output_step: int = 0
+    has_output: bool = False  # since it was last added
+    cancel_pending: bool = False  # cancelled; it is removed when its prompt is computed
+    times_dropped: int = 0  # by the pipeline, for lack of KV blocks
+    already_sent: list[int] = field(default_factory=list)  # tokens sent before it was started again from its prompt
 
-    # of the sampling, read once per token
-    least: int = 0
+    # from the sampling parameters, read once per token
+    min_tokens: int = 0
     logprobs: bool = False
     beams: bool = False
 
     def __post_init__(self) -> None:
-        asked = self.request.sampling
-        self.least, self.logprobs, self.beams = asked.min_tokens, asked.logprobs, asked.beams > 1
+        sampling = self.request.sampling
+        self.min_tokens, self.logprobs, self.beams = sampling.min_tokens, sampling.logprobs, sampling.beams > 1
 
     @property
     def constrained(self) -> bool:
@@ -78,25 +80,25 @@ class Sequence:
         return bool(self.request.constraint)
 
     @property
-    def begins_again(self) -> bool:
-        """It cannot go on from where it was when it left the pipeline: it has a grammar, or its prompt is no tokens."""
-        return bool(self.request.constraint) or self.request.scene is not None
+    def restarts_from_prompt(self) -> bool:
+        """It cannot continue where it left the pipeline: it has a grammar, or its prompt is not token ids."""
+        return bool(self.request.constraint) or self.request.image_prompt is not None
 
     @property
-    def penalised(self) -> bool:
-        """Its penalties count generated tokens only."""
+    def has_penalties(self) -> bool:
+        """Penalties that count generated tokens only."""
         return bool(self.request.sampling.presence_penalty or self.request.sampling.frequency_penalty)
 
-    def leave(self) -> None:
+    def reset(self) -> None:
         """It is out of the pipeline and will be added again.
 
-        It goes on from what it has, unless it has a grammar, which the pipeline would match from its beginning, or
-        images, whose pipeline takes no tokens. Then all is generated once more, and what was told is compared and not
-        told twice.
+        It continues from its generated tokens, unless it has a grammar, which the pipeline would match from its
+        beginning, or images, whose pipeline takes no tokens. Then everything is generated once more, compared with what
+        was already sent, and not sent twice.
         """
         self.has_output = False
-        if self.begins_again and self.generated:
-            self.past = max(self.past, self.generated, key=len)
+        if self.restarts_from_prompt and self.generated:
+            self.already_sent = max(self.already_sent, self.generated, key=len)
             self.generated = []
 
     @property
@@ -104,19 +106,24 @@ class Sequence:
         """Prompt and generated tokens."""
         return len(self.prompt) + len(self.generated)
 
-    def work(self) -> PipelineRequest:
-        """What is left to do: after a preemption the generated tokens are part of the prompt."""
-        asked, done = self.request.sampling, len(self.generated)
-        seed = asked.seeds[self.index] if self.index < len(asked.seeds) else 0
+    def take_request(self) -> PipelineRequest:
+        """For Pipeline.add: the checked request the first time, then the rest of the work."""
+        checked, self.checked_request = self.checked_request, None
+        return checked or self.pipeline_request()
+
+    def pipeline_request(self) -> PipelineRequest:
+        """The rest of the work: after a preemption the generated tokens are part of the prompt."""
+        sampling, done = self.request.sampling, len(self.generated)
+        seed = sampling.seeds[self.index] if self.index < len(sampling.seeds) else 0
         return PipelineRequest(
             tokens=self.prompt + self.generated,
-            sampling=asked,
-            max_tokens=self.limit - done,
-            min_tokens=min(max(0, asked.min_tokens - done), self.limit - done),
+            sampling=sampling,
+            max_tokens=self.max_tokens - done,
+            min_tokens=min(max(0, sampling.min_tokens - done), self.max_tokens - done),
             seed=seed,
             stops=self.stops,
             echo=self.echo,
             done=done,
             constraint=self.request.constraint,
-            scene=self.request.scene,
+            image_prompt=self.request.image_prompt,
         )

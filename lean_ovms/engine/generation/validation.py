@@ -1,8 +1,8 @@
-"""The engine's own last look at a request, whatever the front end has checked before. Knows no pipeline.
+"""The engine's own check of a request, independent of the front end's. Knows no pipeline.
 
 Values that are legal for openvino_genai's binding and kill or poison the pipeline (a stop id far outside the
-vocabulary writes out of bounds, an out-of-range token id with a repetition penalty throws inside the step of everyone)
-are refused here as BadRequest that names the field. So every number has a type and a range of its own in this file.
+vocabulary writes out of bounds, an out-of-range token id with a repetition penalty throws inside the step of all
+requests) are refused here as BadRequest that names the field. So every number has a type and a range of its own.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ MAX_STOP_IDS = 4096
 MAX_SEED = (1 << 64) - 1
 
 
-def sampling(fields: dict[str, Any], vocab_size: int, most_sequences: int) -> SamplingParams:
-    """The fields of a Submit as Sampling. Raises BadRequest that names the field which is wrong."""
+def sampling(fields: dict[str, Any], vocab_size: int, max_sequences: int) -> SamplingParams:
+    """The fields of a Submit as SamplingParams. Raises BadRequest with the wrong field."""
     known = SamplingParams.__dataclass_fields__
     for name in fields:
         if name not in known:
             raise BadRequest(f"{name} is not known to the engine", param=name)
     lists: dict[str, Any] = {name: tuple(_list(fields, name)) for name in ("seeds", "stop_token_ids") if name in fields}
     result = SamplingParams(**{**fields, **lists})
-    _each_field(result)
+    _check_fields(result)
     token_ids(list(result.stop_token_ids), vocab_size, "stop_token_ids")
-    _together(result, most_sequences)
+    _check_together(result, max_sequences)
     return result
 
 
@@ -89,23 +89,23 @@ def _list(fields: dict[str, Any], name: str) -> list[Any]:
     return list(value)
 
 
-def _each_field(asked: SamplingParams) -> None:
+def _check_fields(params: SamplingParams) -> None:
     for name, span in COUNTS.items():
-        value = getattr(asked, name)
+        value = getattr(params, name)
         if name == "max_tokens" and value is None:
             continue
         if type(value) is not int:
             raise BadRequest(f"{name} is not an integer", param=name)
         _in_range(name, value, span)
     for name, span in NUMBERS.items():
-        value = getattr(asked, name)
+        value = getattr(params, name)
         if type(value) not in (int, float) or not math.isfinite(value):
             raise BadRequest(f"{name} is not a finite number", param=name)
         _in_range(name, value, span)
     for name in FLAGS:
-        if type(getattr(asked, name)) is not bool:
+        if type(getattr(params, name)) is not bool:
             raise BadRequest(f"{name} is not a boolean", param=name)
-    for seed in asked.seeds:
+    for seed in params.seeds:
         if type(seed) is not int or not 0 <= seed <= MAX_SEED:
             raise BadRequest("seed out of range [0, 2^64)", param="seed")
 
@@ -115,31 +115,31 @@ def _in_range(name: str, value: float, span: Range) -> None:
         raise BadRequest(f"{name} out of range({span.low:g}, {span.high:g})", param=name)
 
 
-def _together(asked: SamplingParams, most_sequences: int) -> None:
-    """Rules between fields; where GenAI has the rule too, breaking it there would cost a poisoned step or a trace."""
-    if max(asked.n, asked.beams) > most_sequences:
-        name = "n" if asked.n > most_sequences else "best_of"
-        raise BadRequest(f"{name} exceeds the limit of {most_sequences}", param=name)
-    if asked.max_tokens is not None and asked.min_tokens > asked.max_tokens:
+def _check_together(params: SamplingParams, max_sequences: int) -> None:
+    """Rules between fields. Some are GenAI's too, where breaking them would poison a step or return a trace."""
+    if max(params.n, params.beams) > max_sequences:
+        name = "n" if params.n > max_sequences else "best_of"
+        raise BadRequest(f"{name} exceeds the limit of {max_sequences}", param=name)
+    if params.max_tokens is not None and params.min_tokens > params.max_tokens:
         raise BadRequest("min_tokens value cannot be greater than max_tokens", param="min_tokens")
-    if asked.num_assistant_tokens and asked.assistant_confidence_threshold:
+    if params.num_assistant_tokens and params.assistant_confidence_threshold:
         raise BadRequest(
             "num_assistant_tokens and assistant_confidence_threshold are mutually exclusive",
             param="num_assistant_tokens",
         )
-    if asked.beams > 1:
-        _with_beams(asked)
-    elif len(asked.seeds) != asked.n and (asked.n > 1 or asked.temperature > 0):
-        raise BadRequest(f"{len(asked.seeds)} seeds for {asked.n} sequences", param="seed")
+    if params.beams > 1:
+        _check_beams(params)
+    elif len(params.seeds) != params.n and (params.n > 1 or params.temperature > 0):
+        raise BadRequest(f"{len(params.seeds)} seeds for {params.n} sequences", param="seed")
 
 
-def _with_beams(asked: SamplingParams) -> None:
-    if asked.n > asked.beams:
+def _check_beams(params: SamplingParams) -> None:
+    if params.n > params.beams:
         raise BadRequest("n value cannot be greater than best_of", param="n")
-    if asked.presence_penalty or asked.frequency_penalty or asked.repetition_penalty != 1:
+    if params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1:
         raise BadRequest(
             "presence_penalty, frequency_penalty and repetition_penalty cannot be used with beam search",
             param="best_of",
         )
-    if asked.prompt_logprobs:
+    if params.prompt_logprobs:
         raise BadRequest("log probabilities of the prompt cannot be combined with beam search", param="best_of")

@@ -1,7 +1,7 @@
 """The child's end of the pipe to the front end: whole records in and out, over a blocking socket.
 
-Waiting is one poll without a time limit, which costs no CPU; between two steps a poll of 0.4 us tells whether
-anything came.
+Waiting is one poll without a time limit, which costs no CPU; between two steps a poll of 0.4 us finds out whether
+anything has arrived.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from ..protocol import Decoder, Record, encode
 RECEIVE_BYTES = 1 << 18
 
 
-class Link(Protocol):
-    """What the worker needs of it; tests have one without a socket."""
+class Transport(Protocol):
+    """What the loop needs; tests have one without a socket."""
 
-    def take(self, wait: bool) -> list[Record] | None:
-        """Every record that has arrived; if `wait`, at least one unless woken. None: the other end is gone."""
+    def receive(self, wait: bool) -> list[Record] | None:
+        """Every record that has arrived; with `wait`, at least one unless woken. None: the other end is closed."""
         ...
 
     def send(self, records: list[Record]) -> None:
-        """One frame. Raises OSError if the other end is gone."""
+        """Write one frame. Raises OSError if the other end is closed."""
         ...
 
     def wake(self) -> None:
-        """End a waiting `take`, this one or the next. Any thread may call it."""
+        """End a waiting `receive`, the current one or the next. Thread-safe."""
         ...
 
 
-class SocketLink:
-    """A Link on a connected stream socket."""
+class SocketTransport:
+    """A Transport on a connected stream socket."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(True)
@@ -42,16 +42,16 @@ class SocketLink:
         self._decoder = Decoder()
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
-        self._bell, self._ring = os.pipe()
-        os.set_blocking(self._ring, False)
-        self._poll.register(self._bell, select.POLLIN)
+        self._wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_writer, False)
+        self._poll.register(self._wake_reader, select.POLLIN)
 
-    def take(self, wait: bool) -> list[Record] | None:
+    def receive(self, wait: bool) -> list[Record] | None:
         records: list[Record] = []
         while ready := self._poll.poll(None if wait and not records else 0):
             for number, _ in ready:
-                if number == self._bell:
-                    os.read(self._bell, RECEIVE_BYTES)
+                if number == self._wake_reader:
+                    os.read(self._wake_reader, RECEIVE_BYTES)
                     wait = False
                     continue
                 data = self._socket.recv(RECEIVE_BYTES)
@@ -61,8 +61,8 @@ class SocketLink:
         return records
 
     def wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # it is full of wake-ups already
-            os.write(self._ring, b"!")
+        with contextlib.suppress(BlockingIOError):  # the pipe is full of wake-ups already
+            os.write(self._wake_writer, b"!")
 
     def send(self, records: list[Record]) -> None:
         self._socket.sendall(encode(records))

@@ -14,14 +14,12 @@ import json
 import math
 import os
 import resource
-import signal
-import socket
 import sys
 from io import BufferedRWPair
 from typing import Any
 
 from ...errors import BadRequest
-from ...util.child_process import die_with_parent
+from ...util.child_process import EXIT_USAGE, inherit_socket
 from .pillow import DecodeLimits, decode
 
 BYTES_PER_PIXEL = 18
@@ -31,18 +29,12 @@ SPARE_BYTES = 64 << 20
 
 def main(argv: list[str]) -> int:
     """The exit status."""
-    if len(argv) != 1 or not argv[0].isdigit():
-        print(
-            "usage: python -m lean_ovms.media.images.decoder_process <fd>   (the server starts this by itself)",
-            file=sys.stderr,
-        )
-        return 2
-    die_with_parent()
-    for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group: the server ends this process
-        signal.signal(number, signal.SIG_IGN)
+    sock = inherit_socket("lean_ovms.media.images.decoder_process", argv)
+    if sock is None:
+        return EXIT_USAGE
     for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
         resource.setrlimit(limit, (0, 0))
-    with socket.socket(fileno=int(argv[0])).makefile("rwb") as stream:
+    with sock.makefile("rwb") as stream:
         for line in stream:
             handle(json.loads(line), stream)
     return 0

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 
-MATCH = re.compile(r" (?:[.?!,\\]|'[ms]|' |'[rv]e|n't)")
-"""Each match loses the spaces at its ends."""
+from ...types import CLEAN_UP
+
+MATCH = re.compile(CLEAN_UP)
 
 _PARTIAL = re.compile(r" (?:'[rv]?|n'?)?\Z")
 

@@ -206,7 +206,7 @@ async def test_what_the_child_started_ends_with_it():
 def test_a_child_that_ignores_all_requests_to_end_is_killed():
     async def main():
         life = Life()
-        await life.start("stubborn")
+        await life.start("stubborn", timeout_s=2000.0)
         await life.child.stop()
         assert gone(life.child.pid)
 
@@ -216,7 +216,7 @@ def test_a_child_that_ignores_all_requests_to_end_is_killed():
 def test_a_stop_that_is_cancelled_kills():
     async def main():
         life = Life()
-        await life.start("stubborn")
+        await life.start("stubborn", timeout_s=2000.0)
         task = asyncio.create_task(life.child.stop())
         await asyncio.sleep(0)
         task.cancel()

@@ -56,7 +56,7 @@ async def test_who_waits_too_long_to_be_accepted_is_told_so_and_cancels():
     async with running() as engine:
         with pytest.raises(RequestTimeout):
             await submit(engine, "mute", timeout_s=0.05)
-        assert not engine._mail.busy
+        assert not engine.busy
         reply = await submit(engine, "count 1", timeout_s=60)
         assert await read(reply)
 
@@ -87,7 +87,7 @@ async def test_many_replies_do_not_mix():
         replies = await asyncio.gather(*(submit(engine, f"count {n}") for n in range(1, 40)))
         answers = await asyncio.gather(*map(read, replies))
         assert [len(a[0][0]) for a in answers] == list(range(1, 40))
-        assert not engine._mail.busy
+        assert not engine.busy
 
 
 async def test_a_refusal_is_raised_by_submit_as_it_was_sent():
@@ -95,7 +95,7 @@ async def test_a_refusal_is_raised_by_submit_as_it_was_sent():
         with pytest.raises(BadRequest, match="too long") as error:
             await submit(engine, "refuse")
         assert error.value.param == "prompt"
-        assert not engine._mail.busy
+        assert not engine.busy
 
 
 async def test_a_failure_comes_after_the_tokens_before_it():
@@ -113,7 +113,7 @@ async def test_a_prompt_that_is_no_json_is_the_clients_fault_and_leaves_nothing(
             await submit(engine, prompt)
         with pytest.raises(BadRequest):
             await engine.encode(["\ud800"], True)
-        assert not engine._mail.busy
+        assert not engine.busy
         assert await engine.encode(["abc", "d"], True) == [[3], [1]]
 
 
@@ -122,20 +122,20 @@ async def test_a_frame_that_the_child_would_not_take_is_refused_here(monkeypatch
     async with running() as engine:
         with pytest.raises(BadRequest, match="too large"):
             await submit(engine, "x" * 6000)
-        assert not engine._mail.busy
+        assert not engine.busy
 
 
 async def test_a_submit_that_is_cancelled_cancels_in_the_engine():
     async with running() as engine:
         task = asyncio.create_task(submit(engine, "mute"))
-        await until(lambda: engine._mail.busy)
+        await until(lambda: engine.busy)
         sent = []
-        engine._mail.send = sent.append
+        engine._replies.send = sent.append
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert [(r.kind, r.id, r.index) for r in sent] == [("cancel", 1, None)]
-        assert not engine._mail.busy
+        assert not engine.busy
 
 
 async def test_calls_are_answered():
@@ -199,7 +199,7 @@ async def test_a_death_answers_everybody_at_once(how):
             asyncio.create_task(submit(engine, "mute")),
             asyncio.create_task(engine.encode(["hang"], True)),
         ]
-        await until(lambda: len(engine._mail._calls) == 1 and len(engine._mail._replies) == 2)
+        await until(lambda: len(engine._replies._calls) == 1 and len(engine._replies._replies) == 2)
         if how == "half":
             last = await submit(engine, how)
             assert [t.tokens for t in await last.next()] == [[1]]
@@ -209,7 +209,7 @@ async def test_a_death_answers_everybody_at_once(how):
         for task in waiting:
             await lost(task)
         assert engine.state == "restarting"
-        assert not engine._mail.busy
+        assert not engine.busy
 
 
 @pytest.mark.slow
@@ -363,7 +363,7 @@ def test_a_child_is_asked_before_it_is_killed():
 async def test_an_idle_engine_has_no_timer():
     async with running(engine_watchdog_s=1.0) as engine:
         assert await read(await submit(engine, "count 1")) == {0: ([0], [], "stop")}
-        await until(lambda: engine._dog._timer is None)
+        await until(lambda: engine._watchdog._timer is None)
 
 
 # --- the end ---
@@ -446,7 +446,7 @@ async def test_a_start_that_is_given_up_leaves_no_process():
     assert gone(pid)
 
 
-# --- with the real child, on its scripted pipeline ---
+# --- with the real child, on the fake pipeline ---
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, ...]]:
     monkeypatch.setattr(prestart, "COMMAND", known)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     yield known
-    prestart.forget()
+    prestart.discard()
 
 
 def ended(child: Spawned) -> int:
@@ -29,19 +29,19 @@ def ended(child: Spawned) -> int:
 
 
 def test_the_next_one_wanted_is_the_one_started_ahead(command: tuple[str, ...]) -> None:
-    prestart.ahead()
-    [waiting] = prestart._ahead
+    prestart.prestart()
+    [waiting] = prestart._prestarted
     first, second = prestart.spawn(list(command)), prestart.spawn(command)
     assert first == waiting
     assert second.process.pid != first.process.pid
     assert [ended(first), ended(second)] == [0, 0]
-    assert prestart.AHEAD in first.process.args
-    assert prestart.AHEAD not in second.process.args
+    assert prestart.PREIMPORT in first.process.args
+    assert prestart.PREIMPORT not in second.process.args
 
 
 def test_one_that_died_meanwhile_is_not_given_out(command: tuple[str, ...]) -> None:
-    prestart.ahead()
-    [dead] = prestart._ahead
+    prestart.prestart()
+    [dead] = prestart._prestarted
     dead.process.kill()
     dead.process.wait(10)
     child = prestart.spawn(command)
@@ -50,30 +50,30 @@ def test_one_that_died_meanwhile_is_not_given_out(command: tuple[str, ...]) -> N
 
 
 def test_another_command_gets_its_own(command: tuple[str, ...]) -> None:
-    prestart.ahead()
+    prestart.prestart()
     child = prestart.spawn([*command, "other"])
     assert "other" in child.process.args
     assert ended(child) == 0
-    assert len(prestart._ahead) == 1
+    assert len(prestart._prestarted) == 1
 
 
 def test_what_nobody_wanted_is_gone_after_forgetting() -> None:
-    prestart.ahead()
-    [child] = prestart._ahead
-    prestart.forget()
+    prestart.prestart()
+    [child] = prestart._prestarted
+    prestart.discard()
     assert child.process.returncode is not None
     assert child.ours.fileno() == -1
-    assert prestart._ahead == []
+    assert prestart._prestarted == []
 
 
 def test_on_a_single_core_none_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    prestart.ahead()
-    assert prestart._ahead == []
+    prestart.prestart()
+    assert prestart._prestarted == []
 
 
 def test_what_cannot_be_started_is_told_when_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prestart, "COMMAND", ("/nowhere/python",))
-    prestart.ahead()
+    prestart.prestart()
     with pytest.raises(FileNotFoundError):
         prestart.spawn(("/nowhere/python",))

@@ -232,7 +232,7 @@ async def test_prompt_logprobs_are_known_with_the_first_tokens():
 async def test_tokens_in_the_frame_of_the_acceptance_are_there_at_once():
     room = Room()
     reply = room.open(1)
-    task = asyncio.create_task(reply.admitted())
+    task = asyncio.create_task(reply.wait_accepted())
     await asyncio.sleep(0)
     room.deliver([protocol.Accepted(reply.id, 3, [7, 8, 9]), Tokens(reply.id, 0, [1], None, "stop")])
     await task
@@ -244,7 +244,7 @@ async def test_fail_all_gives_everybody_an_error_of_his_own():
     room = Room()
     replies = [await reading(room.accepted()) for _ in range(2)]
     call = asyncio.create_task(room.call(protocol.Ping))
-    waiting = asyncio.create_task(room.open(1).admitted())
+    waiting = asyncio.create_task(room.open(1).wait_accepted())
     await asyncio.sleep(0)
     room.fail_all(lambda: Unavailable("gone"))
     errors = await asyncio.gather(*replies, call, waiting, return_exceptions=True)

@@ -46,7 +46,7 @@ class Dog(Watchdog):
         super().__init__(10.0, lambda: self.work, lambda: self.calls.append("ping"), lambda: self.calls.append("bite"))
 
     def begin(self):
-        self.watch()
+        self.start()
         self.work = True
 
 
@@ -78,7 +78,7 @@ def test_an_engine_that_answers_pings_lives(clock):
         before = dog.calls.count("ping")
         clock.advance(2.5)
         if dog.calls.count("ping") > before:
-            dog.heard(clock.now)
+            dog.record_received(clock.now)
     assert "bite" not in dog.calls
     assert dog.calls.count("ping") >= 5
 
@@ -88,7 +88,7 @@ def test_an_engine_that_talks_is_never_asked(clock):
     dog.begin()
     for _ in range(100):
         clock.advance(1.0)
-        dog.heard(clock.now)
+        dog.record_received(clock.now)
     assert dog.calls == []
 
 
@@ -135,6 +135,6 @@ def test_a_process_that_slept_itself_first_listens_again(clock):
 def test_sleep_takes_the_timer_away(clock):
     dog = Dog()
     dog.begin()
-    dog.sleep()
-    dog.sleep()
+    dog.stop()
+    dog.stop()
     assert clock.timers == []

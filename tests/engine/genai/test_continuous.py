@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.generation.pipeline import PipelineRequest
-from lean_ovms.engine.worker.loop import Limits
+from lean_ovms.engine.generation.task import Limits
 from lean_ovms.errors import BadRequest
 from lean_ovms.types import SamplingParams
 from tests.engine.real import QUESTIONS, assert_empty, chat, draft_model, load, outcome, quiet

@@ -83,7 +83,7 @@ def model(tmp_path):
 
 
 def test_a_stateful_plan_lets_one_text_run_as_far_as_its_context(model):
-    made = settings.make_stateful(model(max_model_len=1000))
+    made = settings.resolve_stateful(model(max_model_len=1000))
     assert made.context == 1000
     assert made.blocks * made.block_size > 1000
     assert (made.step_tokens, made.prefix_caching) == (1, False)
@@ -100,23 +100,23 @@ def test_a_stateful_plan_lets_one_text_run_as_far_as_its_context(model):
     ],
 )
 def test_an_npu_takes_no_more_than_it_is_compiled_for(model, options, prompt, context):
-    made = settings.make_stateful(model(target_device="NPU", **options), ("CPU", "NPU"))
-    assert (made.most_prompt, made.context) == (prompt, context)
+    made = settings.resolve_stateful(model(target_device="NPU", **options), ("CPU", "NPU"))
+    assert (made.max_prompt_tokens, made.context) == (prompt, context)
 
 
 def test_the_longest_prompt_reaches_only_an_npu(model):
-    npu = settings.make_stateful(model(target_device="NPU", max_prompt_len=7), ("NPU",))
+    npu = settings.resolve_stateful(model(target_device="NPU", max_prompt_len=7), ("NPU",))
     assert npu.properties == {"MAX_PROMPT_LEN": 7}
-    cpu = settings.make_stateful(model(max_prompt_len=7))
-    assert (cpu.most_prompt, "MAX_PROMPT_LEN" in cpu.properties) == (settings.NO_LIMIT, False)
+    cpu = settings.resolve_stateful(model(max_prompt_len=7))
+    assert (cpu.max_prompt_tokens, "MAX_PROMPT_LEN" in cpu.properties) == (settings.NO_LIMIT, False)
 
 
 @pytest.mark.parametrize("options", [{"prompt_lookup": True}, {"draft_model_path": "x"}])
 def test_a_stateful_pipeline_has_no_assistant(model, options):
     with pytest.raises(StartError, match="LM_CB"):
-        settings.make_stateful(model(**options))
+        settings.resolve_stateful(model(**options))
 
 
 def test_a_length_for_the_npu_that_is_none_stops_the_start(model):
     with pytest.raises(StartError, match="MAX_PROMPT_LEN"):
-        settings.make_stateful(model(target_device="NPU", plugin_config='{"MAX_PROMPT_LEN": "long"}'), ("NPU",))
+        settings.resolve_stateful(model(target_device="NPU", plugin_config='{"MAX_PROMPT_LEN": "long"}'), ("NPU",))

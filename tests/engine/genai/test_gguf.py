@@ -259,8 +259,8 @@ def test_a_grammar_works_with_it(pipeline):
 
     tag = json.dumps({"type": "structural_tag", "format": {"type": "regex", "pattern": "[0-9]{3} Grüße"}})
     pipeline.grammars.compiler.compile(tag)
-    seconds, _ = pipeline.grammars.helper.check(tag)
-    pipeline.grammars.helper.stop()
+    seconds, _ = pipeline.grammars.checker.check(tag)
+    pipeline.grammars.checker.stop()
     assert seconds >= 0
     from tests.engine.test_pipeline_contract import finish, work
 

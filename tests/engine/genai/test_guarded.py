@@ -1,4 +1,4 @@
-"""The guardian on the real engine: poisoned steps, a full cache, a crowd, odd settings."""
+"""Scheduler and recovery on the real engine: poisoned steps, a full cache, a crowd, odd settings."""
 
 import itertools
 import random
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lean_ovms.engine.generation import validation
-from lean_ovms.engine.worker.loop import Limits
+from lean_ovms.engine.generation.task import Limits
 from tests.engine.real import QUESTIONS, assert_empty, chat, load, outcome, quiet
 from tests.engine.rig import Rig
 
@@ -80,7 +80,7 @@ def test_the_accounts_are_never_below_what_the_engine_uses(fixture, request, mon
     seen = []
 
     def step():
-        booked = rig.batch.accounts.used
+        booked = rig.scheduler.kv.used
         pipe._pipe.step()
         seen.append((booked, round(pipe._pipe.get_metrics().cache_usage / 100 * 16)))
 
@@ -128,9 +128,9 @@ def test_cancel_frees_the_cache_for_the_next(small):
 
 
 def test_whom_the_engine_gives_up_on_is_taken_up_again(small, monkeypatch):
-    """The accounts lie here, so that the engine runs out of blocks and ends everybody without a word."""
+    """The booked blocks are wrong here, so that the engine runs out of blocks and ends everybody without a word."""
     rig = Rig(pipeline=small)
-    rig.batch.accounts.total = 10**6
+    rig.scheduler.kv.total = 10**6
     requests = [rig.submit([50 + i] * 400, ignore_eos=True, max_tokens=100) for i in range(2)]
     rig.run()
     for request in requests:
@@ -241,7 +241,7 @@ def test_a_crowd_of_which_a_third_leaves_is_served_exactly_and_leaves_nothing(en
 LOST = """
 import os
 from lean_ovms.engine.generation import validation
-from lean_ovms.engine.generation.recovery import EngineLost
+from lean_ovms.engine.errors import EngineLost
 from tests.engine.real import chat, draft_model, load
 from tests.engine.rig import Rig
 rig = Rig(pipeline=load(draft_model_path=draft_model()))

@@ -17,7 +17,7 @@ EVICTION = {"start_size": 32, "recent_size": 64, "max_cache_size": 256}
 
 def made(build=scheduler, **options):
     config = Config(**options)
-    return build(config, settings.make(config, GB))
+    return build(config, settings.resolve(config, GB))
 
 
 def evicting(**fields):
@@ -135,9 +135,9 @@ def test_a_draft_with_a_cache_of_its_own_limits_the_blocks(tmp_path):
     (tmp_path / "config.json").write_text(
         json.dumps({"num_hidden_layers": 1000, "num_attention_heads": 64, "hidden_size": 64 * 64})
     )
-    one = settings.make(Config(draft_model_path=str(tmp_path), draft_cache_size=1), GB)
+    one = settings.resolve(Config(draft_model_path=str(tmp_path), draft_cache_size=1), GB)
     assert 0 < one.draft_blocks < 10
-    assert settings.make(Config(draft_model_path=str(tmp_path)), GB).draft_blocks == 0
+    assert settings.resolve(Config(draft_model_path=str(tmp_path)), GB).draft_blocks == 0
 
 
 @pytest.mark.parametrize(

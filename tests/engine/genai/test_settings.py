@@ -82,67 +82,67 @@ def test_a_sliding_window_is_no_context_length():
 
 
 def test_blocks_take_a_quarter_of_the_free_memory(model):
-    made = settings.make(model(QWEN), 800 * 32 * 1000)
+    made = settings.resolve(model(QWEN), 800 * 32 * 1000)
     assert made.blocks == 250
 
 
 def test_blocks_are_no_more_than_all_sequences_could_fill(model):
-    made = settings.make(model(QWEN, max_num_seqs=4), 100 * GB)
+    made = settings.resolve(model(QWEN, max_num_seqs=4), 100 * GB)
     assert made.blocks == 4 * 257 + settings.SPARE_BLOCKS
 
 
 def test_there_are_always_some_blocks(model):
-    assert settings.make(model(QWEN), 0).blocks == settings.SPARE_BLOCKS
+    assert settings.resolve(model(QWEN), 0).blocks == settings.SPARE_BLOCKS
 
 
 def test_the_draft_models_cache_counts(model, tmp_path):
-    alone = settings.make(model(QWEN), GB // 64)
-    both = settings.make(model(QWEN, draft_model_path=str(tmp_path)), GB // 64)
+    alone = settings.resolve(model(QWEN), GB // 64)
+    both = settings.resolve(model(QWEN, draft_model_path=str(tmp_path)), GB // 64)
     assert both.blocks == alone.blocks // 2
 
 
 def test_a_model_without_geometry_gets_whole_gigabytes(model):
-    made = settings.make(model({}), 9 * GB)
+    made = settings.resolve(model({}), 9 * GB)
     assert (made.blocks, made.cache_gb) == (0, 2)
-    assert settings.make(model({}), GB).cache_gb == 1
+    assert settings.resolve(model({}), GB).cache_gb == 1
 
 
 def test_cache_size_is_taken_at_its_word(model):
-    made = settings.make(model(QWEN, cache_size=3), 9 * GB)
+    made = settings.resolve(model(QWEN, cache_size=3), 9 * GB)
     assert (made.blocks, made.cache_gb) == (0, 3)
 
 
 def test_the_context_is_the_models_lowered_by_the_option(model):
-    assert settings.make(model(QWEN), GB).context == 8192
-    assert settings.make(model(QWEN, max_model_len=100), GB).context == 100
-    assert settings.make(model(QWEN, max_model_len=10**6), GB).context == 8192
-    assert settings.make(model({}), GB).context == settings.UNKNOWN_CONTEXT
-    assert settings.make(model({}, max_model_len=10**5), GB).context == 10**5
+    assert settings.resolve(model(QWEN), GB).context == 8192
+    assert settings.resolve(model(QWEN, max_model_len=100), GB).context == 100
+    assert settings.resolve(model(QWEN, max_model_len=10**6), GB).context == 8192
+    assert settings.resolve(model({}), GB).context == settings.UNKNOWN_CONTEXT
+    assert settings.resolve(model({}, max_model_len=10**5), GB).context == 10**5
 
 
 def test_prompts_are_split_unless_told_otherwise(model):
-    made = settings.make(model(QWEN, max_num_batched_tokens=99), GB)
+    made = settings.resolve(model(QWEN, max_num_batched_tokens=99), GB)
     assert (made.split_prompts, made.step_tokens) == (True, 99)
 
 
 def test_unsplit_prompts_fit_a_step_whole(model):
     """A longer one would raise in every step for ever."""
-    made = settings.make(model(QWEN, dynamic_split_fuse=False), GB)
+    made = settings.resolve(model(QWEN, dynamic_split_fuse=False), GB)
     assert (made.split_prompts, made.step_tokens) == (False, 8192)
 
 
 def test_a_draft_model_never_gets_prompts_in_parts(model):
     """Split or partly cached next to other requests, GenAI answers otherwise."""
-    made = settings.make(model(QWEN, draft_model_path="x"), GB)
+    made = settings.resolve(model(QWEN, draft_model_path="x"), GB)
     assert (made.speculative, made.split_prompts, made.step_tokens) == ("draft", False, 8192)
     assert not made.prefix_caching
-    assert settings.make(model(QWEN), GB).prefix_caching
-    assert not settings.make(model(QWEN, enable_prefix_caching=False), GB).prefix_caching
+    assert settings.resolve(model(QWEN), GB).prefix_caching
+    assert not settings.resolve(model(QWEN, enable_prefix_caching=False), GB).prefix_caching
 
 
 @pytest.mark.parametrize("options", [{"prompt_lookup": True}, {"plugin_config": '{"prompt_lookup": true}'}])
 def test_prompt_lookup_by_option_and_by_plugin_config(model, options):
-    made = settings.make(model(QWEN, **options), GB)
+    made = settings.resolve(model(QWEN, **options), GB)
     assert made.speculative == "prompt_lookup"
     assert made.split_prompts
     assert "prompt_lookup" not in made.properties
@@ -150,32 +150,32 @@ def test_prompt_lookup_by_option_and_by_plugin_config(model, options):
 
 def test_prompt_lookup_and_a_draft_model_exclude_each_other(model):
     with pytest.raises(StartError, match="exclude"):
-        settings.make(model(QWEN, plugin_config='{"prompt_lookup": true}', draft_model_path="x"), GB)
+        settings.resolve(model(QWEN, plugin_config='{"prompt_lookup": true}', draft_model_path="x"), GB)
 
 
 def test_threads_are_not_pinned_on_cpus_unless_asked(model):
-    assert settings.make(model(QWEN), GB).properties == {"ENABLE_CPU_PINNING": False}
-    assert settings.make(model(QWEN, target_device="GPU"), GB).properties == {}
+    assert settings.resolve(model(QWEN), GB).properties == {"ENABLE_CPU_PINNING": False}
+    assert settings.resolve(model(QWEN, target_device="GPU"), GB).properties == {}
     asked = model(QWEN, plugin_config='{"ENABLE_CPU_PINNING": true}')
-    assert settings.make(asked, GB).properties == {"ENABLE_CPU_PINNING": True}
+    assert settings.resolve(asked, GB).properties == {"ENABLE_CPU_PINNING": True}
 
 
 def test_an_f32_cache_goes_with_f32_computing(model):
-    properties = settings.make(model(QWEN, kv_cache_precision="f32"), GB).properties
+    properties = settings.resolve(model(QWEN, kv_cache_precision="f32"), GB).properties
     assert properties["INFERENCE_PRECISION_HINT"] == "f32"
-    properties = settings.make(model(QWEN, kv_cache_precision="u8"), GB).properties
+    properties = settings.resolve(model(QWEN, kv_cache_precision="u8"), GB).properties
     assert properties == {"ENABLE_CPU_PINNING": False, "KV_CACHE_PRECISION": "u8"}
 
 
 def test_device_properties_pass_through(model):
     asked = model(QWEN, plugin_config='{"DEVICE_PROPERTIES": {"NPU": {"MAX_PROMPT_LEN": 256}}}')
-    assert settings.make(asked, GB).properties["DEVICE_PROPERTIES"] == {"NPU": {"MAX_PROMPT_LEN": 256}}
+    assert settings.resolve(asked, GB).properties["DEVICE_PROPERTIES"] == {"NPU": {"MAX_PROMPT_LEN": 256}}
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "1", "null"])
 def test_a_plugin_config_that_is_no_object_stops_the_start(model, text):
     with pytest.raises(StartError, match="--plugin_config"):
-        settings.make(model(QWEN, plugin_config=text), GB)
+        settings.resolve(model(QWEN, plugin_config=text), GB)
 
 
 # --- memory
@@ -212,4 +212,4 @@ def test_a_machine_that_does_not_tell_has_some(tmp_path):
 
 
 def test_a_plan_can_be_changed_for_a_test(model):
-    assert replace(settings.make(model(QWEN), GB), blocks=7).blocks == 7
+    assert replace(settings.resolve(model(QWEN), GB), blocks=7).blocks == 7

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from lean_ovms.config import Config
+from lean_ovms.engine.errors import EngineLost
 from lean_ovms.engine.generation import validation
-from lean_ovms.engine.generation.recovery import EngineLost
 from lean_ovms.errors import BadRequest
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, QUESTIONS, assert_empty, chat
@@ -109,7 +109,7 @@ def test_what_it_cannot_do_is_refused_with_the_field(stateful, sampling, param):
 
 
 def test_a_prompt_that_the_device_does_not_take_is_refused(stateful, monkeypatch):
-    monkeypatch.setattr(stateful, "_most_prompt", 5)
+    monkeypatch.setattr(stateful, "max_prompt_tokens", 5)
     refused = Rig(pipeline=stateful).ask(list(range(40, 46))).refused
     assert refused[3] == "context_length_exceeded"
     assert "6" in refused[1]
@@ -152,14 +152,14 @@ def test_a_pipeline_that_stays_broken_is_given_up(monkeypatch):
     waiting = rig.submit(chat("Hello!"))
     with pytest.raises(EngineLost):
         rig.run()
-    rig.worker._flush()
+    rig.worker.flush()
     assert [rig.answer(r).failed[0] for r in (broken, waiting)] == ["EngineFailure"] * 2
 
 
 def test_a_device_that_says_nothing_for_too_long_is_given_up(stateful, monkeypatch):
     handle = stateful.add(work(max_tokens=4000))
     with monkeypatch.context() as patched:
-        patched.setattr(stateful, "_patience_s", -1.0)
+        patched.setattr(stateful, "token_timeout_s", -1.0)
         with pytest.raises(TimeoutError):
             stateful.step()
         assert not stateful.recoverable

@@ -102,7 +102,7 @@ def test_a_grammar_holds_an_answer_to_an_image(seeing):
     tag = '{"type": "structural_tag", "format": {"type": "regex", "pattern": "It is (blue|red|green)"}}'
     asked = SamplingParams(temperature=0.0)
     work = PipelineRequest(tokens=[], sampling=asked, max_tokens=20, min_tokens=0, seed=0, stops=frozenset())
-    work.constraint, work.scene = tag, scene("red")
+    work.constraint, work.image_prompt = tag, image_prompt("red")
     handle = seeing.add(work)
     ids = []
     while seeing.busy():
@@ -112,7 +112,7 @@ def test_a_grammar_holds_an_answer_to_an_image(seeing):
     assert seeing.decode(ids, True) == "It is red"
 
 
-def scene(colour):
+def image_prompt(colour):
     image = Image(*SIZE, bytes(COLOURS[colour]) * (SIZE[0] * SIZE[1]))
     return ImagePrompt(turn(tags(1) + "describe"), False, (image,))
 
@@ -143,7 +143,7 @@ def test_a_prompt_that_does_not_fit_its_images_is_refused(seeing, prompt, colour
 def test_pixels_must_be_as_many_as_the_size_says(seeing):
     rig = Rig(pipeline=seeing)
     request = see(rig, turn(tags(1)), "red")
-    rig.link.inbox[0][0].images = [[50, 61]]
+    rig.transport.inbox[0][0].images = [[50, 61]]
     rig.run()
     assert "bytes" in rig.answer(request).refused[1]
 
@@ -210,7 +210,7 @@ def test_images_of_several_requests_are_encoded_in_different_steps(seeing):
     newcomers = [see(rig, turn(tags(1) + "describe"), "red") for _ in range(3)]
     for running in (2, 3, 4):
         rig.turn()
-        assert len(rig.batch.running) == running
+        assert len(rig.scheduler.running) == running
     rig.run()
     assert [words(rig, r) for r in newcomers] == [said("red")] * 3
     assert rig.answer(stream).reasons == {0: "length"}
@@ -220,7 +220,7 @@ def test_the_true_count_is_told_before_the_end(seeing):
     rig = Rig(pipeline=seeing)
     see(rig, turn(tags(2) + "describe"), "red", "blue")
     rig.run()
-    told = [r for frame in rig.link.frames for r in frame if isinstance(r, Counted | Tokens)]
+    told = [r for frame in rig.transport.frames for r in frame if isinstance(r, Counted | Tokens)]
     assert [type(r) for r in told[-2:]] == [Counted, Tokens]
     assert told[-1].reason == "stop"
     assert told[-2].prompt_tokens == direct(seeing, turn(tags(2) + "describe"), "red", "blue")[1]

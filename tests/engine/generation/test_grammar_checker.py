@@ -1,4 +1,4 @@
-"""The helper process: started when needed, killed when it takes too long, replaced when it dies."""
+"""The checker process: started when needed, killed when it takes too long, replaced when it dies."""
 
 import json
 import os
@@ -9,12 +9,12 @@ import sys
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-from lean_ovms.engine.generation.grammar_checker import Checker, Settings
+from lean_ovms.engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex, Unavailable
 
-FAKE = pathlib.Path(__file__).with_name("fake_helper.py")
-SETTINGS = Settings(model_dir="m", width=10, timeout_s=5, memory_bytes=1 << 20)
-IMPATIENT = Settings(model_dir="m", width=10, timeout_s=0.1, memory_bytes=1 << 20)
+FAKE = pathlib.Path(__file__).with_name("fake_checker.py")
+SETTINGS = CheckerSettings(model_dir="m", width=10, timeout_s=5, memory_bytes=1 << 20)
+IMPATIENT = CheckerSettings(model_dir="m", width=10, timeout_s=0.1, memory_bytes=1 << 20)
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def make():
     made = []
 
     def checker(part="ok", settings=SETTINGS):
-        made.append(Checker(settings, [sys.executable, "-S", str(FAKE), part]))
+        made.append(ProcessGrammarChecker(settings, [sys.executable, "-S", str(FAKE), part]))
         return made[-1]
 
     yield checker
@@ -53,7 +53,7 @@ def test_a_wrong_grammar_is_told_in_the_helpers_words(make):
 
 
 @pytest.mark.parametrize("tag", ["work", "hang"])
-def test_one_that_takes_too_long_is_killed_and_the_next_gets_a_new_helper(make, tag):
+def test_one_that_takes_too_long_is_killed_and_the_next_gets_a_new_process(make, tag):
     checker = make(settings=IMPATIENT)
     checker._start()
     pid = checker.pid
@@ -61,7 +61,7 @@ def test_one_that_takes_too_long_is_killed_and_the_next_gets_a_new_helper(make, 
         checker.check(tag)
     assert checker.pid is None
     assert not alive(pid)
-    checker._settings = SETTINGS
+    checker.settings = SETTINGS
     assert checker.check("good") == (0.5, 4)
 
 
@@ -92,8 +92,8 @@ def test_stop_ends_it(make):
 
 @pytest.mark.model
 def test_the_real_helper_tells_good_from_wrong_and_survives_what_kills_it(caplog):
-    settings = Settings(model_dir=str(DEMO_MODEL), width=2048, timeout_s=20, memory_bytes=256 << 20)
-    checker = Checker(settings)
+    settings = CheckerSettings(model_dir=str(DEMO_MODEL), width=2048, timeout_s=20, memory_bytes=256 << 20)
+    checker = ProcessGrammarChecker(settings)
 
     def check(form):
         return checker.check(json.dumps({"type": "structural_tag", "format": form}))
@@ -129,4 +129,4 @@ def test_one_that_was_ended_while_it_waited_is_no_grammars_fault(make):
 
 def test_a_process_that_cannot_be_had_is_unavailable():
     with pytest.raises(Unavailable):
-        Checker(SETTINGS, ["/no/such/program"]).check("good")
+        ProcessGrammarChecker(SETTINGS, ["/no/such/program"]).check("good")

@@ -1,4 +1,4 @@
-"""Requests wait at the gate until their grammar is known good and compiled; the loop never waits."""
+"""Requests wait until their grammar is known to be good and compiled; the loop never waits."""
 
 import json
 import threading
@@ -8,10 +8,11 @@ import pytest
 from lean_ovms.engine.generation import grammar_queue
 from lean_ovms.engine.generation.grammar_queue import GrammarQueue
 from lean_ovms.engine.generation.pipeline import Grammars
+from lean_ovms.engine.generation.task import GenerationTask
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.errors import EngineFailure, GrammarInvalid, GrammarTooComplex, Unavailable
-from tests.engine.rig import LIMITS, MemoryLink, Rig
+from tests.engine.rig import LIMITS, MemoryTransport, Rig
 
 
 def tag(text="a"):
@@ -44,8 +45,8 @@ class Compiler:
     def compile(self, text):
         self._do("compile", text)
 
-    def forget(self):
-        self.calls.append(("forget", ""))
+    def clear(self):
+        self.calls.append(("clear", ""))
 
     def stop(self):
         self.calls.append(("stop", ""))
@@ -54,51 +55,52 @@ class Compiler:
         return sum(1 for call, _ in self.calls if call == what)
 
 
-class WakingLink(MemoryLink):
-    """A link that waits for a wake-up where MemoryLink would say that nothing will come."""
+class WakingTransport(MemoryTransport):
+    """A link that waits for a wake-up where MemoryTransport would say that nothing will come."""
 
     def __init__(self):
         super().__init__()
         self.bell = threading.Event()
 
-    def take(self, wait):
+    def receive(self, wait):
         if wait and not self.inbox and not self.closed:
             assert self.bell.wait(10), "nobody wakes the loop"
         self.bell.clear()
-        return super().take(False)
+        return super().receive(False)
 
     def wake(self):
         self.bell.set()
 
 
-class Doorway(Rig):
-    """A worker with a gate."""
+class GrammarRig(Rig):
+    """A worker with a grammar queue."""
 
     def __init__(self, limits=LIMITS, pipeline=None, **changes):
         super().__init__(pipeline=pipeline)
         self.compiler = Compiler()
-        self.link = WakingLink()
-        self.gate = GrammarQueue(
-            Grammars(self.compiler, self.compiler), self.link.wake, grammar_queue.Limits(**changes)
+        self.transport = WakingTransport()
+        self.queue = GrammarQueue(
+            Grammars(self.compiler, self.compiler), self.transport.wake, grammar_queue.Limits(**changes)
         )
-        self.worker = Worker(self.pipeline, self.link, limits, self.gate)
-        self.batch = self.worker.batch
+        self.task = GenerationTask(self.pipeline, limits, self.queue)
+        self.worker = Worker(self.task, self.transport)
+        self.scheduler = self.task.scheduler
 
     def send(self, constraint, prompt="hello", **sampling):
         number = self.submit(prompt, **sampling)
-        self.link.inbox[-1][0].constraint = constraint
+        self.transport.inbox[-1][0].constraint = constraint
         return number
 
     def run(self, most=4000):
         for _ in range(most):
-            if self.batch.idle and not self.link.inbox and not self.gate.waiting and not self.gate.compiling:
+            if self.scheduler.idle and not self.transport.inbox and not self.queue.waiting and not self.queue.compiling:
                 return self
             self.turn()
         raise AssertionError("still at work")
 
 
 def test_a_new_grammar_is_checked_then_compiled_then_its_request_runs():
-    rig = Doorway()
+    rig = GrammarRig()
     number = rig.send(tag())
     rig.run()
     assert rig.answer(number).text() == "hello"
@@ -106,7 +108,7 @@ def test_a_new_grammar_is_checked_then_compiled_then_its_request_runs():
 
 
 def test_a_known_grammar_lets_its_request_run_at_once():
-    rig = Doorway()
+    rig = GrammarRig()
     rig.send(tag())
     rig.run()
     number = rig.send(tag())
@@ -117,7 +119,7 @@ def test_a_known_grammar_lets_its_request_run_at_once():
 
 
 def test_requests_with_one_grammar_wait_for_one_compilation():
-    rig = Doorway()
+    rig = GrammarRig()
     numbers = [rig.send(tag()) for _ in range(5)]
     rig.run()
     assert [rig.answer(n).text() for n in numbers] == ["hello"] * 5
@@ -125,7 +127,7 @@ def test_requests_with_one_grammar_wait_for_one_compilation():
 
 
 def test_nothing_is_accepted_before_the_grammar_is_known_good_and_others_run_meanwhile():
-    rig = Doorway()
+    rig = GrammarRig()
     rig.compiler.let["check"].clear()
     number = rig.send(tag())
     other = rig.submit("others go on")
@@ -143,7 +145,7 @@ def test_nothing_is_accepted_before_the_grammar_is_known_good_and_others_run_mea
 
 @pytest.mark.parametrize("error", [GrammarInvalid("no"), GrammarTooComplex("much")])
 def test_a_bad_grammar_is_refused_and_remembered(error):
-    rig = Doorway()
+    rig = GrammarRig()
     rig.compiler.bad[tag()] = error
     numbers = [rig.send(tag()), rig.send(tag())]
     rig.run()
@@ -154,8 +156,8 @@ def test_a_bad_grammar_is_refused_and_remembered(error):
     assert rig.compiler.count("compile") == 0
 
 
-def test_a_grammar_that_exceeds_the_bounds_never_reaches_the_helper():
-    rig = Doorway()
+def test_a_grammar_that_exceeds_the_bounds_never_reaches_the_checker():
+    rig = GrammarRig()
     number = rig.send(tag("a{99999}"))
     rig.run()
     assert rig.answer(number).refused[0] == "GrammarTooComplex"
@@ -164,7 +166,7 @@ def test_a_grammar_that_exceeds_the_bounds_never_reaches_the_helper():
 
 @pytest.mark.parametrize("error", [Unavailable("later"), RuntimeError("broken")])
 def test_a_failure_that_says_nothing_about_the_grammar_is_not_remembered(error):
-    rig = Doorway()
+    rig = GrammarRig()
     rig.compiler.bad[tag()] = error
     first = rig.send(tag())
     rig.run()
@@ -176,13 +178,13 @@ def test_a_failure_that_says_nothing_about_the_grammar_is_not_remembered(error):
 
 
 def test_a_request_that_waits_for_its_grammar_can_be_cancelled():
-    rig = Doorway()
+    rig = GrammarRig()
     rig.compiler.let["check"].clear()
     gone, stays = rig.send(tag()), rig.send(tag())
     rig.turn()
     rig.cancel(gone)
     rig.turn()
-    assert rig.gate.waiting == 1
+    assert rig.queue.waiting == 1
     rig.compiler.let["check"].set()
     rig.run()
     assert rig.answer(gone).accepted is None
@@ -190,7 +192,7 @@ def test_a_request_that_waits_for_its_grammar_can_be_cancelled():
 
 
 def test_one_answer_of_a_waiting_request_can_be_cancelled():
-    rig = Doorway()
+    rig = GrammarRig()
     rig.compiler.let["check"].clear()
     number = rig.send(tag(), n=3, seeds=(1, 2, 3), temperature=1.0)
     rig.turn()
@@ -202,7 +204,7 @@ def test_one_answer_of_a_waiting_request_can_be_cancelled():
 
 
 def test_a_grammar_nobody_waits_for_any_more_is_not_compiled_here():
-    rig = Doorway()
+    rig = GrammarRig()
     rig.compiler.let["check"].clear()
     number = rig.send(tag())
     rig.turn()
@@ -216,7 +218,7 @@ def test_a_grammar_nobody_waits_for_any_more_is_not_compiled_here():
 
 
 def test_waiting_requests_count_as_queued():
-    rig = Doorway(limits=grammar_limits_of(queued=2))
+    rig = GrammarRig(limits=grammar_limits_of(queued=2))
     rig.compiler.let["check"].clear()
     waiting = [rig.send(tag()), rig.send(tag())]
     rig.turn()
@@ -235,7 +237,7 @@ def grammar_limits_of(**changes):
 
 
 def test_too_many_new_grammars_are_refused():
-    rig = Doorway(texts=2)
+    rig = GrammarRig(queue=2)
     rig.compiler.let["check"].clear()
     numbers = [rig.send(tag(c)) for c in "abc"]
     rig.turn()
@@ -246,13 +248,13 @@ def test_too_many_new_grammars_are_refused():
 
 
 def test_while_a_thread_compiles_nobody_with_a_grammar_starts_and_everybody_else_does():
-    rig = Doorway()
+    rig = GrammarRig()
     rig.send(tag("a"))
     rig.run()
     rig.compiler.let["compile"].clear()
     new = rig.send(tag("b"))
     rig.turn()
-    while not rig.gate.compiling:
+    while not rig.queue.compiling:
         rig.turn()
     known, free = rig.send(tag("a")), rig.submit("free")
     for _ in range(50):
@@ -267,11 +269,11 @@ def test_while_a_thread_compiles_nobody_with_a_grammar_starts_and_everybody_else
 
 
 def test_compiled_grammars_are_dropped_when_they_take_too_much_and_compiled_again():
-    rig = Doorway(compiled_bytes=3 * grammar_queue.LEAST_BYTES)
+    rig = GrammarRig(compiled_bytes=3 * grammar_queue.MIN_BYTES)
     for letter in "abcdef":
         rig.send(tag(letter))
         rig.run()
-    assert rig.compiler.count("forget") == 1
+    assert rig.compiler.count("clear") == 1
     before = rig.compiler.count("compile")
     number = rig.send(tag("a"))
     rig.run()
@@ -281,7 +283,7 @@ def test_compiled_grammars_are_dropped_when_they_take_too_much_and_compiled_agai
 
 
 def test_verdicts_are_bounded():
-    rig = Doorway(verdicts=3)
+    rig = GrammarRig(results=3)
     for letter in "abcdef":
         rig.compiler.bad[tag(letter)] = GrammarInvalid("no")
         rig.send(tag(letter))
@@ -293,7 +295,7 @@ def test_verdicts_are_bounded():
 
 
 def test_the_helper_is_stopped_after_a_while_without_work():
-    rig = Doorway(idle_s=0.01)
+    rig = GrammarRig(idle_s=0.01)
     rig.send(tag())
     rig.run()
     for _ in range(500):
@@ -305,7 +307,7 @@ def test_the_helper_is_stopped_after_a_while_without_work():
 
 @pytest.mark.parametrize(("field", "sampling"), [("best_of", {"beams": 2}), ("min_tokens", {"min_tokens": 2})])
 def test_what_a_grammar_does_not_go_together_with_is_refused(field, sampling):
-    rig = Doorway()
+    rig = GrammarRig()
     number = rig.send(tag(), **sampling)
     rig.run()
     name, _, param, code = rig.answer(number).refused
@@ -313,7 +315,7 @@ def test_what_a_grammar_does_not_go_together_with_is_refused(field, sampling):
 
 
 def test_ignore_eos_gives_way_to_the_end_of_the_grammar():
-    rig = Doorway()
+    rig = GrammarRig()
     number = rig.send(tag(), ignore_eos=True, max_tokens=200)
     rig.run()
     assert rig.answer(number).reasons == {0: "stop"}

@@ -22,9 +22,11 @@ def submit(text, count=1, **fields):
     return replace(made, **fields)
 
 
-def test_text_and_images_become_a_scene():
-    scene = image_prompts.read(submit("a <ov_genai_image_1> b <ov_genai_image_0>", 2, add_special_tokens=True), 100)
-    assert scene == ImagePrompt("a <ov_genai_image_1> b <ov_genai_image_0>", True, (Image(4, 5, PIXELS),) * 2)
+def test_text_and_images_become_an_image_prompt():
+    image_prompt = image_prompts.parse(
+        submit("a <ov_genai_image_1> b <ov_genai_image_0>", 2, add_special_tokens=True), 100, 100
+    )
+    assert image_prompt == ImagePrompt("a <ov_genai_image_1> b <ov_genai_image_0>", True, (Image(4, 5, PIXELS),) * 2)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,7 @@ def test_text_and_images_become_a_scene():
 )
 def test_every_image_has_its_tag_and_every_tag_its_image(text, count):
     with pytest.raises(BadRequest, match="image tags"):
-        image_prompts.read(submit(text, count), 100)
+        image_prompts.parse(submit(text, count), 100, 100)
 
 
 @pytest.mark.parametrize(
@@ -64,18 +66,18 @@ def test_every_image_has_its_tag_and_every_tag_its_image(text, count):
 )
 def test_pixels_that_are_not_what_they_should_be_are_refused(fields):
     with pytest.raises(BadRequest):
-        image_prompts.read(submit("<ov_genai_image_0>", **fields), 100)
+        image_prompts.parse(submit("<ov_genai_image_0>", **fields), 100, 100)
 
 
 def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized():
-    with pytest.raises(BadRequest, match="characters"):
-        image_prompts.read(submit("x" * 101 + "<ov_genai_image_0>"), 100)
+    with pytest.raises(BadRequest, match=r"characters: 119 .* maximum context length is 100 tokens"):
+        image_prompts.parse(submit("x" * 101 + "<ov_genai_image_0>"), 100, 100)
 
 
 def test_a_pipeline_that_reads_text_only_refuses_images():
     rig = Rig(Script())
     request = rig.submit("<|user|>hi")
-    rig.link.inbox[0][0].images, rig.link.inbox[0][0].pixels = [[4, 5]], [PIXELS]
+    rig.transport.inbox[0][0].images, rig.transport.inbox[0][0].pixels = [[4, 5]], [PIXELS]
     rig.run()
     assert "only text input" in rig.answer(request).refused[1]
 
@@ -92,7 +94,7 @@ def test_a_prompt_with_images_cannot_be_cut():
 def test_the_scripted_pipeline_reads_images_aloud():
     rig = Rig(Script(vision=True))
     request = rig.submit("<|user|>see <ov_genai_image_0>!")
-    rig.link.inbox[0][0].images, rig.link.inbox[0][0].pixels = [[4, 5]], [b"\xff\0\x80" * 20]
+    rig.transport.inbox[0][0].images, rig.transport.inbox[0][0].pixels = [[4, 5]], [b"\xff\0\x80" * 20]
     rig.run()
     assert rig.answer(request).text() == "see [5x4 #ff0080]!"
     assert rig.answer(request).accepted.prompt_tokens == 16 + len("<|user|>") - 7 + len("see [5x4 #ff0080]!")
@@ -114,7 +116,7 @@ def eyes(tmp_path, rule, **settings):
     return made, asked
 
 
-def scene(*sizes, text="ab"):
+def image_prompt(*sizes, text="ab"):
     images = tuple(Image(h, w, bytes([n]) * (3 * h * w)) for n, (h, w) in enumerate(sizes))
     return ImagePrompt(text + "".join(f"<ov_genai_image_{i}>" for i in range(len(images))) + "c", False, images)
 
@@ -123,7 +125,7 @@ def test_a_model_with_a_fixed_number(tmp_path):
     found, asked = eyes(tmp_path, lambda h, w: 17)
     assert asked == SMALL
     assert found.tokens((1000, 1000)) == 17
-    assert len(found.lay_out(scene((10, 10), (500, 20)))) == 3 + 34
+    assert len(found.placeholder_ids(image_prompt((10, 10), (500, 20)))) == 3 + 34
 
 
 QWEN = {"patch_size": 14, "merge_size": 2, "min_pixels": 56 * 56, "max_pixels": 28 * 28 * 1280}
@@ -168,18 +170,18 @@ def test_another_rule_is_learned_from_sizes(tmp_path, settings):
     assert asked == SMALL + LARGE
     assert found.tokens((64, 64)) == rule(64, 64)
     assert found.tokens((600, 600)) >= rule(600, 600), "an upper estimate"
-    found.learn(scene((600, 600), (600, 600)), 3 + 2 * rule(600, 600))
+    found.learn(image_prompt((600, 600), (600, 600)), 3 + 2 * rule(600, 600))
     assert found.tokens((600, 600)) == rule(600, 600)
-    found.learn(scene((60, 600), (61, 600)), 1000)
+    found.learn(image_prompt((60, 600), (61, 600)), 1000)
     assert (60, 600) not in found.known, "two sizes at once tell of neither"
 
 
 def test_an_image_has_the_same_ids_wherever_it_comes(tmp_path):
     found, _ = eyes(tmp_path, lambda h, w: 3)
     pixels = bytes(300)
-    one = found.lay_out(ImagePrompt("x<ov_genai_image_0>y", False, (Image(10, 10, pixels),)))
-    two = found.lay_out(ImagePrompt("x<ov_genai_image_0>y", False, (Image(10, 10, bytes(300)),)))
-    other = found.lay_out(ImagePrompt("x<ov_genai_image_0>y", False, (Image(10, 10, b"\1" * 300),)))
+    one = found.placeholder_ids(ImagePrompt("x<ov_genai_image_0>y", False, (Image(10, 10, pixels),)))
+    two = found.placeholder_ids(ImagePrompt("x<ov_genai_image_0>y", False, (Image(10, 10, bytes(300)),)))
+    other = found.placeholder_ids(ImagePrompt("x<ov_genai_image_0>y", False, (Image(10, 10, b"\1" * 300),)))
     assert one == two
     assert one[0] == ord("x")
     assert one[4] == ord("y")

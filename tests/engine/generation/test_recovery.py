@@ -2,9 +2,9 @@
 
 import pytest
 
+from lean_ovms.engine.errors import EngineLost, last_line
 from lean_ovms.engine.generation import recovery
-from lean_ovms.engine.generation.recovery import EngineLost
-from lean_ovms.engine.worker.loop import Limits
+from lean_ovms.engine.generation.task import Limits
 from tests.engine.rig import Rig
 
 
@@ -16,9 +16,9 @@ def test_a_poisoned_step_harms_only_the_request_that_poisoned_it():
     rig = Rig()
     texts = neighbours(rig)
     rig.turn(5)
-    culprit = rig.submit("<|raise|>")
+    at_fault = rig.submit("<|raise|>")
     rig.run()
-    assert rig.answer(culprit).failed == [
+    assert rig.answer(at_fault).failed == [
         "EngineFailure",
         "The engine failed while it computed this request.",
         None,
@@ -29,7 +29,7 @@ def test_a_poisoned_step_harms_only_the_request_that_poisoned_it():
     assert rig.stats().kv_blocks_used == 0
 
 
-def test_a_culprit_that_runs_alone_is_blamed_at_once():
+def test_a_request_at_fault_that_runs_alone_is_blamed_at_once():
     rig = Rig()
     assert rig.ask("<|raise|>").failed
     assert rig.stats().recoveries == 1
@@ -43,7 +43,7 @@ def test_a_newcomer_is_not_blamed_for_what_another_does_in_the_middle_of_its_ans
 
     def once():
         rig.pipeline.step = step
-        rig.pipeline._poisoned = True
+        rig.pipeline.poisoned = True
         raise RuntimeError("in the middle of the old one")
 
     rig.pipeline.step = once
@@ -53,46 +53,46 @@ def test_a_newcomer_is_not_blamed_for_what_another_does_in_the_middle_of_its_ans
     assert rig.answer(new).text() == "new"
 
 
-def test_the_innocent_come_back_all_at_once():
+def test_the_bystanders_resume_all_at_once():
     rig = Rig()
     neighbours(rig)
     rig.turn(3)
     rig.submit("<|raise|>")
     rig.turn(2)
-    assert len(rig.batch.running) == 7
-    assert len(rig.batch.suspects) == 1
+    assert len(rig.scheduler.running) == 7
+    assert len(rig.scheduler.suspects) == 1
     rig.run()
 
 
-def test_a_culprit_that_comes_together_with_others_is_found_by_trials_of_one_at_a_time():
+def test_a_request_at_fault_that_comes_together_with_others_is_found_by_trials_of_one_at_a_time():
     rig = Rig()
     first = neighbours(rig, 3)
-    culprit = rig.submit("<|raise|>")
+    at_fault = rig.submit("<|raise|>")
     rest = neighbours(rig, 4)
     rig.run()
-    assert rig.answer(culprit).failed
+    assert rig.answer(at_fault).failed
     assert {i: rig.answer(i).text() for i in (first | rest)} == first | rest
     assert rig.stats().recoveries == 2
-    assert not rig.batch.suspects
+    assert not rig.scheduler.suspects
 
 
-def test_several_culprits_are_found_one_after_the_other():
+def test_several_requests_at_fault_are_found_one_after_the_other():
     rig = Rig()
     texts = neighbours(rig, 3)
-    culprits = [rig.submit("<|raise|>" + str(i)) for i in range(4)]
+    faulty = [rig.submit("<|raise|>" + str(i)) for i in range(4)]
     rig.run()
-    assert all(rig.answer(c).failed for c in culprits)
+    assert all(rig.answer(c).failed for c in faulty)
     assert {i: rig.answer(i).text() for i in texts} == texts
 
 
-def test_a_culprit_of_several_sequences_fails_as_a_whole_and_once():
+def test_a_request_at_fault_of_several_sequences_fails_as_a_whole_and_once():
     rig = Rig()
     texts = neighbours(rig, 2)
-    culprit = rig.submit("<|raise|>", n=3, seeds=(1, 2, 3), temperature=1.0)
+    at_fault = rig.submit("<|raise|>", n=3, seeds=(1, 2, 3), temperature=1.0)
     rig.run()
-    assert rig.answer(culprit).failed
+    assert rig.answer(at_fault).failed
     assert {i: rig.answer(i).text() for i in texts} == texts
-    assert not rig.batch.requests
+    assert not rig.scheduler.requests
 
 
 def test_what_was_computed_before_the_failure_is_read_before_everybody_is_cancelled():
@@ -103,7 +103,7 @@ def test_what_was_computed_before_the_failure_is_read_before_everybody_is_cancel
     step = rig.pipeline.step
 
     def half_a_step():
-        rig.pipeline._tell(handle)
+        rig.pipeline.sample(handle)
         rig.pipeline.step = step
         raise RuntimeError("half way")
 
@@ -116,28 +116,28 @@ def test_what_was_computed_before_the_failure_is_read_before_everybody_is_cancel
 
 def test_newcomers_wait_while_suspects_are_tried():
     rig = Rig()
-    a, b, culprit = rig.submit("aaaa"), rig.submit("bbbb"), rig.submit("<|raise|>")
+    a, b, at_fault = rig.submit("aaaa"), rig.submit("bbbb"), rig.submit("<|raise|>")
     rig.turn()
-    assert len(rig.batch.suspects) == 3
+    assert len(rig.scheduler.suspects) == 3
     new = rig.submit("new")
     rig.turn()
-    assert {s.request.id for s in rig.batch.running} == {a}
+    assert {s.request.id for s in rig.scheduler.running} == {a}
     rig.run()
     assert [rig.answer(i).text() for i in (a, b, new)] == ["aaaa", "bbbb", "new"]
-    assert rig.answer(culprit).failed
-    assert not rig.batch.suspects
+    assert rig.answer(at_fault).failed
+    assert not rig.scheduler.suspects
 
 
 def test_suspects_that_are_cancelled_hold_nobody_up():
     rig = Rig()
-    a, culprit = rig.submit("aaaa"), rig.submit("<|raise|>")
+    a, at_fault = rig.submit("aaaa"), rig.submit("<|raise|>")
     rig.turn()
     rig.cancel(a)
-    rig.cancel(culprit)
+    rig.cancel(at_fault)
     new = rig.submit("new")
     rig.run()
     assert rig.answer(new).text() == "new"
-    assert not rig.batch.suspects
+    assert not rig.scheduler.suspects
 
 
 def test_failures_that_nobody_in_particular_causes_end_too():
@@ -210,7 +210,7 @@ def test_a_handle_that_raises_when_it_is_read_does_not_stop_the_recovery(monkeyp
     ],
 )
 def test_only_the_last_line_of_the_engines_messages_is_kept(text, line):
-    assert recovery.last_line(RuntimeError(text)) == line
+    assert last_line(RuntimeError(text)) == line
 
 
 def test_no_word_of_the_exception_reaches_the_client():

@@ -1,4 +1,4 @@
-"""The guardian's promises on the scripted pipeline: the cache never overflows, and whoever had to leave comes back."""
+"""The scheduler on the fake pipeline: the cache never overflows, and preempted sequences resume."""
 
 import random
 
@@ -7,20 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.engine.generation import fake_tokenizer as words
-from lean_ovms.engine.generation import silence
+from lean_ovms.engine.generation import step
+from lean_ovms.engine.generation.task import Limits
 from lean_ovms.engine.protocol import Failed, Tokens
-from lean_ovms.engine.worker.loop import Limits
 from tests.engine.rig import Rig
 
 
 def blocks_in_pipeline(rig):
-    return rig.pipeline._blocks_needed({})
+    return rig.pipeline.blocks_in_use()
 
 
 def run_watching(rig, most=5000):
-    """Run to the end; the pipeline never holds more than the accounts say, and the accounts never more than exists."""
+    """Run to the end; the pipeline never holds more than is booked, and no more is booked than exists."""
     for _ in range(most):
-        if rig.batch.idle and not rig.link.inbox:
+        if rig.scheduler.idle and not rig.transport.inbox:
             return
         rig.turn()
         assert blocks_in_pipeline(rig) <= rig.pipeline.script.blocks
@@ -28,7 +28,7 @@ def run_watching(rig, most=5000):
     raise AssertionError("still at work")
 
 
-# --- KV accounts
+# --- KV budget
 
 
 def test_a_request_is_booked_with_what_it_holds_now_and_not_with_what_it_may_become():
@@ -42,7 +42,7 @@ def test_growing_sequences_are_booked_block_by_block():
     rig = Rig()
     rig.submit([1] * 31, ignore_eos=True, max_tokens=200)
     used = set()
-    while not rig.batch.idle or rig.link.inbox:
+    while not rig.scheduler.idle or rig.transport.inbox:
         rig.turn()
         used.add(rig.stats().kv_blocks_used)
     assert used == {0, *range(2, 9)}
@@ -69,7 +69,7 @@ def test_the_newest_is_preempted_and_the_client_sees_nothing_of_it():
     assert rig.answer(old).text() == "ab" * 60
     assert rig.answer(new).text() == "cd" * 60
     assert len(rig.answer(new).logprobs[0]) == 120
-    order = [r.id for f in rig.link.frames for r in f if isinstance(r, Tokens) and r.reason]
+    order = [r.id for f in rig.transport.frames for r in f if isinstance(r, Tokens) and r.reason]
     assert order == [old, new]
 
 
@@ -106,14 +106,14 @@ def test_a_penalised_sequence_stays_when_another_can_go():
     rig.turn()
     penalised = rig.submit("cd" * 20, ignore_eos=True, max_tokens=120, presence_penalty=1.0)
     run_watching(rig)
-    order = [r.id for f in rig.link.frames for r in f if isinstance(r, Tokens) and r.reason]
+    order = [r.id for f in rig.transport.frames for r in f if isinstance(r, Tokens) and r.reason]
     assert order == [penalised, other]
 
 
 def constrained(rig, request_id):
     """Turn a request into one with a grammar, which the script ignores."""
     rig.turn()
-    request = rig.batch.requests[request_id]
+    request = rig.scheduler.requests[request_id]
     request.constraint = "{}"
 
 
@@ -122,7 +122,7 @@ def test_a_sequence_with_a_grammar_stays_when_another_can_go():
     penalised = rig.submit("ab" * 20, ignore_eos=True, max_tokens=120, presence_penalty=1.0)
     constrained(rig, grammar := rig.submit("cd" * 20, ignore_eos=True, max_tokens=120))
     run_watching(rig)
-    order = [r.id for f in rig.link.frames for r in f if isinstance(r, Tokens) and r.reason]
+    order = [r.id for f in rig.transport.frames for r in f if isinstance(r, Tokens) and r.reason]
     assert order == [grammar, penalised]
 
 
@@ -157,7 +157,7 @@ def test_a_sequence_with_a_grammar_that_comes_out_otherwise_fails_alone():
     rig.pipeline.add = otherwise
     run_watching(rig)
     assert rig.answer(new).failed[0] == "EngineFailure"
-    assert "begin this answer again" in rig.answer(new).failed[1]
+    assert "restart this answer" in rig.answer(new).failed[1]
     assert rig.answer(old).text() == "ab" * 60
     assert rig.stats().kv_blocks_used == 0
 
@@ -166,16 +166,16 @@ def test_sequences_with_a_grammar_do_not_start_while_one_is_compiled():
     rig = Rig(blocks=6)
     plain = rig.submit("ab" * 20, ignore_eos=True, max_tokens=120)
     constrained(rig, grammar := rig.submit("cd" * 20, ignore_eos=True, max_tokens=120))
-    while not rig.batch.preemptions:
-        rig.batch.requests[plain].constraint = "{}"
+    while not rig.scheduler.preemptions:
+        rig.scheduler.requests[plain].constraint = "{}"
         rig.turn()
-    waiting = rig.batch.waiting[0].request.id
-    rig.batch.compiling = True
+    waiting = rig.scheduler.waiting[0].request.id
+    rig.scheduler.compiling = True
     other = plain if waiting == grammar else grammar
     rig.cancel(other)
     rig.turn(5)
-    assert [s.request.id for s in rig.batch.waiting] == [waiting]
-    rig.batch.compiling = False
+    assert [s.request.id for s in rig.scheduler.waiting] == [waiting]
+    rig.scheduler.compiling = False
     rig.run()
     assert len(rig.answer(waiting).tokens[0]) == 120
 
@@ -206,7 +206,7 @@ def test_a_long_prompt_is_not_overtaken_for_ever_by_short_ones():
     rig.turn(3)
     assert rig.answer(short).tokens == {}
     run_watching(rig)
-    first = next(r for f in rig.link.frames for r in f if isinstance(r, Tokens) and r.id in (long, short))
+    first = next(r for f in rig.transport.frames for r in f if isinstance(r, Tokens) and r.id in (long, short))
     assert first.id == long
 
 
@@ -215,7 +215,7 @@ def test_max_num_seqs_is_kept_by_the_queue():
     for _ in range(10):
         rig.submit("hello")
     most = 0
-    while not rig.batch.idle or rig.link.inbox:
+    while not rig.scheduler.idle or rig.transport.inbox:
         rig.turn()
         most = max(most, rig.stats().running, len(rig.pipeline.live))
     assert most == 3
@@ -298,7 +298,7 @@ def test_others_pass_those_who_wait_for_a_prefix():
     rig.submit(PREFIX + "b")
     other = rig.submit("something else")
     rig.turn()
-    assert {s.request.id for s in rig.batch.running} == {1, other}
+    assert {s.request.id for s in rig.scheduler.running} == {1, other}
     rig.run()
 
 
@@ -317,7 +317,7 @@ def test_a_prompt_that_is_half_in_the_prefix_cache_is_computed_to_its_end_though
     rig.turn(2)
     rig.cancel(request)
     rig.turn()
-    assert request in {s.request.id for s in rig.batch.running}
+    assert request in {s.request.id for s in rig.scheduler.running}
     rig.run()
     assert not rig.answer(request).tokens
     assert rig.answer(other).text() == "other"
@@ -341,7 +341,7 @@ def test_of_many_prompts_that_nobody_wants_only_the_one_in_work_is_computed():
     for request in reversed(requests):
         rig.cancel(request)
     rig.turn()
-    assert [s.request.id for s in rig.batch.running] == requests[:1]
+    assert [s.request.id for s in rig.scheduler.running] == requests[:1]
     rig.run()
     assert (rig.stats().running, rig.stats().kv_blocks_used) == (0, 0)
 
@@ -404,17 +404,17 @@ def test_an_end_that_the_pipeline_does_not_tell_is_an_end():
 def test_a_stuck_pipeline_costs_the_stuck_request_only():
     rig = Rig()
     now = [0.0]
-    rig.batch.clock = lambda: now.__setitem__(0, now[0] + 0.01) or now[0]
+    rig.scheduler.clock = lambda: now.__setitem__(0, now[0] + 0.01) or now[0]
     stuck, other = rig.submit("<|stall|>"), rig.submit("hello")
     rig.run()
     assert rig.answer(stuck).failed[0] == "EngineFailure"
     assert rig.answer(other).text() == "hello"
-    assert now[0] > silence.STUCK_S
+    assert now[0] > step.STUCK_S
 
 
 def test_a_long_prefill_is_not_taken_for_stuck():
     rig = Rig(step_tokens=4)
-    rig.batch.clock = iter(range(0, 10**6, 100)).__next__
+    rig.scheduler.clock = iter(range(0, 10**6, 100)).__next__
     assert rig.ask("x" * 400, max_tokens=3).text() == "xxx"
     assert rig.stats().recoveries == 0
 
@@ -435,7 +435,7 @@ def test_an_add_that_raises_after_all_fails_its_request_alone():
     rig.run()
     assert rig.answer(bad).failed[:2] == ["BadRequest", "no"]
     assert rig.answer(good).text() == "good"
-    assert not rig.batch.requests
+    assert not rig.scheduler.requests
 
 
 # --- the law: one final per sequence, whatever happens
@@ -471,7 +471,7 @@ def test_every_sequence_has_exactly_one_outcome(seed, blocks, step_tokens, cachi
             rig.cancel(victim, index)
             cancelled.setdefault(victim, set()).update({0, 1, 2} if index is None else {index})
         for _ in range(dice.randrange(4)):
-            if rig.link.inbox or not rig.batch.idle:
+            if rig.transport.inbox or not rig.scheduler.idle:
                 rig.turn()
     rig.run(5000)
     for request, (text, sampling) in asked.items():
@@ -484,10 +484,10 @@ def test_every_sequence_has_exactly_one_outcome(seed, blocks, step_tokens, cachi
             assert all(answer.tokens[i] == alone.tokens[i] for i in answer.reasons)
     stats = rig.stats()
     assert (stats.running, stats.queued, stats.kv_blocks_used) == (0, 0, 0)
-    assert not rig.batch.requests
-    assert not rig.batch.suspects
+    assert not rig.scheduler.requests
+    assert not rig.scheduler.suspects
     assert not rig.pipeline.busy()
-    assert not [f for f in rig.link.frames for r in f if isinstance(r, Failed) and r.error[0] != "EngineFailure"]
+    assert not [f for f in rig.transport.frames for r in f if isinstance(r, Failed) and r.error[0] != "EngineFailure"]
 
 
 def test_right_guesses_of_an_assistant_are_counted():

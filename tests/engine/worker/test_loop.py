@@ -1,583 +1,108 @@
-"""The worker's promises, on the scripted pipeline: one outcome per request, in the right frames, and nothing left."""
+"""The loop with a task that does not generate text: commands in order, a step per turn, one frame before and after."""
 
 import pytest
 
-from lean_ovms.engine.generation.fake_tokenizer import EOS, VOCAB_SIZE
-from lean_ovms.engine.generation.recovery import EngineLost
-from lean_ovms.engine.protocol import Accepted, Cancel, Decode, Decoded, Encode, Encoded, Ping, Pong, Refused, Tokens
-from lean_ovms.engine.worker.loop import Limits
-from lean_ovms.errors import from_wire
-from tests.engine.rig import Rig
-
-
-def idle(rig):
-    stats = rig.stats()
-    return (stats.running, stats.queued, stats.kv_blocks_used) == (0, 0, 0) and not rig.pipeline.busy()
-
-
-# --- one request
-
-
-def test_an_answer_streams_token_by_token_and_ends_with_stop():
-    rig = Rig()
-    answer = rig.ask("hello")
-    assert answer.text() == "hello"
-    assert answer.tokens[0][-1] == EOS  # as the engine generates it; hiding it is the text room's business
-    assert answer.reasons == {0: "stop"}
-    assert answer.accepted == Accepted(1, 5, None)
-    assert idle(rig)
-
-
-def test_max_tokens_ends_with_length():
-    answer = Rig().ask("hello", max_tokens=3)
-    assert (answer.text(), answer.reasons) == ("hel", {0: "length"})
-
-
-def test_the_stop_token_wins_when_it_is_also_the_last_allowed():
-    assert Rig().ask("hi", max_tokens=3).reasons == {0: "stop"}
-
-
-def test_prompt_ids_come_back_when_wanted():
-    answer = Rig().ask("hi", want_tokens=True)
-    assert answer.accepted.tokens == [104, 105]
-
-
-def test_text_is_encoded_with_special_tokens_only_when_asked():
-    assert Rig().ask("hi", add_special_tokens=True).accepted.prompt_tokens == 3
-    assert Rig().ask("hi").accepted.prompt_tokens == 2
-
-
-def test_truncate_keeps_the_last_tokens():
-    assert Rig().ask("hello", truncate=3).text() == "llo"
-
-
-def test_logprobs_come_one_per_token_when_asked_and_not_otherwise():
-    answer = Rig().ask("hi", logprobs=True)
-    assert answer.logprobs[0] == [-(t + 1) / 1024 for t in answer.tokens[0]]
-    assert Rig().ask("hi").logprobs[0] == []
-
-
-def test_ignore_eos_runs_to_the_limit():
-    answer = Rig().ask("hi", ignore_eos=True, max_tokens=7)
-    assert (answer.text(), answer.reasons) == ("hihihih", {0: "length"})
-
-
-def test_a_clients_stop_id_still_stops_with_ignore_eos():
-    answer = Rig().ask("abcabc", ignore_eos=True, max_tokens=50, stop_token_ids=(ord("c"),))
-    assert (answer.text(), answer.reasons) == ("abc", {0: "stop"})
-
-
-def test_a_clients_stop_ids_leave_the_models_own_in_force():
-    assert Rig().ask("ab", stop_token_ids=(ord("x"),)).reasons == {0: "stop"}
-
-
-def test_min_tokens_puts_off_every_stop():
-    answer = Rig().ask("ab", min_tokens=5, max_tokens=20)
-    assert len(answer.tokens[0]) >= 5
-    assert answer.reasons == {0: "stop"}
-
-
-def test_min_tokens_puts_off_a_clients_stop_id_with_ignore_eos_too():
-    answer = Rig().ask("ab", ignore_eos=True, min_tokens=4, max_tokens=9, stop_token_ids=(ord("a"),))
-    assert answer.text() == "ababa"
-
-
-def test_without_max_tokens_it_generates_what_fits_the_context():
-    answer = Rig(context=40).ask("ab", ignore_eos=True)
-    assert len(answer.tokens[0]) == 38
-    assert answer.reasons == {0: "length"}
-
-
-def test_without_max_tokens_it_generates_what_fits_the_cache():
-    answer = Rig(blocks=2).ask("ab", ignore_eos=True)
-    assert len(answer.tokens[0]) == 62
-    assert answer.reasons == {0: "length"}
-
-
-def test_more_max_tokens_than_fit_end_with_length():
-    answer = Rig(context=40).ask("ab", ignore_eos=True, max_tokens=2**31 - 1)
-    assert len(answer.tokens[0]) == 38
-
-
-# --- several sequences
-
-
-def test_n_sequences_stream_side_by_side_with_seeds_of_their_own():
-    rig = Rig()
-    answer = rig.ask("abcdefgh", n=3, temperature=1.0, seeds=(1, 2, 3))
-    assert set(answer.reasons) == {0, 1, 2}
-    assert len({answer.text(i) for i in range(3)}) > 1
-    assert [rig.ask("abcdefgh", temperature=1.0, seeds=(s,)).text() for s in (1, 2, 3)] == [
-        answer.text(i) for i in range(3)
-    ]
-    assert idle(rig)
-
-
-def test_beams_come_at_the_end_best_first_and_cut_to_n():
-    rig = Rig()
-    request = rig.submit("abc", n=2, beams=4, logprobs=True)
-    rig.run()
-    answer = rig.answer(request)
-    assert [answer.text(i) for i in (0, 1)] == ["abc", "bca"]  # the script's best and second best
-    assert answer.reasons == {0: "stop", 1: "stop"}
-    assert answer.tokens[0][-1] == EOS
-    assert len(answer.logprobs[1]) == len(answer.tokens[1])
-    assert len([f for f in rig.link.frames if isinstance(f[0], Tokens)]) == 1
-    assert idle(rig)
-
-
-# --- refusals
-
-
-@pytest.mark.parametrize(
-    ("prompt", "message"),
-    [
-        ("", "prompt is empty"),
-        ([], "prompt is empty"),
-        ([1, 2, VOCAB_SIZE], f"prompt[2] is not a token id in [0, {VOCAB_SIZE})"),
-        ([-1], f"prompt[0] is not a token id in [0, {VOCAB_SIZE})"),
-        ([1, True], f"prompt[1] is not a token id in [0, {VOCAB_SIZE})"),
-        ([1.0], f"prompt[0] is not a token id in [0, {VOCAB_SIZE})"),
-        ([2**63], f"prompt[0] is not a token id in [0, {VOCAB_SIZE})"),
-        ("a\ud800b", "the text is not valid Unicode (lone surrogates)"),
-        ([[1]], f"prompt[0] is not a token id in [0, {VOCAB_SIZE})"),
-        (["x"], f"prompt[0] is not a token id in [0, {VOCAB_SIZE})"),
-    ],
-)
-def test_a_prompt_that_cannot_be_computed_is_refused(prompt, message):
-    rig = Rig()
-    answer = rig.ask(prompt)
-    assert answer.refused[:2] == ["BadRequest", message]
-    assert idle(rig)
-
-
-@pytest.mark.parametrize(
-    ("size", "words"),
-    [(41, "Number of prompt tokens: 41 exceeds model max length: 40"), (40, "leaves no room")],
-)
-def test_a_prompt_beyond_the_context_is_refused_with_the_numbers(size, words):
-    answer = Rig(context=40).ask([1] * size)
-    assert words in answer.refused[1]
-    assert answer.refused[1].endswith(". This model's maximum context length is 40 tokens.")  # by it agents shorten
-    assert answer.refused[3] == "context_length_exceeded"
-
-
-def test_a_prompt_beyond_the_cache_is_refused_with_the_numbers():
-    answer = Rig(blocks=2).ask([1] * 65)
-    assert "65 exceeds model max length: 64" in answer.refused[1]
-
-
-def test_a_text_that_cannot_fit_the_context_is_refused_before_it_is_tokenized(monkeypatch):
-    rig = Rig(context=40)
-    monkeypatch.setattr(rig.pipeline, "encode", lambda *a: pytest.fail("tokenized"))
-    answer = rig.ask("x" * 2000)
-    assert answer.refused[1].startswith("Number of prompt characters: 2000 exceeds model max length: 40 tokens. ")
-    assert answer.refused[3] == "context_length_exceeded"
-
-
-def test_of_a_text_that_seems_too_long_only_a_part_is_tokenized(monkeypatch):
-    rig = Rig(context=100)
-    seen, encode = [], rig.pipeline.encode
-    monkeypatch.setattr(rig.pipeline, "encode", lambda text, special: seen.append(text) or encode(text, special))
-    answer = rig.ask("x" * 900)
-    assert "more than 736 exceeds model max length: 100. This model's maximum context" in answer.refused[1]
-    answer = rig.ask("x" * 900 + "hello", truncate=7, want_tokens=True, max_tokens=1)
-    assert bytes(answer.accepted.tokens) == b"xxhello"
-    assert [len(text) for text in seen] == [800, 800]
-
-
-def test_of_a_text_to_be_truncated_only_the_end_is_tokenized():
-    rig = Rig(context=40)
-    answer = rig.ask("x" * 3000 + "hello", truncate=7, want_tokens=True, max_tokens=1)
-    assert bytes(answer.accepted.tokens) == b"xxhello"
-
-
-def test_beams_that_do_not_fit_the_cache_are_refused():
-    assert Rig(blocks=8).ask([1] * 40, beams=16).refused[3] == "context_length_exceeded"
-
-
-def test_prompt_logprobs_need_prefix_caching_off():
-    refused = Rig(prefix_caching=True).ask("hello", prompt_logprobs=True).refused
-    assert "--enable_prefix_caching false" in refused[1]
-    assert refused[2] == "echo"  # the client's word
-
-
-def test_prompt_logprobs_come_before_the_first_token_and_the_prompt_is_stripped():
-    answer = Rig().ask("hello", prompt_logprobs=True, logprobs=True)
-    assert answer.prompt_logprobs == [None, *[-(t + 1) / 1024 for t in b"ello"]]
-    assert answer.text() == "hello"
-    assert len(answer.logprobs[0]) == len(answer.tokens[0])
-
-
-def test_prompt_logprobs_of_n_sequences_come_once():
-    answer = Rig().ask("hello", prompt_logprobs=True, n=2, seeds=(1, 2), temperature=0.5)
-    assert len(answer.prompt_logprobs) == 5
-    assert set(answer.reasons) == {0, 1}
-
-
-def test_a_request_id_that_lives_is_refused_a_second_time():
-    rig = Rig()
-    first = rig.submit("hello")
-    rig.turn()
-    submit = rig.link.inbox
-    assert not submit
-    rig._ids -= 1
-    rig.submit("again")
-    rig.turn()
-    assert any(isinstance(r, Refused) for frame in rig.link.frames for r in frame)
-    assert first == 1
-
-
-def test_the_queue_has_an_end():
-    rig = Rig(limits=Limits(queued=3, running=2, sequences=20))
-    ids = [rig.submit("hello") for _ in range(7)]
-    rig.run()
-    answers = [rig.answer(i) for i in ids]
-    assert [a.refused is None for a in answers] == [True] * 5 + [False] * 2
-    assert answers[-1].refused[0] == "TooManyRequests"
-    assert all(a.text() == "hello" for a in answers[:5])
-
-
-def test_a_flood_of_texts_lets_others_step_between():
-    rig = Rig(context=10**6)
-    runner = rig.submit("hello", max_tokens=100, ignore_eos=True)
-    rig.turn(2)
-    rig.link.inbox.append([Encode(1000, ["x" * 20_000, ""] * 20, False)])
-    floods = [rig.submit("y" * 60_000, max_tokens=1) for _ in range(4)]
-    rig.link.inbox.append([Cancel(floods[3])])
-    told = []
-    for _ in range(40):
-        before = len(rig.link.frames)
-        rig.turn(1)
-        records = [record for frame in rig.link.frames[before:] for record in frame]
-        assert any(isinstance(record, Tokens) and record.id == runner for record in records), "a turn without a step"
-        told += [type(record).__name__ for record in records if record.id != runner]
-    assert told.index("Encoded") < told.index("Accepted")
-    [encoded] = [r for frame in rig.link.frames for r in frame if isinstance(r, Encoded)]
-    assert [len(ids) for ids in encoded.tokens] == [20_000, 0] * 20
-    rig.worker.batch.cancel(runner, None)
-    rig.run()
-    assert [rig.answer(n).reasons == {0: "length"} for n in floods] == [True, True, True, False]
-    assert idle(rig)
-
-
-def test_a_full_queue_says_when_an_eighth_of_it_will_have_begun():
-    rig = Rig(limits=Limits(queued=16, running=1, sequences=20))
-    now = [0.0]
-    rig.worker.batch.clock = lambda: now[0]
-    for _ in range(8):  # one every five seconds
-        rig.submit("a", max_tokens=1)
-        rig.run()
-        now[0] += 5.0
-    for _ in range(17):
-        rig.submit("a", max_tokens=50, ignore_eos=True)
-        rig.turn(1)
-    late = rig.submit("a")
-    rig.turn(1)
-    [name, _, _, _, wait_s] = rig.answer(late).refused
-    assert name == "TooManyRequests"
-    assert 8 <= int(wait_s) <= 10
-    assert from_wire(rig.answer(late).refused).headers() == [("Retry-After", wait_s)]
-
-
-def test_the_queue_counts_requests_and_not_sequences():
-    rig = Rig(limits=Limits(queued=2, running=1, sequences=20))
-    ids = [rig.submit("hello", n=10, seeds=tuple(range(10)), temperature=0.5) for _ in range(4)]
-    rig.run()
-    assert [rig.answer(i).refused is None for i in ids] == [True, True, True, False]
-
-
-# --- cancel
-
-
-def test_cancel_ends_a_request_within_one_step_and_frees_its_blocks():
-    rig = Rig()
-    request = rig.submit("hello" * 20)
-    rig.turn(3)
-    assert rig.stats().kv_blocks_used > 0
-    rig.cancel(request)
-    steps = rig.pipeline.steps
-    rig.turn()
-    assert rig.pipeline.steps == steps + 1
-    assert idle(rig)
-    assert rig.answer(request).reasons == {}
-
-
-def test_after_cancel_nothing_more_is_said_of_the_request():
-    rig = Rig()
-    request, other = rig.submit("hello"), rig.submit("world")
-    rig.turn(3)
-    rig.cancel(request)
-    seen = len(rig.link.frames)
-    rig.run()
-    assert all(r.id != request for frame in rig.link.frames[seen:] for r in frame)
-    assert rig.answer(other).text() == "world"
-
-
-def test_a_request_cancelled_in_the_batch_of_its_submit_never_reaches_the_pipeline():
-    rig = Rig()
-    request = rig.submit("hello")
-    rig.cancel(request)
-    rig.turn()
-    assert rig.pipeline.steps == 0
-    assert idle(rig)
-
-
-def test_cancel_in_the_queue():
-    rig = Rig(limits=Limits(queued=9, running=1, sequences=20))
-    first, second, third = (rig.submit("hello") for _ in range(3))
-    rig.turn()
-    rig.cancel(second)
-    rig.run()
-    assert rig.answer(second).tokens == {}
-    assert rig.answer(first).text() == rig.answer(third).text() == "hello"
-
-
-def test_cancel_of_one_sequence_leaves_the_others():
-    rig = Rig()
-    request = rig.submit("hello", n=3, seeds=(0, 0, 0), temperature=0.5)
-    rig.turn(2)
-    rig.cancel(request, 1)
-    rig.run()
-    assert set(rig.answer(request).reasons) == {0, 2}
-    assert idle(rig)
-
-
-def test_cancel_of_every_sequence_ends_the_request():
-    rig = Rig()
-    request = rig.submit("hello", n=2, seeds=(0, 0), temperature=0.5)
-    rig.turn(2)
-    rig.cancel(request, 0)
-    rig.cancel(request, 1)
-    rig.turn()
-    assert idle(rig)
-    assert not rig.batch.requests
-
-
-def test_cancel_of_one_beam_result_keeps_the_search_and_of_all_ends_it():
-    rig = Rig(step_tokens=16)
-    request = rig.submit("hello" * 20, n=2, beams=2)
-    rig.turn()
-    rig.cancel(request, 0)
-    rig.run()
-    assert set(rig.answer(request).reasons) == {1}
-    request = rig.submit("hello" * 20, n=2, beams=2)
-    rig.turn()
-    rig.cancel(request, 0)
-    rig.cancel(request, 1)
-    rig.turn()
-    assert idle(rig)
-
-
-@pytest.mark.parametrize("index", [None, 0, 7])
-def test_cancel_of_the_unknown_and_of_the_finished_is_ignored(index):
-    rig = Rig()
-    request = rig.submit("hi")
-    rig.run()
-    rig.put(Cancel(99, index), Cancel(request, index))
-    rig.turn()
-    assert idle(rig)
-
-
-def test_the_cancelled_of_a_busy_pipeline_is_gone_with_the_next_step():
-    rig = Rig()
-    a, b = rig.submit("hello" * 30), rig.submit("world" * 30)
-    rig.turn(2)
-    rig.cancel(a)
-    rig.turn()
-    assert len(rig.pipeline.live) == 1
-    assert rig.stats().running == 1
-    rig.cancel(b)
-    rig.run()
-    assert idle(rig)
-
-
-# --- frames
-
-
-def test_one_frame_per_step_whatever_the_number_of_streams():
-    rig = Rig()
-    for _ in range(8):
-        rig.submit("hello")
-    rig.turn()
-    accepted, first = rig.link.frames
-    assert [type(r) for r in accepted] == [Accepted] * 8
-    assert [r.id for r in first] == list(range(1, 9))
-    rig.turn()
-    assert len(rig.link.frames) == 3
-
-
-def test_an_acceptance_goes_out_before_the_step():
-    rig = Rig()
-    seen = []
-    step = rig.pipeline.step
-    rig.pipeline.step = lambda: (seen.append(len(rig.link.frames)), step())
-    rig.submit("hello")
-    rig.turn()
-    assert seen == [1]
-
-
-def test_all_pending_commands_are_taken_between_two_steps():
-    rig = Rig()
-    first = rig.submit("hello" * 9)
-    rig.turn()
-    others = [rig.submit("hi") for _ in range(5)]
-    rig.cancel(first)
-    rig.turn()
-    assert rig.stats().running == 5
-    rig.run()
-    assert all(rig.answer(i).text() == "hi" for i in others)
-
-
-def test_a_ping_is_answered_while_idle_and_while_busy():
-    rig = Rig()
-    rig.put(Ping(5))
-    rig.turn()
-    assert rig.link.frames[-1] == [
-        Pong(
-            5,
-            {
-                "running": 0,
-                "queued": 0,
-                "kv_blocks_used": 0,
-                "kv_blocks_total": 4096,
-                "steps": 0,
-                "preemptions": 0,
-                "recoveries": 0,
-                "drafts": 0,
-                "accepted": 0,
-            },
-        )
-    ]
-    rig.submit("hello")
-    rig.turn()
-    assert rig.stats().running == 1
-
-
-def test_an_idle_worker_waits_and_does_not_step():
-    rig = Rig()
-    rig.ask("hi")
+from lean_ovms.engine.errors import EngineLost
+from lean_ovms.engine.protocol import Decode, Decoded, Encode, Encoded, Ping, Pong, Ready
+from lean_ovms.engine.worker.loop import Worker
+from tests.engine.rig import MemoryTransport
+
+
+class Counting:
+    """Each step answers one Encode with its id. An Encode of two texts takes two turns; a Decode fills the turn."""
+
+    def __init__(self):
+        self.out = []
+        self.work = []
+        self.calls = []
+        self.accepts_commands = True
+        self.started = set()
+        self.fails = False
+
+    @property
+    def idle(self):
+        return not self.work
+
+    def ready(self):
+        return Ready({}, [], [], False, True)
+
+    def handle(self, command):
+        self.calls.append(("handle", command.id))
+        if isinstance(command, Decode):
+            self.out.append(Decoded(command.id, ""))
+            self.accepts_commands = False
+        elif len(command.texts) > 1 and command.id not in self.started:
+            self.started.add(command.id)
+            self.accepts_commands = False
+            return False
+        else:
+            self.work.append(command.id)
+        return True
+
+    def admit(self):
+        self.calls.append(("admit", 0))
+        self.accepts_commands = True
+
+    def step(self):
+        if self.fails:
+            self.out.append(Encoded(0, []))
+            raise EngineLost("broken")
+        self.out.append(Encoded(self.work.pop(0), []))
+
+    def stats(self):
+        return {"queued": len(self.work)}
+
+
+@pytest.fixture
+def worker():
+    return Worker(Counting(), MemoryTransport())
+
+
+def encode(number, *texts):
+    return Encode(number, list(texts), False)
+
+
+def test_replies_to_commands_are_sent_before_the_step_and_its_records_after(worker):
+    worker.transport.inbox.append([encode(1), Ping(2)])
+    assert worker.turn()
+    assert worker.transport.frames == [[Pong(2, {"queued": 1})], [Encoded(1, [])]]
+
+
+def test_an_idle_task_is_not_stepped_and_waits_for_a_command(worker):
+    worker.transport.inbox.append([Ping(1)])
+    assert worker.turn()
+    assert worker.transport.frames == [[Pong(1, {"queued": 0})]]
     with pytest.raises(AssertionError, match="waits"):
-        rig.worker.turn()
+        worker.turn()
 
 
-def test_the_worker_ends_when_the_link_closes_even_in_the_middle_of_work():
-    rig = Rig()
-    rig.submit("hello" * 99)
-    rig.turn()
-    rig.link.closed = True
-    rig.worker.run()
-    assert rig.stats().running == 1
+def test_commands_that_the_task_does_not_accept_wait_for_a_step_and_keep_their_order(worker):
+    worker.transport.inbox.append([encode(1), Decode(2, [], False), encode(3)])
+    worker.turn()
+    assert worker.task.calls == [("handle", 1), ("handle", 2), ("admit", 0)]
+    worker.turn()
+    assert worker.task.calls[3:] == [("handle", 3), ("admit", 0)]
+    assert worker.transport.frames[-1] == [Encoded(3, [])]
 
 
-def test_encode_and_decode_are_answered():
-    rig = Rig()
-    rig.put(Encode(1, ["hi", "", "<eos>"], True), Decode(2, [104, 105, EOS], True), Decode(3, [104, EOS], False))
-    rig.turn()
-    assert rig.link.frames == [
-        [Encoded(1, [[257, 104, 105], [257], [257, EOS]]), Decoded(2, "hi"), Decoded(3, "h<eos>")]
-    ]
+def test_a_command_that_is_not_done_is_handled_again_before_later_ones(worker):
+    worker.transport.inbox.append([encode(1), encode(2, "a", "b"), encode(3)])
+    worker.turn()
+    worker.turn()
+    handled = [number for call, number in worker.task.calls if call == "handle"]
+    assert handled == [1, 2, 2, 3]
 
 
-def test_a_text_of_many_megabytes_is_not_tokenized_in_one_go():
-    rig = Rig()
-    rig.put(Encode(1, ["x" * (1 << 20)] * 5, True))
-    rig.turn()
-    assert "characters" in rig.link.frames[0][0].error[1]
+def test_the_loop_ends_when_the_pipe_closes(worker):
+    worker.transport.inbox.append([encode(1)])
+    worker.transport.closed = True
+    worker.run()
+    assert worker.transport.frames == [[Encoded(1, [])]]
 
 
-def test_encode_and_decode_of_the_impossible_are_refused():
-    rig = Rig()
-    rig.put(Encode(1, ["a\ud800"], True), Decode(2, [VOCAB_SIZE], True), Decode(3, [-1], True))
-    rig.turn()
-    assert [type(r) for r in rig.link.frames[0]] == [Refused] * 3
-    assert rig.link.frames[0][1].error[2] == "tokens"
-
-
-def test_an_error_of_ours_while_a_request_is_taken_in_ends_that_request_only(monkeypatch):
-    rig = Rig()
-    other = rig.submit("hello")
-    rig.turn()
-    monkeypatch.setattr(rig.pipeline, "encode", lambda *a: 1 / 0)
-    rig.put(Encode(9, ["x"], True))
-    refused = rig.submit("bad")
-    rig.run()
-    assert rig.answer(refused).refused[:2] == ["EngineFailure", "The engine could not process this request."]
-    assert rig.answer(9).refused[0] == "EngineFailure"
-    assert rig.answer(other).text() == "hello"
-
-
-# --- assisted pipelines
-
-
-@pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])
-def test_several_tokens_of_a_step_are_one_record_cut_at_the_end(speculative):
-    rig = Rig(speculative=speculative, tokens_per_step=4)
-    answer = rig.ask("hello")
-    assert answer.text() == "hello"
-    assert answer.tokens[0][-1] == EOS
-    assert Rig(speculative=speculative, tokens_per_step=4).ask("hello", max_tokens=2, logprobs=True).text() == "he"
-
-
-def test_a_pipeline_that_overshoots_is_cut_and_cancelled():
-    rig = Rig(speculative="prompt_lookup")
-    request = rig.submit("abcdef", max_tokens=3, logprobs=True)
-    rig.turn()
-    output = rig.pipeline.live[0]
-    output.work.max_tokens = 100
-    output.answer += [ord("x")] * 99
-    rig.pipeline.script = type(rig.pipeline.script)(speculative="prompt_lookup", tokens_per_step=6)
-    rig.run()
-    answer = rig.answer(request)
-    assert len(answer.tokens[0]) == len(answer.logprobs[0]) == 3
-    assert answer.reasons == {0: "length"}
-    assert idle(rig)
-
-
-@pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])
-def test_beams_are_refused_by_assisted_pipelines(speculative):
-    assert Rig(speculative=speculative).ask("hi", beams=2).refused[2] == "best_of"
-
-
-@pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])
-def test_n_works_in_assisted_pipelines(speculative):
-    answer = Rig(speculative=speculative).ask("hello", n=2, seeds=(1, 2), temperature=1.0)
-    assert set(answer.reasons) == {0, 1}
-
-
-def test_both_assistant_fields_are_refused():
-    refused = Rig(speculative="draft").ask("hi", num_assistant_tokens=3, assistant_confidence_threshold=0.4).refused
-    assert "mutually exclusive" in refused[1]
-
-
-@pytest.mark.parametrize(
-    ("speculative", "asked", "given"),
-    [
-        ("draft", {}, (5, 0.0, 0)),
-        ("draft", {"assistant_confidence_threshold": 0.5}, (0, 0.5, 0)),
-        ("draft", {"num_assistant_tokens": 3, "max_ngram_size": 9}, (3, 0.0, 9)),
-        ("prompt_lookup", {}, (5, 0.0, 3)),
-        ("prompt_lookup", {"num_assistant_tokens": 2, "max_ngram_size": 4}, (2, 0.0, 4)),
-        ("prompt_lookup", {"assistant_confidence_threshold": 0.5}, (5, 0.0, 3)),
-        ("", {"num_assistant_tokens": 3}, (0, 0.0, 0)),
-        ("", {"assistant_confidence_threshold": 0.5, "max_ngram_size": 3}, (0, 0.0, 0)),
-    ],
-)
-def test_every_request_gets_the_assistants_fields_that_its_pipeline_needs(speculative, asked, given):
-    rig = Rig(speculative=speculative)
-    rig.submit("hello", **asked)
-    rig.turn()
-    sampling = rig.pipeline.live[0].work.sampling
-    fields = (sampling.num_assistant_tokens, sampling.assistant_confidence_threshold, sampling.max_ngram_size)
-    assert fields == given
-
-
-# --- the end
-
-
-def test_a_pipeline_that_cannot_recover_fails_everybody_honestly_and_ends_the_worker():
-    rig = Rig(recoverable=False, limits=Limits(queued=9, running=2, sequences=20))
-    ids = [rig.submit("hello"), rig.submit("<|raise|>"), rig.submit("waiting")]
+def test_what_a_broken_task_has_to_say_is_sent_before_the_process_ends(worker):
+    worker.task.fails = True
+    worker.transport.inbox.append([encode(1)])
     with pytest.raises(EngineLost):
-        rig.worker.run()
-    assert [rig.answer(i).failed[0] for i in ids] == ["EngineFailure"] * 3
+        worker.run()
+    assert worker.transport.frames == [[Encoded(0, [])]]

@@ -15,6 +15,7 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.generation.fake_tokenizer import EOS
 from lean_ovms.engine.protocol import (
+    TEXT_GENERATION,
     Accepted,
     Cached,
     Decoder,
@@ -77,7 +78,7 @@ class Child:
 
 
 @contextlib.contextmanager
-def child(**options):
+def child(task=TEXT_GENERATION, **options):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         command = [sys.executable, "-m", "lean_ovms.engine.worker", str(theirs.fileno())]
@@ -87,7 +88,7 @@ def child(**options):
         try:
             found = Child(ours, process)
             if options:
-                found.send(Load(Config(**options).for_engine()))
+                found.send(Load(Config(**options).for_engine(), task))
             yield found
         finally:
             process.kill()
@@ -214,6 +215,12 @@ def test_a_model_that_does_not_load_is_told_in_one_line_and_exits_with_3(options
         assert words in record.message
         assert "\n" not in record.message
         assert "jenkins" not in record.message
+        assert found.process.wait(GRACE_S) == 3
+
+
+def test_a_task_without_an_implementation_does_not_load():
+    with child(task="embeddings", fake_engine=True) as found:
+        assert found.next() == LoadFailed("the engine has no task 'embeddings', only text_generation")
         assert found.process.wait(GRACE_S) == 3
 
 

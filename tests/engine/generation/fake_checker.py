@@ -1,4 +1,4 @@
-"""A grammar helper that knows no grammars: it does what the tag says. Started by test_grammar_check.py."""
+"""A grammar process without a compiler: the tag selects what it does. Started by test_grammar_checker.py."""
 
 import json
 import os

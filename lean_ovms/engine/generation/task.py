@@ -1,0 +1,229 @@
+"""Text generation as a task of the worker: commands to requests, and one step of all sequences.
+
+Knows no openvino: any pipeline.Pipeline will do.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import chain
+
+from ...config import Config
+from ...errors import BadRequest, EngineFailure, GrammarInvalid, RequestError, TooManyRequests
+from ..protocol import Accepted, Cancel, Decode, Decoded, Encode, Encoded, Ready, Record, Refused, Submit
+from . import grammar_queue, validation
+from .admission import Admission
+from .grammar_limits import Bounds
+from .grammar_queue import GrammarQueue
+from .pipeline import Pipeline
+from .scheduler import Scheduler
+from .sequence import Request
+from .step import Stepper
+
+log = logging.getLogger(__name__)
+
+MAX_ENCODE_CHARACTERS = 4 << 20
+"""Of one Encode: tokenizing them takes half a second to three, during which no request gets a token."""
+MAX_RETRY_AFTER_S = 60
+"""Largest Retry-After of a full queue."""
+TURN_CHARACTERS = 1 << 16
+"""Characters to tokenize between two steps, where that can be chosen: 2 to 45 ms, depending on the tokenizer."""
+CALL_CHARACTERS = 64
+"""The fixed cost of tokenizing any text, in characters."""
+GRAMMAR_GROWTH = 8
+"""How many times longer a schema's grammar may be than the schema, whose length the front end has limited."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """queued: most waiting requests. running: most sequences in the pipeline. sequences: most of one request."""
+
+    queued: int
+    running: int
+    sequences: int
+
+
+def load(config: Config, wake: Callable[[], None], load_model: Callable[[Config], Pipeline]) -> GenerationTask:
+    """The task on the pipeline that the options name. wake: ends the loop's wait. Raises StartError."""
+    if config.fake_engine:
+        from .fake_pipeline import FakePipeline
+
+        pipeline: Pipeline = FakePipeline.from_config(config)
+    else:
+        pipeline = load_model(config)
+    # A draft model that takes fewer sequences than the main one would keep the others waiting inside GenAI for ever.
+    running = min(config.max_num_seqs, config.draft_max_num_seqs or config.max_num_seqs)
+    limits = Limits(queued=config.max_queued_requests, running=running, sequences=config.best_of_limit)
+    return GenerationTask(pipeline, limits, make_grammar_queue(config, pipeline, wake))
+
+
+def make_grammar_queue(config: Config, pipeline: Pipeline, wake: Callable[[], None]) -> GrammarQueue | None:
+    """The queue of requests whose grammar is not compiled yet; None if the pipeline cannot compile grammars."""
+    if pipeline.grammars is None:
+        return None
+    bounds = Bounds(bytes=GRAMMAR_GROWTH * config.grammar_max_bytes, nesting=config.grammar_max_nesting)
+    limits = grammar_queue.Limits(bounds=bounds, compiled_bytes=config.grammar_cache_mb << 20)
+    return GrammarQueue(pipeline.grammars, wake, limits)
+
+
+class GenerationTask:
+    """A worker.task.Task that generates text with one pipeline."""
+
+    def __init__(self, pipeline: Pipeline, limits: Limits, grammars: GrammarQueue | None = None) -> None:
+        """grammars: None refuses requests with a grammar."""
+        self.pipeline = pipeline
+        self.limits = limits
+        self.scheduler = Scheduler(pipeline, limits.running)
+        self.stepper = Stepper(self.scheduler)
+        self.admission = Admission(pipeline, limits.sequences)
+        self.grammars = grammars
+        self.out = self.scheduler.out
+        self._characters_left = TURN_CHARACTERS  # to tokenize in this turn
+        self._encoded: dict[int, list[list[int]]] = {}  # the first texts of an Encode that is not done
+
+    @property
+    def idle(self) -> bool:
+        return self.scheduler.idle
+
+    @property
+    def accepts_commands(self) -> bool:
+        """While sequences run, only TURN_CHARACTERS are tokenized between two steps."""
+        return self._characters_left > 0 or self.scheduler.idle
+
+    def ready(self) -> Ready:
+        vocabulary = self.pipeline.vocabulary
+        return Ready(
+            info=asdict(self.pipeline.info),
+            pieces=[piece.decode("latin-1") for piece in vocabulary.pieces],
+            special=sorted(vocabulary.special),
+            strip_leading_space=vocabulary.strip_leading_space,
+            exact=vocabulary.exact,
+            clean_up=vocabulary.clean_up,
+        )
+
+    def stats(self) -> dict[str, int]:
+        stats: dict[str, int] = asdict(self.stepper.stats())
+        stats["queued"] += self._waiting_for_grammars
+        return stats
+
+    def admit(self) -> None:
+        """Start sequences, those first whose grammar is compiled now."""
+        self._characters_left = TURN_CHARACTERS
+        if self.grammars is not None and (self.grammars.waiting or self.grammars.compiling):
+            self._process_grammars(self.grammars)
+        if self.scheduler.waiting:
+            self.scheduler.admit()
+
+    def step(self) -> None:
+        self.stepper.step()
+
+    # --- commands
+
+    def handle(self, command: Record) -> bool:
+        match command:
+            case Submit():
+                self._characters_left -= len(command.prompt)
+                self._submit(command)
+            case Cancel():
+                self.scheduler.cancel(command.id, command.index)
+                if self.grammars is not None:
+                    self.grammars.cancel(command.id, command.index)
+            case Encode():
+                return self._encode(command)
+            case Decode():
+                self.out.append(self._decode(command))
+        return True
+
+    def _submit(self, submit: Submit) -> None:
+        try:
+            if submit.id in self.scheduler.requests:
+                raise BadRequest(f"request {submit.id} exists already")
+            self._check_queue()
+            request = self.admission.request(submit)
+            runnable = not request.constraint or self._has_compiled_grammar(submit, request)
+        except Exception as error:  # an error in one request must not end the loop
+            self.out.append(_refusal(submit, error))
+            return
+        if runnable:
+            self._accept(submit, request)
+
+    def _has_compiled_grammar(self, submit: Submit, request: Request) -> bool:
+        """Whether a request with a grammar may run now; otherwise it waits for its grammar. Raises RequestError."""
+        if self.grammars is None:
+            raise GrammarInvalid("Structured output is not possible with this model")
+        return self.grammars.add(submit, request)
+
+    def _process_grammars(self, grammars: GrammarQueue) -> None:
+        """Accept the requests whose grammar is compiled now, refuse those whose grammar was rejected."""
+        scheduler = self.scheduler
+        calm = all(s.has_output or not s.constrained for s in chain(scheduler.running, scheduler.waiting))
+        for submit, request, error in grammars.poll(calm):
+            if error is None:
+                self._accept(submit, request)
+            else:
+                self.out.append(Refused(submit.id, error.to_wire()))
+        scheduler.compiling = grammars.compiling
+
+    def _accept(self, submit: Submit, request: Request) -> None:
+        self.scheduler.add(request)
+        prompt = request.sequences[0].prompt
+        wanted = submit.want_tokens and not submit.images  # there are no ids for an image
+        self.out.append(Accepted(submit.id, len(prompt), prompt if wanted else None))
+
+    @property
+    def _waiting_for_grammars(self) -> int:
+        return self.grammars.waiting if self.grammars is not None else 0
+
+    def _check_queue(self) -> None:
+        """Raises TooManyRequests. Called before a prompt is tokenized, so that a flood costs next to nothing."""
+        limit = self.limits.queued - self._waiting_for_grammars
+        if len(self.scheduler.waiting) < limit:
+            return
+        self.scheduler.admit()
+        if self.scheduler.queued_requests() >= limit:
+            error = TooManyRequests(f"{self.limits.queued} requests are waiting already; please try again later")
+            # When an eighth of the queue will have started: earlier the retry finds it full again, later it is idle.
+            seconds = self.scheduler.seconds_per_admission() * limit / 8
+            error.retry_after_s = max(1, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))
+            raise error
+
+    def _encode(self, command: Encode) -> bool:
+        """Tokenize texts for one turn; False: the rest is left for the next."""
+        done, size = self._encoded.pop(command.id, []), 0
+        try:
+            if sum(map(len, command.texts)) > MAX_ENCODE_CHARACTERS:
+                raise BadRequest(f"more than {MAX_ENCODE_CHARACTERS} characters to tokenize")
+            while len(done) < len(command.texts) and size < TURN_CHARACTERS:
+                text = command.texts[len(done)]
+                done.append(self.pipeline.encode(text, command.add_special_tokens))
+                size += len(text) + CALL_CHARACTERS
+        except Exception as error:  # an error in one request must not end the loop
+            self.out.append(_refusal(command, error))
+            return True
+        finally:
+            self._characters_left -= size
+        finished = len(done) == len(command.texts)
+        if finished:
+            self.out.append(Encoded(command.id, done))
+        else:
+            self._encoded[command.id] = done
+        return finished
+
+    def _decode(self, command: Decode) -> Record:
+        pipeline = self.pipeline
+        try:
+            validation.token_ids(command.tokens, pipeline.info.vocab_size, "tokens")
+            return Decoded(command.id, pipeline.decode(command.tokens, command.skip_special_tokens))
+        except Exception as error:  # an error in one request must not end the loop
+            return _refusal(command, error)
+
+
+def _refusal(command: Submit | Encode | Decode, error: Exception) -> Refused:
+    """The reply to a command that failed."""
+    if not isinstance(error, RequestError):
+        log.error("%s %d failed", command.kind, command.id, exc_info=error)
+        error = EngineFailure("The engine could not process this request.")
+    return Refused(command.id, error.to_wire())
