@@ -27,8 +27,8 @@ async def handle(request: Request, app: App) -> Response:
     return Response(200, [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")], app.metrics.expose(states))
 
 
-ABOUT = RouteDoc(summary="Metrics for Prometheus, with --metrics_enable", answer="text/plain", errors=(404,))
-ROUTES = [Route("GET", "/metrics", handle, "open", ABOUT)]
+DOC = RouteDoc(summary="Metrics for Prometheus, with --metrics_enable", answer="text/plain", errors=(404,))
+ROUTES = [Route("GET", "/metrics", handle, "open", DOC)]
 
 
 async def _state(app: App, model: Model) -> EngineState:

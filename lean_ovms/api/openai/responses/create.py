@@ -45,8 +45,8 @@ async def handle_create(request: Request, app: App) -> Response:
     return response
 
 
-ABOUT = RouteDoc(summary="A response to an input", body=fields.ROWS, answer="Response", chunks="ResponseEvent")
-ROUTES = for_each_prefix("POST", "/responses", handle_create, about=ABOUT)
+DOC = RouteDoc(summary="A response to an input", body=fields.ALL_FIELDS, answer="Response", chunks="ResponseEvent")
+ROUTES = for_each_prefix("POST", "/responses", handle_create, about=DOC)
 
 
 async def start(asked: ResponsesRequest, items: list[Json], app: App) -> Generation:

@@ -9,7 +9,7 @@ from ....types import Request, Response
 from ...app import App
 from ...response import json
 from ...router import RouteDoc, for_each_prefix
-from .fields import ROWS
+from .fields import ALL_FIELDS
 from .request import parse_response
 
 
@@ -20,5 +20,5 @@ async def handle(request: Request, app: App) -> Response:
     return json({"object": "response.input_tokens", "input_tokens": tokens})
 
 
-ABOUT = RouteDoc(summary="How many tokens the input of a response would have", body=ROWS, answer="InputTokens")
-ROUTES = for_each_prefix("POST", "/responses/input_tokens", handle, about=ABOUT)
+DOC = RouteDoc(summary="How many tokens the input of a response would have", body=ALL_FIELDS, answer="InputTokens")
+ROUTES = for_each_prefix("POST", "/responses/input_tokens", handle, about=DOC)

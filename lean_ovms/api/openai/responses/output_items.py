@@ -13,7 +13,7 @@ import orjson
 
 from ....types import Json, TokenLogprob
 from ...response import token_name
-from ...sse import noise
+from ...sse import padding
 
 UNKNOWN_LOGPROB = -9999.0
 """OpenAI's value for a token whose log probability is not known; its schema has no null there."""
@@ -46,7 +46,7 @@ class EventWriter:
         if self._silent:
             return
         if self._obfuscate:
-            rest = b',"obfuscation":"%b"%b' % (noise(len(text)), rest)
+            rest = b',"obfuscation":"%b"%b' % (padding(len(text)), rest)
         self._new.append(b"%b%d%b%b%b\n\n" % (head, self.count - 1, tail, orjson.dumps(text), rest))
 
     def take(self) -> list[bytes]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lean_ovms.api.app import App
 from lean_ovms.api.fields import Field
 from lean_ovms.api.openai.responses import conversations
-from lean_ovms.api.openai.responses.fields import ROWS
+from lean_ovms.api.openai.responses.fields import ALL_FIELDS
 from lean_ovms.config import Config
 from lean_ovms.models.text_model import Model
 from lean_ovms.types import Request, Response
@@ -96,10 +96,10 @@ def optional(rows: Iterable[Field], names: Iterable[str]) -> dict[str, Any]:
     return {row.name: SPECIAL.get(row.name, mostly(BY_KIND[row.kind])) for row in rows if row.name in names}
 
 
-NAMES = {row.name for row in ROWS} - {"model", "input"}
+NAMES = {row.name for row in ALL_FIELDS} - {"model", "input"}
 RESPONSES = st.fixed_dictionaries({"model": mostly(st.just("m")), "input": SPECIAL["input"]}).flatmap(
     lambda base: st.sets(st.sampled_from(sorted(NAMES)), max_size=4).flatmap(
-        lambda names: st.fixed_dictionaries({**{k: st.just(v) for k, v in base.items()}, **optional(ROWS, names)})
+        lambda names: st.fixed_dictionaries({**{k: st.just(v) for k, v in base.items()}, **optional(ALL_FIELDS, names)})
     )
 )
 CONVERSATIONS = st.fixed_dictionaries({}, optional=optional(conversations.FIELDS, ("items", "metadata")))
