@@ -28,7 +28,7 @@ READ_BYTES = 1 << 14
 
 
 class Lane:
-    """One kept connection, one exchange at a time."""
+    """One keep-alive connection, one request at a time."""
 
     __slots__ = ("began", "events", "first", "last", "sized", "sock", "status", "tail", "target")
 
@@ -39,19 +39,19 @@ class Lane:
         self.reset(0.0)
 
     def reset(self, began: float) -> None:
-        """Before an exchange."""
+        """Before a request."""
         self.began = self.last = began
         self.first = 0.0
         self.events = self.status = self.sized = 0
         self.tail = b""
 
     def send(self, payload: bytes, began: float) -> None:
-        """Begin an exchange."""
+        """Send a request."""
         self.reset(began)
         self.sock.sendall(payload)
 
     def take(self, gaps: list[float]) -> bool:
-        """Read what has come; True when the answer is complete."""
+        """Read what has arrived; True when the response is complete."""
         data = self.sock.recv(READ_BYTES)
         now = time.perf_counter()
         if not data:
@@ -82,7 +82,7 @@ class Lane:
         return self.sized <= 0
 
     def note(self, outcome: Outcome) -> None:
-        """Write down the exchange that has ended."""
+        """Add the finished request to the outcome."""
         prompt, completion = PROMPT.search(self.tail), COMPLETION.search(self.tail)
         outcome.failed += self.status != 200
         outcome.events += self.events
@@ -128,7 +128,7 @@ class Load:
         return outcome
 
     def _begin_due(self) -> float | None:
-        """Begin what is due; seconds until the next one is, -1 if an answer must come first, None if all is done."""
+        """Send what is due; seconds until the next one is, -1 if a response must end first, None if all is done."""
         arrivals, seconds = self._work.arrivals, self._work.seconds
         while self._sent < len(self._payloads):
             now = time.perf_counter()

@@ -1,4 +1,4 @@
-"""From samples to the few numbers that are told. Pure."""
+"""From samples to the few figures that are reported. Pure."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ def ratios(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
 
 
 def added(ours: Sequence[float], theirs: Sequence[float], scale: float = 1e3) -> dict[str, float]:
-    """How much more, round by round."""
+    """The differences, round by round."""
     return spread([(a - b) * scale for a, b in zip(ours, theirs, strict=True)])

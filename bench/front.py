@@ -22,7 +22,7 @@ PATH = "/v3/chat/completions"
 ANSWER = "All happy families are alike; each unhappy family is unhappy in its own way. " * 20
 YARDSTICKS = {"starlette": "fast", "starlette as installed": "plain"}
 MANY = 64
-"""Above so many connections the paced stream's step is longer, so that no process has more than it can do."""
+"""Above this many connections the paced stream's step is longer, so that no process is saturated."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -56,7 +56,7 @@ def best(report: Report, who: str) -> int:
 
 
 def requests(args: argparse.Namespace, report: Report, counts: list[int]) -> None:
-    """Unary requests and streams without a pause, as fast as they go."""
+    """Unary requests and streams without a pause, at full speed."""
     kinds = (
         ("GET /health", {"get": True}, 1),
         ("unary, 1 token", {"fields": {"model": "demo", "stream": False, "stream_options": None}}, 1),
@@ -71,7 +71,7 @@ def requests(args: argparse.Namespace, report: Report, counts: list[int]) -> Non
 
 
 def streams(args: argparse.Namespace, report: Report, counts: list[int]) -> None:
-    """Paced streams: each token leaves as a chunk of its own. Ours and Starlette's in turns."""
+    """Paced streams: each token is sent as a chunk of its own. Ours and Starlette's in turns."""
     few, many = [n for n in counts if n <= MANY], [n for n in counts if n > MANY]
     for step_ms, some in ((args.step_ms, few), (5 * args.step_ms, many)):
         if not some:
@@ -98,7 +98,7 @@ class Run:
             self._more["path"] = "/health"
 
     def case(self, args: argparse.Namespace, name: str, who: str, count: int, seconds: float, bar) -> dict[str, object]:
-        """The row of so many connections, over all rounds; warmed up by one request each."""
+        """The row of a number of connections, over all rounds; warmed up by one request each."""
         self._once(count, 1e-9)
         pids = {**self._server.pids, "client": self._load.pid}
         total, cpu = Outcome(), dict.fromkeys(pids, 0.0)
@@ -137,7 +137,7 @@ def told(total: Outcome, cpu: dict[str, float]) -> dict[str, object]:
 
 
 def scripted(script: dict[str, object]) -> Server:
-    """A server whose engine plays this script and takes as many at once as come, prompts in one step."""
+    """A server whose engine plays this script, with an unlimited batch and prompts prefilled in one step."""
     plugin = json.dumps({"blocks": 1 << 20, **script})
     wide = ["--max_queued_requests", "4096", "--max_num_seqs", "2048", "--max_num_batched_tokens", str(1 << 20)]
     wide += ["--max_connections", "4096"]
@@ -145,7 +145,7 @@ def scripted(script: dict[str, object]) -> Server:
 
 
 def starlette(step_ms: float, kind: str) -> Server:
-    """A yardstick."""
+    """A reference server."""
     port = free_port()
     command = [sys.executable, "-m", "bench.starlette_chunks", str(port), str(step_ms / 1e3), kind]
     return Server(command, port)

@@ -1,7 +1,7 @@
 """Micro-benchmarks without I/O: each step between a request's bytes and a token's bytes, alone, in a warm loop.
 
-What is told is the time of one call: the best and the median of repeated loops, in us. Cold, as after a pause, the same
-steps cost two to three times as much; `timeline` shows that.
+Reports the time of one call: the best and the median of repeated loops, in us. Cold, as after a pause, the same steps
+cost two to three times as much; `timeline` shows that.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from lean_ovms.api.openai import chat
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.generation import fake_tokenizer
-from lean_ovms.models.output_decoder import Choice
-from lean_ovms.models.text_model import Model
+from lean_ovms.models.output_decoder import OutputDecoder
+from lean_ovms.models.text_model import TextModel
 from lean_ovms.repository.model_dir import read as read_model_dir
 from lean_ovms.text import parsers
 from lean_ovms.text.decode.detokenizer import Detokenizer
 from lean_ovms.text.template.chat_template import ChatTemplate
-from lean_ovms.transports.http11.protocol import Session
+from lean_ovms.transports.http11.protocol import ServerProtocol
 from lean_ovms.types import ChatPrompt, Request, Response, Text, Usage
 
 LOOPS = 9
@@ -78,10 +78,10 @@ def timed(call: Callable[[], object], loop_s: float) -> tuple[float, float]:
 
 
 def parts(args) -> Iterator[Part]:
-    """All of them, in the order of a request's way."""
+    """All of them, in the order in which a request meets them."""
     body = client.chat(prompts(args.seed, 1, 40)[0], 64, {"model": "demo"})
-    yield from wire(body)
-    yield from reading(body)
+    yield from http(body)
+    yield from parsing(body)
     if args.tokenizer:
         yield from tokenizer(body)
     yield from pipe()
@@ -89,27 +89,27 @@ def parts(args) -> Iterator[Part]:
     yield from chunks()
 
 
-def wire(body: dict) -> Iterator[Part]:
+def http(body: dict) -> Iterator[Part]:
     """HTTP in, HTTP out."""
     headers = "User-Agent: OpenAI/Python 2.0\r\nAccept: application/json\r\nAuthorization: Bearer none\r\n"
     data = client.payload("/v3/chat/completions", body, "localhost:8000", headers)
-    session = Session(Config())
+    http11 = ServerProtocol(Config())
     answer = Response(200, [("Content-Type", "text/event-stream"), ("X-Request-Id", "0" * 32)], b"ok")
 
     def request() -> None:
-        session.feed(data)
-        assert session.next_request() is not None
-        session.start(answer)
+        http11.feed(data)
+        assert http11.next_request() is not None
+        http11.start_response(answer)
 
     yield "HTTP: request parsed, response head written", request, 1
     piece = b"x" * 230
-    yield "HTTP: one chunk framed", lambda: session.chunk(piece), 1
+    yield "HTTP: one chunk framed", lambda: http11.chunk(piece), 1
 
 
-def reading(body: dict) -> Iterator[Part]:
+def parsing(body: dict) -> Iterator[Part]:
     """JSON and fields; the template."""
     data = orjson.dumps(body)
-    app = App(Config(), [Model(Config(model_name="demo"))])
+    app = App(Config(), [TextModel(Config(model_name="demo"))])
     request = Request("POST", "/v3/chat/completions", body=data)
     yield "JSON parsed", lambda: orjson.loads(data), 1
     yield "fields read (JSON included)", lambda: chat.parse_chat(orjson.loads(request.body), app), 1
@@ -154,11 +154,11 @@ def text() -> Iterator[Part]:
 
 
 def chunks() -> Iterator[Part]:
-    """A record of the engine to the bytes that the client gets."""
-    app = App(Config(), [Model(Config(model_name="demo"))])
+    """A record of the engine to the bytes of a chunk."""
+    app = App(Config(), [TextModel(Config(model_name="demo"))])
     parsed = chat.parse_chat(client.chat("hello", 64, {"model": "demo"}), app)
-    stream = chat.ChatRenderer(parsed, SimpleNamespace(usage=Usage(), prompt_ids=[]))
-    choice = Choice(
+    renderer = chat.ChatRenderer(parsed, SimpleNamespace(usage=Usage(), prompt_ids=[]))
+    decoder = OutputDecoder(
         index=0,
         detokenizer=Detokenizer(fake_tokenizer.vocabulary(), True),
         window=None,
@@ -170,7 +170,7 @@ def chunks() -> Iterator[Part]:
         special=frozenset(),
     )
     record = protocol.Tokens(1, 0, [97], None, None)
-    delta = choice.take(record, ["word"])
+    delta = decoder.take(record, ["word"])
     assert delta.events == [Text("word")]
-    yield "a record to a delta", lambda: choice.take(record, ["word"]), 1
-    yield "a delta to a chunk", lambda: stream.deltas([delta]), 1
+    yield "a record to a delta", lambda: decoder.take(record, ["word"]), 1
+    yield "a delta to a chunk", lambda: renderer.deltas([delta]), 1

@@ -1,7 +1,7 @@
-"""The front end's whole path without sockets and without an engine: frames and requests go in, bytes for clients out.
+"""The front end's whole path without sockets and without an engine: requests and frames in, bytes for clients out.
 
-What is left out is the kernel (a read per request, a write per chunk) and the child. It is the steadiest measure of the
-front end's own cost that a busy machine allows: the fastest of many rounds, in one process.
+Leaves out the kernel (a read per request, a write per chunk) and the child. It is the least noisy measure of the front
+end's own cost on a busy machine: the fastest of many rounds, in one process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.engine import Engine
 from lean_ovms.engine.generation.fake_pipeline import FakePipeline
-from lean_ovms.models.text_model import Model
+from lean_ovms.models.text_model import TextModel
 from lean_ovms.transports.http11.connection import Connection
 from lean_ovms.transports.http11.server import Server
 from lean_ovms.types import ModelInfo
@@ -28,7 +28,7 @@ WORD = [ord(letter) for letter in "w"]
 
 
 class Sink:
-    """An engine child that takes frames and does nothing."""
+    """An engine child that counts frames and does nothing."""
 
     alive = False
     written = 0
@@ -39,7 +39,7 @@ class Sink:
 
 
 class LocalEngine(Engine):
-    """The parent's side of the engine; the test plays the child."""
+    """The engine client; the benchmark plays the child."""
 
     async def start(self) -> ModelInfo:
         """Ready at once."""
@@ -51,7 +51,7 @@ class LocalEngine(Engine):
 
 
 class Peer:
-    """A transport that takes everything."""
+    """A transport that counts writes."""
 
     def __init__(self) -> None:
         self.writes = 0
@@ -63,11 +63,11 @@ class Peer:
         self.data = data
 
     def get_write_buffer_size(self) -> int:
-        """Nothing waits."""
+        """Nothing is buffered."""
         return 0
 
     def get_extra_info(self, name: str) -> None:
-        """Nothing is known."""
+        """No information."""
 
     def is_closing(self) -> bool:
         """It is open."""
@@ -80,13 +80,13 @@ class Path:
     def __init__(self, reasoning_parser: str) -> None:
         self._config = Config(fake_engine=True, model_name="demo", access_log=False, reasoning_parser=reasoning_parser)
         self._engine = LocalEngine(self._config)
-        self._model = Model(self._config, self._engine)
+        self._model = TextModel(self._config, self._engine)
         app = App(self._config, [self._model])
-        self._hub = Server(self._config, app.handle)
+        self._server = Server(self._config, app.handle)
         self._sent = 0
 
     async def chunks(self, streams: int, steps: int, rounds: int) -> float:
-        """Fewest microseconds for a chunk when so many streams get one each in every step."""
+        """Fewest microseconds per chunk when each of `streams` streams gets one in every step."""
         await self._model.load()
         loop = asyncio.get_running_loop()
         peers, ids = [], []
@@ -134,7 +134,7 @@ class Path:
         return best
 
     def _connect(self, loop: asyncio.AbstractEventLoop) -> tuple[Peer, Connection]:
-        peer, connection = Peer(), Connection(self._hub, loop)
+        peer, connection = Peer(), Connection(self._server, loop)
         connection.connection_made(peer)  # type: ignore[arg-type]
         return peer, connection
 
@@ -151,10 +151,10 @@ class Path:
 
 
 def chunk_us(streams: int, reasoning_parser: str = "none", steps: int = 100, rounds: int = 15) -> float:
-    """What a chunk costs the front end, the kernel's part left out."""
+    """Microseconds of the front end per chunk, without the kernel's part."""
     return uvloop.run(Path(reasoning_parser).chunks(streams, steps, rounds))
 
 
 def request_us(count: int = 5, rounds: int = 100) -> float:
-    """What a request costs the front end, the kernel's part left out."""
+    """Microseconds of the front end per request, without the kernel's part."""
     return uvloop.run(Path("none").requests(count, rounds))

@@ -17,7 +17,7 @@ import uvloop
 
 from bench.work import Outcome, Work
 from lean_ovms.cli.arguments import parse
-from lean_ovms.models.text_model import Model
+from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import ChatPrompt, SamplingParams
 
 
@@ -25,7 +25,7 @@ class Parent:
     """The engine's client, asked for Work."""
 
     def __init__(self, argv: list[str]) -> None:
-        self._model = Model(parse(argv, {}))
+        self._model = TextModel(parse(argv, {}))
 
     async def serve(self) -> None:
         """Answer lines until there are no more."""

@@ -1,4 +1,4 @@
-"""Processes under test: start them, wait until they are ready, read their accounts from the kernel, end them.
+"""Processes under test: start them, wait until they are ready, read their CPU and memory from the kernel, end them.
 
 None outlives the benchmark, however that ends (but for SIGKILL).
 """
@@ -33,7 +33,7 @@ def cpu_s(pid: int) -> float:
 
 
 def rss_mb(pid: int, row: str = "VmRSS") -> float:
-    """Resident memory; row: VmHWM for the most so far, Pss is better where pages are shared."""
+    """Resident memory. row: VmHWM for the peak, Pss where pages are shared."""
     lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(row))
 
@@ -53,7 +53,7 @@ def family(pid: int) -> list[int]:
 
 
 class KvBudget:
-    """CPU seconds of named processes between two looks."""
+    """CPU seconds of named processes between two readings."""
 
     def __init__(self, pids: dict[str, int]) -> None:
         self._pids = pids
@@ -119,7 +119,7 @@ def answering(function) -> None:
 
 
 class Server:
-    """An HTTP server in processes of its own, listening on this machine. pids: by role, for the accounts."""
+    """An HTTP server in processes of its own, listening on this machine. pids: by role, for CPU times."""
 
     def __init__(self, command: Sequence[str], port: int, ready: str = "/health", timeout_s: float = 600.0) -> None:
         self.port = port
@@ -145,7 +145,7 @@ class Server:
         raise SystemExit(f"the server was not ready after {timeout_s:g} s")
 
     def close(self) -> None:
-        """Ask it to end; insist after 10 s."""
+        """Terminate it; kill it after 10 s."""
         atexit.unregister(self.close)
         self._process.terminate()
         try:
@@ -156,7 +156,7 @@ class Server:
 
 
 def get(port: int, path: str) -> int:
-    """The status of a GET, 0 if nobody answers."""
+    """The status of a GET, 0 without a response."""
     with contextlib.suppress(OSError, ValueError), socket.create_connection(("127.0.0.1", port), 5) as sock:
         sock.sendall(READY % path.encode())
         return int(sock.recv(64)[9:12])
@@ -172,7 +172,7 @@ def lean_ovms(options: Sequence[str], module: Sequence[str] = ("lean_ovms",)) ->
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """A port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Several contestants at the same work in turns, and what is told of them. Used by engine, serve and rivals.
+"""Several contestants at the same work in turns, and the figures reported of them. Used by engine, serve and rivals.
 
 Everything is interleaved: round by round each has the same new prompts, in alternating order, and ratios are taken
 within a round, so that a noisy machine cancels out and no prefix cache helps anybody.
@@ -18,7 +18,7 @@ from bench.work import Outcome, Work, case_name, poisson, prompts, turns
 
 @dataclass(kw_only=True)
 class Contestant:
-    """Who does the work: run does it once, pids are its processes by role."""
+    """One contestant: run does the work once, pids are its processes by role."""
 
     name: str
     run: Callable[[Work], Outcome]
@@ -41,7 +41,7 @@ class Lap:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What a race can be told."""
+    """The options of a race."""
     parser.add_argument("--model_path", default="", help="another model than the embedded one")
     parser.add_argument("--concurrency", default="1,8,32,64", help="streams at once, separated by commas")
     parser.add_argument("--rate", default="", help="open loop too: requests per second (Poisson), separated by commas")
@@ -135,7 +135,7 @@ def told(contestant: Contestant, lap: Lap, limit: Lap) -> dict[str, object]:
 
 
 def against(lap: Lap, limit: Lap) -> dict[str, object]:
-    """Round by round: throughput as a ratio, latencies as what is added."""
+    """Round by round: throughput as a ratio, latencies as differences."""
 
     def each(which: Lap, name: str, mark: float) -> list[float]:
         return [figures.quantile(getattr(outcome, name), mark) for outcome in which.outcomes]
@@ -157,7 +157,7 @@ COST = ("case", "who", "requests", "failed", "prompt_tokens", "tokens", "cpu_s_p
 
 
 def tables(report: Report, title: str) -> None:
-    """All that a race has to tell."""
+    """Report all cases."""
     report.table(f"{title}: spreads are the rounds' median (low to high)", AGAINST)
     report.table("latencies: p50/p90/p99/max", LATENCY)
     report.table("what it costs, by process", COST)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Recipe:
-    """A command; the path that answers 200 when it is ready; fields that its requests need; what to know."""
+    """A command; the path that answers 200 when it is ready; fields that its requests need; a note."""
 
     command: str
     ready: str = "/v1/models"

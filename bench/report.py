@@ -1,4 +1,4 @@
-"""What a benchmark says: a header line, tables in the terminal, JSON lines for machines, progress while it runs."""
+"""What a benchmark prints: a header line, tables in the terminal, JSON lines for machines, progress while it runs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def options(name: str, about: str | None) -> argparse.ArgumentParser:
 
 
 class Report:
-    """Rows of figures, told as they come. Quantiles are shown as p50/p90/p99/max, spreads as median (low to high)."""
+    """Rows of figures, printed as added. Quantiles are shown as p50/p90/p99/max, spreads as median (low to high)."""
 
     def __init__(self, name: str, args: argparse.Namespace, **facts: object) -> None:
         self.name = name
@@ -74,7 +74,7 @@ class Report:
         self._console.print("[dim]" + " ".join(f"--{key} {value}" for key, value in flags.items()) + "[/]")
 
     def row(self, **figures: object) -> None:
-        """Note one row; a JSON line goes out at once."""
+        """Add one row; its JSON line is written at once."""
         self.rows.append(figures)
         self._line({"bench": self.name, **figures})
 
@@ -90,12 +90,12 @@ class Report:
         self._console.print(table)
 
     def say(self, text: str) -> None:
-        """A line for people."""
+        """A line of text."""
         self._console.print(text)
 
     @contextlib.contextmanager
     def progress(self, total: int, what: str) -> Iterator[Progress]:
-        """A bar that tick() moves on."""
+        """A bar that tick() advances."""
         parts = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
         with Progress(*parts, console=self._console, transient=True, refresh_per_second=2) as bar:
             bar.add_task(what, total=total)
@@ -111,12 +111,12 @@ class Report:
 
 
 def tick(bar: Progress, what: str) -> None:
-    """One more is done; what comes next."""
+    """One more is done; name the next."""
     bar.update(bar.task_ids[0], advance=1, description=what)
 
 
 def shown(value: object) -> str:
-    """A figure as people read it."""
+    """A figure in readable form."""
     if isinstance(value, dict) and "median" in value:
         return f"{value['median']:g} ({value['low']:g} to {value['high']:g})"
     if isinstance(value, dict):

@@ -26,7 +26,9 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--rival", action="append", default=[], help=f"{', '.join(RECIPES)}, NAME=URL or NAME=COMMAND")
     parser.add_argument("--rival_model", default="demo", help="the model's name at the rivals")
     parser.add_argument("--path", default="/v1/chat/completions", help="at the rivals; OVMS: /v3/chat/completions")
-    parser.add_argument("--ready", default="/v1/models", help="answers 200 when a rival that is started is ready")
+    parser.add_argument(
+        "--ready", default="/v1/models", help="path that answers 200 when a rival that is started is ready"
+    )
     parser.add_argument("--no_limit", action="store_true", help="leave out the bare loop; ratios are to ours then")
     args = parser.parse_args(argv)
     chosen = race.server_options(args)
@@ -50,7 +52,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 class Closer:
-    """Closes what a list holds by then."""
+    """Closes what a list holds at the end."""
 
     def __init__(self, things: list) -> None:
         self._things = things
@@ -76,7 +78,7 @@ def enter(rival: str, args: argparse.Namespace, load: Worker, closers: list) -> 
 
 
 def start(name: str, command: str, args: argparse.Namespace) -> Server:
-    """The rival's own server on a free port, once it answers."""
+    """The rival's own server on a free port, once it is ready."""
     port = free_port()
     values = {"{port}": str(port), "{model}": str(Config(model_path=args.model_path).model_dir)}
     line = shlex.split(command)

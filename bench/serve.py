@@ -1,6 +1,6 @@
 """The whole server over real sockets against the limit: openvino_genai in a bare loop, same work, same run.
 
-Also the engine child without HTTP, which tells how much of the difference is the pipe. `engine` is this without the
+Also the engine child without HTTP, which shows how much of the difference is the pipe. `engine` is this without the
 server.
 """
 
@@ -67,7 +67,7 @@ def child(worker: Worker, ignore_eos: bool) -> Contestant:
 
 
 def over_http(name: str, load: Worker, server: Server, ignore_eos: bool, **more: object) -> Contestant:
-    """A server; its accounts include the client's, which shares the machine."""
+    """A server; its CPU times include the client's, which shares the machine."""
     fields = {"model": "demo", **({"ignore_eos": True} if ignore_eos else {})}
     where = {"port": server.port, "path": PATH, "fields": fields, **more}
     return Contestant(name=name, run=runner(load, **where), pids={**server.pids, "client": load.pid})

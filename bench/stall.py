@@ -1,4 +1,4 @@
-"""Does anybody wait for the engine who does not have to? The event loop's worst stall, and /health, while a long prompt
+"""Does the engine block what need not wait for it? The event loop's worst stall, and /health, while a long prompt
 is computed and while many streams run.
 
 A clock ticks every one or two milliseconds in the server's own event loop (ticking.py); a longer pause is a stall. The
@@ -60,7 +60,7 @@ COLUMNS = ("case", "took_ms", "loop_pause_ms", "empty_loop_pause_ms", "health_ms
 
 
 class Bench:
-    """Watches the server while something is done to it."""
+    """Measures the server while it is under load."""
 
     def __init__(self, report: Report, sock: socket.socket, server: Worker, control: Worker) -> None:
         self.series: dict[str, dict[str, list[float]]] = {}
@@ -101,7 +101,7 @@ class Bench:
 
 
 def prefill(port: int, args, number: int) -> None:
-    """One long prompt, as token ids that every vocabulary has and no cache knows; one token of answer."""
+    """One long prompt, as token ids that every vocabulary has and no cache holds; one generated token."""
     rng = random.Random(args.seed * 101 + number)
     ids = [rng.randrange(100, 1000) for _ in range(args.prompt_tokens)]
     body = {"model": "demo", "prompt": ids, "max_tokens": 1, "temperature": 0}
@@ -112,7 +112,7 @@ def prefill(port: int, args, number: int) -> None:
 
 
 def streams(load: Worker, port: int, args, count: int) -> None:
-    """So many chats at once."""
+    """`streams` chats at once."""
     fields = {"model": "demo", **({"ignore_eos": True} if args.ignore_eos else {})}
     work = Work(prompts=prompts(args.seed, count, args.words, 0.2), max_tokens=args.tokens, concurrency=count)
     outcome = load.run(work, port=port, path=PATH, fields=fields)

@@ -1,4 +1,4 @@
-"""The yardstick of `front`: Starlette on uvicorn writing the chunks that our front end writes.
+"""The reference of `front`: Starlette on uvicorn writing the chunks that our front end writes.
 
 Tokens come from one timer in this very process; a server that reads them from an engine, parses them and builds its
 chunks from models has more to do. As lean as that gets with "fast": uvloop, httptools, a chunk is a dict through
@@ -50,7 +50,7 @@ class Ticker:
 
 
 def application(step_s: float, dumps: Callable[[object], bytes]) -> Starlette:
-    """POST anything with max_tokens: so many chunks, one a step."""
+    """POST any body with max_tokens: that many chunks, one a step."""
     ticker = Ticker(step_s)
 
     async def chat(request: Request) -> StreamingResponse:

@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--model_path", default="", help="another model than the embedded one")
     parser.add_argument("--server_option", action="append", default=[], metavar="NAME=VALUE", help="of lean_ovms")
-    parser.add_argument("--idle_s", type=float, default=2.0, help="how long the idle server is watched")
+    parser.add_argument("--idle_s", type=float, default=2.0, help="how long the idle server is measured")
     args = parser.parse_args(argv)
     report = Report("start", args)
     rounds = []
@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def once(chosen: Sequence[str], idle_s: float) -> dict[str, float]:
-    """A whole life, measured from outside."""
+    """One start, measured from outside."""
     port = free_port()
     listen = ["--rest_port", str(port), "--rest_bind_address", "127.0.0.1", "--log_level", "WARNING"]
     began = time.perf_counter()
@@ -72,7 +72,7 @@ def watched(server: subprocess.Popen, port: int, began: float, idle_s: float) ->
 
 
 def until(server: subprocess.Popen, began: float, true) -> float:
-    """Seconds from the start until it is."""
+    """Seconds from the start until the condition holds."""
     while not true():
         if server.poll() is not None:
             raise SystemExit(f"the server ended with status {server.returncode}")
@@ -81,13 +81,13 @@ def until(server: subprocess.Popen, began: float, true) -> float:
 
 
 def connects(port: int) -> bool:
-    """Whether somebody listens."""
+    """Whether the port accepts connections."""
     with socket.socket() as sock:
         return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
 def first_token(port: int) -> float:
-    """When the first bytes of a chat's answer were here."""
+    """When the first bytes of a chat's response arrived."""
     with socket.create_connection(("127.0.0.1", port)) as sock:
         body = {**chat("Hello!", 1, {}), "model": models(port)}
         sock.sendall(payload("/v3/chat/completions", body))

@@ -1,7 +1,7 @@
 """The server with a clock that ticks in its event loop every millisecond or two: a long pause is a stall.
 
 python -m bench.ticking [options of the server] answers each line with the seconds between its ticks since the last one;
-with the one word "control" it is an empty loop: what is late there is the machine's doing.
+with the one word "control" it is an empty loop: delays there are the machine's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Ticker:
 
 
 async def answer(ticker: Ticker, out) -> None:
-    """Report when asked, until nobody can ask any more."""
+    """Report when asked, until the input ends."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -62,7 +62,7 @@ async def main(argv: list[str]) -> None:
         return
     app = run.build(parse(argv, {}))
     serving = asyncio.create_task(run.serve(app))
-    while not any(model.ready for model in app.models.values()):
+    while not any(model.ready for model in app.registry.models.values()):
         await asyncio.sleep(0.02)
         if serving.done():
             serving.result()

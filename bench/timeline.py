@@ -1,7 +1,7 @@
-"""Where one request's time to first token goes: from room to room through client, front end, pipe and engine child.
+"""Where one request's time to first token goes: through client, front end, pipe and engine child.
 
-The server runs with a clock at every door (traced.py); requests are sent one after the other, new prompts each, and
-the times between marks are medians over them. In turns with it the bare loop does the same prompts.
+The server records a time at every border between packages (traced.py). Requests with new prompts are sent one after
+the other, in turns with the bare loop on the same prompts; the times between marks are medians over them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ORDER = (
     ("front", "event written", "written to the socket"),
     ("client", "answer is here", "front end to client"),
 )
-"""(process, mark, what the time since the last mark was spent with), in the order of a request's way."""
+"""(process, mark, what the time since the last mark was spent with), in the order in which a request passes them."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> None:
         report.row(case=name, ms=figures.quantiles(values))
     report.row(case="all: time to first token", ms=figures.quantiles(total))
     report.row(case="the limit: bare loop", ms=figures.quantiles(limit[10:]))
-    report.table("one request, from room to room (medians need not add up)", ("case", "ms"))
+    report.table("one request, step by step (medians need not add up)", ("case", "ms"))
     if args.plots:
         plots.timeline(args.plots, medians, figures.quantile(limit[10:], 0.5))
 
@@ -83,7 +83,7 @@ def in_turns(
 
 
 def ask(sock: socket.socket, text: str) -> tuple[float, float]:
-    """One request; when it was sent and when the first bytes of its answer were here."""
+    """One request; when it was sent and when the first bytes of its response arrived."""
     data = payload("/v3/chat/completions", chat(text, 2, {"model": "demo"}))
     sent = time.perf_counter()
     sock.sendall(data)
@@ -97,7 +97,7 @@ def ask(sock: socket.socket, text: str) -> tuple[float, float]:
 def segments(spans: list[tuple[float, float]], marks: dict[str, list[tuple[str, float]]]) -> list[dict[str, float]]:
     """Per request, the seconds between each mark and the one before it.
 
-    A mark counts where it is passed for the first time after the mark before it, so what else happens is no matter; of
+    A mark counts where it is passed for the first time after the mark before it, so other events do not matter; of
     the steps of a long prompt the last before the first token counts.
     """
     rows = []

@@ -50,7 +50,7 @@ def front(file: str, argv: list[str]) -> int:
     from lean_ovms.engine.client.child import Child
     from lean_ovms.engine.client.engine import Engine
     from lean_ovms.engine.client.replies import ReplyStream
-    from lean_ovms.models.text_model import Model
+    from lean_ovms.models.text_model import TextModel
     from lean_ovms.observability import logging
     from lean_ovms.server import run
     from lean_ovms.transports.http11.connection import Connection
@@ -60,7 +60,7 @@ def front(file: str, argv: list[str]) -> int:
     logging.setup(config.log_level)
     before(Connection, "data_received", "request is here")
     before(App, "handle", "HTTP read")
-    before(Model, "start", "fields read")
+    before(TextModel, "start", "fields read")
     before(Engine, "submit", "template rendered")
     after(Child, "write", "frame written")
     before(ReplyStream, "put", "token is here")
@@ -68,7 +68,7 @@ def front(file: str, argv: list[str]) -> int:
     after(Writer, "write", "event written")
     command = [sys.executable, "-m", "bench.traced", file, "--child"]
     try:
-        return uvloop.run(run.serve(run.build(config, lambda one: Model(one, Engine(one, command)))))
+        return uvloop.run(run.serve(run.build(config, lambda one: TextModel(one, Engine(one, command)))))
     finally:
         dump(f"{file}.front")
 

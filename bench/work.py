@@ -1,4 +1,4 @@
-"""What is measured with: the same prompts for everybody, when they are sent, and who has his turn when.
+"""The workload: the same prompts for every contestant, when they are sent, and the order of the contestants.
 
 Pure and seeded: the same numbers give the same work on every machine.
 """
@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 @dataclass(kw_only=True)
 class Work:
-    """What a contestant is asked to do once.
+    """The work of one round of a contestant.
 
     prompts: of chat requests, one user message each. concurrency: how many at once, in a closed loop: the next begins
     when one ends. arrivals: seconds from the start at which requests begin, one per prompt (open loop: late or not).
-    seconds: after so long no more than one per stream are begun, however many prompts are left; 0: all are.
+    seconds: after that time no request starts, however many prompts are left, but one per stream; 0: no limit.
     """
 
     prompts: list[str]
@@ -37,8 +37,9 @@ class Work:
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What came of it; seconds. Per request: first (from its start to its first token), total, tokens; gaps: between
-    arrivals of tokens, the first excluded, all requests together. cpu_s: of whoever did the work in this process.
+    """The result of a Work, in seconds. Per request: first (from its start to its first token), total, tokens.
+
+    gaps: between arrivals of tokens, the first excluded, all requests together. cpu_s: of the process that worked.
     """
 
     wall_s: float = 0.0
@@ -69,10 +70,10 @@ class Outcome:
 
 
 def prompts(seed: int, count: int, words: int, spread: float = 0.0, shared: int = 0) -> list[str]:
-    """Texts of about so many words, all different from the first word on, so that no prefix cache knows them.
+    """Texts of about `words` words, all different from the first word on, so that no prefix cache holds them.
 
     spread: 0.5 means half as long to one and a half times as long. shared: so many words that are the same in all
-    texts of all seeds come first, as instructions do; a prefix cache knows these.
+    texts of all seeds come first, as instructions do; a prefix cache holds these.
     """
     beginning = random.Random(0).choices(WORDS, k=shared)
     rng = random.Random(seed)
@@ -94,12 +95,12 @@ def poisson(seed: int, count: int, per_s: float) -> list[float]:
 
 
 def turns(names: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:
-    """(round, name), each name once a round; every other round in reverse, so that drift favours nobody."""
+    """(round, name), each name once a round; every other round in reverse, so that drift favours none."""
     for number in range(rounds):
         for name in names if number % 2 == 0 else reversed(names):
             yield number, name
 
 
 def case_name(streams: int, rate: float) -> str:
-    """As tables show it."""
+    """The name of a case in tables."""
     return f"{rate:g} requests/s" if rate else f"{streams} stream{'s' * (streams > 1)}"

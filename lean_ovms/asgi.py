@@ -1,6 +1,6 @@
 """The whole server under an ASGI host: `uvicorn lean_ovms.asgi:app`, options from LEAN_OVMS_… variables.
 
-Models are loaded when the host starts its lifespan and stopped when it ends it; importing this starts nothing.
+Models are loaded at lifespan.startup and stopped at lifespan.shutdown; importing this module starts nothing.
 Addresses, TLS, timeouts and access lines are the host's. Each worker process of a host has models of its own.
 """
 
@@ -9,17 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from .api.app import App
 from .cli.arguments import parse
 from .config import Config
 from .embed import asgi, opened
-from .errors import StartError, Unavailable
+from .errors import StartError, Unavailable, error_response
 from .observability.logging import setup
 from .transports.asgi import Asgi, Message, Receive, Scope, Send
 from .types import Request, Response
 
-UNREAD_BYTES = 32 << 20
-"""Body limit before there is an app to say it: enough for a client to get its 503."""
+MAX_BODY_BYTES = 32 << 20
+"""Body limit before the app with its own limit is started: enough for a client to get its 503."""
 
 
 class Hosted:
@@ -27,45 +26,41 @@ class Hosted:
 
     def __init__(self, options: Callable[[], Config]) -> None:
         self._options = options
-        self._serve = Asgi(_not_started, UNREAD_BYTES)
+        self._serve = Asgi(_not_started, MAX_BODY_BYTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._lifespan(receive, send)
         else:
             await self._serve(scope, receive, send)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
         assert (await receive())["type"] == "lifespan.startup"
         started = False
         try:
             async with opened(self._options()) as app:
-                self._open_to(app)
+                self._serve = asgi(app)
                 started = True
                 await send({"type": "lifespan.startup.complete"})
-                await _shutdown(receive)
+                await _wait_for_shutdown(receive)
         except StartError as error:
             if started:
                 raise
             await send({"type": "lifespan.startup.failed", "message": f"lean_ovms: {error}"})
             return
         finally:
-            self._serve = Asgi(_not_started, UNREAD_BYTES)
+            self._serve = Asgi(_not_started, MAX_BODY_BYTES)
         await send({"type": "lifespan.shutdown.complete"})
 
-    def _open_to(self, app: App) -> None:
-        self._serve = asgi(app)
 
-
-async def _shutdown(receive: Receive) -> None:
+async def _wait_for_shutdown(receive: Receive) -> None:
     message: Message = {"type": ""}
     while message["type"] != "lifespan.shutdown":
         message = await receive()
 
 
 async def _not_started(request: Request) -> Response:
-    error = Unavailable("the host has not started the server: it must support ASGI's lifespan")
-    return Response(error.status, [("Content-Type", "application/json"), *error.headers()], error.to_bytes())
+    return error_response(Unavailable("the host has not started the server: it must support ASGI's lifespan"))
 
 
 def _from_environment() -> Config:
@@ -75,4 +70,4 @@ def _from_environment() -> Config:
 
 
 app = Hosted(_from_environment)
-"""For a host's command line."""
+"""The ASGI callable for a host's command line."""

@@ -1,7 +1,7 @@
-"""The server inside a Python program: with sockets (`running`), without (`opened`), asked directly (`Client`).
+"""The server inside a Python program: with sockets (`running`), without (`opened`), called directly (`Client`).
 
-Nothing here touches signals, the event loop's policy or the process: those are the program's. Engines are processes of
-their own; they end with the block that started them, and with the thread that entered it (Linux tells a child of the
+Nothing here touches signals, the event loop's policy or the process: those are the program's. Engines are child
+processes; they end with the block that started them, and with the thread that entered it (Linux signals a child at the
 end of the thread that started it, not of the process).
 """
 
@@ -43,7 +43,7 @@ CHAT, DONE = "/v1/chat/completions", b"[DONE]"
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A server that listens. addresses: as URLs, with the real ports. client: asks it without a socket."""
+    """A listening server. addresses: as URLs, with the real ports. client: calls it without a socket."""
 
     app: App
     addresses: list[str]
@@ -85,8 +85,8 @@ async def running(config: Config | None = None, **options: Any) -> AsyncIterator
             await server.start()
             yield Running(app, list(server.addresses))
             app.draining = True
-            patience_s = app.config.drain_timeout_s
-            await asyncio.gather(server.drain(patience_s), app.responses.settle(patience_s))
+            timeout_s = app.config.drain_timeout_s
+            await asyncio.gather(server.drain(timeout_s), app.responses.settle(timeout_s))
         finally:
             await server.drain(0)
 
@@ -97,7 +97,7 @@ def asgi(app: App) -> Asgi:
 
 
 class ClientError(Exception):
-    """An answer that is an error. status: the HTTP status. error: OpenAI's error object."""
+    """An error response. status: the HTTP status. error: OpenAI's error object."""
 
     def __init__(self, status: int, error: Mapping[str, Any]) -> None:
         super().__init__(f"{status}: {error.get('message', 'unknown error')}")
@@ -106,7 +106,7 @@ class ClientError(Exception):
 
 
 class Client:
-    """Asks an app of this process as an HTTP client would, without sockets. One may be used by many tasks."""
+    """Calls an app of this process as an HTTP client would, without sockets. Several tasks may share one."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -114,12 +114,12 @@ class Client:
         self._headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
 
     async def chat(self, messages: str | list[Json], **fields: Any) -> str:
-        """The text that answers these messages; a string is one message of the user. fields: of the request."""
-        answer = await self.post(CHAT, self._chat(messages, fields))
-        return answer["choices"][0]["message"]["content"] or ""
+        """The response's text. messages: a string is one user message. fields: of the request."""
+        response = await self.post(CHAT, self._chat(messages, fields))
+        return response["choices"][0]["message"]["content"] or ""
 
     async def chat_stream(self, messages: str | list[Json], **fields: Any) -> AsyncGenerator[str, None]:
-        """The same, in pieces as they come."""
+        """The same as a stream of text deltas."""
         async with contextlib.aclosing(self.stream(CHAT, self._chat(messages, fields))) as chunks:
             async for chunk in chunks:
                 for choice in chunk["choices"]:
@@ -127,16 +127,16 @@ class Client:
                         yield text
 
     async def get(self, path: str) -> Any:
-        """The answer to a GET, from JSON. Raises ClientError."""
-        return await self._ask("GET", path, b"")
+        """The parsed JSON response of a GET. Raises ClientError."""
+        return await self._request("GET", path, b"")
 
     async def post(self, path: str, body: Json) -> Any:
-        """The answer to a POST of this body, from JSON. Raises ClientError."""
-        return await self._ask("POST", path, orjson.dumps(body))
+        """The parsed JSON response of a POST. Raises ClientError."""
+        return await self._request("POST", path, orjson.dumps(body))
 
     async def stream(self, path: str, body: Json) -> AsyncGenerator[Any, None]:
-        """The events that answer a POST, as they come. Leaving the loop cancels the request, at the latest when the
-        iterator is closed. Raises ClientError, also in the middle."""
+        """The parsed events of a streamed POST. Leaving the loop cancels the request, at the latest when the iterator
+        is closed. Raises ClientError, also in the middle of the stream."""
         response = await self._handle("POST", path, orjson.dumps({**body, "stream": True}))
         try:
             if isinstance(response.body, bytes):
@@ -147,7 +147,7 @@ class Client:
         finally:
             await response.aclose()
 
-    async def _ask(self, method: str, path: str, body: bytes) -> Any:
+    async def _request(self, method: str, path: str, body: bytes) -> Any:
         response = await self._handle(method, path, body)
         try:
             return _content(response)
@@ -159,13 +159,13 @@ class Client:
         return await self._app.handle(Request(method, plain, query, self._headers, body, "in-process"))
 
     def _chat(self, messages: str | list[Json], fields: Json) -> Json:
-        said = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-        return {"model": next(iter(self._app.models), ""), "messages": said, **fields}
+        turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+        return {"model": next(iter(self._app.registry.models), ""), "messages": turns, **fields}
 
 
 def _content(response: Response) -> Any:
     if not isinstance(response.body, bytes):
-        raise ClientError(response.status, {"message": "the answer is a stream: use Client.stream"})
+        raise ClientError(response.status, {"message": "the response is a stream: use Client.stream"})
     content: Any = orjson.loads(response.body) if response.body else None
     if response.status >= 400:
         raise ClientError(response.status, content["error"])
@@ -173,7 +173,7 @@ def _content(response: Response) -> Any:
 
 
 async def _blocks(body: Any) -> AsyncIterator[bytes]:
-    """The data of every event but the last, which says that all is over."""
+    """The data of every event but the terminator [DONE]."""
     rest = b""
     async for data in body:
         *blocks, rest = (rest + data).split(b"\n\n")

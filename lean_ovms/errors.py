@@ -1,4 +1,4 @@
-"""What can go wrong for a client, each with the status it deserves.
+"""Errors that a client can get, each with its HTTP status, and the response that carries one.
 
 An error class carries its own status, type and code, so there is no table elsewhere that could miss a row.
 Rendered as OpenAI's error object (https://platform.openai.com/docs/guides/error-codes). The engine child sends errors
@@ -8,6 +8,9 @@ over the pipe as `to_wire`; `from_wire` makes the same error again in the front 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+
+from .types import Response
 
 
 def install_command(extra: str) -> str:
@@ -16,9 +19,10 @@ def install_command(extra: str) -> str:
 
 
 class RequestError(Exception):
-    """Base: a request that cannot be served as asked. message is for the client: no paths, no traces.
+    """Base: a request that cannot be served. message is for the client: no paths, no traces.
 
-    param: the request field at fault. code: a machine-readable word. retry_after_s: sent as Retry-After.
+    status: the HTTP status, where it is not the one of the class. param: the request field at fault. code: a
+    machine-readable word. retry_after_s: seconds, sent as Retry-After.
     """
 
     status = 400
@@ -26,12 +30,24 @@ class RequestError(Exception):
     code: str | None = None
     retry_after_s: int | None = None
 
-    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        status: int | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
         if code is not None:
             self.code = code
+        if status is not None:
+            self.status = status
+        if retry_after_s is not None:
+            self.retry_after_s = retry_after_s
 
     def body(self) -> dict[str, dict[str, str | None]]:
         """OpenAI's error object."""
@@ -46,7 +62,7 @@ class RequestError(Exception):
         return [] if self.retry_after_s is None else [("Retry-After", str(self.retry_after_s))]
 
     def to_wire(self) -> list[str | None]:
-        """[class name, message, param, code], for the engine pipe, and the seconds to wait where it is known."""
+        """[class name, message, param, code], for the engine pipe, and retry_after_s if it was set."""
         wait_s = [str(self.retry_after_s)] if "retry_after_s" in vars(self) else []
         return [type(self).__name__, self.message, self.param, self.code, *wait_s]
 
@@ -59,16 +75,16 @@ TOO_LONG = "context_length_exceeded"
 
 
 def too_long(what: str, most: int) -> BadRequest:
-    """400: a prompt that does not fit. what: OVMS's words for it. most: tokens that would fit.
+    """400: a prompt that does not fit. what: OVMS's text. most: tokens that would fit.
 
-    OpenAI's and vLLM's words come after OVMS's: by them, and not by the code, LiteLLM and the agents built on it know
-    that a shorter conversation would be answered, and shorten it or go to a model of a longer context.
+    OpenAI's and vLLM's text follows OVMS's: LiteLLM and the agents built on it recognise that text, not the code, and
+    then shorten the conversation or go to a model with a longer context.
     """
     return BadRequest(f"{what}. This model's maximum context length is {most} tokens.", code=TOO_LONG)
 
 
 class GrammarInvalid(BadRequest):
-    """400: a schema, regular expression or grammar that is wrong, or says what this server does not understand."""
+    """400: a schema, regular expression or grammar that is wrong, or uses what this server does not support."""
 
     code = "grammar_invalid"
 
@@ -134,7 +150,7 @@ class PayloadTooLarge(RequestError):
 
 
 class UnsupportedMediaType(RequestError):
-    """415: a body of a kind this endpoint does not read."""
+    """415: a body of a media type that this endpoint does not accept."""
 
     status = 415
     code = "unsupported_media_type"
@@ -157,15 +173,26 @@ class HeadersTooLarge(RequestError):
 
 
 class EngineFailure(RequestError):
-    """500: the engine gave up on this request; the message says in one sentence why."""
+    """500: the engine gave up on this request; the message gives the reason in one sentence."""
 
     status = 500
     kind = "server_error"
     code = "engine_error"
 
 
+class InternalError(RequestError):
+    """500: a bug of the server. The traceback is in the log, not in the message."""
+
+    status = 500
+    kind = "server_error"
+    code = "internal_error"
+
+    def __init__(self) -> None:
+        super().__init__("internal error")
+
+
 class StoreFailure(RequestError):
-    """500: what should be kept could not be, or cannot be read again."""
+    """500: a stored response could not be written, or cannot be read again."""
 
     status = 500
     kind = "server_error"
@@ -190,16 +217,20 @@ _BY_NAME = {
 def from_wire(fields: list[str | None]) -> RequestError:
     """The error that `to_wire` described; an unknown class name is an engine failure."""
     name, message, param, code, *wait_s = fields
-    error = _BY_NAME.get(name or "", EngineFailure)(message or "unknown error", param=param, code=code)
-    if wait_s and wait_s[0]:
-        error.retry_after_s = int(wait_s[0])
-    return error
+    retry_after_s = int(wait_s[0]) if wait_s and wait_s[0] else None
+    error_class = _BY_NAME.get(name or "", EngineFailure)
+    return error_class(message or "unknown error", param=param, code=code, retry_after_s=retry_after_s)
+
+
+def error_response(error: RequestError, headers: Iterable[tuple[str, str]] = ()) -> Response:
+    """The response for an error: OpenAI's error object as JSON. headers: sent besides the error's own."""
+    return Response(error.status, [("Content-Type", "application/json"), *error.headers(), *headers], error.to_bytes())
 
 
 class StartError(Exception):
     """The server, or one of its models, cannot start: a wrong option, a missing file, a model that does not load.
 
-    The text says which, for the operator. reason: what a client may know of it, a sentence without paths.
+    The text is for the operator. reason: for clients, one sentence without paths.
     """
 
     def __init__(self, message: str, *, reason: str = "The server's log says why.") -> None:

@@ -1,24 +1,28 @@
-"""The nouns that travel between rooms, in the order of a request's journey. Read this file first.
+"""The dataclasses that packages pass to each other, in the order in which a request meets them. Read this file first.
 
-This module imports nothing of ours and holds no behaviour beyond trivial properties: whoever needs a verb finds it
-in the room that owns it. Token ids are plain ints ("tokens"), text is str, bytes are what goes to a client.
+    transport --Request--> api --Prompt, SamplingParams, OutputParams--> models --> engine
+    transport <-Response-- api <------------- Delta, Usage ------------- models <-- engine
+
+This module imports nothing of the package and has no behaviour beyond trivial properties. Token ids are plain ints
+("tokens"), text is str, bytes are what is sent to a client.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-# --- exchange: what a door hands to the api, and gets back ---------------------------------------------------------
+# --- HTTP: between transports and api ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One whole HTTP request; the door has already enforced size and time limits.
+    """One whole HTTP request; the transport has already enforced size and time limits.
 
     method: upper case. path: percent-decoded, without the query. query: raw, without "?".
-    headers: lower-case names; repeated fields joined with ", ". peer: for the access line only.
+    headers: lower-case names; repeated fields joined with ", ". peer: host:port of the client, for the access line.
     """
 
     method: str
@@ -30,7 +34,7 @@ class Request:
 
 
 class ByteStream(Protocol):
-    """A response body that is produced while it is sent. Whoever holds one closes it, read or not."""
+    """A response body that is produced while it is sent. Its owner closes it, read or not."""
 
     def __aiter__(self) -> AsyncIterator[bytes]: ...
 
@@ -41,7 +45,7 @@ class ByteStream(Protocol):
 class Response:
     """Status, headers and a body: bytes (sent with Content-Length) or a ByteStream (sent chunk by chunk).
 
-    close asks the door to end the connection after this exchange.
+    close: the transport ends the connection after this response.
     """
 
     status: int
@@ -50,23 +54,23 @@ class Response:
     close: bool = False
 
     async def aclose(self) -> None:
-        """Release what the body holds; the door calls this exactly once, whatever happened (design: door contract)."""
+        """Release what the body holds; the transport calls this exactly once, whatever happened."""
         if not isinstance(self.body, bytes):
             await self.body.aclose()
 
 
 Handle = Callable[[Request], Awaitable[Response]]
-"""All that a door knows of the api: it never raises RequestError, and cancelling its task stops the work."""
+"""The app as a transport sees it. Raises no RequestError; cancelling the task that awaits it stops the work."""
 
-# --- ask: what a client wants generated ----------------------------------------------------------------------------
+# --- generation request: from api to models ------------------------------------------------------------------------
 
 Json = dict[str, Any]
-"""A JSON object as it came from a client or goes to one; the only place where Any is at home."""
+"""A JSON object as it came from a client or goes to one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A decoded image: RGB, 3 bytes a pixel, row after row from the top."""
+    """A decoded image. pixels: RGB, height * width * 3 bytes, rows from the top."""
 
     height: int
     width: int
@@ -74,18 +78,18 @@ class Image:
 
 
 IMAGE_TAG = "<ov_genai_image_{}>"
-"""What stands in a prompt's text for its image of that number, counted from 0 (openvino_genai's notation)."""
+"""The placeholder of an image in a prompt's text, by its number from 0 (openvino_genai's notation)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ChatPrompt:
-    """A conversation for the model's chat template.
+    """A conversation for the model's chat template; not changed once it is built.
 
-    continue_final_message: the prompt ends inside the last message, which the model carries on.
-    template_kwargs: the client's chat_template_kwargs, already checked for reserved names.
-    images: what the image tags in the messages stand for.
-    characters: of the content of all messages; counted where the prompt is made, as that takes long for many.
-    parted: some content is a list of parts, so there may be images.
+    messages, tools: OpenAI's objects, validated. template_kwargs: the client's chat_template_kwargs, without reserved
+    names. continue_final_message: the prompt ends inside the last message, which the model continues.
+    images: one for each image tag in the messages. num_chars: of the content of all messages; counted at construction,
+    because that takes long for many and prompts of many messages are built in a worker thread. has_parts: some content
+    is a list of parts, so there may be images.
     """
 
     messages: list[Json]
@@ -95,22 +99,27 @@ class ChatPrompt:
     continue_final_message: bool = False
     add_special_tokens: bool = False
     images: tuple[Image, ...] = ()
-    characters: int = -1
-    has_parts: bool = False
+    num_chars: int = field(init=False)
+    has_parts: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.characters < 0:
-            contents = [message.get("content") for message in self.messages]
-            object.__setattr__(self, "characters", sum(map(_characters, contents)))
-            object.__setattr__(self, "has_parts", any(isinstance(content, list) for content in contents))
+        contents = [message.get("content") for message in self.messages]
+        self.num_chars = sum(map(_num_chars, contents))
+        self.has_parts = any(isinstance(content, list) for content in contents)
+
+    def with_images(self, messages: list[Json], images: tuple[Image, ...]) -> ChatPrompt:
+        """This prompt with an image tag in messages for each image; num_chars stays that of the client's messages."""
+        prompt = copy.copy(self)
+        prompt.messages, prompt.images = messages, images
+        return prompt
 
     @property
-    def work(self) -> int:
-        """About how much there is to render, in characters; a message or a tool takes as long as a few thousand."""
-        return self.characters + 2000 * (len(self.messages) + len(self.tools))
+    def render_cost(self) -> int:
+        """Rough cost of rendering, in characters; a message or a tool costs as much as 2000 characters."""
+        return self.num_chars + 2000 * (len(self.messages) + len(self.tools))
 
 
-def _characters(content: Any) -> int:
+def _num_chars(content: Any) -> int:
     if isinstance(content, str):
         return len(content)
     if isinstance(content, list):
@@ -120,7 +129,7 @@ def _characters(content: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TextPrompt:
-    """Text to go on from. add_special_tokens: let the tokenizer add BOS and the like."""
+    """Text that the model continues. add_special_tokens: the tokenizer adds BOS and the like."""
 
     text: str
     add_special_tokens: bool = True
@@ -128,7 +137,7 @@ class TextPrompt:
 
 @dataclass(frozen=True, slots=True)
 class TokenPrompt:
-    """Token ids to go on from, taken as they are."""
+    """Token ids that the model continues."""
 
     tokens: list[int]
 
@@ -138,14 +147,14 @@ Prompt = ChatPrompt | TextPrompt | TokenPrompt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How the engine picks tokens; complete and in range, nobody downstream asks "was it set?".
+    """How the engine samples tokens. Complete and in range: defaults are filled in, values are validated.
 
-    max_tokens: None means as many as fit the context. temperature: 0 is greedy. top_k: 0 is off.
-    n: sequences returned; beams: 1 is off, otherwise beam search of that width with n <= beams.
-    seeds: one per sequence of a sampled request (len(seeds) == n), ignored by beam search and greedy decoding.
-    stop_token_ids: beyond the model's own. prompt_logprobs: the engine reports the prompt's log probabilities too.
-    num_assistant_tokens, assistant_confidence_threshold, max_ngram_size: 0 is "not given"; they matter to pipelines
-    with a draft model or prompt lookup and are ignored by others.
+    max_tokens: None: as many as fit the context. temperature: 0 is greedy. top_k: 0 is off.
+    n: sequences returned. beams: 1 is off, else beam search of that width, with n <= beams.
+    seeds: one per sequence (len(seeds) == n), ignored by beam search and greedy decoding.
+    stop_token_ids: besides the model's own. prompt_logprobs: log probabilities of the prompt's tokens, too.
+    num_assistant_tokens, assistant_confidence_threshold, max_ngram_size: for speculative decoding and prompt lookup,
+    ignored without; 0: the engine's default.
     """
 
     max_tokens: int | None = None
@@ -172,12 +181,12 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputConstraint:
-    """The form that an answer must have; the text room makes a grammar of it.
+    """Structured output: what the generated text must match. text.grammar compiles it to a grammar.
 
     format: an XGrammar format ({"type": "json_schema", "json_schema": {...}}, regex, sequence, ...), None: any text.
-    param: the request field that asks for it. must: what cannot be imposed is an error; else it is dropped and told.
-    calls: "" tools are called as the model likes; "shaped": calls that it begins keep to the schemas; "required": it
-    makes at least one. parallel: it may make several.
+    param: the request field that asks for it. strict: a part that cannot be enforced is an error; else it is dropped,
+    with a Warning header. calls: "": tool calls are free; "shaped": their arguments match the tools' schemas;
+    "required": so do they, and there is at least one. parallel: there may be several.
     """
 
     format: Json | None = None
@@ -188,13 +197,13 @@ class OutputConstraint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
-    """What the text room does with the tokens of a request.
+class OutputParams:
+    """How generated tokens become text and events.
 
-    stop: stop strings, found across token borders, not looked for in the first min_tokens tokens.
-    include_stop: they stay in the text.
-    parse: run the model's reasoning parser, and its tool parser if the client offered tools.
-    guide: what the answer has to look like, None if as the model likes.
+    stop: stop strings, found across token borders, not searched for in the first min_tokens tokens.
+    include_stop: keep the stop string in the text. skip_special_tokens: leave special tokens out of the text.
+    parse: run the model's reasoning parser, and its tool parser if there are tools.
+    constraint: structured output, None for free text.
     """
 
     stop: tuple[str, ...] = ()
@@ -203,20 +212,20 @@ class Output:
     skip_special_tokens: bool = True
     parse: bool = False
     tools: tuple[Json, ...] = ()
-    guide: OutputConstraint | None = None
+    constraint: OutputConstraint | None = None
 
 
-# --- compute: what the engine says about itself --------------------------------------------------------------------
+# --- engine: what it reports about its model and itself ------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """Bytes of every token id, as the model's own detokenizer would print it in the middle of a text.
+    """Bytes of every token id, as the model's own detokenizer prints it in the middle of a text.
 
     pieces[i]: the bytes of id i (byte-fallback ids are single bytes). special: ids hidden by skip_special_tokens.
     strip_leading_space: the detokenizer drops one space at the very start of the text (SentencePiece).
-    clean_up: it takes out spaces before punctuation at the end (openvino_tokenizers' clean_up_tokenization_spaces).
-    exact: False when the table could not be proven equal to the detokenizer; then text is decoded by the engine.
+    clean_up: it removes spaces before punctuation (openvino_tokenizers' clean_up_tokenization_spaces).
+    exact: False when the table could not be verified against the detokenizer; then the engine decodes text.
     """
 
     pieces: list[bytes]
@@ -227,7 +236,7 @@ class Vocabulary:
 
     @property
     def longest(self) -> int:
-        """Bytes of the longest token, and so its characters at most; 64 for a vocabulary that is not known."""
+        """Bytes of the longest token, an upper bound of its characters; 64 for an unknown vocabulary."""
         return max(map(len, self.pieces), default=0) or 64
 
 
@@ -235,12 +244,12 @@ class Vocabulary:
 class ModelInfo:
     """What a loaded engine knows about its model; sent once, when it is ready.
 
-    context_length: most prompt + generated tokens of one request. kv_blocks, block_size: KV cache in tokens.
-    eos_token_ids: every id that ends a text by itself. chat_template: the one stored in the tokenizer, or "".
-    sentencepiece: tokens have "▁" for a space and "<0x0A>" for a byte in the text that grammars are matched against.
-    reports_cached_tokens: what a prompt finds in the prefix cache can be accounted for.
-    assisted: "", "draft" or "prompt_lookup". vision: it reads images. image_tokens: texts that stand for images in the
-    model's own notation, and must not come from a client.
+    context_length: limit of prompt + generated tokens of one request. kv_blocks: blocks of the KV cache. block_size:
+    tokens per block. eos_token_ids: every id that ends a text. chat_template: the one stored in the tokenizer, or "".
+    speculative: "", "draft" or "prompt_lookup". versions: of the libraries, by name.
+    sentencepiece: grammars are matched against text with "▁" for a space and "<0x0A>" for a byte.
+    reports_cached_tokens: the number of prompt tokens found in the prefix cache is known.
+    vision: the model reads images. image_tokens: the model's own placeholders for images, refused from clients.
     """
 
     vocab_size: int
@@ -263,9 +272,10 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
-    """A snapshot of the engine's own accounts, taken between two steps. kv_blocks_used: by live requests.
+    """A snapshot of the engine's counters between two steps.
 
-    drafts, accepted: in an assisted pipeline, outputs of one step, and tokens in them beyond the first.
+    running, queued: sequences. kv_blocks_used: by running requests. steps, preemptions, recoveries: since the start.
+    drafts, accepted: with speculative decoding, drafts verified, and draft tokens accepted.
     """
 
     running: int
@@ -279,26 +289,26 @@ class EngineStats:
     accepted: int = 0
 
 
-# --- meaning: what a generation says -------------------------------------------------------------------------------
+# --- generation: from models to api --------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Text:
-    """A piece of the answer."""
+    """Text of the content."""
 
     text: str
 
 
 @dataclass(slots=True)
 class Reasoning:
-    """A piece of the model's thinking."""
+    """Text of the reasoning."""
 
     text: str
 
 
 @dataclass(slots=True)
 class ToolCallStart:
-    """The model begins to call a tool. index counts the calls of one choice from 0."""
+    """A tool call starts. index: of the call within its choice, from 0. id: made by the server."""
 
     index: int
     id: str
@@ -307,7 +317,7 @@ class ToolCallStart:
 
 @dataclass(slots=True)
 class ToolCallDelta:
-    """A piece of a call's arguments; all pieces of one index joined are the JSON text of the arguments."""
+    """Arguments of a tool call; all texts of one index, joined, are the JSON text of the arguments."""
 
     index: int
     text: str
@@ -318,7 +328,7 @@ Event = Text | Reasoning | ToolCallStart | ToolCallDelta
 
 @dataclass(slots=True)
 class TokenLogprob:
-    """The log probability of one generated token (natural log), its id, its own text and bytes. None: not known."""
+    """One token: its id, text, bytes and log probability (natural logarithm; None: not known)."""
 
     id: int
     token: str
@@ -328,10 +338,10 @@ class TokenLogprob:
 
 @dataclass(slots=True)
 class Delta:
-    """Everything new about one choice since one last looked.
+    """What is new of one choice since its previous delta.
 
-    index: the choice. tokens: ids generated (0 or more). logprobs: one per token if they were asked for.
-    finish: "stop", "length" or None while it goes on. stop: the stop string or token id that ended it, if any.
+    index: of the choice. tokens: generated ids (0 or more). logprobs: one per token if they were asked for.
+    finish: "stop", "length", or None while it continues. stop: the stop string or token id that ended it, if any.
     """
 
     index: int
@@ -344,9 +354,10 @@ class Delta:
 
 @dataclass(slots=True)
 class Usage:
-    """Token counts of a request: the prompt once, the completion over all choices. reasoning: part of completion.
+    """Token counts of a request: the prompt once, the completion summed over all choices.
 
-    cached: part of the prompt, not computed because the cache had it; None if that is not known.
+    reasoning_tokens: part of completion_tokens. cached_tokens: part of prompt_tokens, found in the prefix cache; None
+    if that is not known.
     """
 
     prompt_tokens: int = 0

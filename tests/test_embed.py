@@ -52,7 +52,7 @@ def test_importing_the_package_is_light_and_starts_nothing() -> None:
     assert done.stdout.split()[1:] == ["1", "lean_ovms"]
 
 
-@pytest.mark.parametrize("module", ["embed", "adapters.hosted", "adapters.ray_serve"])
+@pytest.mark.parametrize("module", ["embed", "asgi", "ray_serve"])
 def test_importing_what_embeds_starts_nothing(module: str) -> None:
     code = (
         f"import signal, threading, lean_ovms.{module}, sys\n"
@@ -66,7 +66,7 @@ def test_importing_what_embeds_starts_nothing(module: str) -> None:
 async def test_a_server_in_this_loop_listens_and_is_gone_after_its_block() -> None:
     async with running(**LOCAL) as server, httpx.AsyncClient(base_url=server.addresses[0]) as http:
         assert (await http.get("/v2/health/ready")).status_code == 200
-        engine = server.app.models["m"].engine
+        engine = server.app.registry.models["m"].engine
     assert engine.state == "stopped"
     async with httpx.AsyncClient() as http:
         with pytest.raises(httpx.ConnectError):
@@ -79,7 +79,7 @@ async def test_running_requests_finish_when_the_block_ends() -> None:
         async with running(**LOCAL, **SLOW) as server:
             url = server.addresses[0] + "/v1/chat/completions"
             asked = asyncio.ensure_future(http.post(url, json=body))
-            while not any([(await model.stats()).running for model in server.app.models.values()]):
+            while not any([(await model.stats()).running for model in server.app.registry.models.values()]):
                 await asyncio.sleep(0.001)
         assert (await asked).json()["choices"][0]["message"]["content"].endswith("step by step")
 
@@ -88,7 +88,7 @@ async def test_an_exception_in_the_block_stops_the_engines() -> None:
     with pytest.raises(KeyError):
         async with running(**LOCAL) as server:
             raise KeyError
-    assert server.app.models["m"].engine.state == "stopped"
+    assert server.app.registry.models["m"].engine.state == "stopped"
 
 
 async def test_a_start_that_fails_says_why_and_leaves_nothing() -> None:
@@ -159,9 +159,9 @@ async def test_leaving_a_stream_frees_the_engine() -> None:
         pieces = Client(app).chat_stream("x", max_tokens=900)
         assert await pieces.__anext__()
         await pieces.aclose()
-        stats = await app.models["m"].stats()
+        stats = await app.registry.models["m"].stats()
         while stats.running:
-            stats = await app.models["m"].stats()
+            stats = await app.registry.models["m"].stats()
         assert stats.kv_blocks_used == 0
 
 

@@ -11,7 +11,7 @@ from lean_ovms.api.generation import common_fields as shared
 from lean_ovms.api.generation import sampling, structured_output, unsupported
 from lean_ovms.api.router import BASES, collect, endpoints
 from lean_ovms.config import Config
-from lean_ovms.observability.metrics import FAMILIES
+from lean_ovms.observability.families import FAMILIES
 
 ROOT = Path(__file__).parent.parent
 FILES = (ROOT / "README.md", ROOT / "docs" / "fields.md", ROOT / "docs" / "operations.md")

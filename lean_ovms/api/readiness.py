@@ -13,7 +13,7 @@ def require_ready(app: App) -> None:
     """
     if app.draining:
         raise Unavailable("Server is shutting down", code="draining")
-    waiting = {m.name: m.state for m in app.models.values() if not m.ready}
-    unready = len(waiting) == len(app.models) or any(state != "failed" for state in waiting.values())
+    waiting = {m.name: m.state for m in app.registry.models.values() if not m.ready}
+    unready = len(waiting) == len(app.registry.models) or any(state != "failed" for state in waiting.values())
     if waiting and unready:
         raise Unavailable("Server is not ready: " + ", ".join(f"{name} is {state}" for name, state in waiting.items()))

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from ..errors import EngineFailure, RequestError
+from ..errors import InternalError, RequestError
 from ..models.generation import DeltaStream
 from ..types import Delta, Response, Usage
 
@@ -104,7 +104,7 @@ class EventStream:
         except Exception:
             # The status 200 has been sent: the error goes into the stream, the details into the log.
             logger.exception("a stream failed")
-            return await self._last(EngineFailure("internal error"))
+            return await self._last(InternalError())
 
     async def _last(self, error: RequestError | None) -> bytes:
         self._done = True

@@ -1,1 +1,1 @@
-"""Which models are served, and the bringing of what is wished to what is. Knows no HTTP and no engine."""
+"""Which models are served, and keeping them in line with the configuration. Knows no HTTP and no engine."""

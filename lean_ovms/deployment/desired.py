@@ -1,7 +1,7 @@
 """Which models a server should serve, from its options: one, those of a config file, or those of a repository.
 
-The embedded demo model is served when no option points to a model, and under its own name only: whoever has misspelt an
-option must not get its answers for those of another model.
+The embedded demo model is served when no option points to a model, and under its own name only: with a misspelt option
+its answers must not pass for those of another model.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ..repository import config_file, graph, listing
 
 log = logging.getLogger("lean_ovms.models")
 
-Stat = tuple[int, int, int] | None
-"""What tells that a file has changed; None: there is none."""
+FileStat = tuple[int, int, int] | None
+"""Modification time (ns), size and inode, to detect a changed file; None: no such file."""
 
 
-def stat(path: Path) -> Stat:
-    """Modification time, size and inode of a file. One that we may not see is none."""
+def file_stat(path: Path) -> FileStat:
+    """The FileStat of a file; None also where it may not be read."""
     try:
         found = path.stat()
     except (OSError, ValueError):  # ValueError: no file can have such a name
@@ -36,8 +36,8 @@ def stat(path: Path) -> Stat:
 class ModelSpec:
     """A model that should be served, with its options.
 
-    problem: why it cannot be. stamp: differs when the model has to be loaded again although its options are the same.
-    announced: it is listed while it loads, too.
+    problem: why it cannot be served. stamp: changes when the model has to be reloaded although its options are the
+    same. announced: it is listed while it loads, too.
     """
 
     config: Config
@@ -53,18 +53,18 @@ class ModelSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredState:
-    """All models that should be served, in the order of the model list. files: what was read, as it was before.
+    """All models that should be served, in the order of the model list.
 
-    required: a model that does not load ends the start.
+    files: those that were read, with their state before. required: a model that does not load stops the start.
     """
 
     models: tuple[ModelSpec, ...]
-    files: dict[Path, Stat] = field(default_factory=dict)
+    files: dict[Path, FileStat] = field(default_factory=dict)
     required: bool = False
 
 
-def wish(config: Config) -> DesiredState:
-    """What these options ask for, as server() left them. Raises StartError when that cannot be understood."""
+def desired_state(config: Config) -> DesiredState:
+    """The models that the options of server_config() configure. Raises StartError if they cannot be parsed."""
     if config.config_path:
         return _from_file(config)
     if config.model_repository_path and not config.model_path:
@@ -72,24 +72,24 @@ def wish(config: Config) -> DesiredState:
     if not config.model_path or config.fake_engine:
         return DesiredState(models=(ModelSpec(config=config),), required=True)
     base = Path(config.model_path)
-    files = {path: stat(path) for path in (base, base / graph.FILE)}
-    return DesiredState(models=(_named(config, base),), files=files, required=True)
+    files = {path: file_stat(path) for path in (base, base / graph.FILE)}
+    return DesiredState(models=(_from_model_path(config, base),), files=files, required=True)
 
 
-def server(config: Config) -> Config:
-    """The server's options: of those that point to models the one that counts, and what a config file says about the
-    server as a whole. Raises StartError."""
-    config = _pointed(config)
+def server_config(config: Config) -> Config:
+    """The server's options: of those that point to models only the one that applies, and those that a config file sets
+    for the whole server. Raises StartError."""
+    config = _model_source(config)
     return _with_metrics(config) if config.config_path else config
 
 
-def _pointed(config: Config) -> Config:
-    """config with config_path or model_path set by what stands for them; with neither it means the demo model, or all
-    models of the repository. Raises WrongOptions."""
+def _model_source(config: Config) -> Config:
+    """The options with config_path or model_path set, also from other options; with neither, the demo model or all
+    models of the repository are meant. Raises WrongOptions."""
     if config.config_path:
         if config.model_path or config.model_name:
             raise WrongOptions("--config_path names the models: --model_path and --model_name do not go with it")
-        _only_one_has_adapters(config, "with --config_path each entry has its own lora_modules")
+        _refuse_lora_modules(config, "with --config_path each entry has its own lora_modules")
         return config
     if config.model_path:
         return config
@@ -110,7 +110,7 @@ def _pointed(config: Config) -> Config:
 
 
 def _in_repository(config: Config) -> Config:
-    """The model that is named, or else the config.json in the repository, or else all that is in it."""
+    """The named model, or else the repository's config.json, or else all its models. Raises WrongOptions."""
     repository, source = Path(config.model_repository_path), config.source_model
     if source and not config.model_repository_path:
         raise WrongOptions("--source_model needs --model_repository_path")
@@ -119,30 +119,33 @@ def _in_repository(config: Config) -> Config:
         return replace(config, model_path=str(path), model_name=config.model_name or name, source_model="")
     file = repository / config_file.NAME
     if os.path.isfile(file) and not listing.is_model(repository):  # a model has a config.json of another kind
-        _only_one_has_adapters(config, f"with {file} each entry has its own lora_modules")
+        _refuse_lora_modules(config, f"with {file} each entry has its own lora_modules")
         return replace(config, config_path=str(file))
-    _only_one_has_adapters(config, "--model_name says which of --model_repository_path")
+    _refuse_lora_modules(config, "--model_name says which of --model_repository_path")
     return config
 
 
-def _only_one_has_adapters(config: Config, otherwise: str) -> None:
+def _refuse_lora_modules(config: Config, otherwise: str) -> None:
     if config.lora_modules:
         raise WrongOptions(f"--lora_modules is for one model: {otherwise}")
 
 
 def _with_metrics(config: Config) -> Config:
-    known = {row.name for row in fields(Config)}
+    known = {option.name for option in fields(Config)}
     found = config_file.read(config_file.location(config.config_path)).metrics
     return replace(config, **{name: value for name, value in found.items() if name in known})
 
 
-def _named(config: Config, base: Path) -> ModelSpec:
-    """The model of the command line: its options before the graph's, unless --task makes the graph void (as OVMS)."""
+def _from_model_path(config: Config, base: Path) -> ModelSpec:
+    """The model of the command line: its options before those of its graph, which --task disables (as in OVMS)."""
     path = base / graph.FILE
     if config.task or not os.path.isfile(path):
         return ModelSpec(config=config)
-    given = {row.name: getattr(config, row.name) for row in fields(Config) if row.metadata["group"] in PER_MODEL}
-    given = {row.name: given[row.name] for row in fields(Config) if given.get(row.name, row.default) != row.default}
+    given = {
+        option.name: value
+        for option in fields(Config)
+        if option.metadata["group"] in PER_MODEL and (value := getattr(config, option.name)) != option.default
+    }
     del given["model_path"]
     given["model_name"] = config.served_name
     try:
@@ -156,27 +159,29 @@ def _named(config: Config, base: Path) -> ModelSpec:
 def _from_repository(config: Config) -> DesiredState:
     """Every model of the repository, each as --model_name would serve it."""
     repository = Path(config.model_repository_path)
-    files: dict[Path, Stat] = {}
-    names = listing.models_of(repository, look=lambda path: files.setdefault(path, stat(path)))
+    files: dict[Path, FileStat] = {}
+    names = listing.models_of(repository, look=lambda path: files.setdefault(path, file_stat(path)))
     log.info("%s has %d model%s: %s", repository, len(names), "s" * (len(names) > 1), listing.shown(names))
     models = []
     for name in names:
         base = repository / name
-        files |= {place: stat(place) for place in (base, base / graph.FILE)}
+        files |= {place: file_stat(place) for place in (base, base / graph.FILE)}
         try:
-            one = _named(replace(config, model_repository_path="", model_path=str(base), model_name=name), base)
+            one = _from_model_path(
+                replace(config, model_repository_path="", model_path=str(base), model_name=name), base
+            )
             models.append(replace(one, announced=True))
-        except StartError as error:  # no text can be such a name
+        except StartError as error:  # a name that is not valid text
             log.error("%s is left out: %s", safe(str(base)), error)
     return DesiredState(models=tuple(models), files=files)
 
 
 def _from_file(config: Config) -> DesiredState:
     path = config_file.location(config.config_path)
-    files = {path: stat(path)}
+    files = {path: file_stat(path)}
     models = []
     for entry in config_file.read(path).entries:
-        files |= {place: stat(place) for place in (entry.base, entry.graph)}
+        files |= {place: file_stat(place) for place in (entry.base, entry.graph)}
         try:
             options = config_file.options_of(entry, config)
             models.append(ModelSpec(config=options, stamp=_stamp(entry.graph)))

@@ -1,4 +1,4 @@
-"""The adapters of one model, each served as a model of its own. Knows adapters and engines, no HTTP."""
+"""The LoRA adapters of one model, each served as a model of its own. Knows adapters and engines, no HTTP."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..engine.client.lazy_engine import EngineSlots, LazyEngine
 from ..errors import StartError
 
 
-class Served(Protocol):
-    """What is made for an adapter: a model."""
+class AdapterModel(Protocol):
+    """The model of an adapter."""
 
     async def load(self) -> None: ...
 
@@ -24,11 +24,11 @@ class Served(Protocol):
     async def drain(self, successor: Any = None) -> None: ...
 
 
-M = TypeVar("M", bound=Served)
+M = TypeVar("M", bound=AdapterModel)
 
 
 class AdapterSet(Generic[M]):
-    """By name, in the order of the option. make: a model of its own config and engine."""
+    """models: by name, in the order of the option. make: builds a model from its config and engine."""
 
     def __init__(self, config: Config, base: Engine | LazyEngine, make: Callable[[Config, LazyEngine], M]) -> None:
         """Raises StartError for a name that the model itself has."""
@@ -36,53 +36,53 @@ class AdapterSet(Generic[M]):
         self._base = base
         self._make = make
         self._slots = EngineSlots(config.max_loras)
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._draining: set[asyncio.Task[None]] = set()
         self.models: dict[str, M] = {}
         for module in lora_modules.parse(config.lora_modules):
-            self.models[module.name] = self._made(module)
+            self.models[module.name] = self._build(module)
 
     async def load(self) -> None:
-        """Look at every adapter, and start none. Raises StartError."""
+        """Check the files of every adapter; no engine is started. Raises StartError."""
         for module in lora_modules.parse(self._config.lora_modules):
-            await self._look_at(module)
+            await self._check(module)
         for model in self.models.values():
             await model.load()
 
     async def add(self, module: lora_modules.Module) -> M:
-        """One more, or another one of that name, from now on. Raises StartError."""
-        await self._look_at(module)
-        model = self._made(module)
+        """Serve an adapter from now on, in place of one of that name. Raises StartError."""
+        await self._check(module)
+        model = self._build(module)
         await model.load()
         old = self.models.get(module.name)
         self.models[module.name] = model
         if old is not None:
-            self._begin(old.drain(model))
+            self._drain(old.drain(model))
         return model
 
     def remove(self, name: str) -> None:
-        """Serve it no longer; what runs may finish. Raises KeyError."""
-        self._begin(self.models.pop(name).drain())
+        """Serve an adapter no longer; running requests may finish. Raises KeyError."""
+        self._drain(self.models.pop(name).drain())
 
-    def _begin(self, leaving: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(leaving)
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+    def _drain(self, drain: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(drain)
+        self._draining.add(task)
+        task.add_done_callback(self._draining.discard)
 
-    async def drain(self, heirs: dict[str, M]) -> None:
-        """Leave new requests to those of the same names, let the running ones finish, then stop."""
-        await asyncio.gather(*(model.drain(heirs.get(name)) for name, model in self.models.items()))
+    async def drain(self, successors: dict[str, M]) -> None:
+        """Leave new requests to the successors of the same names, let running ones finish, then stop."""
+        await asyncio.gather(*(model.drain(successors.get(name)) for name, model in self.models.items()))
 
     async def stop(self) -> None:
         """Stop all engines. Idempotent."""
-        for task in self._leaving:
+        for task in self._draining:
             task.cancel()
         await asyncio.gather(*(model.stop() for model in self.models.values()))
 
-    async def _look_at(self, module: lora_modules.Module) -> None:
+    async def _check(self, module: lora_modules.Module) -> None:
         if not self._config.fake_engine:
             await asyncio.to_thread(lora_modules.check, module, self._config.model_dir)
 
-    def _made(self, module: lora_modules.Module) -> M:
+    def _build(self, module: lora_modules.Module) -> M:
         if module.name == self._config.served_name:
             raise StartError(f"--lora_modules: {module.name!r} is the name of the model itself")
         share = max(1, self._config.cache_memory_percent // (2 * self._config.max_loras))

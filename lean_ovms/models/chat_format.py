@@ -1,15 +1,13 @@
-"""How one model is spoken to and how its answers are read: its chat template, its parsers, its tokens' text.
+"""The formats of one model: its chat template for prompts, its parsers and grammars for answers.
 
-Made once a model is loaded, from its directory and what its engine knows. Knows no engine processes and no requests
-in flight. Only load imports this module: what it needs is a third of all imports, and nobody has to wait for it.
+Built when the model is loaded, from its directory and what its engine reports. Knows no engine processes and no
+running requests. Imported by TextModel.load alone: it needs a third of all imports, and listening does not wait for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 from ..config import Config
 from ..errors import RequestError, StartError
@@ -21,18 +19,16 @@ from ..text.grammar.build import Setting
 from ..text.template.chat_template import ChatTemplate
 from ..text.template.escape import SpecialTokenEscaper
 from ..text.template.limits import NotBrief
-from ..types import ChatPrompt, ModelInfo, Output, SamplingParams, Vocabulary
-from ..util.concurrency import BRIEF_CHARACTERS, Offload
+from ..types import ChatPrompt, ModelInfo, OutputParams, SamplingParams, Vocabulary
+from ..util.concurrency import INLINE_CHARACTERS, Offload
 from .output_decoder import OutputDecoder
-from .structured_output import apply_constraint
-
-T = TypeVar("T")
+from .structured_output import StructuredOutput
 
 PROBE = [{"role": "user", "content": "Hey"}]
 
 
 class ChatFormat:
-    """tool_parser, reasoning_parser: names, or None for none. template: renders chats."""
+    """tool_parser, reasoning_parser: their names, or None. template: renders chats."""
 
     def __init__(self, config: Config, directory: ModelDir, info: ModelInfo, vocabulary: Vocabulary) -> None:
         """Raises StartError for a parser that does not exist."""
@@ -43,52 +39,52 @@ class ChatFormat:
             bos_token=info.bos_token,
             eos_token=info.eos_token,
             content_format=config.chat_template_content_format,
-            neutral=_neutral(vocabulary) if config.neutralize_special_tokens else None,
+            neutral=_escaper(vocabulary) if config.neutralize_special_tokens else None,
         )
         known, (tool, reasoning) = parsers.names(), parsers.detect(self.template.source)
-        self.tool_parser = _chosen("tool_parser", config.tool_parser, tool, known.tool)
-        self.reasoning_parser = _chosen("reasoning_parser", config.reasoning_parser, reasoning, known.reasoning)
+        self.tool_parser = _parser_name("tool_parser", config.tool_parser, tool, known.tool)
+        self.reasoning_parser = _parser_name("reasoning_parser", config.reasoning_parser, reasoning, known.reasoning)
         self._config = config
         self._sentencepiece = info.sentencepiece
-        self._opens_thoughts = self._begins_thoughts_itself()
+        self._template_opens_reasoning = self._opens_reasoning()
         self._shown: tuple[Vocabulary, tuple[str, ...], Vocabulary] | None = None
 
-    async def render(self, prompt: ChatPrompt, aside: Offload) -> str:
-        """The text the model would see; what takes long is done beside the loop. Raises RequestError."""
-        if prompt.work < BRIEF_CHARACTERS:
+    async def render(self, prompt: ChatPrompt, offload: Offload) -> str:
+        """The text of a prompt; long work runs in the offload thread. Raises RequestError."""
+        if prompt.render_cost < INLINE_CHARACTERS:
             try:
                 return self.template.render(prompt, None)
             except NotBrief:
                 pass
-        slowly = partial(self.template.render, prompt, self._config.template_timeout_s)
-        return await aside.run(prompt.work, slowly)
+        work = partial(self.template.render, prompt, self._config.template_timeout_s)
+        return await offload.run(prompt.render_cost, work)
 
-    async def imposed(
-        self, output: Output, tail: str, submit: Callable[[str], Awaitable[T]], aside: Offload
-    ) -> tuple[T, list[str]]:
-        """What submit makes of the structural tag of the form asked for, and what of it is not imposed.
+    def structured_output(self, output: OutputParams, tail: str, offload: Offload) -> StructuredOutput | None:
+        """The constraint of a request, None if it has none. tail: the prompt's end."""
+        if output.constraint is None:
+            return None
+        return StructuredOutput(output.constraint, self.setting(output, tail), self._config, offload)
 
-        tail: the prompt's end. Raises RequestError.
-        """
-        if output.guide is None:
-            return await submit(""), []
-        return await apply_constraint(output.guide, self.setting(output, tail), submit, self._config, aside)
-
-    def setting(self, output: Output, tail: str) -> Setting:
-        """What a grammar for an answer needs to know. tail: the prompt's end."""
+    def setting(self, output: OutputParams, tail: str) -> Setting:
+        """The model and prompt that a grammar is built for. tail: the prompt's end."""
         return Setting(
             tool_parser=self.tool_parser if output.parse else None,
             reasoning_parser=self.reasoning_parser if output.parse else None,
             tail=tail,
             tools=output.tools,
             sentencepiece=self._sentencepiece,
-            template_opens_thoughts=self._opens_thoughts,
+            template_opens_thoughts=self._template_opens_reasoning,
         )
 
-    def choice(
-        self, index: int, output: Output, sampling: SamplingParams, tail: str, vocabulary: Vocabulary
+    def decoders(
+        self, output: OutputParams, sampling: SamplingParams, tail: str, vocabulary: Vocabulary
+    ) -> list[OutputDecoder]:
+        """A decoder for each choice. vocabulary: the engine's, which may be another one after a restart."""
+        return [self._decoder(index, output, sampling, tail, vocabulary) for index in range(sampling.n)]
+
+    def _decoder(
+        self, index: int, output: OutputParams, sampling: SamplingParams, tail: str, vocabulary: Vocabulary
     ) -> OutputDecoder:
-        """The reader of one answer. vocabulary: the engine's, which may be another one after a restart."""
         parser = None
         if output.parse:
             tool = self.tool_parser if output.tools else None
@@ -97,7 +93,7 @@ class ChatFormat:
         skip, window = output.skip_special_tokens, None if vocabulary.exact else WindowDetokenizer()
         special = vocabulary.special
         if parser is not None and parser.keep_special_tokens:
-            vocabulary, skip = self._showing(parser.tags, vocabulary), False
+            vocabulary, skip = self._vocabulary_showing(parser.tags, vocabulary), False
         return OutputDecoder(
             index=index,
             detokenizer=Detokenizer(vocabulary, output.skip_special_tokens),
@@ -110,16 +106,16 @@ class ChatFormat:
             special=special,
         )
 
-    def _showing(self, tags: tuple[str, ...], whole: Vocabulary) -> Vocabulary:
-        """The vocabulary with those special tokens visible that a parser reads; the others stay hidden."""
-        if self._shown is None or self._shown[0] is not whole or self._shown[1] != tags:
+    def _vocabulary_showing(self, tags: tuple[str, ...], vocabulary: Vocabulary) -> Vocabulary:
+        """The vocabulary with the special tokens visible that a parser reads; the others stay hidden."""
+        if self._shown is None or self._shown[0] is not vocabulary or self._shown[1] != tags:
             shown = [tag.encode() for tag in tags]
-            hidden = frozenset(t for t in whole.special if not any(whole.pieces[t] in tag for tag in shown))
-            self._shown = whole, tags, replace(whole, special=hidden)
+            hidden = frozenset(t for t in vocabulary.special if not any(vocabulary.pieces[t] in tag for tag in shown))
+            self._shown = vocabulary, tags, replace(vocabulary, special=hidden)
         return self._shown[2]
 
-    def _begins_thoughts_itself(self) -> bool:
-        """Whether a prompt that asks for thinking ends inside of a thought: then one that does not asks for none."""
+    def _opens_reasoning(self) -> bool:
+        """Whether a prompt that enables thinking ends inside the reasoning: then any other prompt disables it."""
         try:
             text = self.template.render(ChatPrompt(messages=PROBE, template_kwargs={"enable_thinking": True}))
         except RequestError:
@@ -127,15 +123,15 @@ class ChatFormat:
         return parsers.thinks(self.reasoning_parser, text)
 
 
-def _neutral(words: Vocabulary) -> SpecialTokenEscaper:
-    return SpecialTokenEscaper(words.pieces[token].decode("utf-8", "replace") for token in words.special)
+def _escaper(vocabulary: Vocabulary) -> SpecialTokenEscaper:
+    return SpecialTokenEscaper(vocabulary.pieces[token].decode("utf-8", "replace") for token in vocabulary.special)
 
 
-def _chosen(option: str, asked: str, detected: str | None, known: tuple[str, ...]) -> str | None:
-    if not asked:
+def _parser_name(option: str, configured: str, detected: str | None, known: tuple[str, ...]) -> str | None:
+    if not configured:
         return detected
-    if asked == "none":
+    if configured == "none":
         return None
-    if asked not in known:
-        raise StartError(f"--{option} must be none or one of {', '.join(known)}, not {asked!r}")
-    return asked
+    if configured not in known:
+        raise StartError(f"--{option} must be none or one of {', '.join(known)}, not {configured!r}")
+    return configured

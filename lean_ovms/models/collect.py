@@ -1,4 +1,4 @@
-"""Whole answers: the unary reply is nothing but the stream, read to its end."""
+"""Completed choices: a unary response is the stream, read to its end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .generation import DeltaStream
 
 @dataclass(slots=True)
 class Call:
-    """A tool call, whole."""
+    """A complete tool call."""
 
     id: str
     name: str
@@ -19,7 +19,7 @@ class Call:
 
 @dataclass(slots=True)
 class CompletedChoice:
-    """One choice, whole: the fold of its deltas."""
+    """One complete choice: all its deltas, joined."""
 
     text: str = ""
     reasoning: str = ""
@@ -31,25 +31,25 @@ class CompletedChoice:
 
 
 async def collect(generation: DeltaStream, choices: int) -> list[CompletedChoice]:
-    """The whole answers: the unary reply is nothing but the stream, read to its end."""
-    answers = [CompletedChoice() for _ in range(choices)]
-    texts: list[list[Event]] = [[] for _ in answers]
+    """The completed choices of a generation, which is read to its end. Raises RequestError."""
+    collected = [CompletedChoice() for _ in range(choices)]
+    texts: list[list[Event]] = [[] for _ in collected]
     async for deltas in generation:
         for delta in deltas:
-            answer = answers[delta.index]
+            choice = collected[delta.index]
             texts[delta.index] += delta.events
-            answer.tokens += delta.tokens
-            answer.logprobs += delta.logprobs
+            choice.tokens += delta.tokens
+            choice.logprobs += delta.logprobs
             if delta.finish:
-                answer.finish, answer.stop = delta.finish, delta.stop
-    for answer, events in zip(answers, texts, strict=True):
-        _fill(answer, events)
-    return answers
+                choice.finish, choice.stop = delta.finish, delta.stop
+    for choice, events in zip(collected, texts, strict=True):
+        _fill(choice, events)
+    return collected
 
 
-def _fill(answer: CompletedChoice, events: list[Event]) -> None:
-    answer.text = "".join(e.text for e in events if isinstance(e, Text))
-    answer.reasoning = "".join(e.text for e in events if isinstance(e, Reasoning))
-    answer.calls = [Call(e.id, e.name) for e in events if isinstance(e, ToolCallStart)]
-    for index, call in enumerate(answer.calls):
+def _fill(choice: CompletedChoice, events: list[Event]) -> None:
+    choice.text = "".join(e.text for e in events if isinstance(e, Text))
+    choice.reasoning = "".join(e.text for e in events if isinstance(e, Reasoning))
+    choice.calls = [Call(e.id, e.name) for e in events if isinstance(e, ToolCallStart)]
+    for index, call in enumerate(choice.calls):
         call.arguments = "".join(e.text for e in events if isinstance(e, ToolCallDelta) and e.index == index)

@@ -1,14 +1,14 @@
-"""A running request: tokens of the engine become deltas of choices. Knows no HTTP and no JSON bodies.
+"""A running request: the engine's tokens become deltas of choices. Knows no HTTP and no JSON bodies.
 
-One stream path: Generation is one accepted request, Batch is several as one, and a whole answer is the stream read to
-its end (answer.fold). Closing a generation is the only way to stop its work.
+There is one stream path: Generation is one accepted request, GenerationGroup is several as one, and a unary response is
+the stream read to its end (collect). Closing a generation is the only way to stop it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from ..engine.client.engine import Engine, ReplyStream
@@ -22,7 +22,7 @@ from .output_decoder import OutputDecoder
 
 
 class DeltaStream(Protocol):
-    """What an endpoint needs of a running generation, be it one or several."""
+    """What endpoints use of a running generation or a group of them."""
 
     @property
     def usage(self) -> Usage: ...
@@ -35,24 +35,33 @@ class DeltaStream(Protocol):
 
 
 OnClose = Callable[[GenerationRecord, "TokenTimer | None"], None]
-"""Hears how a generation went, once, when it is closed."""
+"""Called once, when a generation is closed."""
 
 
 class Generation:
-    """One accepted request. Iterate for what is new; close it in any case, read to the end or not."""
+    """One accepted request. Iterate for new deltas; close it in any case, read to the end or not."""
 
     def __init__(
-        self, engine: Engine | LazyEngine, reply: ReplyStream, choices: list[OutputDecoder], on_close: OnClose
+        self,
+        engine: Engine | LazyEngine,
+        reply: ReplyStream,
+        decoders: list[OutputDecoder],
+        on_close: OnClose,
+        *,
+        requested_at: float,
+        token_timer: TokenTimer | None = None,
+        warnings: Sequence[str] = (),
     ) -> None:
-        self.notices: list[str] = []  # what of the request could not be honoured
-        self.asked = time.monotonic()  # whoever knows better when it was asked for sets it
-        self.pace: TokenTimer | None = None  # as are the gaps between tokens, by who wants to know them
-        self._first_token: float | None = None
-        self._error = ""
-        self._on_close: OnClose | None = on_close
+        """requested_at: of time.monotonic. warnings: what of the request could not be honoured."""
+        self.warnings = list(warnings)
         self._engine = engine
         self._reply = reply
-        self._choices = choices
+        self._decoders = decoders
+        self._on_close: OnClose | None = on_close
+        self._requested_at = requested_at
+        self._token_timer = token_timer
+        self._first_token_at: float | None = None
+        self._error = ""
         self._deadline: asyncio.TimerHandle | None = None
 
     @property
@@ -68,15 +77,19 @@ class Generation:
     def prompt_entries(self) -> list[TokenLogprob]:
         """The prompt's tokens with their log probabilities; those are known with the first delta, if asked for."""
         logprobs = self._reply.prompt_logprobs or [None] * len(self.prompt_ids)
-        return [self._choices[0].entry(t, p) for t, p in zip(self.prompt_ids, logprobs, strict=True)]
+        return [self._decoders[0].entry(t, p) for t, p in zip(self.prompt_ids, logprobs, strict=True)]
+
+    async def prompt_text(self, skip_special_tokens: bool) -> str:
+        """The prompt's ids as text, by the tokenizer that made them. Raises RequestError."""
+        return await self._engine.decode(self.prompt_ids, skip_special_tokens)
 
     @property
     def usage(self) -> Usage:
         """Token counts so far."""
         return Usage(
             self.prompt_tokens,
-            sum(c.tokens for c in self._choices),
-            sum(c.reasoning_tokens for c in self._choices),
+            sum(decoder.tokens for decoder in self._decoders),
+            sum(decoder.reasoning_tokens for decoder in self._decoders),
             self._reply.cached_tokens,
         )
 
@@ -93,75 +106,75 @@ class Generation:
             raise
         if not records:
             raise StopAsyncIteration
-        if self._first_token is None:
-            self._first_token = time.monotonic()
-        if self.pace is not None:
-            self.pace.tokens(max(len(record.tokens) for record in records))
+        if self._first_token_at is None:
+            self._first_token_at = time.monotonic()
+        if self._token_timer is not None:
+            self._token_timer.observe(max(len(record.tokens) for record in records))
         deltas = []
         for record in records:
-            choice = self._choices[record.index]
-            texts = self._texts(choice, record) if choice.window is None else await self._decoded(choice, record)
-            delta = choice.take(record, texts)
-            if choice.finished and record.reason is None:
-                self._reply.cancel(choice.index)  # a stop string, which the engine does not know of
+            decoder = self._decoders[record.index]
+            texts = self._texts(decoder, record) if decoder.window is None else await self._decoded(decoder, record)
+            delta = decoder.decode(record, texts)
+            if decoder.finished and record.reason is None:
+                self._reply.cancel(decoder.index)  # a stop string, which the engine does not know
             deltas.append(delta)
         return deltas
 
     @staticmethod
-    def _texts(choice: OutputDecoder, record: Tokens) -> list[str]:
-        """record's tokens as text, by the table."""
-        tokens, feed = record.tokens, choice.detokenizer.feed
-        texts = [feed([token]) for token in tokens] if len(tokens) > 1 and choice.token_by_token else [feed(tokens)]
+    def _texts(decoder: OutputDecoder, record: Tokens) -> list[str]:
+        """The record's tokens as text, by the table."""
+        tokens, feed = record.tokens, decoder.detokenizer.feed
+        texts = [feed([token]) for token in tokens] if len(tokens) > 1 and decoder.token_by_token else [feed(tokens)]
         if record.reason is not None:
-            texts[-1] += choice.detokenizer.flush()
+            texts[-1] += decoder.detokenizer.flush()
         return texts
 
-    async def _decoded(self, choice: OutputDecoder, record: Tokens) -> list[str]:
-        """record's tokens as text, by the engine and all together, where the table is not exact."""
-        assert choice.window is not None
+    async def _decoded(self, decoder: OutputDecoder, record: Tokens) -> list[str]:
+        """The record's tokens as one text, by the engine: the table is not exact."""
+        assert decoder.window is not None
         final = record.reason is not None
-        return [await choice.window.feed(record.tokens, final, choice.skip_special, self._engine.decode)]
+        return [await decoder.window.feed(record.tokens, final, decoder.skip_special, self._engine.decode)]
 
-    def end_after(self, timeout_s: float, began: float) -> None:
-        """End with a RequestTimeout unless finished timeout_s after began (of time.monotonic)."""
-        left_s = began + timeout_s - time.monotonic()
+    def end_after(self, timeout_s: float) -> None:
+        """End with a RequestTimeout unless finished timeout_s after the request."""
+        left_s = self._requested_at + timeout_s - time.monotonic()
         self._deadline = asyncio.get_running_loop().call_later(left_s, self._expire, timeout_s)
 
     def _expire(self, timeout_s: float) -> None:
         self._reply.abort(RequestTimeout(f"the request took longer than this server's limit of {timeout_s:g} s"))
 
     async def aclose(self) -> None:
-        """Cancel in the engine whatever has not finished; idempotent."""
+        """Cancel what has not finished in the engine. Idempotent."""
         if self._deadline is not None:
             self._deadline.cancel()
         self._reply.close()
         if self._on_close is not None:
             on_close, self._on_close = self._on_close, None
-            on_close(self._course(), self.pace)
+            on_close(self._record(), self._token_timer)
 
     def finish_early(self) -> None:
-        """Nothing more of it is wanted: what has not finished ends here as if the model had stopped."""
-        for choice in self._choices:
-            choice.finish = choice.finish or "stop"
+        """End every unfinished choice here, as if the model had stopped."""
+        for decoder in self._decoders:
+            decoder.finish = decoder.finish or "stop"
 
-    def _course(self) -> GenerationRecord:
-        now, first, usage = time.monotonic(), self._first_token, self.usage
+    def _record(self) -> GenerationRecord:
+        now, first, usage = time.monotonic(), self._first_token_at, self.usage
         unfinished = "error" if self._error else "abort"
         return GenerationRecord(
             engine_id=self._reply.id,
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
-            ttft_s=None if first is None else first - self.asked,
-            seconds=now - self.asked,
+            ttft_s=None if first is None else first - self._requested_at,
+            seconds=now - self._requested_at,
             decode_s=0.0 if first is None else now - first,
-            finishes=tuple(choice.finish or unfinished for choice in self._choices),
+            finish_reasons=tuple(decoder.finish or unfinished for decoder in self._decoders),
             error=self._error,
             cached_tokens=usage.cached_tokens,
         )
 
 
 class GenerationGroup:
-    """Several generations as one: choice i of generation g is choice g * n + i. Answers come as they are ready."""
+    """Several generations as one: choice i of generation g is choice g * n + i. Deltas come as they are ready."""
 
     def __init__(self, generations: list[Generation], n: int) -> None:
         self._generations = generations
@@ -207,7 +220,7 @@ class GenerationGroup:
         return deltas
 
     async def aclose(self) -> None:
-        """Close every generation; idempotent."""
+        """Close every generation. Idempotent."""
         for future in self._waiting:
             future.cancel()
         if self._waiting:

@@ -1,4 +1,4 @@
-"""One answer while it comes: records of tokens become deltas. The hot path of the front end, once per token."""
+"""One choice while it is generated: records of tokens become deltas. Hot path: once per token."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class OutputDecoder:
-    """The life of one answer: its detokenizer, stop strings, parser, and what was counted."""
+    """The state of one choice: its detokenizer, stop strings, parser and token counts."""
 
     index: int
     detokenizer: Detokenizer
@@ -35,19 +35,19 @@ class OutputDecoder:
 
     @property
     def finished(self) -> bool:
-        """Nothing more is told of it."""
+        """Whether it has ended: no more deltas follow."""
         return bool(self.finish)
 
     @property
     def token_by_token(self) -> bool:
-        """Tokens that came together are looked at one by one, so that counts do not depend on how they came."""
+        """Whether tokens of a record are decoded one by one, so that counts do not depend on how they were batched."""
         return self.stops is not None or self.parser is not None
 
-    def take(self, record: Tokens, texts: list[str]) -> Delta:
-        """A record as what the client gets to know. texts: what each of its tokens says, or what all of them say."""
+    def decode(self, record: Tokens, texts: list[str]) -> Delta:
+        """The delta of a record. texts: the text of each of its tokens, or one text of all."""
         size = len(record.tokens)
         if record.reason is None and record.logprobs is None and not self.token_by_token:
-            # Nearly every token: nothing to look for in its text, and it goes on. 0.4 us instead of 1.
+            # Nearly every token: nothing to find in its text, and it is not the last. 0.4 us instead of 1.
             self.tokens += size
             return Delta(self.index, [Text(texts[0])] if texts[0] else [], record.tokens)
         delta = Delta(self.index)
@@ -102,10 +102,11 @@ class OutputDecoder:
         for event in events:
             self.thinking = isinstance(event, Reasoning)
             _append(delta.events, event)
-        # A token that says nothing yet (a part of a tag or of a character) belongs to what was going on.
+        # A token without text yet (a part of a tag or of a character) counts to what went before.
         self.reasoning_tokens += tokens * self.thinking
 
     def entry(self, token: int, logprob: float | None) -> TokenLogprob:
+        """A token with its log probability."""
         data = self.detokenizer.piece(token)
         # A positive value is the engine's placeholder for "not known" (contract 3.6).
         known = logprob is not None and logprob <= 0
@@ -113,7 +114,7 @@ class OutputDecoder:
 
 
 def _append(events: list[Event], event: Event) -> None:
-    """Add an event, joined to the last one if it goes on with the same."""
+    """Add an event, joined to the last one if that is of the same kind and tool call."""
     last = events[-1] if events else None
     joins = type(last) is type(event) and not isinstance(event, ToolCallStart)
     if joins and isinstance(event, ToolCallDelta):

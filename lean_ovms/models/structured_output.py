@@ -1,14 +1,12 @@
-"""The form of an answer, imposed as far as it can be: its grammar is made, tried at the engine, and relaxed if it must.
+"""The constraint of one request: built from the schemas, and relaxed when it cannot be built or the engine refuses it.
 
-Knows grammars by their makers in text/, and the engine as somebody who takes a structural tag or refuses it.
+Knows the grammars of text/, and neither engine nor model.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar
 
 from ..config import Config
 from ..errors import GrammarInvalid, GrammarTooComplex
@@ -20,44 +18,62 @@ from ..util.concurrency import Offload
 
 log = logging.getLogger("lean_ovms.models.structured_output")
 
-T = TypeVar("T")
-
-BRIEF_SCHEMAS = 2048
-"""Bytes of schemas whose grammar is made on the event loop; 64 KiB take 90 ms."""
-MOST_SCHEMAS = 8
-"""Of all tools and the format together, in grammars of the largest size."""
+INLINE_SCHEMAS = 2048
+"""Bytes of schemas whose grammar is built on the event loop; 64 KiB take 90 ms."""
+MAX_SCHEMAS = 8
+"""Limit for the schemas of all tools and the format together, in grammars of the largest size."""
 
 
-async def apply_constraint(
-    guide: OutputConstraint, setting: Setting, submit: Callable[[str], Awaitable[T]], config: Config, aside: Offload
-) -> tuple[T, list[str]]:
-    """What submit makes of the structural tag, and what of the form is not imposed.
+class StructuredOutput:
+    """What is left of a request's constraint: `build` it, submit it, `rebuild_after` each refusal."""
 
-    Raises RequestError when nothing less will do.
-    """
-    notices: list[str] = []
-    while True:
-        try:
-            built = await _built(guide, setting, config, aside)
-            if built.notices and config.strict_response_format:
-                raise GrammarInvalid(built.notices[0], param=guide.param)
-            accepted = await submit(built.tag)
-            break
-        except (GrammarInvalid, GrammarTooComplex) as error:
-            error.param = error.param or guide.param
-            if config.strict_response_format:
-                raise
-            guide, setting, notice = build.relaxed(guide, setting, error)
-            notices.append(notice)
-    notices += built.notices
-    for notice in notices:
-        log.warning("%s", safe(notice))
-    return accepted, notices
+    def __init__(self, constraint: OutputConstraint, setting: Setting, config: Config, offload: Offload) -> None:
+        self._constraint = constraint
+        self._setting = setting
+        self._config = config
+        self._offload = offload
+        self._relaxed: list[str] = []
+        self._ignored: list[str] = []
 
+    @property
+    def warnings(self) -> list[str]:
+        """The parts of the constraint that do not hold, one sentence each."""
+        return self._relaxed + self._ignored
 
-async def _built(guide: OutputConstraint, setting: Setting, config: Config, aside: Offload) -> Constraint:
-    """The grammar; of large schemas it is made beside the loop. Raises as guides.build."""
-    size, most = build.size(guide, setting.tools), MOST_SCHEMAS * config.grammar_max_bytes
-    if size > most:
-        raise GrammarTooComplex(f"The schemas have more than {most} bytes")
-    return await aside.run(size, partial(build.build, guide, setting), brief=BRIEF_SCHEMAS)
+    async def build(self) -> str:
+        """The structural tag to submit, "" for none. Raises RequestError when it may not be relaxed further."""
+        while True:
+            try:
+                built = await self._built()
+                if built.notices and self._config.strict_response_format:
+                    raise GrammarInvalid(built.notices[0])
+            except (GrammarInvalid, GrammarTooComplex) as error:
+                self._relax(error)
+            else:
+                self._ignored = built.notices
+                return built.tag
+
+    async def rebuild_after(self, error: GrammarInvalid | GrammarTooComplex) -> str:
+        """A weaker structural tag, after the engine refused the last one with this error. Raises RequestError."""
+        self._relax(error)
+        return await self.build()
+
+    def _relax(self, error: GrammarInvalid | GrammarTooComplex) -> None:
+        error.param = error.param or self._constraint.param
+        if self._config.strict_response_format:
+            raise error
+        self._constraint, self._setting, warning = build.relaxed(self._constraint, self._setting, error)
+        self._relaxed.append(warning)
+
+    async def _built(self) -> Constraint:
+        """The grammar; that of large schemas is built in the offload thread. Raises as grammar.build."""
+        size, limit = build.size(self._constraint, self._setting.tools), MAX_SCHEMAS * self._config.grammar_max_bytes
+        if size > limit:
+            raise GrammarTooComplex(f"The schemas have more than {limit} bytes")
+        work = partial(build.build, self._constraint, self._setting)
+        return await self._offload.run(size, work, inline_below=INLINE_SCHEMAS)
+
+    def log_warnings(self) -> None:
+        """Log them, once the engine has accepted the request."""
+        for warning in self.warnings:
+            log.warning("%s", safe(warning))

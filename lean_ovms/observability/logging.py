@@ -1,7 +1,7 @@
-"""Logging: one logger per room under "lean_ovms", one line per event, nothing that a client can break.
+"""Logging: one logger per package under "lean_ovms", one line per event, text or JSON.
 
-Values that came from outside are printed through `safe` (text) or as JSON strings (--log_format json), so a header or a
-model name cannot forge a line. The access line costs 10 us in either form.
+Values from clients are printed through `safe` (text) or as JSON strings (--log_format json), so a header or a model
+name cannot forge a line. The access line costs 10 us in either format.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import Any
 
 import orjson
 
-from .file_handler import LogFile
+from .handlers import NonBlockingHandler, ReopeningFileHandler
 from .records import RequestRecord
-from .stderr_handler import NonBlockingHandler
 
 TRACE = 5
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -26,8 +25,8 @@ TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 def setup(level: str, form: str = "text", path: str = "") -> None:
     """Send our loggers to stderr at this level, form text or json; other libraries' loggers are left alone.
 
-    path: a file that gets the lines too; it may be moved away at any time (logrotate). Raises OSError when it cannot be
-    written now; whoever goes on nevertheless is served by stderr, and by the file once that is possible.
+    path: a file that gets the lines, too; it may be moved away at any time (logrotate). Raises OSError when it cannot
+    be written now; logging is set up nevertheless, and the file gets lines once it can be written.
     """
     logging.addLevelName(TRACE, "TRACE")
     stderr = _to_stderr()
@@ -44,22 +43,22 @@ def setup(level: str, form: str = "text", path: str = "") -> None:
 
 
 def _add_file(root: logging.Logger, path: str, formatter: logging.Formatter) -> None:
-    """Raises OSError; a file's handler is there nevertheless, and tries again."""
+    """Add the handler of a file. Raises OSError, after the handler is added."""
     file: logging.Handler
-    if Path(path).is_fifo():  # /dev/stdout perhaps: as slow as its reader, and without one an error now
+    if Path(path).is_fifo():  # such as /dev/stdout: may be slow; without a reader os.open raises
         file = NonBlockingHandler(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
     else:
-        file = LogFile(path, root.handlers[0].handle)
+        file = ReopeningFileHandler(path, root.handlers[0].handle)
     file.setFormatter(formatter)
     root.addHandler(file)
-    if isinstance(file, LogFile):
+    if isinstance(file, ReopeningFileHandler):
         file.open()
 
 
 def _to_stderr() -> logging.Handler:
     try:
         return NonBlockingHandler(sys.stderr.fileno())
-    except (AttributeError, OSError):  # embedded in something that has put an object of its own there, or nothing
+    except (AttributeError, OSError):  # an embedding program has replaced or removed sys.stderr
         return logging.StreamHandler()
 
 
@@ -91,7 +90,7 @@ class JsonLines(logging.Formatter):
 
 
 class Event:
-    """A log message that has fields. Give it to a logger as the message; it is written only where it is shown."""
+    """A log message with fields, passed to a logger as the message; formatted only if it is written."""
 
     __slots__ = ()
 
@@ -101,51 +100,51 @@ class Event:
 
 
 class Access(Event):
-    """The access line: an exchange from its request to its last byte."""
+    """The access line: a request and its response."""
 
-    __slots__ = ("_note",)
+    __slots__ = ("_record",)
 
-    def __init__(self, note: RequestRecord) -> None:
-        self._note = note
+    def __init__(self, record: RequestRecord) -> None:
+        self._record = record
 
     def fields(self) -> dict[str, Any]:
-        note = self._note
+        record = self._record
         shown: dict[str, Any] = {
-            "request_id": _encodable(note.request_id),
-            "peer": note.peer,
-            "method": _encodable(note.method),
-            "path": _encodable(note.path[:MAX_PATH]),
-            "status": note.status,
-            "bytes": note.bytes,
-            "ms": round(note.seconds * 1e3, 2),
+            "request_id": _encodable(record.request_id),
+            "peer": record.peer,
+            "method": _encodable(record.method),
+            "path": _encodable(record.path[:MAX_PATH]),
+            "status": record.status,
+            "bytes": record.bytes,
+            "ms": round(record.seconds * 1e3, 2),
         }
-        if note.model:
-            shown |= {"model": note.model, "stream": note.stream}
-        if note.error:
-            shown["error"] = note.error
-        if note.courses:
+        if record.model:
+            shown |= {"model": record.model, "stream": record.stream}
+        if record.error:
+            shown["error"] = record.error
+        if record.generations:
             shown |= self._generated()
         return shown
 
     def _generated(self) -> dict[str, Any]:
-        note, courses = self._note, self._note.courses
-        ttft_s = note.ttft_s
+        record, generations = self._record, self._record.generations
+        ttft_s = record.ttft_s
         return {
-            "prompt_tokens": sum(c.prompt_tokens for c in courses),
-            "completion_tokens": sum(c.completion_tokens for c in courses),
+            "prompt_tokens": sum(g.prompt_tokens for g in generations),
+            "completion_tokens": sum(g.completion_tokens for g in generations),
             "ttft_ms": None if ttft_s is None else round(ttft_s * 1e3, 2),
-            "finish": [finish for c in courses for finish in c.finishes],
-            "engine_ids": [c.engine_id for c in courses],
+            "finish": [finish for g in generations for finish in g.finish_reasons],
+            "engine_ids": [g.engine_id for g in generations],
         }
 
     def __str__(self) -> str:
-        note = self._note
-        kind = f" {note.model}{' stream' if note.stream else ''}" if note.model else ""
-        tail = self._generated_text() if note.courses else ""
-        error = f" error={note.error}" if note.error else ""
+        record = self._record
+        kind = f" {record.model}{' stream' if record.stream else ''}" if record.model else ""
+        tail = self._generated_text() if record.generations else ""
+        error = f" error={record.error}" if record.error else ""
         return (
-            f"{note.peer or '-'} {safe(note.method)} {safe(note.path)} {note.status} {note.bytes} B "
-            f"{note.seconds * 1e3:.1f} ms{kind}{tail}{error} id={safe(note.request_id)}"
+            f"{record.peer or '-'} {safe(record.method)} {safe(record.path)} {record.status} {record.bytes} B "
+            f"{record.seconds * 1e3:.1f} ms{kind}{tail}{error} id={safe(record.request_id)}"
         )
 
     def _generated_text(self) -> str:
@@ -161,5 +160,5 @@ MAX_PATH = 2000
 
 
 def _encodable(text: str) -> str:
-    """text without lone surrogates, which a percent-decoded path may hold and JSON may not."""
+    """text without lone surrogates, which a percent-decoded path may contain and JSON may not."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

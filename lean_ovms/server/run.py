@@ -1,6 +1,4 @@
-"""The wiring: build the rooms, listen, drain, stop. The only file that knows all of them, and the only one that
-touches signals and process exit.
-"""
+"""The server process: build the app, listen, load, drain, stop. Only here are signals handled."""
 
 from __future__ import annotations
 
@@ -21,11 +19,12 @@ import uvloop
 from .. import __version__
 from ..api.app import App
 from ..config import Config
-from ..deployment.desired import server
+from ..deployment.desired import server_config
 from ..deployment.manager import ModelManager
 from ..engine.client import prestart
 from ..errors import StartError, WrongOptions
-from ..models.text_model import Model
+from ..models.model import Model
+from ..models.text_model import TextModel
 from ..observability import logging as log
 from ..transports.http11.server import Server
 from ..util.concurrency import SWITCH_INTERVAL_S
@@ -34,14 +33,14 @@ from .systemd import READY, STOPPING, SystemdNotifier
 logger = logging.getLogger("lean_ovms")
 
 OWN_FILES = 256
-"""Descriptors beside the connections that clients may hold: surplus ones that read their 503, sockets, models."""
+"""File descriptors beside those of --max_connections: connections that get a 503, listening sockets, engines."""
 
 TWICE_S = 0.5
-"""Two Ctrl-C within so long are one: a terminal sends it to all, and a wrapper (uv run, npm) passes it on."""
+"""Two Ctrl-C within this time are one: a terminal signals all processes, and a wrapper (uv run, npm) repeats it."""
 
-STARTED, WRONG, NEVER_SERVED = 0, 2, 3
-"""Exit statuses: stopped after serving; options that point to no model, or do not go together; never served (after the
-last two a supervisor should not try the same again)."""
+EXIT_OK, EXIT_WRONG_OPTIONS, EXIT_NOT_STARTED = 0, 2, 3
+"""Exit statuses: stopped after serving; options that point to no model, or do not go together; could not start. A
+supervisor should not restart the server after the last two."""
 
 
 def run(config: Config) -> int:
@@ -51,46 +50,47 @@ def run(config: Config) -> int:
     except OSError as error:
         log.setup(config.log_level, config.log_format)
         logger.error("cannot start: --log_path %s: %s", config.log_path, error.strerror)
-        return NEVER_SERVED
+        return EXIT_NOT_STARTED
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    config = replace(config, max_connections=_connections(config.max_connections))
+    config = replace(config, max_connections=_max_connections(config.max_connections))
     try:
-        return uvloop.run(serve(build(config), SystemdNotifier.of(os.environ)))
+        return uvloop.run(serve(build(config), SystemdNotifier.from_environ(os.environ)))
     except StartError as error:
         logger.error("cannot start: %s", error)
-        return WRONG if isinstance(error, WrongOptions) else NEVER_SERVED
+        return EXIT_WRONG_OPTIONS if isinstance(error, WrongOptions) else EXIT_NOT_STARTED
 
 
-def build(config: Config, make: Callable[[Config], Model] = Model) -> App:
-    """The app over its models, not loaded yet. Serving it from elsewhere: `await load(app)`, `app.handle`, `await
-    close(app)`.
+def build(config: Config, make: Callable[[Config], Model] = TextModel) -> App:
+    """The app with its models, not loaded. To serve it: `await load(app)`, `app.handle`, `await close(app)`.
 
-    make: what makes a model of its options. Raises StartError for options that cannot work.
+    make: a model of its options. Raises StartError for options that cannot work.
     """
-    config = replace(server(config), api_key=_api_key(config))
-    app = App(config, [])
-    app.keeper = ModelManager(config, app, make=make)
+    config = replace(server_config(config), api_key=_api_key(config))
+    app = App(config)
+    app.manager = ModelManager(config, app.registry, make=make)
     return app
 
 
 async def load(app: App) -> None:
     """Open the response store and load all models. Raises StartError."""
     await app.responses.open()
-    await app.keeper.load()
+    if app.manager is not None:
+        await app.manager.load()
     prestart.forget()  # there was no model to load
 
 
 async def close(app: App) -> None:
-    """Let go of all that load took: engines, and the response store. Idempotent."""
-    app.gallery.close()
+    """Release what load acquired: engines and the response store. Idempotent."""
+    app.image_loader.close()
     await app.responses.close()
-    await app.keeper.stop()
-    app.aside.close()
+    if app.manager is not None:
+        await app.manager.stop()
+    app.offload.close()
 
 
-async def serve(app: App, supervisor: SystemdNotifier | None = None) -> int:
+async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
     """Listen at once (health says when models are ready), serve until a signal, drain, stop."""
-    supervisor = supervisor or SystemdNotifier()
+    notifier = notifier or SystemdNotifier()
     signals = Signals()
     server = Server(app.config, app.handle)
     alive = None
@@ -99,45 +99,47 @@ async def serve(app: App, supervisor: SystemdNotifier | None = None) -> int:
         logger.info("lean_ovms %s listens on %s", __version__, ", ".join(server.addresses))
         await _until(load(app), signals.stop)
         if not signals.stop.is_set():
-            logger.info("ready: %s", ", ".join(name for name, model in app.models.items() if model.ready) or "none")
-            _settle()
-            supervisor.tell(READY, "STATUS=serving")
-            alive = asyncio.create_task(supervisor.keep_alive())  # to the very end: draining takes its time, too
+            logger.info(
+                "ready: %s", ", ".join(name for name, model in app.registry.models.items() if model.ready) or "none"
+            )
+            _freeze_gc()
+            notifier.notify(READY, "STATUS=serving")
+            alive = asyncio.create_task(notifier.keep_alive())  # until the end: draining takes time, too
             await _until(watch(app), signals.stop)
         app.draining = True
-        supervisor.tell(STOPPING, "STATUS=finishing running requests")
+        notifier.notify(STOPPING, "STATUS=finishing running requests")
         logger.info("stopping: waiting up to %g s for running requests", app.config.drain_timeout_s)
-        await _until(_drain(app, server), signals.hurry)
+        await _until(_drain(app, server), signals.force)
     finally:
         await server.drain(0)
         await close(app)
         if alive is not None:
             alive.cancel()
     logger.info("stopped")
-    return STARTED
+    return EXIT_OK
 
 
 class Signals:
-    """stop: SIGTERM, Ctrl-C, or the terminal was closed. hurry: Ctrl-C again, by somebody who will not wait."""
+    """stop: SIGTERM, Ctrl-C, or the terminal was closed. force: Ctrl-C again, which ends the draining."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
-        self.hurry = asyncio.Event()
+        self.force = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._since = 0.0
+        self._stopped_at = 0.0
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._heard, number)
-        if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # else nohup has said that it shall go on
-            self._loop.add_signal_handler(signal.SIGHUP, self._heard, signal.SIGHUP)
+            self._loop.add_signal_handler(number, self._on_signal, number)
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # else nohup ignores it
+            self._loop.add_signal_handler(signal.SIGHUP, self._on_signal, signal.SIGHUP)
 
-    def _heard(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         now = self._loop.time()
         if not self.stop.is_set():
             self.stop.set()
-            self._since = now
-        elif number == signal.SIGINT and now - self._since >= TWICE_S:
+            self._stopped_at = now
+        elif number == signal.SIGINT and now - self._stopped_at >= TWICE_S:
             logger.info("waiting no longer")
-            self.hurry.set()
+            self.force.set()
 
 
 async def _drain(app: App, server: Server) -> None:
@@ -145,22 +147,22 @@ async def _drain(app: App, server: Server) -> None:
     await asyncio.gather(server.drain(timeout_s), app.responses.settle(timeout_s))
 
 
-def _settle() -> None:
-    """Take what has been loaded out of the garbage collector's sight: looking through all of it stops every stream for
-    10 ms (32,000 objects, measured 2026-11), and none of it is ever garbage."""
+def _freeze_gc() -> None:
+    """Exclude all objects made so far from garbage collection: a full collection over them stops every stream for 10 ms
+    (32,000 objects, measured 2026-11), and none of them ever becomes garbage."""
     gc.collect()
     gc.freeze()
 
 
 async def watch(app: App) -> None:
-    """Serve changed configurations as they come; for ever."""
-    if app.config.file_system_poll_wait_seconds:
-        await app.keeper.watch(app.config.file_system_poll_wait_seconds)
+    """Reload changed configurations; runs until cancelled."""
+    if app.manager is not None and app.config.file_system_poll_wait_seconds:
+        await app.manager.watch(app.config.file_system_poll_wait_seconds)
     await asyncio.Event().wait()
 
 
 async def _until(working: Coroutine[Any, Any, None], stopping: asyncio.Event) -> None:
-    """Wait for work to end, or for the signal to stop, which cancels it."""
+    """Run work to its end, or cancel it at the event."""
     work = asyncio.create_task(working)
     stop = asyncio.create_task(stopping.wait())
     try:
@@ -173,21 +175,23 @@ async def _until(working: Coroutine[Any, Any, None], stopping: asyncio.Event) ->
         await asyncio.gather(work, stop, return_exceptions=True)
 
 
-def _connections(wanted: int) -> int:
-    """How many connections there may be beside our own files; the soft limit of open files is raised for them.
+def _max_connections(configured: int) -> int:
+    """The connections that the limit of open files allows, at most those configured; the soft limit is raised for them.
 
-    More than fit would take the files that a restarted engine needs, or a store.
+    More would leave no descriptors for a restarted engine or the response store.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = wanted + OWN_FILES
+    files = configured + OWN_FILES
     if soft == resource.RLIM_INFINITY or soft >= files:
-        return wanted
-    most = files if hard == resource.RLIM_INFINITY else min(files, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    possible = max(most - OWN_FILES, most // 4)
-    if possible < wanted:
-        logger.warning("only %d files may be open: %d connections, not --max_connections %d", most, possible, wanted)
-    return min(possible, wanted)
+        return configured
+    limit = files if hard == resource.RLIM_INFINITY else min(files, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    possible = max(limit - OWN_FILES, limit // 4)
+    if possible < configured:
+        logger.warning(
+            "only %d files may be open: %d connections, not --max_connections %d", limit, possible, configured
+        )
+    return min(possible, configured)
 
 
 def _api_key(config: Config) -> str:

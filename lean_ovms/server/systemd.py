@@ -1,4 +1,4 @@
-"""What systemd (or another supervisor with its protocol) is told: ready, stopping, still alive. See sd_notify(3).
+"""Notifications to systemd, or another supervisor with its protocol: ready, stopping, alive. See sd_notify(3).
 
 Without NOTIFY_SOCKET in the environment nothing happens.
 """
@@ -17,22 +17,22 @@ READY, STOPPING, ALIVE = "READY=1", "STOPPING=1", "WATCHDOG=1"
 
 
 class SystemdNotifier:
-    """address: the socket to write to, "" for none. watchdog_s: we are killed after so much silence; 0: never."""
+    """address: the socket to write to, "" for none. watchdog_s: WatchdogSec of the unit; 0: no watchdog."""
 
     def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self.watchdog_s = watchdog_s
 
     @classmethod
-    def of(cls, environ: MutableMapping[str, str]) -> SystemdNotifier:
-        """The one that environ names. Its variables are taken out: children have no business with it."""
+    def from_environ(cls, environ: MutableMapping[str, str]) -> SystemdNotifier:
+        """The notifier that the variables configure; they are removed, so that children do not inherit them."""
         address = environ.pop("NOTIFY_SOCKET", "")
         period, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
         ours = period.isdecimal() and pid in ("", str(os.getpid()))
         return cls(address, int(period) / 1e6 if ours else 0.0)
 
-    def tell(self, *lines: str) -> None:
-        """Say it, or log why that was not possible: a supervisor that does not listen is no reason to stop."""
+    def notify(self, *lines: str) -> None:
+        """Send a notification. A failure is logged only: the server runs without a supervisor, too."""
         if not self._address:
             return
         try:
@@ -44,8 +44,8 @@ class SystemdNotifier:
             log.warning("the supervisor at NOTIFY_SOCKET does not listen: %s", error.strerror)
 
     async def keep_alive(self) -> None:
-        """Tell again and again that the event loop turns; for ever, until cancelled."""
+        """Notify twice per watchdog period that the event loop runs; until cancelled."""
         while self._address and self.watchdog_s:
-            self.tell(ALIVE)
+            self.notify(ALIVE)
             await asyncio.sleep(self.watchdog_s / 2)
         await asyncio.Event().wait()

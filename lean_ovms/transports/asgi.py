@@ -1,33 +1,27 @@
 """The app as an ASGI 3 callable: behind uvicorn or hypercorn, inside a Starlette mount or a Ray Serve ingress.
 
-Obeys the door contract (wire/connection.py states it). Hosts differ in what tells that the client has left: `receive`
-says so in all of them while the handler runs, and `send` raises OSError in hosts of spec 2.4. So the handler races
-with `receive`, as vLLM's with_cancellation does; plain Starlette would let a unary handler run on.
+Obeys the transport contract (cycle.py). Hosts differ in how they report that the client has left: `receive` returns
+http.disconnect in all of them while the handler runs, and `send` raises OSError in hosts of spec 2.4. So the handler
+races with `receive`, as in vLLM's with_cancellation; plain Starlette would let a unary handler run on.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
-from ..errors import EngineFailure, PayloadTooLarge, RequestError
+from ..errors import InternalError, PayloadTooLarge, RequestError, error_response
 from ..types import Handle, Request, Response
+from .cycle import FRAMING_HEADERS, RequestResponseCycle
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-_FRAMING = frozenset({"content-length", "transfer-encoding", "connection"})
-"""The host's business."""
-
 _LINE_END = re.compile(r"[\r\n\0]")
-
-log = logging.getLogger("lean_ovms.asgi")
 
 
 class Asgi:
@@ -49,100 +43,63 @@ class Asgi:
             raise ValueError(f"unknown ASGI scope {scope['type']!r}")
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = _Exchange(self._handle, send, wants_body=scope["method"] != "HEAD")
+        cycle = _AsgiCycle(self._handle, send, wants_body=scope["method"] != "HEAD")
         headers = _headers(scope)
         try:
             body = await _body(receive, headers, self._max_body_bytes)
         except RequestError as error:
-            await exchange.refuse(error)
+            await cycle.send(error_response(error))
             return
         if body is None:
             return
-        work = asyncio.ensure_future(exchange.run(_request(scope, headers, body)))
-        departure = asyncio.ensure_future(_departure(receive))
+        task = cycle.start(asyncio.get_running_loop(), _request(scope, headers, body))
+        disconnect = asyncio.ensure_future(_disconnect(receive))
         try:
-            await asyncio.wait({work, departure}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, disconnect}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            departure.cancel()
-            exchange.cancel(work)
-            await asyncio.wait({work, departure})
-        if not departure.cancelled():
-            departure.result()  # a receive that raised is the host's to hear of
-        if not work.cancelled():
-            work.result()  # a body that broke off: the host must see it, to break off too
+            disconnect.cancel()
+            cycle.cancel()
+            await asyncio.wait({task, disconnect})
+        if not disconnect.cancelled():
+            disconnect.result()  # an error of receive is passed on to the host
+        if not task.cancelled():
+            task.result()  # a body that broke off: the host must see it, to break off too
 
 
 class _ClientLeft(Exception):
     """send failed. Not OSError itself, which a broken handler could raise as well."""
 
 
-class _Exchange:
-    """One request's answer on its way through send."""
+class _AsgiCycle(RequestResponseCycle):
+    """One request and its response through ASGI's send. Its task raises when a started body breaks off."""
 
     def __init__(self, handle: Handle, send: Send, *, wants_body: bool) -> None:
-        self._handle = handle
+        super().__init__(handle)
         self._send = send
         self._wants_body = wants_body
         self._started = False
-        self._gone = False
-        self._releasing = False
 
-    async def run(self, request: Request) -> None:
-        """Ask the handler, send its answer, and close it exactly once. Raises when a started body breaks off."""
-        response = await self._ask(request)
+    async def send(self, response: Response) -> None:
         try:
-            await self._answer(response)
+            await self._send_response(response)
         except _ClientLeft:
-            self._gone = True
-        except asyncio.CancelledError:
-            if self._gone:
-                raise
-            await self._fail("the response was cancelled from within")
-        except Exception:
-            await self._fail("the response failed")
-        finally:
-            self._releasing = True
-            await _release(response)
+            self.cancelled = True
 
-    def cancel(self, work: asyncio.Future[None]) -> None:
-        """The client has left, or the host has given up: stop, unless all that is left is to release the response."""
-        self._gone = True
-        if not self._releasing:
-            work.cancel()
+    async def send_failure(self) -> None:
+        if self._started:
+            raise RuntimeError("the response broke off")
+        if not self.cancelled:
+            await self.send(self.error_response(InternalError()))
 
-    async def refuse(self, error: RequestError) -> None:
-        """Answer a request that the handler does not get to see."""
-        with contextlib.suppress(_ClientLeft):
-            await self._send_whole(_error_response(error))
-
-    async def _send_whole(self, response: Response) -> None:
-        """Send a response with a bytes body."""
-        assert isinstance(response.body, bytes)
-        await self._start(response, [("content-length", str(len(response.body)))])
-        await self._emit({"type": "http.response.body", "body": response.body if self._wants_body else b""})
-
-    async def _ask(self, request: Request) -> Response:
-        """The handler's answer. The border where its bugs end: they are logged and become a 500."""
-        try:
-            return await self._handle(request)
-        except RequestError as error:
-            return _error_response(error)
-        except asyncio.CancelledError:
-            if self._gone:
-                raise
-            log.exception("the handler was cancelled from within")
-        except Exception:
-            log.exception("the handler failed")
-        return _error_response(_internal_error())
-
-    async def _answer(self, response: Response) -> None:
+    async def _send_response(self, response: Response) -> None:
         body = response.body
         if isinstance(body, bytes):
-            await self._send_whole(response)
+            await self._start(response, [("content-length", str(len(body)))])
+            await self._emit({"type": "http.response.body", "body": body if self._wants_body else b""})
             return
         if self._wants_body:
             async for data in body:
-                if self._gone:
+                if self.cancelled:
                     return
                 if data:
                     await self._start(response)
@@ -150,18 +107,11 @@ class _Exchange:
         await self._start(response)
         await self._emit({"type": "http.response.body", "body": b""})
 
-    async def _fail(self, what: str) -> None:
-        log.exception(what)
-        if self._started:
-            raise RuntimeError("the response broke off")
-        if not self._gone:
-            await self._send_whole(_error_response(_internal_error()))
-
     async def _start(self, response: Response, framing: Iterable[tuple[str, str]] = ()) -> None:
-        """Send the head, once, when the first piece of the body is there: until then a failure can be a 500."""
+        """Send the head, once, together with the first chunk of the body: until then a failure can be a 500."""
         if self._started:
             return
-        headers = [_header(name, value) for name, value in response.headers if name.lower() not in _FRAMING]
+        headers = [_header(name, value) for name, value in response.headers if name.lower() not in FRAMING_HEADERS]
         headers += [_header(name, value) for name, value in framing]
         if response.close:
             headers.append((b"connection", b"close"))
@@ -175,20 +125,13 @@ class _Exchange:
             raise _ClientLeft from error
 
 
-async def _release(response: Response) -> None:
-    try:
-        await response.aclose()
-    except Exception:
-        log.exception("closing a response failed")
-
-
-async def _departure(receive: Receive) -> None:
+async def _disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def _body(receive: Receive, headers: dict[str, str], limit: int) -> bytes | None:
-    """The whole body, or None when the client left before it was here. Raises PayloadTooLarge."""
+    """The whole body, or None when the client left before it had arrived. Raises PayloadTooLarge."""
     declared = headers.get("content-length", "")
     size = int(declared) if declared.isdecimal() else 0
     _check_size(size, limit)
@@ -219,14 +162,14 @@ def _headers(scope: Scope) -> dict[str, str]:
 
 
 def _header(name: str, value: str) -> tuple[bytes, bytes]:
-    """As ASGI wants it. Not every host would notice a value that ends its line early (header injection)."""
+    """A header in ASGI's form. Raises ValueError for line breaks: not every host refuses them (header injection)."""
     if _LINE_END.search(value):
         raise ValueError("illegal header value")
     return name.lower().encode("ascii"), value.encode("latin-1", "replace")
 
 
 def _request(scope: Scope, headers: dict[str, str], body: bytes) -> Request:
-    """The host's scope in our words. path is relative to where the app is mounted."""
+    """A Request from the host's scope. path is relative to where the app is mounted."""
     root, path = scope.get("root_path", ""), scope["path"]
     if root and path.startswith(f"{root}/"):
         path = path[len(root) :]
@@ -237,17 +180,9 @@ def _request(scope: Scope, headers: dict[str, str], body: bytes) -> Request:
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:
-    """Nothing of ours lives as long as the host: who builds the app also closes it."""
+    """Acknowledge lifespan events: the app is built and closed by the program that created it."""
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})
         if message["type"] == "lifespan.shutdown":
             return
-
-
-def _internal_error() -> RequestError:
-    return EngineFailure("internal server error", code="internal_error")
-
-
-def _error_response(error: RequestError) -> Response:
-    return Response(error.status, [("Content-Type", "application/json"), *error.headers()], error.to_bytes())

@@ -1,6 +1,6 @@
-"""What every child process needs: a pipe to its parent, to import from where that does, and not to outlive it.
+"""Child processes: spawn one with a socket to its parent, the parent's import path, and an end with the parent.
 
-Knows neither parents nor children.
+Knows neither the parents nor the children.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ log = logging.getLogger(__name__)
 PR_SET_PDEATHSIG = 1
 
 
-def started(command: Sequence[str], **how: Any) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """The process of a command, to which the number of its end of a socket pair is appended, and our end of it.
+def spawn_with_socket(command: Sequence[str], **options: Any) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start a command with one end of a socket pair; returns the process and the other end.
 
-    All else that is open stays here. how: for Popen. Raises OSError.
+    The descriptor's number is appended to the command's arguments. No other descriptor is inherited. options: for
+    Popen. Raises OSError.
     """
     ours, theirs = socket.socketpair()
     with theirs:
         try:
             process = subprocess.Popen(  # noqa: S603 - the commands are ours
-                [*command, str(theirs.fileno())], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, **how
+                [*command, str(theirs.fileno())], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, **options
             )
         except OSError:
             ours.close()
@@ -37,19 +38,19 @@ def started(command: Sequence[str], **how: Any) -> tuple[subprocess.Popen[bytes]
 
 
 def die_with_parent() -> None:
-    """Ask Linux for SIGKILL when the parent dies, since a long computation does not look at its pipe."""
-    import ctypes  # 4 ms that only children need
+    """Ask Linux for SIGKILL when the parent dies: a long computation does not read its socket."""
+    import ctypes  # 4 ms, needed by children only
 
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     except (OSError, AttributeError):
-        log.debug("no prctl here: the end of the pipe is the only sign of the parent's end")
+        log.debug("no prctl: this process ends when its socket is closed")
 
 
 def import_path() -> dict[str, str]:
-    """Environment variables for a child that imports from exactly where we do, in that order, and from nowhere else.
+    """Environment variables that give a child this process's import path, in the same order, and nothing else.
 
-    With docstrings: openvino reads its own while it is imported, and fails where PYTHONOPTIMIZE=2 has removed them.
+    PYTHONOPTIMIZE is reset: openvino reads its docstrings while it is imported, and fails where level 2 removed them.
     """
     path = [entry or os.getcwd() for entry in sys.path]
     return {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1", "PYTHONOPTIMIZE": ""}

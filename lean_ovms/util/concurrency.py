@@ -1,7 +1,7 @@
-"""Work beside the event loop: one thread for what takes long in Python, such as large bodies, templates and schemas.
+"""Concurrency helpers: `Offload` runs long Python work in one thread beside the event loop, `InFlight` counts uses.
 
-A thread of this interpreter, so the loop gets its turn within Python's switch interval while the thread runs Python;
-one call into C keeps everybody waiting, which is why its input is bounded before. Knows nothing of what it works on.
+Offload's thread belongs to this interpreter: while it runs Python, the event loop gets its turn within the switch
+interval; a single long call into C blocks the loop, so callers limit the input of such calls.
 """
 
 from __future__ import annotations
@@ -18,42 +18,72 @@ from ..errors import Unavailable
 T = TypeVar("T")
 
 SWITCH_INTERVAL_S = 0.001
-"""For sys.setswitchinterval: what the loop waits for the thread, each time that both want to run (Python: 5 ms)."""
+"""For sys.setswitchinterval: how long the loop waits for the thread each time both want to run (Python: 5 ms)."""
 
-BRIEF_CHARACTERS = 1 << 20
-"""Of a conversation; work on a longer one does not begin on the event loop."""
+INLINE_CHARACTERS = 1 << 20
+"""Of a conversation; work on a longer one is never run on the event loop."""
 
 
 class Offload:
-    """One worker thread, started by the first work, and the queue before it."""
+    """One worker thread, started by the first work, and its queue: for large bodies, templates and schemas."""
 
-    def __init__(self, most_bytes: int) -> None:
-        """most_bytes: of input that waits or is worked on; more is refused, or a crowd would fill the memory."""
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        """max_bytes: of input queued or worked on; more is refused, or many large requests would fill the memory."""
+        self._max_bytes = max_bytes
         self._bytes = 0
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(1, "aside")
+        self._pool = ThreadPoolExecutor(1, "offload")
 
-    async def run(self, size: int, work: Callable[[], T], *, brief: int = 0) -> T:
-        """What work returns. size: of its input, about, in bytes. Raises what it raises, or Unavailable.
+    async def run(self, size: int, work: Callable[[], T], *, inline_below: int = 0) -> T:
+        """What work returns. size: of its input, in bytes, roughly. Raises what it raises, or Unavailable.
 
-        brief: input smaller than this is worked on at once, in the caller's thread.
-        Whoever is cancelled while waiting for the thread takes the work back; work that has begun ends by itself.
+        inline_below: work on smaller input runs at once, in the caller's thread.
+        Cancelling the caller removes queued work from the queue; work that is running runs to its end.
         """
-        if size < brief:
+        if size < inline_below:
             return work()
-        if self._bytes and self._bytes + size > self._most_bytes:
+        if self._bytes and self._bytes + size > self._max_bytes:
             raise Unavailable("too many large requests at once", code="too_many_large_requests")
         with self._lock:
             self._bytes += size
         future = self._pool.submit(copy_context().run, work)
-        future.add_done_callback(lambda _: self._over(size))  # called by the thread, or by who takes it back
+        future.add_done_callback(lambda _: self._release(size))  # in the worker thread, or in the one that cancels
         return await asyncio.wrap_future(future)
 
-    def _over(self, size: int) -> None:
+    def _release(self, size: int) -> None:
         with self._lock:
             self._bytes -= size
 
     def close(self) -> None:
-        """Take no more work; what waits is dropped."""
+        """Accept no more work; queued work is dropped."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class InFlight:
+    """A count of current uses, and an event for none. As a context manager, one use."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    def add(self) -> None:
+        """One more use."""
+        self._count += 1
+        self._none.clear()
+
+    def remove(self) -> None:
+        """One use less."""
+        self._count -= 1
+        if not self._count:
+            self._none.set()
+
+    def __enter__(self) -> None:
+        self.add()
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    async def drained(self) -> None:
+        """Wait until there is none."""
+        await self._none.wait()

@@ -10,7 +10,7 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
-from lean_ovms.models.text_model import Model
+from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request, Response
 from tests.fakes import FakeEngine, Script
 
@@ -25,7 +25,7 @@ async def make_app() -> AsyncIterator[MakeApp]:
     async def make(script: Any = (), **options: Any) -> tuple[App, FakeEngine]:
         config = Config(**{"fake_engine": True, "model_name": "m", "access_log": False, **options})
         engine = FakeEngine(script if callable(script) else list(script))
-        model = Model(config, engine)  # type: ignore[arg-type]
+        model = TextModel(config, engine)  # type: ignore[arg-type]
         app = App(config, [model])
         await model.load()
         made.append(app)
@@ -33,7 +33,7 @@ async def make_app() -> AsyncIterator[MakeApp]:
 
     yield make
     for app in made:
-        app.gallery.close()
+        app.image_loader.close()
         await app.responses.close()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
-from lean_ovms.models.text_model import Model
+from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import ModelInfo
 from tests.api.conftest import get, post, whole
 from tests.fakes import FakeEngine, say
@@ -45,7 +45,7 @@ class Slow(FakeEngine):
 async def loading() -> AsyncIterator[tuple[App, Slow, asyncio.Task[None]]]:
     config = Config(fake_engine=True, model_name="m", access_log=False)
     engine = Slow()
-    model = Model(config, engine)  # type: ignore[arg-type]
+    model = TextModel(config, engine)  # type: ignore[arg-type]
     app = App(config, [model])
     await app.responses.open()
     task = asyncio.create_task(model.load())
@@ -53,7 +53,7 @@ async def loading() -> AsyncIterator[tuple[App, Slow, asyncio.Task[None]]]:
     yield app, engine, task
     engine.go.set()
     await task
-    app.gallery.close()
+    app.image_loader.close()
     await app.responses.close()
 
 
@@ -86,6 +86,6 @@ async def test_it_is_not_listed_and_not_ready(loading: tuple[App, Slow, asyncio.
 async def test_an_engine_that_is_ready_does_not_make_a_ready_model(loading: tuple[App, Slow, Any]) -> None:
     app, engine, _ = loading
     engine.info, engine.state = engine.known, "ready"
-    assert app.models["m"].state == "loading"
+    assert app.registry.models["m"].state == "loading"
     assert (await get(app, "/health")).status == 503
     assert (await post(app, "/v3/completions", {"model": "m", "prompt": "hi"})).status == 503

@@ -19,25 +19,25 @@ from lean_ovms.engine.client.engine import Engine
 from lean_ovms.engine.genai import model_info, settings
 from lean_ovms.engine.worker.__main__ import gate
 from lean_ovms.errors import StartError
-from lean_ovms.models.text_model import Model
+from lean_ovms.models.text_model import TextModel
 from lean_ovms.repository import model_dir
 from lean_ovms.text.template.limits import NotBrief
-from lean_ovms.types import ChatPrompt, Output, Request, SamplingParams
+from lean_ovms.types import ChatPrompt, OutputParams, Request, SamplingParams
 from tests.api.conftest import MakeApp, post
 from tests.fakes import FakeEngine, say
 
 MESSAGE = {"role": "user", "content": "hi"}
 
 
-async def loaded(**options: Any) -> Model:
-    model = Model(Config(fake_engine=True, model_name="m", **options), FakeEngine(say("x")))  # type: ignore[arg-type]
+async def loaded(**options: Any) -> TextModel:
+    model = TextModel(Config(fake_engine=True, model_name="m", **options), FakeEngine(say("x")))  # type: ignore[arg-type]
     await model.load()
     return model
 
 
-async def seen(model: Model) -> str:
+async def seen(model: TextModel) -> str:
     """The prompt as the engine gets it."""
-    await (await model.start(ChatPrompt(messages=[MESSAGE]), SamplingParams(), Output())).aclose()
+    await (await model.start(ChatPrompt(messages=[MESSAGE]), SamplingParams(), OutputParams())).aclose()
     [(prompt, _)] = model.engine.submitted  # type: ignore[attr-defined]
     return str(prompt)
 
@@ -50,9 +50,9 @@ async def test_content_reaches_the_template_in_the_form_asked_for(form: str, tex
 
 async def test_parsers_are_those_asked_for() -> None:
     model = await loaded(tool_parser="hermes3", reasoning_parser="none")
-    assert (model.known_dialect.tool_parser, model.known_dialect.reasoning_parser) == ("hermes3", None)
+    assert (model.chat_format.tool_parser, model.chat_format.reasoning_parser) == ("hermes3", None)
     model = await loaded(tool_parser="none", reasoning_parser="qwen3")
-    assert (model.known_dialect.tool_parser, model.known_dialect.reasoning_parser) == (None, "qwen3")
+    assert (model.chat_format.tool_parser, model.chat_format.reasoning_parser) == (None, "qwen3")
     with pytest.raises(StartError, match="--tool_parser must be none or one of"):
         await loaded(tool_parser="no_such")
 
@@ -73,7 +73,7 @@ async def test_a_body_of_too_many_values_is_refused(make_app: MakeApp) -> None:
         response = await post(app, "/v1/completions", body)
         assert response.status == status
         await response.aclose()
-        app.aside.close()
+        app.offload.close()
 
 
 async def test_a_template_that_takes_long_has_the_time_asked_for() -> None:
@@ -84,9 +84,9 @@ async def test_a_template_that_takes_long_has_the_time_asked_for() -> None:
             return f"{seconds} s"
 
     model = await loaded(template_timeout_s=7.0)
-    model.known_dialect.template = Long()  # type: ignore[assignment]
+    model.chat_format.template = Long()  # type: ignore[assignment]
     assert await seen(model) == "7.0 s"
-    model.aside.close()
+    model.offload.close()
 
 
 async def test_cors_answers_are_those_asked_for(make_app: MakeApp) -> None:
@@ -108,7 +108,7 @@ def test_defaults_of_requests_come_from_the_file_asked_for(tmp_path: Path) -> No
 
 
 async def test_a_model_takes_its_generation_config_path() -> None:
-    model = Model(Config(generation_config_path="no_such.json"), FakeEngine([]))  # type: ignore[arg-type]
+    model = TextModel(Config(generation_config_path="no_such.json"), FakeEngine([]))  # type: ignore[arg-type]
     with pytest.raises(StartError, match=r"no_such\.json"):
         await model.load()
 

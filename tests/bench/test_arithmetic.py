@@ -1,4 +1,4 @@
-"""The numbers that benchmarks tell are what they say they are."""
+"""The figures that benchmarks report are computed correctly."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def test_quantiles_are_numpys_nearest_rank(count: int, mark: float) -> None:
     assert figures.quantile(values, mark) == np.quantile(values, mark, method="inverted_cdf")
 
 
-def test_quantiles_are_told_in_milliseconds_and_of_nothing_there_are_none() -> None:
-    told = figures.quantiles([n / 1e3 for n in range(1, 101)])
+def test_quantiles_are_in_milliseconds_and_empty_without_values() -> None:
+    shown = figures.quantiles([n / 1e3 for n in range(1, 101)])
 
-    assert told == {"p50": 50, "p90": 90, "p99": 99, "max": 100}
+    assert shown == {"p50": 50, "p90": 90, "p99": 99, "max": 100}
     assert figures.quantiles([]) == {}
     assert figures.quantile([], 0.5) == 0
 
@@ -90,16 +90,16 @@ def test_runs_are_pooled() -> None:
     assert (pooled.wall_s, pooled.tokens, pooled.gaps) == (3.0, [2, 3], [0.1])
 
 
-def test_what_is_added_is_told_within_rounds() -> None:
+def test_differences_are_taken_within_rounds() -> None:
     ours = Lap(outcomes=[Outcome(wall_s=2.0, first=[0.003], total=[0.013], tokens=[11])])
     limit = Lap(outcomes=[Outcome(wall_s=1.0, first=[0.002], total=[0.0115], tokens=[11])])
 
-    told = against(ours, limit)
+    shown = against(ours, limit)
 
-    assert told["ratio"]["median"] == 0.5
-    assert told["ttft_added_ms"]["median"] == 1.0
-    assert told["ttft_added_p99_ms"] == 1.0
-    assert told["itl_added_us"]["median"] == pytest.approx(50)
+    assert shown["ratio"]["median"] == 0.5
+    assert shown["ttft_added_ms"]["median"] == 1.0
+    assert shown["ttft_added_p99_ms"] == 1.0
+    assert shown["itl_added_us"]["median"] == pytest.approx(50)
 
 
 def test_the_timeline_takes_each_mark_after_the_one_before() -> None:

@@ -1,4 +1,4 @@
-"""Every benchmark runs, tiny, and tells what it is for."""
+"""Every benchmark runs, on a small scale, and reports its figures."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 from bench import __main__ as command
 from bench import front, parts, rivals, serve, stall, start, timeline
 
-FieldSet = list[dict]
+Rows = list[dict]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., FieldSet]:
-    def runs(main, line: str) -> FieldSet:
+def run(tmp_path: Path) -> Callable[..., Rows]:
+    def runs(main, line: str) -> Rows:
         file = tmp_path / "lines"
         main([*line.split(), "--json", str(file), "--plots", str(tmp_path)])
         header, *rows = map(json.loads, file.read_text().splitlines())
@@ -33,6 +33,7 @@ def test_a_name_that_is_no_benchmark_lists_those_that_are(monkeypatch, capsys) -
     assert "serve" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_parts(run) -> None:
     rows = run(parts.main, "--ms 0.1 --rounds 2")
 
@@ -40,6 +41,7 @@ def test_parts(run) -> None:
     assert all(0 < row["best_us"] <= row.get("median_us", row["best_us"]) for row in rows)
 
 
+@pytest.mark.slow
 def test_front(run) -> None:
     rows = run(front.main, "--connections 2 --rounds 1 --seconds 0.05 --tokens 5 --step_ms 2")
 
@@ -108,8 +110,11 @@ def test_timeline_adds_up_to_the_time_to_first_token(run, tmp_path: Path) -> Non
 
     rows = run(timeline.main, "--requests 3")
 
-    told = {row["case"]: row["ms"] for row in rows}
-    assert set(told) == {title for _, _, title in timeline.ORDER} | {"all: time to first token", "the limit: bare loop"}
-    assert told["first token computed"]["p50"] > 0
-    assert sum(part["max"] for part in told.values()) >= told["all: time to first token"]["max"]
+    medians = {row["case"]: row["ms"] for row in rows}
+    assert set(medians) == {title for _, _, title in timeline.ORDER} | {
+        "all: time to first token",
+        "the limit: bare loop",
+    }
+    assert medians["first token computed"]["p50"] > 0
+    assert sum(part["max"] for part in medians.values()) >= medians["all: time to first token"]["max"]
     assert (tmp_path / "timeline.png").stat().st_size > 10_000

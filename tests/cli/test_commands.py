@@ -17,7 +17,7 @@ import pytest
 from lean_ovms.cli import commands
 from lean_ovms.cli.arguments import parse
 from lean_ovms.config import DEMO_MODEL, Config
-from lean_ovms.deployment.desired import wish
+from lean_ovms.deployment.desired import desired_state
 from lean_ovms.repository.pbtxt import llm_options
 from tests.hub.conftest import model_files
 from tests.hub.hub_server import Fault, HubServer, Repo
@@ -110,11 +110,11 @@ def test_source_model_is_pulled_and_served_by_its_graph(run: Run, served: list[C
     argv = ("--source_model", "org/model", "--model_repository_path", "models", "--rest_port", "0")
     assert run(*argv, "--task", "text_generation", "--kv_cache_precision", "u8", "--prompt_lookup", "true") == 0
     (config,) = served
-    (wanted,) = wish(config).models
-    assert wanted.problem is None
-    assert (wanted.name, wanted.config.model_dir) == ("org/model", Path("models/org/model"))
-    assert wanted.config.plugin_config == '{"KV_CACHE_PRECISION": "u8"}'
-    assert (wanted.config.kv_cache_precision, wanted.config.prompt_lookup, config.rest_port) == ("", True, 0)
+    (spec,) = desired_state(config).models
+    assert spec.problem is None
+    assert (spec.name, spec.config.model_dir) == ("org/model", Path("models/org/model"))
+    assert spec.config.plugin_config == '{"KV_CACHE_PRECISION": "u8"}'
+    assert (spec.config.kv_cache_precision, spec.config.prompt_lookup, config.rest_port) == ("", True, 0)
     run(*argv, "--model_name", "m")
     assert served[1].served_name == "m"
 
@@ -123,9 +123,9 @@ def test_a_gguf_file_is_pulled_and_served(run: Run, served: list[Config], server
     server.repos["org/quants"] = Repo({"Q4/a.gguf": b"g" * 100})
     argv = ("--source_model", "org/quants", "--model_repository_path", "models", "--gguf_filename", "Q4/a.gguf")
     assert run(*argv) == 0
-    (wanted,) = wish(served[0]).models
-    assert Path(wanted.config.model_path) == Path("models/org/quants/Q4/a.gguf")
-    assert wanted.name == "org/quants"
+    (spec,) = desired_state(served[0]).models
+    assert Path(spec.config.model_path) == Path("models/org/quants/Q4/a.gguf")
+    assert spec.name == "org/quants"
 
 
 def test_a_draft_is_pulled_into_the_model(run: Run, served: list[Config], server: HubServer, tmp_path: Path) -> None:
@@ -133,9 +133,9 @@ def test_a_draft_is_pulled_into_the_model(run: Run, served: list[Config], server
     argv = ("--source_model", "org/model", "--model_repository_path", "models", "--draft_source_model", "org/draft")
     assert run(*argv, "--draft_device", "GPU") == 0
     assert (tmp_path / "models/org/model/org-draft/openvino_model.bin").read_bytes() == b"small"
-    (wanted,) = wish(served[0]).models
-    assert Path(wanted.config.draft_model_path) == Path("models/org/model/org-draft")
-    assert wanted.config.draft_device == "GPU"
+    (spec,) = desired_state(served[0]).models
+    assert Path(spec.config.draft_model_path) == Path("models/org/model/org-draft")
+    assert spec.config.draft_device == "GPU"
 
 
 def test_the_repository_may_come_from_the_environment(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lean_ovms.observability.metrics import FAMILIES, PROCESS, EngineState, Prometheus
+from lean_ovms.observability.families import FAMILIES, PROCESS
+from lean_ovms.observability.metrics import EngineState, Prometheus
 from lean_ovms.observability.records import GenerationRecord, RequestRecord
 from lean_ovms.types import EngineStats
 
@@ -25,11 +26,19 @@ GROUPING = re.compile(r"by \(([\w, ]+)\)")
 def samples() -> dict[str, set[str]]:
     """Labels of every sample of a server that has had all kinds of events, by name."""
     metrics = Prometheus()
-    course = GenerationRecord(engine_id=1, prompt_tokens=1, completion_tokens=3, ttft_s=0.1, seconds=1, decode_s=0.9,
-                    finishes=("abort",), cached_tokens=1)  # fmt: skip
-    note = RequestRecord("id", "POST", "/x", "", 0.0, route="/x", model="m", status=200, error="e")
-    metrics.exchange(note)
-    metrics.generation("m", course, metrics.pace())
+    generation = GenerationRecord(
+        engine_id=1,
+        prompt_tokens=1,
+        completion_tokens=3,
+        ttft_s=0.1,
+        seconds=1,
+        decode_s=0.9,
+        finish_reasons=("abort",),
+        cached_tokens=1,
+    )
+    record = RequestRecord("id", "POST", "/x", "", 0.0, route="/x", model="m", status=200, error="e")
+    metrics.request_finished(record)
+    metrics.generation_finished("m", generation, metrics.token_timer())
     stats = EngineStats(running=1, queued=1, kv_blocks_used=1, kv_blocks_total=2, steps=1, preemptions=0, recoveries=0)
     state = EngineState(model="m", in_flight=1, up=True, restarts=0, memory=1, stats=stats)
     found: dict[str, set[str]] = {}

@@ -11,23 +11,23 @@ import pytest
 
 from lean_ovms.cli import ovms_flags
 from lean_ovms.config import Config
-from lean_ovms.deployment.desired import DesiredState, ModelSpec, server, stat, wish
+from lean_ovms.deployment.desired import DesiredState, ModelSpec, desired_state, file_stat, server_config
 from lean_ovms.errors import StartError, WrongOptions
 from lean_ovms.repository import model_dir
 from tests.deployment.graphs import graph, write_config
 
 
 def only(config: Config) -> ModelSpec:
-    [one] = wish(config).models
+    [one] = desired_state(config).models
     return one
 
 
 def by_name(path: Path, **options: Any) -> dict[str, ModelSpec]:
-    return {one.name: one for one in wish(Config(config_path=str(path), **options)).models}
+    return {one.name: one for one in desired_state(Config(config_path=str(path), **options)).models}
 
 
 def test_without_anything_the_demo_model_is_served_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
-    assert only(server(Config())).name == "demo"
+    assert only(server_config(Config())).name == "demo"
     [line] = caplog.records
     assert line.levelname == "WARNING"
     assert "demo" in line.getMessage()
@@ -37,7 +37,7 @@ def test_without_anything_the_demo_model_is_served_with_one_warning(caplog: pyte
 def test_a_name_alone_does_not_rename_the_demo_model() -> None:
     for name in ("m", "demo"):
         with pytest.raises(WrongOptions, match=f"--model_name {name} points to no model"):
-            server(Config(model_name=name))
+            server_config(Config(model_name=name))
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def of(repository: Path, **options: Any) -> DesiredState:
-    return wish(server(Config(model_repository_path=str(repository), **options)))
+    return desired_state(server_config(Config(model_repository_path=str(repository), **options)))
 
 
 @pytest.mark.parametrize("name", ["b", "org/a", "a-graph"])
@@ -94,15 +94,15 @@ def test_a_model_that_is_added_to_a_repository_is_noticed(repository: Path) -> N
     assert before == of(repository).files
     (repository / "org" / "c").mkdir()
     (repository / "org" / "c" / "openvino_model.xml").touch()
-    assert stat(repository / "org") != before[repository / "org"]
+    assert file_stat(repository / "org") != before[repository / "org"]
     assert [one.name for one in of(repository).models] == ["a-graph", "b", "org/a", "org/c"]
 
 
 def test_a_repository_with_a_config_json_is_what_that_says(repository: Path) -> None:
     write_config(repository, model_config_list=[{"config": {"name": "x", "base_path": "b"}}])
     assert [one.name for one in of(repository).models] == ["x"]
-    assert only(server(Config(model_repository_path=str(repository), model_name="b"))).name == "b"
-    assert only(server(Config(model_repository_path=str(repository), model_path="/m"))).name == "m"
+    assert only(server_config(Config(model_repository_path=str(repository), model_name="b"))).name == "b"
+    assert only(server_config(Config(model_repository_path=str(repository), model_path="/m"))).name == "m"
 
 
 def test_the_config_json_of_a_model_is_not_that_of_a_repository(repository: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_model_of_a_hub_is_served_where_it_was_pulled_to(repository: Path) -> 
     with pytest.raises(WrongOptions, match="has no model 'org/n'"):
         of(repository, source_model="org/n")
     with pytest.raises(WrongOptions, match="--source_model needs --model_repository_path"):
-        server(Config(source_model="org/a"))
+        server_config(Config(source_model="org/a"))
 
 
 def test_adapters_are_for_one_model(repository: Path) -> None:
@@ -331,14 +331,14 @@ def test_a_missing_file_is_said(tmp_path: Path) -> None:
 
 def test_metrics_are_switched_on_by_the_file(tmp_path: Path) -> None:
     path = write_config(tmp_path, model_config_list=[], monitoring={"metrics": {"enable": True}})
-    assert server(Config(config_path=str(path))).metrics_enable is True
+    assert server_config(Config(config_path=str(path))).metrics_enable is True
 
 
 def test_metrics_that_the_file_does_not_ask_for_may_be_switched_on_otherwise(tmp_path: Path) -> None:
     monitoring = {"metrics": {"enable": False, "metrics_list": ["x"]}}
     path = write_config(tmp_path, model_config_list=[], monitoring=monitoring)
-    assert server(Config(config_path=str(path))).metrics_enable is False
-    assert server(Config(config_path=str(path), metrics_enable=True)).metrics_enable is True
+    assert server_config(Config(config_path=str(path))).metrics_enable is False
+    assert server_config(Config(config_path=str(path), metrics_enable=True)).metrics_enable is True
 
 
 def test_paths_of_an_entry_are_relative_to_the_file(tmp_path: Path) -> None:
@@ -350,7 +350,7 @@ def test_paths_of_an_entry_are_relative_to_the_file(tmp_path: Path) -> None:
 def test_a_file_and_a_model_exclude_each_other(tmp_path: Path) -> None:
     path = write_config(tmp_path, model_config_list=[])
     with pytest.raises(StartError, match="--model_path and --model_name do not go with it"):
-        server(Config(config_path=str(path), model_name="m"))
+        server_config(Config(config_path=str(path), model_name="m"))
 
 
 def test_the_example_of_the_documentation_is_understood(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
-from lean_ovms.models.text_model import Model
+from lean_ovms.models.text_model import TextModel
 from lean_ovms.server.run import build, load
 from lean_ovms.transports.http11.server import Server
 
@@ -109,8 +109,8 @@ class House:
     url: str
 
     @property
-    def model(self) -> Model:
-        return next(iter(self.app.models.values()))
+    def model(self) -> TextModel:
+        return next(iter(self.app.registry.models.values()))
 
     def client(self, **options: Any) -> openai.AsyncOpenAI:
         return openai.AsyncOpenAI(base_url=self.url + "/v1", api_key="none", max_retries=0, timeout=60, **options)
@@ -129,7 +129,7 @@ async def open_house(**options: Any) -> AsyncIterator[House]:
         yield House(app, server, server.addresses[0])
     finally:
         await server.drain(0)
-        for model in app.models.values():
+        for model in app.registry.models.values():
             await model.stop()
 
 

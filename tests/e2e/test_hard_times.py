@@ -49,7 +49,7 @@ async def test_sixty_four_streams_a_third_of_them_cut_off() -> None:
                 assert (text, reason) == whole
             else:
                 assert whole[0].startswith(text)
-        await until(lambda: house.server.open_exchanges == 0)
+        await until(lambda: house.server.active_requests == 0)
 
         async def idle() -> bool:
             stats = await house.model.stats()

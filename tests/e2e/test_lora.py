@@ -76,7 +76,7 @@ async def test_each_adapter_answers_as_in_a_direct_call_and_the_model_as_without
 async def test_an_engine_is_started_by_the_first_request_and_stopped_when_idle(adapters: Any) -> None:
     options: Any = {"lora_modules": f"a={adapters['a']}", "lora_idle_timeout_s": 0.4}
     async with open_house(**options) as house, house.client() as client:
-        adapter = house.app.model("a")
+        adapter = house.app.registry.get("a")
         assert adapter.engine.pid is None
         tokens: Any = await client.post("/tokenize", cast_to=object, body={"model": "a", "text": "Hello"})
         assert tokens["tokens"]

@@ -124,7 +124,7 @@ FAMILIES = ["hermes3", "llama3", "mistral", "qwen3coder", "gemma4", "lfm2", "gpt
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_random_model_calls_what_it_must(house: House, family: str, stream: bool) -> None:
-    house.model.known_dialect.tool_parser = family
+    house.model.chat_format.tool_parser = family
     choice: Any = {"type": "function", "function": {"name": "get_weather"}}
     for tool_choice in ("required", choice):
         async with house.client() as client:
@@ -159,7 +159,7 @@ async def streamed(client: openai.AsyncOpenAI, request: Any) -> tuple[list[list[
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_random_model_writes_what_the_schema_allows(house: House) -> None:
-    house.model.known_dialect.tool_parser = "hermes3"
+    house.model.chat_format.tool_parser = "hermes3"
     form: Any = {"type": "json_schema", "json_schema": {"name": "w", "schema": SCHEMA}}
     async with house.client() as client:
         answers = await asyncio.gather(

@@ -13,7 +13,7 @@ import orjson
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.text.parsers import make, names
-from lean_ovms.transports.http11.protocol import CONTINUE, Phase, Session
+from lean_ovms.transports.http11.protocol import CONTINUE, Phase, ServerProtocol
 from lean_ovms.types import Event, Reasoning, Request, Response, Text, ToolCallDelta, ToolCallStart
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -46,19 +46,19 @@ def served(
     pieces: list[bytes], config: Config, answer: Callable[[], Response] = lambda: Response(204)
 ) -> tuple[list[Request], list[bytes], Phase]:
     """Every request (answered at once), every refusal, and where the session of these bytes ends up."""
-    session = Session(config)
+    session = ServerProtocol(config)
     requests: list[Request] = []
     refusals: list[bytes] = []
     for piece in pieces:
         session.feed(piece)
         while True:
             request = session.next_request()
-            if refusal := session.outgoing().replace(CONTINUE, b""):
+            if refusal := session.take_outgoing().replace(CONTINUE, b""):
                 refusals.append(refusal)
             if request is not None:
                 requests.append(request)
-                session.start(answer())
-            elif not session.unfinished:
+                session.start_response(answer())
+            elif not session.has_more:
                 break
     return requests, refusals, session.phase
 

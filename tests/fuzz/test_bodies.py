@@ -18,7 +18,7 @@ from lean_ovms.api.generation.sampling import SAMPLING
 from lean_ovms.api.openai import chat, completions
 from lean_ovms.api.vllm import tokenize
 from lean_ovms.config import Config
-from lean_ovms.models.text_model import Model
+from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request
 from tests.fakes import FakeEngine, say
 
@@ -96,7 +96,7 @@ BODIES = {
 async def answer(path: str, data: bytes) -> None:
     config = Config(fake_engine=True, model_name="m", access_log=False)
     engine = FakeEngine(lambda prompt, sampling: say("a", "b", sequences=sampling.n))
-    model = Model(config, engine)  # type: ignore[arg-type]
+    model = TextModel(config, engine)  # type: ignore[arg-type]
     app = App(config, [model])
     await model.load()
     response = await app.handle(Request("POST", path, headers={"content-type": "application/json"}, body=data))

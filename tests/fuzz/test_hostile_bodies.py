@@ -21,7 +21,7 @@ from lean_ovms.api.openai.responses import conversations
 from lean_ovms.api.openai.responses.fields import ALL_FIELDS as RESPONSES
 from lean_ovms.api.vllm import tokenize
 from lean_ovms.config import Config
-from lean_ovms.models.text_model import Model
+from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request
 from tests.fakes import FakeEngine, say
 from tests.fuzz.stalls import longest_turn
@@ -102,7 +102,7 @@ async def answered(app: App, engine: FakeEngine, path: str, data: bytes) -> None
 async def all_answered(path: str, data: list[bytes]) -> None:
     config = Config(fake_engine=True, model_name="m", access_log=False)
     engine = FakeEngine(lambda prompt, sampling: say("a", "b", sequences=sampling.n))
-    model = Model(config, engine)  # type: ignore[arg-type]
+    model = TextModel(config, engine)  # type: ignore[arg-type]
     app = App(config, [model])
     await app.responses.open()
     await model.load()
@@ -111,7 +111,7 @@ async def all_answered(path: str, data: list[bytes]) -> None:
             await answered(app, engine, path, one)
     finally:
         await app.responses.close()
-        app.aside.close()
+        app.offload.close()
 
 
 def longest_s(path: str, data: list[bytes]) -> float:

@@ -22,7 +22,7 @@ from schemathesis.checks import CHECKS
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
-from lean_ovms.models.text_model import Model
+from lean_ovms.models.text_model import TextModel
 from lean_ovms.transports.asgi import Asgi
 from tests.fakes import FakeEngine, say
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def app() -> Iterator[App]:
     config = Config(fake_engine=True, model_name="m", access_log=False, metrics_enable=True)
-    model = Model(config, FakeEngine(lambda _, sampling: say("a", "b", sequences=sampling.n)))  # type: ignore[arg-type]
+    model = TextModel(config, FakeEngine(lambda _, sampling: say("a", "b", sequences=sampling.n)))  # type: ignore[arg-type]
     app = App(config, [model])
     asyncio.run(model.load())
     yield app

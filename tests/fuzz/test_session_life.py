@@ -73,10 +73,10 @@ def act(it: Wire, action: str, value: Any) -> None:
     elif action == "room":
         transport.take(value)
     elif action == "drain":
-        it.hub.draining = True
+        it.server.draining = True
         it.connection.drain()
     elif action == "give up":
-        it.connection.give_up()
+        it.connection.cancel()
     elif transport.closing:
         return
     elif action == "send" and not transport.reading_paused:
@@ -118,6 +118,6 @@ def test_every_life_ends_well(answers: list[str], actions: list[tuple[str, Any]]
         it.run()
         it.run(1000)  # every deadline has passed: whoever is still here was left behind
         assert it.transport.lost
-        assert (it.hub.open_exchanges, it.hub.held_bytes, len(it.hub.connections)) == (0, 0, 0)
+        assert (it.server.active_requests, it.server.reserved_bytes, len(it.server.connections)) == (0, 0, 0)
     assert [body.closed for body in life.bodies] == [1] * len(life.bodies)
     check_received(it.received)

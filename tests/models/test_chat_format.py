@@ -8,7 +8,7 @@ from lean_ovms.config import Config
 from lean_ovms.errors import StartError
 from lean_ovms.models.chat_format import ChatFormat
 from lean_ovms.repository.model_dir import ModelDir
-from lean_ovms.types import Output, Vocabulary
+from lean_ovms.types import OutputParams, Vocabulary
 from tests.fakes import INFO
 
 
@@ -29,7 +29,7 @@ def dialect(template: str, **options: str) -> ChatFormat:
     ],
 )
 def test_it_is_known_who_begins_a_thought(template: str, opens: bool) -> None:
-    assert dialect(template).setting(Output(parse=True), "").template_opens_thoughts is opens
+    assert dialect(template).setting(OutputParams(parse=True), "").template_opens_thoughts is opens
 
 
 def test_a_parser_that_does_not_exist_stops_the_start() -> None:

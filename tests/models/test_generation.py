@@ -11,8 +11,8 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.models.collect import CompletedChoice, collect
 from lean_ovms.models.generation import Generation, GenerationGroup
-from lean_ovms.models.text_model import Model
-from lean_ovms.types import Output, Reasoning, SamplingParams, TextPrompt
+from lean_ovms.models.text_model import TextModel
+from lean_ovms.types import OutputParams, Reasoning, SamplingParams, TextPrompt
 from tests.fakes import EOS, FakeEngine, say
 
 TEXT = "Grüße: STOPP, 世界 STOP und weiter 🙂"
@@ -21,10 +21,10 @@ TEXT = "Grüße: STOPP, 世界 STOP und weiter 🙂"
 async def start(script: Any, sampling: SamplingParams | None = None, **output: Any) -> tuple[Generation, FakeEngine]:
     config = Config(fake_engine=True)
     engine = FakeEngine(script)
-    model = Model(config, engine)  # type: ignore[arg-type]
+    model = TextModel(config, engine)  # type: ignore[arg-type]
     await model.load()
     sampling = sampling or SamplingParams()
-    return await model.start(TextPrompt("x"), sampling, Output(**output)), engine
+    return await model.start(TextPrompt("x"), sampling, OutputParams(**output)), engine
 
 
 async def answer(script: Any, **output: Any) -> CompletedChoice:
@@ -50,7 +50,7 @@ def in_bytes(text: str, size: int) -> Any:
 
 @pytest.mark.parametrize("size", range(1, 12))
 async def test_any_cut_of_the_tokens_gives_the_same_answer(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fakes.encode", lambda text: list(text.encode("latin-1")))
+    monkeypatch.setattr("tests.fakes.encode", lambda text: list(text.encode("latin-1")))
     whole = await answer(in_bytes(TEXT, size))
     assert whole.text == TEXT
     cut = await answer(in_bytes(TEXT, size), stop=("STOP ", "never"))
@@ -60,7 +60,7 @@ async def test_any_cut_of_the_tokens_gives_the_same_answer(size: int, monkeypatc
 
 
 async def test_a_character_cut_off_by_length_shows_as_a_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fakes.encode", lambda text: list(text.encode("latin-1")))
+    monkeypatch.setattr("tests.fakes.encode", lambda text: list(text.encode("latin-1")))
     found = await answer([[(0, "a\xf0\x9f", "length")]])
     assert (found.text, found.finish) == ("a\ufffd", "length")
 
@@ -69,10 +69,12 @@ async def test_a_character_cut_off_by_length_shows_as_a_replacement(monkeypatch:
 async def test_a_call_cut_off_by_length_is_shown_once(size: int) -> None:
     text = '<tool_call>\n{"name": "get'
     engine = FakeEngine([[(0, text[i : i + size], None)] for i in range(0, len(text), size)] + [[(0, "_", "length")]])
-    model = Model(Config(fake_engine=True, tool_parser="hermes3"), engine)  # type: ignore[arg-type]
+    model = TextModel(Config(fake_engine=True, tool_parser="hermes3"), engine)  # type: ignore[arg-type]
     await model.load()
     tools = ({"type": "function", "function": {"name": "get_x", "parameters": {}}},)
-    [found] = await collect(await model.start(TextPrompt("x"), SamplingParams(), Output(parse=True, tools=tools)), 1)
+    [found] = await collect(
+        await model.start(TextPrompt("x"), SamplingParams(), OutputParams(parse=True, tools=tools)), 1
+    )
     assert (found.text, found.calls, found.finish) == (text + "_", [], "length")
 
 
@@ -80,10 +82,12 @@ async def test_a_call_cut_off_by_length_is_shown_once(size: int) -> None:
 @pytest.mark.parametrize("text", ["<|channel>thought\nhm", '<|tool_call>call:f{a:<|"|>b', "all said"])
 async def test_the_end_of_a_text_is_hidden_wherever_a_model_stops(text: str, size: int) -> None:
     engine = FakeEngine(say(*(text[i : i + size] for i in range(0, len(text), size))))
-    model = Model(Config(fake_engine=True, tool_parser="gemma4", reasoning_parser="gemma4"), engine)  # type: ignore[arg-type]
+    model = TextModel(Config(fake_engine=True, tool_parser="gemma4", reasoning_parser="gemma4"), engine)  # type: ignore[arg-type]
     await model.load()
     tools = ({"type": "function", "function": {"name": "f", "parameters": {}}},)
-    [found] = await collect(await model.start(TextPrompt("x"), SamplingParams(), Output(parse=True, tools=tools)), 1)
+    [found] = await collect(
+        await model.start(TextPrompt("x"), SamplingParams(), OutputParams(parse=True, tools=tools)), 1
+    )
     assert "<eos>" not in found.text + found.reasoning + "".join(call.arguments for call in found.calls)
     assert found.tokens[-1] == EOS
 
@@ -109,9 +113,9 @@ async def test_a_vocabulary_that_is_not_exact_is_decoded_by_the_engine() -> None
     config = Config(fake_engine=True)
     engine = FakeEngine(say("Grüße ", "世界", " 🙂"))
     engine.vocabulary = dataclasses.replace(engine.vocabulary, exact=False)
-    model = Model(config, engine)  # type: ignore[arg-type]
+    model = TextModel(config, engine)  # type: ignore[arg-type]
     await model.load()
-    generation = await model.start(TextPrompt("x"), SamplingParams(), Output())
+    generation = await model.start(TextPrompt("x"), SamplingParams(), OutputParams())
     [found] = await collect(generation, 1)
     assert found.text == "Grüße 世界 🙂"
 
@@ -137,9 +141,9 @@ async def test_reasoning_is_counted_within_the_completion(size: int) -> None:
     config = Config(fake_engine=True, reasoning_parser="qwen3")
     text = "<think>hm</think>yes"
     engine = FakeEngine(say(*(text[i : i + size] for i in range(0, len(text), size))))
-    model = Model(config, engine)  # type: ignore[arg-type]
+    model = TextModel(config, engine)  # type: ignore[arg-type]
     await model.load()
-    generation = await model.start(TextPrompt("x"), SamplingParams(), Output(parse=True))
+    generation = await model.start(TextPrompt("x"), SamplingParams(), OutputParams(parse=True))
     seen = [e async for deltas in generation for d in deltas for e in d.events]
     assert "".join(e.text for e in seen if isinstance(e, Reasoning)) == "hm"
     assert generation.usage.reasoning_tokens == len("hm</think>")
@@ -184,6 +188,6 @@ async def test_looking_for_nothing_and_for_what_never_comes_give_the_same(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tokens that nothing looks at take a shorter way; text, ids, counts and end are the same."""
-    monkeypatch.setattr("fakes.encode", lambda text: list(text.encode("latin-1")))
+    monkeypatch.setattr("tests.fakes.encode", lambda text: list(text.encode("latin-1")))
 
     assert await answer(in_bytes(TEXT, size)) == await answer(in_bytes(TEXT, size), stop=("never",))

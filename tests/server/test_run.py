@@ -158,7 +158,7 @@ def test_connections_leave_files_for_the_server_itself(
     set_to: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: set_to.append(limits))
-    assert serve._connections(1024) == connections
+    assert serve._max_connections(1024) == connections
     assert set_to == ([] if raised is None else [(raised, hard)])
 
 

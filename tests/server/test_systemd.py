@@ -29,16 +29,18 @@ def listener(tmp_path: Path) -> socket.socket:
 def test_the_environment_names_it_and_children_do_not_inherit_it(listener: socket.socket) -> None:
     with listener:
         environ = {"NOTIFY_SOCKET": listener.getsockname(), "WATCHDOG_USEC": "5000000", "HOME": "/"}
-        supervisor = SystemdNotifier.of(environ)
+        supervisor = SystemdNotifier.from_environ(environ)
         assert environ == {"HOME": "/"}
         assert supervisor.watchdog_s == 5.0
-        supervisor.tell(READY, "STATUS=x")
+        supervisor.notify(READY, "STATUS=x")
         assert listener.recv(100) == b"READY=1\nSTATUS=x"
 
 
 def test_a_watchdog_for_another_process_is_not_ours() -> None:
-    assert SystemdNotifier.of({"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "1"}).watchdog_s == 0
-    assert SystemdNotifier.of(
+    assert (
+        SystemdNotifier.from_environ({"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "1"}).watchdog_s == 0
+    )
+    assert SystemdNotifier.from_environ(
         {"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "1000", "WATCHDOG_PID": str(os.getpid())}
     ).watchdog_s
 
@@ -47,14 +49,14 @@ def test_abstract_sockets_work() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(f"\0lean_ovms_test_{os.getpid()}")
         sock.settimeout(5)
-        SystemdNotifier(f"@lean_ovms_test_{os.getpid()}").tell(READY)
+        SystemdNotifier(f"@lean_ovms_test_{os.getpid()}").notify(READY)
         assert sock.recv(100) == b"READY=1"
 
 
 def test_nobody_to_tell_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    SystemdNotifier.of({}).tell(READY)
+    SystemdNotifier.from_environ({}).notify(READY)
     assert caplog.text == ""
-    SystemdNotifier(str(tmp_path / "none")).tell(READY)
+    SystemdNotifier(str(tmp_path / "none")).notify(READY)
     assert "does not listen" in caplog.text
 
 
@@ -92,20 +94,19 @@ def test_a_server_tells_when_it_is_ready_and_when_it_stops(listener: socket.sock
     assert list(place.iterdir()) == []
 
 
-class Hands:
+class FakeSignals:
     """serve.Signals without signals: openvino leaves this thread a stack for them that is gone with its last model."""
 
     def __init__(self) -> None:
-        self.stop, self.hurry = asyncio.Event(), asyncio.Event()
+        self.stop, self.force = asyncio.Event(), asyncio.Event()
 
 
 async def test_signs_of_life_go_on_while_requests_are_finished(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hands = Hands()
-    monkeypatch.setattr(run, "Signals", lambda: hands)
+    signals = FakeSignals()
+    monkeypatch.setattr(run, "Signals", lambda: signals)
     app = App(Config(drain_timeout_s=5, fake_engine=True, rest_port=0, rest_bind_address="127.0.0.1"), [])
-    app.keeper = NoModelManager()  # type: ignore[assignment]
     finished = asyncio.Event()
 
     async def settle(timeout_s: float) -> None:
@@ -116,21 +117,10 @@ async def test_signs_of_life_go_on_while_requests_are_finished(
         serving = asyncio.create_task(run.serve(app, SystemdNotifier(listener.getsockname(), 0.02)))
         for _ in range(2):
             said = await asyncio.to_thread(listener.recv, 100)
-        hands.stop.set()
+        signals.stop.set()
         while not said.startswith(b"STOPPING=1"):
             said = await asyncio.to_thread(listener.recv, 100)
         for _ in range(3):
             assert await asyncio.to_thread(listener.recv, 100) == b"WATCHDOG=1"
         finished.set()
         assert await serving == 0
-
-
-class NoModelManager:
-    """A keeper of no models."""
-
-    async def load(self) -> None: ...
-
-    async def stop(self) -> None: ...
-
-    async def watch(self, period_s: float) -> None:
-        await asyncio.Event().wait()

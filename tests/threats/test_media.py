@@ -17,7 +17,7 @@ from PIL import Image
 
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
-from lean_ovms.models.text_model import Model
+from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request
 from tests.fakes import INFO, FakeEngine, say
 from tests.pictures import data_url, file, part, picture, user
@@ -41,10 +41,10 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
     )
     engine = FakeEngine(say("fine"))
     engine.info = replace(INFO, vision=True, image_tokens=["<image>", "<|image_pad|>"])
-    app = App(config, [Model(config, engine)])  # type: ignore[arg-type]
-    await next(iter(app.models.values())).load()
+    app = App(config, [TextModel(config, engine)])  # type: ignore[arg-type]
+    await next(iter(app.registry.models.values())).load()
     yield app
-    app.gallery.close()
+    app.image_loader.close()
     await app.responses.close()
 
 

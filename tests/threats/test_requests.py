@@ -14,7 +14,7 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.api.generation.sampling import SAMPLING
 from lean_ovms.config import Config
-from lean_ovms.models.text_model import Model
+from lean_ovms.models.text_model import TextModel
 from lean_ovms.text.template.chat_template import RESERVED
 from lean_ovms.types import Request
 from tests.fakes import FakeEngine, say
@@ -229,7 +229,7 @@ async def test_t14_keys_are_compared_in_constant_time(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(hmac, "compare_digest", compare)
     config = Config(fake_engine=True, model_name="m", api_key="s3cret", access_log=False)
-    model = Model(config, FakeEngine(say("a")))  # type: ignore[arg-type]
+    model = TextModel(config, FakeEngine(say("a")))  # type: ignore[arg-type]
     app = App(config, [model])
     await model.load()
     for given, status in (("Bearer s3cre", 401), ("Bearer s3cret", 400), ("Bearer ", 401)):

@@ -1,5 +1,8 @@
-"""The door contract, one suite for every door: run the handler in a task of its own; when the peer leaves, cancel it;
-close the response exactly once, whatever happened; enforce limits before the handler runs."""
+"""The transport contract, one suite for every transport.
+
+The handler runs in a task of its own; when the client leaves, it is cancelled; the response is closed exactly once,
+whatever happened; limits are enforced before the handler runs.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import uvloop
 from lean_ovms.errors import TooManyRequests
 from lean_ovms.transports.asgi import Asgi
 from lean_ovms.types import Handle, Request, Response
-from tests.transports.transports import ALL, LIMIT, NETWORK, AsgiDeaf, Door
+from tests.transports.transports import ALL, LIMIT, NETWORK, AsgiDeaf, TransportClient
 
 PIECES = 5
 
@@ -92,11 +95,11 @@ def on_uvloop(main: Callable[[], Awaitable[None]]) -> None:
         loop.close()
 
 
-def with_door(door: str, kind: str, body: Callable[[Engine, Door], Awaitable[None]]) -> None:
+def with_transport(transport: str, kind: str, body: Callable[[Engine, TransportClient], Awaitable[None]]) -> None:
     async def main() -> None:
         engine = Engine()
         handle: Handle = getattr(engine, kind)
-        client: Door = ALL[door](handle)
+        client: TransportClient = ALL[transport](handle)
         await body(engine, client)
         await client.stop()
         assert engine.released == engine.taken
@@ -104,10 +107,10 @@ def with_door(door: str, kind: str, body: Callable[[Engine, Door], Awaitable[Non
     on_uvloop(main)
 
 
-@pytest.mark.parametrize("door", ALL)
+@pytest.mark.parametrize("transport", ALL)
 @pytest.mark.parametrize("kind", ["stream", "unary"])
-def test_a_client_that_stays_gets_everything(door: str, kind: str) -> None:
-    async def body(engine: Engine, client: Door) -> None:
+def test_a_client_that_stays_gets_everything(transport: str, kind: str) -> None:
+    async def body(engine: Engine, client: TransportClient) -> None:
         await client.ask("POST", "/x", b"{}")
         engine.let(1 + PIECES)
         await until(lambda: client.whole)
@@ -115,12 +118,12 @@ def test_a_client_that_stays_gets_everything(door: str, kind: str) -> None:
         assert (client.status, client.data) == (200, expected)
         await until(lambda: engine.released == 1)
 
-    with_door(door, kind, body)
+    with_transport(transport, kind, body)
 
 
-@pytest.mark.parametrize("door", ALL)
-def test_pieces_leave_when_they_come(door: str) -> None:
-    async def body(engine: Engine, client: Door) -> None:
+@pytest.mark.parametrize("transport", ALL)
+def test_pieces_leave_when_they_come(transport: str) -> None:
+    async def body(engine: Engine, client: TransportClient) -> None:
         await client.ask("POST", "/x", b"{}")
         engine.let(1)
         for i in range(PIECES):
@@ -129,16 +132,16 @@ def test_pieces_leave_when_they_come(door: str) -> None:
             engine.let(1)
         await until(lambda: client.whole)
 
-    with_door(door, "stream", body)
+    with_transport(transport, "stream", body)
 
 
-@pytest.mark.parametrize("door", ALL)
+@pytest.mark.parametrize("transport", ALL)
 @pytest.mark.parametrize("kind", ["stream", "unary"])
 @pytest.mark.parametrize("events", ["before the start", 0, 1, 2, 4])
-def test_a_client_that_leaves_frees_the_engine_at_once(door: str, kind: str, events: int | str) -> None:
+def test_a_client_that_leaves_frees_the_engine_at_once(transport: str, kind: str, events: int | str) -> None:
     """events: how far the request got when the client left: accepted after 1, one piece is out after 2, ..."""
 
-    async def body(engine: Engine, client: Door) -> None:
+    async def body(engine: Engine, client: TransportClient) -> None:
         await client.ask("POST", "/x", b"{}")
         if isinstance(events, int):
             await until(lambda: engine.taken == 1)
@@ -154,13 +157,13 @@ def test_a_client_that_leaves_frees_the_engine_at_once(door: str, kind: str, eve
 
     async def main() -> None:
         engine = Engine()
-        await body(engine, ALL[door](getattr(engine, kind)))
+        await body(engine, ALL[transport](getattr(engine, kind)))
 
     on_uvloop(main)
 
 
-@pytest.mark.parametrize("door", [name for name in NETWORK if name != "socket"])
-def test_releasing_is_not_interrupted_by_leaving(door: str) -> None:
+@pytest.mark.parametrize("transport", [name for name in NETWORK if name != "socket"])
+def test_releasing_is_not_interrupted_by_leaving(transport: str) -> None:
     async def main() -> None:
         releasing, go = asyncio.Event(), asyncio.Event()
 
@@ -171,7 +174,7 @@ def test_releasing_is_not_interrupted_by_leaving(door: str) -> None:
                 self.released += 1
 
         engine = Slow()
-        client: Door = NETWORK[door](engine.stream)
+        client: TransportClient = NETWORK[transport](engine.stream)
         await client.ask("POST", "/x", b"{}")
         engine.let(1 + PIECES)
         await releasing.wait()
@@ -185,44 +188,44 @@ def test_releasing_is_not_interrupted_by_leaving(door: str) -> None:
     on_uvloop(main)
 
 
-@pytest.mark.parametrize("door", ALL)
-def test_a_refusal_is_an_answer(door: str) -> None:
-    async def body(engine: Engine, client: Door) -> None:
+@pytest.mark.parametrize("transport", ALL)
+def test_a_refusal_is_an_answer(transport: str) -> None:
+    async def body(engine: Engine, client: TransportClient) -> None:
         await client.ask("POST", "/x", b"{}")
         await until(lambda: client.whole)
         assert client.status == 429
         assert json.loads(client.data)["error"]["code"] == "queue_full"
 
-    with_door(door, "refuse", body)
+    with_transport(transport, "refuse", body)
 
 
-@pytest.mark.parametrize("door", NETWORK)
+@pytest.mark.parametrize("transport", NETWORK)
 @pytest.mark.parametrize("kind", ["stream", "unary"])
-def test_head_has_no_body_and_a_stream_is_closed_unread(door: str, kind: str) -> None:
-    async def body(engine: Engine, client: Door) -> None:
+def test_head_has_no_body_and_a_stream_is_closed_unread(transport: str, kind: str) -> None:
+    async def body(engine: Engine, client: TransportClient) -> None:
         await client.ask("HEAD", "/x", b"")
         engine.let(1 + (PIECES if kind == "unary" else 0))
         await until(lambda: client.whole)
         assert (client.status, client.data) == (200, b"")
         await until(lambda: engine.released == 1)
 
-    with_door(door, kind, body)
+    with_transport(transport, kind, body)
 
 
-@pytest.mark.parametrize("door", NETWORK)
-def test_a_body_beyond_the_limit_never_reaches_the_handler(door: str) -> None:
-    async def body(engine: Engine, client: Door) -> None:
+@pytest.mark.parametrize("transport", NETWORK)
+def test_a_body_beyond_the_limit_never_reaches_the_handler(transport: str) -> None:
+    async def body(engine: Engine, client: TransportClient) -> None:
         await client.ask("POST", "/x", b"x" * (LIMIT + 1))
         await until(lambda: client.whole)
         assert client.status == 413
         assert json.loads(client.data)["error"]["code"] == "payload_too_large"
         assert engine.asked == 0
 
-    with_door(door, "unary", body)
+    with_transport(transport, "unary", body)
 
 
-@pytest.mark.parametrize("door", NETWORK)
-def test_a_body_of_just_the_limit_reaches_the_handler(door: str) -> None:
+@pytest.mark.parametrize("transport", NETWORK)
+def test_a_body_of_just_the_limit_reaches_the_handler(transport: str) -> None:
     async def main() -> None:
         bodies: list[bytes] = []
 
@@ -230,7 +233,7 @@ def test_a_body_of_just_the_limit_reaches_the_handler(door: str) -> None:
             bodies.append(request.body)
             return Response(200)
 
-        client: Door = NETWORK[door](handle)
+        client: TransportClient = NETWORK[transport](handle)
         await client.ask("POST", "/x", b"x" * LIMIT)
         await until(lambda: client.status == 200)
         assert bodies == [b"x" * LIMIT]
@@ -255,10 +258,10 @@ class Broken:
         self.released += 1
 
 
-@pytest.mark.parametrize("door", NETWORK)
+@pytest.mark.parametrize("transport", NETWORK)
 @pytest.mark.parametrize("pieces", [None, 0, 1, 3])
 def test_bugs_are_a_500_or_a_body_that_visibly_ends_too_soon(
-    door: str, pieces: int | None, caplog: pytest.LogCaptureFixture
+    transport: str, pieces: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """pieces None: the handler itself raises."""
 
@@ -270,7 +273,7 @@ def test_bugs_are_a_500_or_a_body_that_visibly_ends_too_soon(
                 raise RecursionError("/secret")
             return Response(200, [], broken)
 
-        client: Door = NETWORK[door](handle)
+        client: TransportClient = NETWORK[transport](handle)
         await client.ask("POST", "/x", b"{}")
         if pieces:
             await until(lambda: broken.released == 1 and client.data == b"x" * pieces)

@@ -1,4 +1,4 @@
-"""The doors to the same app, each with a client at its other side, behind one small interface."""
+"""The transports to the same app, each with a client at its other side, behind one small interface."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from lean_ovms.transports.asgi import Asgi
 from lean_ovms.transports.http11.connection import Connection
 from lean_ovms.transports.http11.server import Server
 from lean_ovms.types import Handle, Request
-from tests.transports.http11.fakes import FakeHub, FakeTransport
+from tests.transports.http11.fakes import FakeServer, FakeTransport
 
 LIMIT = 2048
-"""Body limit of every door here, in bytes."""
+"""Body limit of every transport here, in bytes."""
 
 
-class Door(Protocol):
-    """One client of one door. status is None until the answer's head is here; data is the body so far."""
+class TransportClient(Protocol):
+    """One client of one transport. status is None until the answer's head is here; data is the body so far."""
 
     status: int | None
     data: bytes
@@ -34,11 +34,11 @@ class Door(Protocol):
         """Go, without a word."""
 
     async def stop(self) -> None:
-        """Take the door down when the test is over."""
+        """Take the transport down when the test is over."""
 
 
 class Socket:
-    """wire on a real socket."""
+    """http11 on a real socket."""
 
     def __init__(self, handle: Handle) -> None:
         self.server = Server(Config(rest_port=0, rest_bind_address="127.0.0.1", max_body_bytes=LIMIT), handle)
@@ -80,18 +80,18 @@ class Socket:
         await self.server.drain(0)
         with contextlib.suppress(asyncio.CancelledError, ConnectionError):
             await self.writer.wait_closed()
-        assert self.server.open_exchanges == 0
+        assert self.server.active_requests == 0
 
 
 class Fake:
-    """wire on a fake transport: the client is lost by a reset."""
+    """http11 on a fake transport: the client is lost by a reset."""
 
     def __init__(self, handle: Handle) -> None:
-        self.hub = FakeHub(handle, Config(max_body_bytes=LIMIT))
+        self.server = FakeServer(handle, Config(max_body_bytes=LIMIT))
 
     async def ask(self, method: str, path: str, body: bytes) -> None:
         loop = asyncio.get_running_loop()
-        self.connection = Connection(self.hub, loop)
+        self.connection = Connection(self.server, loop)
         self.transport = FakeTransport(loop, self.connection)
         self.connection.connection_made(self.transport)
         head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -124,11 +124,11 @@ class Fake:
         self.transport.peer_resets()
 
     async def stop(self) -> None:
-        self.connection.give_up()
+        self.connection.cancel()
         await asyncio.sleep(0)
         self.transport.peer_resets()
         await asyncio.sleep(0)
-        assert self.hub.open_exchanges == 0
+        assert self.server.active_requests == 0
 
 
 class AsgiByHand:
@@ -294,5 +294,5 @@ ALL = {
     "ray serve, receive raises": RayServeRaises,
     "in-process": InProcess,
 }
-NETWORK = {name: door for name, door in ALL.items() if name != "in-process"}
-"""Doors that own the error border and the limits; in-process callers see what the handler does."""
+NETWORK = {name: transport for name, transport in ALL.items() if name != "in-process"}
+"""Transports that own the error border and the limits; in-process callers see what the handler does."""

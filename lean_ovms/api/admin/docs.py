@@ -22,7 +22,7 @@ SAFETY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 
 
 async def handle(request: Request, app: App) -> Response:
-    models = [name for name, model in app.models.items() if model.ready]
+    models = [name for name, model in app.registry.models.items() if model.ready]
     return json(document(collect(), models, key=bool(app.config.api_key)))
 
 

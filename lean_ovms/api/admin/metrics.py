@@ -10,7 +10,7 @@ import asyncio
 import os
 
 from ...errors import NotFound, RequestError
-from ...models.text_model import Model
+from ...models.model import Model
 from ...observability.metrics import EngineState
 from ...types import EngineStats, Request, Response
 from ..app import App
@@ -23,7 +23,7 @@ PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 async def handle(request: Request, app: App) -> Response:
     if not app.metrics.enabled:
         raise NotFound("metrics are off; start with --metrics_enable")
-    states = await asyncio.gather(*(_state(app, model) for model in app.served))
+    states = await asyncio.gather(*(_state(app, model) for model in app.registry.served))
     return Response(200, [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")], app.metrics.expose(states))
 
 
@@ -34,7 +34,7 @@ ROUTES = [Route("GET", "/metrics", handle, "open", DOC)]
 async def _state(app: App, model: Model) -> EngineState:
     return EngineState(
         model=model.name,
-        in_flight=app.in_flight(model.name),
+        in_flight=app.records.in_flight(model.name),
         up=model.ready,
         restarts=model.engine.restarts,
         memory=_memory(model.engine.pid),

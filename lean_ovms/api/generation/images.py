@@ -7,41 +7,40 @@ image: that would move images to other places. Rules and texts: contract section
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ...errors import BadRequest
 from ...media.images.loader import ImageLoader, Wanted
-from ...models.text_model import Model
+from ...models.text_model import TextModel
 from ...types import IMAGE_TAG, ChatPrompt, Json
-from ...util.concurrency import BRIEF_CHARACTERS
+from ...util.concurrency import INLINE_CHARACTERS
 
 TAG_START = "<ov_genai_"
 TEXT_ONLY = "This servable supports only text input, but image_url has been provided"
 
 
-async def load_images(prompt: ChatPrompt, model: Model, gallery: ImageLoader) -> ChatPrompt:
+async def load_images(prompt: ChatPrompt, model: TextModel, gallery: ImageLoader) -> ChatPrompt:
     """The prompt with its images loaded; one of many messages is searched beside the loop. Raises RequestError."""
     native = model.image_tokens
     if native is None and not prompt.has_parts:
         return prompt
     search = partial(_searched, prompt, native)
-    prompt, wanted = await model.aside.run(prompt.work, search, brief=BRIEF_CHARACTERS)
-    return replace(prompt, images=tuple(await gallery.load(wanted))) if wanted else prompt
+    messages, wanted = await model.offload.run(prompt.render_cost, search, inline_below=INLINE_CHARACTERS)
+    return prompt.with_images(messages, tuple(await gallery.load(wanted))) if wanted else prompt
 
 
-def _searched(prompt: ChatPrompt, native: list[str] | None) -> tuple[ChatPrompt, list[Wanted]]:
-    """The prompt with a tag for each image, and the images. native: as Model.image_tokens. Raises BadRequest."""
+def _searched(prompt: ChatPrompt, native: list[str] | None) -> tuple[list[Json], list[Wanted]]:
+    """The messages with a tag for each image, and the images. native: as TextModel.image_tokens. Raises BadRequest."""
     wanted = list(_wanted(prompt.messages))
     if native is None and wanted:
         raise BadRequest(TEXT_ONLY, param=wanted[0].param.removesuffix(".image_url.url"))
     if native is not None:
         _guard(prompt, native)
     if not wanted:
-        return prompt, wanted
+        return prompt.messages, wanted
     numbers = iter(range(len(wanted)))
-    return replace(prompt, messages=[_tagged(message, numbers) for message in prompt.messages]), wanted
+    return [_tagged(message, numbers) for message in prompt.messages], wanted
 
 
 def refuse_images(messages: list[Json], why: str) -> None:

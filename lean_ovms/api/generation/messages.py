@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ...errors import BadRequest
-from ...models.text_model import Model
+from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json
 from .common_fields import template_kwargs
 
@@ -94,10 +94,10 @@ def chat_prompt(values: Json, tools: list[Json], *, add_special_tokens: bool = F
     )
 
 
-_knows_developer: WeakKeyDictionary[Model, bool] = WeakKeyDictionary()
+_knows_developer: WeakKeyDictionary[TextModel, bool] = WeakKeyDictionary()
 
 
-def map_developer_role(messages: list[Json], model: Model) -> list[Json]:
+def map_developer_role(messages: list[Json], model: TextModel) -> list[Json]:
     """The messages, those of role developer as system messages where the model's chat template does not show that role.
 
     OpenAI's newer clients send system messages as developer messages. Many templates drop them silently, some refuse
@@ -108,7 +108,7 @@ def map_developer_role(messages: list[Json], model: Model) -> list[Json]:
     return [{**message, "role": "system"} if message["role"] == "developer" else message for message in messages]
 
 
-def _shows_developer(model: Model) -> bool:
+def _shows_developer(model: TextModel) -> bool:
     if model not in _knows_developer:
         probe = "probe9needle"
         messages = [{"role": "developer", "content": probe}, {"role": "user", "content": "Hey"}]

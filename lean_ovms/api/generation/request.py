@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from ...errors import BadRequest
 from ...media.images.loader import ImageLoader
 from ...models.generation import DeltaStream, Generation
-from ...models.text_model import Model
-from ...observability.records import current
-from ...types import ChatPrompt, Json, Output, Prompt, SamplingParams
+from ...models.text_model import TextModel
+from ...observability.records import current_record
+from ...types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams
 from ..app import App
 from ..fields import FieldSet, read
 from ..response import model_name, warning_headers
@@ -40,10 +40,10 @@ class GenerationRequest:
     """
 
     values: Json
-    model: Model
+    model: TextModel
     image_loader: ImageLoader
     sampling: SamplingParams
-    output: Output
+    output: OutputParams
     stream: bool
     stream_options: dict[str, bool]
     tools: list[Json]
@@ -66,10 +66,10 @@ class GenerationRequest:
         return SingleCallStream(generation, self.sampling.n) if self.one_call else generation
 
 
-Check = Callable[[Json, Model], None]
+Check = Callable[[Json, TextModel], None]
 
 
-def no_check(values: Json, model: Model) -> None:
+def no_check(values: Json, model: TextModel) -> None:
     """An endpoint without checks of its own."""
 
 
@@ -92,9 +92,9 @@ class RequestSchema:
 def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
     """The whole body. Raises RequestError."""
     values = read(schema.fields, body)
-    model = app.model(model_name(values))
-    if note := current.get():
-        note.stream = values["stream"]
+    model = app.registry.get(model_name(values), TextModel)
+    if record := current_record.get():
+        record.stream = values["stream"]
     config, defaults = model.config, Defaults(model.directory.generation_config)
     limits = Limits(max_tokens=config.max_tokens_limit, sequences=config.best_of_limit)
     options = stream_options(schema.fields[schema.fields.places["stream_options"]], values)
@@ -119,7 +119,7 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
     return GenerationRequest(
         values=values,
         model=model,
-        image_loader=app.gallery,
+        image_loader=app.image_loader,
         sampling=sampling,
         output=output,
         stream=values["stream"],

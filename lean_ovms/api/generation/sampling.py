@@ -1,4 +1,4 @@
-"""Request fields that every generating endpoint shares, and their one way into Sampling and Output.
+"""Request fields that every generating endpoint shares, and their one way into Sampling and OutputParams.
 
 Precedence: request, then the model's generation_config.json, then the built-in default (contract section 3.1).
 `do_sample` and `rng_seed` of generation_config.json are not honoured, as in OVMS: temperature decides, and seeds are
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import BadRequest
-from ...types import Json, Output, OutputConstraint, SamplingParams
+from ...types import Json, OutputConstraint, OutputParams, SamplingParams
 from ..fields import UINT32_MAX, Field, FieldSet
 from ..schemas import TOKENS, any_of, array
 
@@ -174,20 +174,20 @@ def build_output(
     parse: bool = False,
     tools: list[Json] | None = None,
     guide: OutputConstraint | None = None,
-) -> Output:
+) -> OutputParams:
     """What the text room does with the tokens. A stop string stays in a stream unless refused (seeds 000, 001)."""
     include = given["include_stop_str_in_output"]
     if include is None:
         include = stream or defaults.flag("include_stop_str_in_output")
     skip_special = given["skip_special_tokens"]
-    return Output(
+    return OutputParams(
         stop=given["stop"] or defaults.stop,
         include_stop=include,
         min_tokens=given["min_tokens"] or 0,
         skip_special_tokens=skip_special,
         parse=parse and skip_special,
         tools=tuple(tools or ()),
-        guide=guide,
+        constraint=guide,
     )
 
 

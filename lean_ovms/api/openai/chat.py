@@ -14,7 +14,7 @@ import orjson
 from ...errors import RequestError
 from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation
-from ...models.text_model import Model
+from ...models.text_model import TextModel
 from ...types import (
     ChatPrompt,
     Delta,
@@ -89,7 +89,7 @@ class ChatRequest:
 async def handle(request: Request, app: App) -> Response:
     chat = await app.parse_body(request, parse_chat)
     generation = await chat.generation.start(chat.prompt, echo=chat.options.token_ids)
-    headers = chat.generation.headers + warning_headers(generation.notices)
+    headers = chat.generation.headers + warning_headers(generation.warnings)
     deltas = chat.generation.deltas(generation)
     if chat.generation.stream:
         return sse.response(deltas, ChatRenderer(chat, generation), app.config.sse_ping_s, headers)
@@ -113,13 +113,13 @@ def parse_chat(body: Json, app: App) -> ChatRequest:
     return ChatRequest(prompt, generation, ChunkOptions.of(values, generation.stream_options))
 
 
-def _prefer_max_completion_tokens(values: Json, model: Model) -> None:
+def _prefer_max_completion_tokens(values: Json, model: TextModel) -> None:
     if (given := values["max_completion_tokens"]) is not None:
         check_max_tokens("max_completion_tokens", given, model.config.max_tokens_limit)
         values["max_tokens"] = given
 
 
-def _check_messages(values: Json, model: Model) -> None:
+def _check_messages(values: Json, model: TextModel) -> None:
     values["messages"] = map_developer_role(read_messages(values["messages"]), model)
 
 

@@ -16,7 +16,7 @@ from ...config import Config
 from ...errors import BadRequest, RequestError
 from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation, GenerationGroup
-from ...models.text_model import Model
+from ...models.text_model import TextModel
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from .. import sse
 from ..app import App
@@ -75,7 +75,7 @@ async def handle(request: Request, app: App) -> Response:
     group = GenerationGroup(generations, completion.generation.sampling.n)
     try:
         echoes = [await _echo(completion, p, g) for p, g in zip(completion.prompts, generations, strict=True)]
-        headers = completion.generation.headers + warning_headers(generations[0].notices)
+        headers = completion.generation.headers + warning_headers(generations[0].warnings)
         if completion.generation.stream:
             return sse.response(group, CompletionRenderer(completion, group, echoes), app.config.sse_ping_s, headers)
         choices = await collect(group, len(generations) * completion.generation.sampling.n)
@@ -104,7 +104,7 @@ def parse_completion(body: Json, app: App) -> CompletionRequest:
     )
 
 
-def _check(values: Json, model: Model) -> None:
+def _check(values: Json, model: TextModel) -> None:
     if values["suffix"]:
         raise BadRequest("suffix is not supported", param="suffix")
     if values["max_tokens"] == 0:
@@ -175,12 +175,7 @@ async def _echo(completion: CompletionRequest, prompt: TextPrompt | TokenPrompt,
         return Echo("", generation)
     if isinstance(prompt, TextPrompt) and completion.generation.truncate is None:
         return Echo(prompt.text, generation)
-    return Echo(
-        await completion.generation.model.decode(
-            generation.prompt_ids, completion.generation.output.skip_special_tokens
-        ),
-        generation,
-    )
+    return Echo(await generation.prompt_text(completion.generation.output.skip_special_tokens), generation)
 
 
 def full(completion: CompletionRequest, answers: list[CompletedChoice], echoes: list[Echo], counts: Usage) -> Json:

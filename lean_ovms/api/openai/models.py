@@ -8,7 +8,7 @@ while they load.
 from __future__ import annotations
 
 from ...errors import ModelNotFound
-from ...models.text_model import Model
+from ...models.model import Model
 from ...types import Json, Request, Response
 from ..app import App
 from ..response import json
@@ -16,12 +16,12 @@ from ..router import BASES, RouteDoc, for_each_prefix
 
 
 async def handle_list(request: Request, app: App) -> Response:
-    return json({"data": [describe(m) for m in app.served if m.listed], "object": "list"})
+    return json({"data": [describe(m) for m in app.registry.served if m.listed], "object": "list"})
 
 
 async def handle_one(request: Request, app: App) -> Response:
     base = max((b for b in BASES if request.path.startswith(b + "/models/")), key=len)
-    model = app.model(request.path[len(base) + len("/models/") :])
+    model = app.registry.get(request.path[len(base) + len("/models/") :])
     if not model.listed:
         raise ModelNotFound("the model is not ready", code="model_not_ready")
     return json(describe(model))
@@ -31,7 +31,7 @@ def describe(model: Model) -> Json:
     """OpenAI's model object; max_model_len is vLLM's addition, modalities are OpenRouter's, parent (the model that an
     adapter is for) is vLLM's. What only the engine knows is not there while the model loads.
     """
-    with_adapters = {"parent": model.parent} if model.parent else {}
+    parent = {"parent": model.parent} if model.parent else {}
     known = _known(model) if model.ready else {}
     return {
         "id": model.name,
@@ -39,7 +39,7 @@ def describe(model: Model) -> Json:
         "created": model.created,
         "owned_by": "lean_ovms",
         **known,
-        **with_adapters,
+        **parent,
     }
 
 

@@ -7,7 +7,7 @@ https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest
 from __future__ import annotations
 
 from ...errors import RequestError, StartError
-from ...models.text_model import Model
+from ...models.model import Model
 from ...types import Json, Request, Response
 from ..app import App
 from ..response import json
@@ -28,7 +28,8 @@ async def handle(request: Request, app: App) -> Response:
 
 async def handle_reload(request: Request, app: App) -> Response:
     try:
-        await app.keeper.reload()
+        if app.manager is not None:
+            await app.manager.reload()
     except StartError as error:
         raise ReloadFailed(
             f"Reloading config file failed. Check server logs for more info. ({error.reason})"
@@ -48,8 +49,8 @@ ROUTES = [
 
 def describe(app: App) -> Json:
     """Each model's state by name, also of those that were served once."""
-    states = {name: _status(state, "OK", "OK") for name, state in app.unloaded.items()}
-    return {model.name: _state(model) for model in app.served} | states
+    states = {name: _status(state, "OK", "OK") for name, state in app.registry.unloaded.items()}
+    return {model.name: _state(model) for model in app.registry.served} | states
 
 
 def _state(model: Model) -> Json:

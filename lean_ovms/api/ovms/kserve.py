@@ -31,7 +31,7 @@ async def handle_model_ready(request: Request, app: App) -> Response:
     assert found is not None, "the route's pattern is no wider"
     if found["version"] not in (None, "1"):
         raise ModelNotFound("Model with requested version is not found")
-    app.model(found["name"]).require_ready()
+    app.registry.get(found["name"]).require_ready()
     return Response(200)
 
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from ...errors import BadRequest, ModelNotFound, NotFound, StartError
 from ...lora_modules import Module
-from ...models.text_model import Model
+from ...models.model import Model
 from ...observability.logging import safe
 from ...types import Json, Request, Response
 from ..app import App
@@ -47,11 +47,11 @@ async def handle_load(request: Request, app: App) -> Response:
     asked = await app.parse_body(request, partial(_read, FIELDS))
     module = Module(_given(asked, "lora_name"), _given(asked, "lora_path"), asked["alpha"])
     model = _base(app, asked["model"])
-    again = module.name in model.loras.models and asked["load_inplace"]
-    if not again and any(module.name == one.name for one in app.served):
+    again = module.name in model.adapters.models and asked["load_inplace"]
+    if not again and any(module.name == one.name for one in app.registry.served):
         raise BadRequest(f"The lora adapter {safe(module.name)!r} has already been loaded.", param="lora_name")
     try:
-        await model.loras.add(module)
+        await model.adapters.add(module)
     except StartError as error:
         raise BadRequest(f"The adapter cannot be loaded. {error}", param="lora_path") from error
     return _said(f"Success: LoRA adapter {module.name!r} added successfully.")
@@ -59,23 +59,23 @@ async def handle_load(request: Request, app: App) -> Response:
 
 async def handle_unload(request: Request, app: App) -> Response:
     name = _given(await app.parse_body(request, partial(_read, NAME_ALONE)), "lora_name")
-    model = next((m for m in app.models.values() if name in m.loras.models), None)
+    model = next((m for m in app.registry.models.values() if name in m.adapters.models), None)
     if model is None:
         raise ModelNotFound(f"The lora adapter {safe(name)!r} cannot be found.", param="lora_name")
-    model.loras.remove(name)
+    model.adapters.remove(name)
     return _said(f"Success: LoRA adapter {name!r} removed successfully.")
 
 
 def _base(app: App, named: str | None) -> Model:
     """The model that an adapter is for: the one named, else the first. Raises NotFound where clients may not load."""
-    model = app.model(named) if named is not None else next(iter(app.models.values()), None)
+    model = app.registry.get(named) if named is not None else next(iter(app.registry.models.values()), None)
     if model is None or not model.config.allow_runtime_lora:
         raise NotFound(NOT_ALLOWED)
     return model
 
 
 def _read(rows: FieldSet, body: Json, app: App) -> Json:
-    if not any(model.config.allow_runtime_lora for model in app.models.values()):
+    if not any(model.config.allow_runtime_lora for model in app.registry.models.values()):
         raise NotFound(NOT_ALLOWED)
     return read(rows, body)
 

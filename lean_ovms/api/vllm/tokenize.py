@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import BadRequest
-from ...models.text_model import Model
+from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json, Request, Response
 from ..app import App
 from ..fields import UINT32_MAX, Field, FieldSet, read
@@ -98,9 +98,9 @@ DETOKENIZE_FIELDS = FieldSet(
 )
 
 
-def _model(values: Json, app: App) -> Model:
+def _model(values: Json, app: App) -> TextModel:
     """Only OVMS's form, the one with a text, must name it."""
-    return app.default_model(values) if values.get("text") is None else app.model(model_name(values))
+    return app.default_model(values) if values.get("text") is None else app.registry.get(model_name(values), TextModel)
 
 
 async def handle(request: Request, app: App) -> Response:
@@ -151,7 +151,7 @@ def _tokens(body: Json, app: App) -> Json:
     return values
 
 
-async def _ovms(values: Json, model: Model) -> Json:
+async def _ovms(values: Json, model: TextModel) -> Json:
     texts = _texts(values["text"])
     length, side = values["max_length"], values["padding_side"]
     tokens = await model.encode(texts, values["add_special_tokens"] is not False)
@@ -190,7 +190,7 @@ def _pad(tokens: list[list[int]], length: int, side: str, pad: int) -> list[list
     return [fill + ids if side == "left" else ids + fill for ids, fill in zip(tokens, fills, strict=True)]
 
 
-async def _vllm(values: Json, conversation: ChatPrompt | None, model: Model) -> Json:
+async def _vllm(values: Json, conversation: ChatPrompt | None, model: TextModel) -> Json:
     if conversation is not None:
         text, special = await model.render(conversation), bool(values["add_special_tokens"])
     else:
@@ -200,7 +200,7 @@ async def _vllm(values: Json, conversation: ChatPrompt | None, model: Model) -> 
     return {"count": len(tokens), "max_model_len": model.info.context_length, "tokens": tokens, "token_strs": strings}
 
 
-def _conversation(values: Json, model: Model) -> ChatPrompt:
+def _conversation(values: Json, model: TextModel) -> ChatPrompt:
     tools, _ = read_tools(values["tools"], None)
     messages = map_developer_role(read_messages(values["messages"]), model)
     refuse_images(messages, "images have no token ids; responses/input_tokens tells how many tokens they take")

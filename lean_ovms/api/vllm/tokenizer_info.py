@@ -18,7 +18,7 @@ from ..router import Route, RouteDoc
 async def handle(request: Request, app: App) -> Response:
     given = parse_qs(request.query).get("model", [None])
     model = app.default_model({"model": given[-1]})
-    template = model.known_dialect.template
+    template = model.chat_format.template
     tokens = {name: text for name, text in template.special_tokens.items() if text}
     return json({**tokens, "chat_template": template.source or None, "model_max_length": model.info.context_length})
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...util.child_process import import_path, started
+from ...util.child_process import import_path, spawn_with_socket
 from ..protocol import AHEAD
 
 COMMAND = (sys.executable, "-m", "lean_ovms.engine.worker")
@@ -59,4 +59,4 @@ def _start(command: Sequence[str]) -> Spawned:
     A session of its own: Ctrl-C in a terminal is for the server, which drains; and there is one group to kill.
     """
     environment = {**os.environ, **import_path(), "OPENBLAS_NUM_THREADS": "1"}
-    return Spawned(*started(command, env=environment, start_new_session=True))
+    return Spawned(*spawn_with_socket(command, env=environment, start_new_session=True))

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import GrammarInvalid, RequestError, Unavailable
-from ...util.child_process import started
+from ...util.child_process import spawn_with_socket
 from .grammar_limits import too_complex
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class Checker:
         settings = self._settings
         hello = {"model_dir": settings.model_dir, "width": settings.width, "memory_bytes": settings.memory_bytes}
         try:
-            self._process, self._socket = started(
+            self._process, self._socket = spawn_with_socket(
                 self._command,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # what xgrammar says when it dies is of no use to anybody

@@ -19,7 +19,7 @@ from typing import Any
 
 from ...errors import BadRequest, RequestError, Unavailable, install_command
 from ...types import Image
-from ...util.child_process import import_path, started
+from ...util.child_process import import_path, spawn_with_socket
 
 log = logging.getLogger("lean_ovms.media")
 
@@ -151,7 +151,7 @@ class _Process:
 
     async def _start(self) -> None:
         kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-        self._popen, ours = started(  # a fork of 1 ms
+        self._popen, ours = spawn_with_socket(  # a fork of 1 ms
             self._command,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,  # what libraries say about broken files is of no use to anybody

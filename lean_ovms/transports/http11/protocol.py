@@ -1,9 +1,9 @@
-"""One HTTP/1.1 connection without sockets, loop or clock: bytes in, requests out; answers in, bytes out.
+"""The server side of one HTTP/1.1 connection, sans-IO: bytes in, requests out; responses in, bytes out.
 
-Here is decided why a connection is kept or closed, what is refused before the handler runs, and how a body is framed.
-Must not know tasks, timers or transports: connection.py drives it, and asks `phase` what the peer is expected to do.
+Decides whether a connection is kept or closed, what is refused before the handler runs, and how a body is framed. Must
+not know tasks, timers or asyncio's transports: connection.py drives it, and reads `phase` to set its timeouts.
 
-Chunks are framed by hand (0.25 us against h11's 3.9 us a chunk, measured 2026-11): one per token and client.
+Chunks are framed here, without h11 (0.25 us against 3.9 us a chunk, measured 2026-11): one per token and client.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import logging
 from enum import Enum
 
 from ...config import Config
-from ...errors import RequestError
+from ...errors import RequestError, error_response
 from ...observability.logging import Access
 from ...observability.records import RequestRecord
 from ...types import Request, Response
-from .request_parser import Head, Reader
+from .request_parser import HttpRequestParser, RequestHead
 from .response_head import asks_to_close, response_head
 
 access = logging.getLogger("lean_ovms.access")
@@ -25,30 +25,31 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Phase(Enum):
-    """What happens next on the connection."""
+    """What the connection is doing."""
 
-    IDLE = "between requests: nothing of the next one is here"
+    IDLE = "between requests: no byte of the next one has arrived"
     HEAD = "the peer is sending a request's head"
     BODY = "the peer is sending a request's body"
-    EXCHANGE = "a request is being answered"
-    CLOSED = "the last answer is out: nothing more is read or sent"
+    RESPONSE = "a response is being sent"
+    CLOSED = "the last response is sent: nothing more is read or sent"
 
 
-class Session:
-    """feed bytes, take `next_request`, send what `outgoing` returns; answer with start, then chunk and end.
+class ServerProtocol:
+    """feed bytes, read `next_request`, send `take_outgoing`; respond with start_response, then chunk and end_body.
 
-    closing: the connection ends after the current answer; setting it makes that so.
+    closing: the connection ends after the current response; may be set. client_closes: the client announced that it
+    will not send another request.
     """
 
     def __init__(self, config: Config, peer: str = "") -> None:
         self.closing = False
-        self.peer_closes = False  # the peer said that it will not send another request
-        self._reader = Reader(config.max_header_bytes, config.max_body_bytes, peer)
+        self.client_closes = False
+        self._parser = HttpRequestParser(config.max_header_bytes, config.max_body_bytes, peer)
         self._cors_headers = config.cors_headers()
         self._access_log = config.access_log
         self._peer = peer
         self._outgoing = b""
-        # of the current exchange
+        # of the current request
         self._answering = False
         self._http_1_1 = True
         self._wants_body = True
@@ -56,46 +57,46 @@ class Session:
 
     @property
     def phase(self) -> Phase:
-        """Where the connection is; with `Phase.CLOSED` it should be closed once everything is sent."""
+        """The phase; in `Phase.CLOSED` the connection should be closed once everything is sent."""
         if self._answering:
-            return Phase.EXCHANGE
+            return Phase.RESPONSE
         if self.closing:
             return Phase.CLOSED
-        if self._reader.head is not None:
+        if self._parser.head is not None:
             return Phase.BODY
-        return Phase.HEAD if self._reader.buffered else Phase.IDLE
+        return Phase.HEAD if self._parser.buffered_bytes else Phase.IDLE
 
     @property
-    def ahead(self) -> int:
-        """Bytes that came before they can be used: pipelined requests."""
-        return self._reader.buffered
+    def pipelined_bytes(self) -> int:
+        """Bytes of pipelined requests, received before the current response has ended."""
+        return self._parser.buffered_bytes
 
     @property
-    def held(self) -> int:
+    def memory_bytes(self) -> int:
         """Bytes of memory that unfinished and pipelined requests take."""
-        return self._reader.held
+        return self._parser.memory_bytes
 
     @property
-    def unfinished(self) -> bool:
-        """next_request stopped early so that others get their turn: call it again soon."""
-        return self._reader.unfinished and self.phase is Phase.BODY
+    def has_more(self) -> bool:
+        """next_request stopped early to let other connections run: call it again soon."""
+        return self._parser.has_more and self.phase is Phase.BODY
 
     # --- from the peer
 
     def feed(self, data: bytes) -> None:
         """Bytes from the peer."""
-        self._reader.feed(data)
+        self._parser.feed(data)
 
     def next_request(self) -> Request | None:
-        """A whole request, which must now be answered; None when there is none yet, or none any more.
+        """A whole request, which needs a response now; None when there is none yet, or no more.
 
-        A request that must be refused is answered here (see `outgoing`) and ends the connection: what follows in the
-        byte stream cannot be trusted to be a request.
+        A request that must be refused gets its response here (see `take_outgoing`) and ends the connection: the bytes
+        that follow cannot be trusted to be a request.
         """
         if self._answering or self.closing:
             return None
         try:
-            whole = self._reader.read()
+            whole = self._parser.read()
         except RequestError as error:
             self.refuse(error)
             return None
@@ -103,65 +104,64 @@ class Session:
             self._continue()
             return None
         head, request = whole
-        self._begin(head)
+        self._start_exchange(head)
         return request
 
     def _continue(self) -> None:
-        """100 Continue, once, if the client waits for it: when no byte of the body is here (RFC 9110 10.1.1)."""
-        head = self._reader.head
+        """Send 100 Continue, once, if the client waits for it: no byte of the body has come (RFC 9110 10.1.1)."""
+        head = self._parser.head
         if head is None or self._continued:
             return
         self._continued = True
-        if head.expects_continue and not self._reader.body_begun:
+        if head.expects_continue and not self._parser.body_started:
             self._outgoing += CONTINUE
 
-    def _begin(self, head: Head) -> None:
+    def _start_exchange(self, head: RequestHead) -> None:
         self._answering = True
         self._continued = False
         self._http_1_1 = head.http_1_1
         self._wants_body = head.method != "HEAD"
-        self.peer_closes = not head.keep_alive
+        self.client_closes = not head.keep_alive
 
-    def drop(self) -> None:
-        """Forget what was fed: nothing more will be read."""
-        self._reader.drop()
+    def discard(self) -> None:
+        """Free all buffers: nothing more will be read."""
+        self._parser.discard()
 
     # --- to the peer
 
-    def outgoing(self) -> bytes:
-        """Bytes to send besides answers: 100 Continue and refusals. Each is returned once."""
+    def take_outgoing(self) -> bytes:
+        """Bytes to send besides responses: 100 Continue and refusals. Each is returned once."""
         data, self._outgoing = self._outgoing, b""
         return data
 
     def refuse(self, error: RequestError) -> None:
-        """Answer a request that did not arrive whole, and end the connection."""
+        """Respond with an error to a request that did not arrive whole, and end the connection."""
         self.closing = True
-        known = self._reader.head
+        known = self._parser.head
         self._wants_body = known is None or known.method != "HEAD"
-        answer = self.start(self.error(error))
+        answer = self.start_response(self.error_response(error))
         self._outgoing += answer
         if self._access_log:
             self._log_refusal(error, known, len(answer))
 
-    def _log_refusal(self, error: RequestError, known: Head | None, size: int) -> None:
-        """The access line of a request that the handler does not get to see; bytes are those of the whole answer."""
+    def _log_refusal(self, error: RequestError, known: RequestHead | None, size: int) -> None:
+        """The access line of a request that never reaches the handler; bytes: of the whole response."""
         method, path = ("-", "-") if known is None else (known.method, known.path)
-        note = RequestRecord(
+        record = RequestRecord(
             "-", method, path, self._peer, 0.0, status=error.status, bytes=size, error=error.code or error.kind
         )
-        access.info(Access(note))
+        access.info(Access(record))
 
-    def error(self, error: RequestError) -> Response:
-        """An error that the door itself reports, in the shape and with the headers that the api's errors have."""
-        headers = [("Content-Type", "application/json"), *error.headers(), *self._cors_headers]
-        return Response(error.status, headers, error.to_bytes())
+    def error_response(self, error: RequestError) -> Response:
+        """The response for an error that the transport itself reports, with the CORS headers that the api would add."""
+        return error_response(error, self._cors_headers)
 
-    def start(self, response: Response) -> bytes:
-        """The answer's head; with a bytes body the whole answer. Raises ValueError if it cannot be sent as it is.
+    def start_response(self, response: Response) -> bytes:
+        """The response's head; with a bytes body the whole response. Raises ValueError for headers that cannot be sent.
 
-        After a stream's head come `chunk`s and `end`, unless `streams` says that no body is wanted: then it is over.
+        Then come `chunk`s and `end_body`, if `expects_body` is true; else the response is complete.
         """
-        closing = self.closing or self.peer_closes or response.close or asks_to_close(response.headers)
+        closing = self.closing or self.client_closes or response.close or asks_to_close(response.headers)
         without_body = response.status in (204, 304)
         body = response.body
         if without_body:
@@ -184,22 +184,22 @@ class Session:
         return data
 
     @property
-    def streams(self) -> bool:
-        """Whether chunks are expected after `start`."""
+    def expects_body(self) -> bool:
+        """Whether chunks are expected after `start_response`."""
         return self._answering
 
     @property
-    def end_is_visible(self) -> bool:
-        """Whether a peer can tell a body that broke off from a whole one, by its framing alone."""
+    def body_end_is_framed(self) -> bool:
+        """Whether the framing alone distinguishes a body that broke off from a whole one."""
         return self._http_1_1
 
     def chunk(self, data: bytes) -> bytes:
-        """A piece of a streamed body; an empty piece is nothing (an empty chunk would end the body)."""
+        """One chunk of a streamed body; b"" for empty data (an empty chunk would end the body)."""
         if not data:
             return b""
         return b"%x\r\n%b\r\n" % (len(data), data) if self._http_1_1 else data
 
-    def end(self) -> bytes:
+    def end_body(self) -> bytes:
         """The end of a streamed body."""
         self._answering = False
         return b"0\r\n\r\n" if self._http_1_1 else b""

@@ -1,4 +1,4 @@
-"""Listening, the limits that all connections share, and the graceful end. Signals and exit belong to serve.py."""
+"""The HTTP/1.1 server: listening, limits over all connections, graceful shutdown. No signals: see server/run.py."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from .sockets import bind, bind_unix, close_all, remove_unix, url
 from .tls import Certificate
 
 BACKLOG = 1024
-"""Connections that the kernel holds for us; it caps this at net.core.somaxconn (4096 on current Linux)."""
+"""Connections queued by the kernel, which caps this at net.core.somaxconn (4096 on current Linux)."""
 
 MAX_SURPLUS = 64
 """Connections beyond the limit that may read their 503 at the same time; the rest are dropped without one."""
 
-MAX_BODIES = 4
-"""Memory for all bodies that are still coming in, in bodies of the largest size: the limit of one body alone would let
-max_connections clients hold 64 GiB."""
+MAX_PENDING_BODIES = 4
+"""Memory for all bodies that are not complete yet, in bodies of the largest size: without it, max_connections clients
+could hold 64 GiB."""
 
 CLOSING_S = 2.0
-"""At the end of drain: time for cancelled exchanges to release what they hold and for last bytes to leave."""
+"""At the end of drain: time for cancelled requests to close their responses and for last bytes to be sent."""
 
-log = logging.getLogger("lean_ovms.wire")
+log = logging.getLogger("lean_ovms.transports")
 
 
 class Server:
-    """Serves handle on the addresses of config. start once; drain as often as you like.
+    """Serves handle on the addresses of config. start once; drain any number of times.
 
-    addresses: as URLs, with the real port. draining: answers say that their connection closes.
+    addresses: as URLs, with the real port. draining: every response closes its connection. active_requests: whose
+    response is not closed.
     """
 
     def __init__(self, config: Config, handle: Handle) -> None:
@@ -43,13 +44,13 @@ class Server:
         self.handle = handle
         self.addresses: list[str] = []
         self.draining = False
-        self.open_exchanges = 0
+        self.active_requests = 0
         self._listeners: list[asyncio.AbstractServer] = []
-        self._renewal: asyncio.Task[None] | None = None
+        self._reload_task: asyncio.Task[None] | None = None
         self._unix_inode: int | None = None
         self._connections: set[Connection] = set()
-        self._held_bytes = 0
-        self._quiet: asyncio.Event | None = None  # while draining: nothing is open any more
+        self._reserved_bytes = 0
+        self._idle: asyncio.Event | None = None  # while draining: set when nothing is open
 
     @property
     def open_connections(self) -> int:
@@ -71,30 +72,30 @@ class Server:
             self._stop_listening()
             raise StartError(f"cannot listen: {error.strerror or error}") from None
         if certificate:
-            self._renewal = asyncio.get_running_loop().create_task(certificate.follow())
+            self._reload_task = asyncio.get_running_loop().create_task(certificate.watch())
 
     async def drain(self, timeout_s: float) -> None:
-        """Stop listening, let running exchanges finish for timeout_s, then cancel them. Returns when all is closed."""
+        """Stop listening, let running requests finish for timeout_s, then cancel them. Returns when all is closed."""
         self.draining = True
-        self._quiet = asyncio.Event()
+        self._idle = asyncio.Event()
         self._stop_listening()
         for connection in list(self._connections):
             connection.drain()
-        if await self._quiet_within(timeout_s):
+        if await self._idle_within(timeout_s):
             return
-        if self.open_exchanges:
-            log.warning("cancelling %d exchanges that did not end in %g s", self.open_exchanges, timeout_s)
+        if self.active_requests:
+            log.warning("cancelling %d requests that did not finish in %g s", self.active_requests, timeout_s)
         for connection in list(self._connections):
-            connection.give_up()
-        if not await self._quiet_within(CLOSING_S):
+            connection.cancel()
+        if not await self._idle_within(CLOSING_S):
             for connection in list(self._connections):
                 connection.abort()
-            await self._quiet_within(CLOSING_S)
+            await self._idle_within(CLOSING_S)
 
     # --- the connections' calls
 
-    def opened(self, connection: Connection) -> None:
-        """Count a connection; refuse it when it is one too many, or too late."""
+    def connection_opened(self, connection: Connection) -> None:
+        """Add a connection; refuse it beyond the limit or while draining."""
         self._connections.add(connection)
         surplus = len(self._connections) - self.config.max_connections
         if surplus > MAX_SURPLUS or self.draining:
@@ -102,35 +103,35 @@ class Server:
         elif surplus > 0:
             connection.refuse(Unavailable("too many connections", code="too_many_connections"))
 
-    def closed(self, connection: Connection) -> None:
-        """Forget a connection."""
+    def connection_closed(self, connection: Connection) -> None:
+        """Remove a connection."""
         self._connections.discard(connection)
-        self._look_if_quiet()
+        self._check_idle()
 
-    def hold(self, delta: int) -> bool:
-        """Count memory held for bodies that are still coming in; False when it is too much for all together."""
-        self._held_bytes += delta
-        return self._held_bytes <= MAX_BODIES * self.config.max_body_bytes
+    def reserve_memory(self, delta: int) -> bool:
+        """Add to the memory of all unfinished bodies, in bytes; False when it exceeds the limit."""
+        self._reserved_bytes += delta
+        return self._reserved_bytes <= MAX_PENDING_BODIES * self.config.max_body_bytes
 
-    def begun(self) -> None:
-        """Count an exchange."""
-        self.open_exchanges += 1
+    def request_started(self) -> None:
+        """Count a request."""
+        self.active_requests += 1
 
-    def ended(self) -> None:
-        """The exchange has released what it held; its connection may be gone before that."""
-        self.open_exchanges -= 1
-        self._look_if_quiet()
+    def request_finished(self) -> None:
+        """The response is closed; its connection may have closed before."""
+        self.active_requests -= 1
+        self._check_idle()
 
-    def _look_if_quiet(self) -> None:
-        if self._quiet is not None and not self._connections and not self.open_exchanges:
-            self._quiet.set()
+    def _check_idle(self) -> None:
+        if self._idle is not None and not self._connections and not self.active_requests:
+            self._idle.set()
 
-    async def _quiet_within(self, timeout_s: float) -> bool:
-        assert self._quiet is not None
-        self._look_if_quiet()
-        if not self._quiet.is_set():
+    async def _idle_within(self, timeout_s: float) -> bool:
+        assert self._idle is not None
+        self._check_idle()
+        if not self._idle.is_set():
             try:
-                await asyncio.wait_for(self._quiet.wait(), timeout_s)
+                await asyncio.wait_for(self._idle.wait(), timeout_s)
             except asyncio.TimeoutError:
                 return False
         return True
@@ -162,8 +163,8 @@ class Server:
         )
 
     def _stop_listening(self) -> None:
-        if self._renewal is not None:
-            self._renewal.cancel()
+        if self._reload_task is not None:
+            self._reload_task.cancel()
         while self._listeners:
             self._listeners.pop().close()
         if self._unix_inode is not None:
@@ -172,7 +173,7 @@ class Server:
 
 
 def _hosts(addresses: str) -> list[str]:
-    """The members of a comma list; a comma too many must not come to mean "everywhere"."""
+    """The members of a comma-separated list; a superfluous comma must not mean "all addresses"."""
     hosts = [host.strip().strip("[]") for host in addresses.split(",")]
     return [host for host in hosts if host] or [""]
 

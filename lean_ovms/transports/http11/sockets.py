@@ -1,4 +1,4 @@
-"""Sockets before and beside the event loop: binding, tuning, naming. Every failure is a StartError in one line."""
+"""Sockets: binding, options, names. Every failure is a StartError of one line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 async def bind(host: str, port: int) -> list[socket.socket]:
-    """Sockets for every address of host. An address that this machine does not have is skipped if another works."""
+    """Bound sockets for every address of host. An address that this machine lacks is skipped if another works."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -42,7 +42,7 @@ def _bind_one(family: int, address: Any) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:  # so that "0.0.0.0,::" can both be had
+        if family == socket.AF_INET6:  # so that "0.0.0.0,::" works
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind(address)
     except OSError:
@@ -54,7 +54,7 @@ def _bind_one(family: int, address: Any) -> socket.socket:
 def bind_unix(path: Path) -> tuple[socket.socket, int]:
     """A Unix socket at path, and the path's inode.
 
-    A socket that nobody listens on any more is replaced; anything else at the path is left alone.
+    A socket without a listener is replaced; anything else at the path is left alone.
     """
     _remove_stale(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -91,7 +91,7 @@ def _unix_error(path: Path, error: OSError) -> StartError:
 
 
 def remove_unix(path: Path, inode: int) -> None:
-    """Remove our socket, unless something else stands there by now."""
+    """Remove our socket, unless the path is something else by now."""
     try:
         if path.lstat().st_ino == inode:
             path.unlink()
@@ -106,7 +106,7 @@ def close_all(sockets: list[socket.socket]) -> None:
 
 
 def tune(sock: socket.socket | None) -> None:
-    """No waiting for more to send (TTFT), and notice in about two minutes a peer that vanished without a word."""
+    """No Nagle delay (TTFT), and keep-alive probes that notice a vanished peer in about two minutes."""
     if sock is None or sock.family == socket.AF_UNIX:
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

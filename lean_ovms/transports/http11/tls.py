@@ -1,4 +1,4 @@
-"""TLS: what connections are wrapped with, and certificates that are replaced while the server runs."""
+"""TLS: the context for connections, and certificates that are replaced while the server runs."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from ...errors import StartError
 
 NOT_PEM = "they must hold a certificate and a private key without a passphrase, as PEM"
 REASONS = dict.fromkeys(("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"), "the key belongs to another certificate")
-"""What OpenSSL says in words of its own, or not at all."""
-LOOK_S = 60.0
-"""How often the files are looked at. A certificate that is renewed is good for days or months."""
+"""OpenSSL's reasons in plain words."""
+CHECK_S = 60.0
+"""How often the files are checked. A certificate is renewed every few days or months."""
 
-log = logging.getLogger("lean_ovms.wire")
+log = logging.getLogger("lean_ovms.transports")
 
 
 class Certificate:
-    """The certificate and key of the options. context: for connections; those that are open keep what they have."""
+    """The certificate and key of the options. context: for new connections; open ones keep what they have."""
 
     def __init__(self, config: Config) -> None:
         """Raises StartError naming the option at fault."""
         self._config = config
         self._files = Path(config.ssl_certfile), Path(config.ssl_keyfile)
-        self._seen = self._stamps()
+        self._seen = self._file_stamps()
         self.context = _context(config)
 
-    async def follow(self, period_s: float = LOOK_S) -> None:
-        """Use what is put in place of the files, once it is whole; for ever."""
+    async def watch(self, period_s: float = CHECK_S) -> None:
+        """Reload the files when they change and are complete; never returns."""
         while True:
             await asyncio.sleep(period_s)
-            stamps = self._stamps()
+            stamps = self._file_stamps()
             if stamps != self._seen:
                 self._seen = stamps
-                self._renew()
+                self._reload()
 
-    def _renew(self) -> None:
+    def _reload(self) -> None:
         try:
-            _context(self._config)  # first elsewhere: half of a new pair would spoil what is in use
+            _context(self._config)  # first in another context: half of a new pair would break the one in use
             _load(self.context, self._config)
         except StartError as error:
-            log.error("the certificate in use stays: %s", error)
+            log.error("the old certificate stays in use: %s", error)
         else:
-            log.info("new connections get the certificate that is in %s now", self._files[0])
+            log.info("certificate reloaded from %s", self._files[0])
 
-    def _stamps(self) -> list[tuple[int, int] | None]:
+    def _file_stamps(self) -> list[tuple[int, int] | None]:
         found: list[tuple[int, int] | None] = []
         for file in self._files:
             try:
@@ -55,7 +55,7 @@ class Certificate:
             except OSError:
                 found.append(None)
             else:
-                found.append((status.st_ctime_ns, status.st_ino))  # rights may change, too
+                found.append((status.st_ctime_ns, status.st_ino))  # permissions may change, too
         return found
 
 
@@ -68,7 +68,7 @@ def _context(config: Config) -> ssl.SSLContext:
 
 
 def _load(context: ssl.SSLContext, config: Config) -> None:
-    for option in ("ssl_certfile", "ssl_keyfile"):  # OpenSSL does not tell which
+    for option in ("ssl_certfile", "ssl_keyfile"):  # OpenSSL does not report which
         try:
             Path(getattr(config, option)).read_bytes()
         except OSError as error:

@@ -1,7 +1,7 @@
-"""What goes out to one peer: writing, waiting while it takes nothing, and telling a slow peer from a stalled one.
+"""The sending side of one connection: writing, flow control, and whether the peer reads at all.
 
-Writes are joined by uvloop, which sends all that was written in one turn of the loop at the end of that turn; asyncio's
-own loop sends at once. Nothing is held back here to the next turn: that would delay a token to save a packet.
+uvloop joins writes: what was written in one turn of the loop is sent at the end of that turn; asyncio's own loop sends
+at once. Nothing is held back here until the next turn: that would delay a token to save a packet.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ import asyncio
 
 
 class Writer:
-    """The sending side of a transport. The protocol passes on pause_writing and resume_writing."""
+    """Writes to a transport. The asyncio protocol passes on pause_writing and resume_writing.
+
+    paused: a future that is done when the transport accepts more, None while it does.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
+        self.paused: asyncio.Future[None] | None = None
         self._loop = loop
         self._transport = transport
         self._written = 0
-        self._taken = 0  # of it, when we last looked
-        self.full: asyncio.Future[None] | None = None  # exists while the transport has too much to send
+        self._sent = 0  # of the written bytes, at the last call of progressed()
         self._closed = False
 
     def write(self, data: bytes) -> None:
@@ -26,28 +29,28 @@ class Writer:
             self._written += len(data)
             self._transport.write(data)
 
-    async def room(self) -> None:
-        """Wait while the transport has too much to send."""
-        if self.full is not None:
-            await self.full
+    async def drain(self) -> None:
+        """Wait while the transport's buffer is full."""
+        if self.paused is not None:
+            await self.paused
 
     def pause(self) -> None:
-        """The transport has too much to send."""
-        self.full = self._loop.create_future()
-        self.moved()
+        """The transport's buffer is full."""
+        self.paused = self._loop.create_future()
+        self.progressed()
 
     def resume(self) -> None:
-        """The transport has sent most of it."""
-        if self.full is not None and not self.full.done():
-            self.full.set_result(None)
-        self.full = None
+        """The transport has sent most of its buffer."""
+        if self.paused is not None and not self.paused.done():
+            self.paused.set_result(None)
+        self.paused = None
 
     def close(self) -> None:
-        """The connection is lost: nothing more can be sent, nobody needs to wait."""
+        """The connection is lost: nothing more can be sent, and `drain` returns."""
         self._closed = True
         self.resume()
 
-    def moved(self) -> bool:
-        """Whether the peer took anything since this was last asked."""
-        before, self._taken = self._taken, self._written - self._transport.get_write_buffer_size()
-        return self._taken > before
+    def progressed(self) -> bool:
+        """Whether the peer read anything since the last call."""
+        before, self._sent = self._sent, self._written - self._transport.get_write_buffer_size()
+        return self._sent > before

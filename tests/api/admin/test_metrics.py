@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lean_ovms.api.app import App
 from lean_ovms.errors import EngineFailure, StartError, TooManyRequests
-from lean_ovms.observability.metrics import FAMILIES
+from lean_ovms.observability.families import FAMILIES
 from tests.api.conftest import MakeApp, events, get, parts, post, whole
 from tests.fakes import FakeEngine, say
 
@@ -88,13 +88,13 @@ async def test_who_leaves_is_a_cancellation(make_app: MakeApp) -> None:
     app, _ = await make(make_app, *"abcdefgh")
     body = parts(await post(app, CHAT, {**HELLO, "stream": True}))
     await anext(body)
-    assert app.in_flight("m") == 1
+    assert app.records.in_flight("m") == 1
     await body.aclose()
     found = await scraped(app)
     assert found['lean_ovms_cancellations_total{model_name="m"}'] == 1
     assert found['vllm:request_success_total{finished_reason="abort",model_name="m"}'] == 1
     assert found[f'lean_ovms_requests_total{{method="POST",path="{CHAT}",status="499"}}'] == 1
-    assert app.in_flight("m") == 0
+    assert app.records.in_flight("m") == 0
 
 
 async def test_a_failure_in_a_stream_is_an_error_though_the_status_was_200(make_app: MakeApp) -> None:
@@ -133,7 +133,7 @@ async def test_prometheus_own_parser_reads_every_family(make_app: MakeApp) -> No
     await whole(await post(app, CHAT, HELLO))
     response = await get(app, "/metrics")
     assert isinstance(response.body, bytes)
-    parsed = {with_adapters.name for with_adapters in text_string_to_metric_families(response.body.decode())}
+    parsed = {family.name for family in text_string_to_metric_families(response.body.decode())}
     missing = {f.name.removesuffix("_total") for f in FAMILIES} - parsed
     assert missing == {"lean_ovms_engine_resident_memory_bytes"} - parsed  # the fake engine has no process
 

@@ -359,5 +359,5 @@ async def test_what_is_not_imposed_is_counted(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"), metrics_enable=True)
     await whole(await ask(app, response_format={"type": "regex", "pattern": "a"}))
     await whole(await ask(app, tools=[TOOL], tool_choice="required"))
-    text = app.models["m"].metrics.expose().decode()
+    text = app.registry.models["m"].metrics.expose().decode()
     assert 'lean_ovms_structured_output_not_imposed_total{model_name="m"} 1.0' in text

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.api.app import App, NoModelManager
+from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
-from lean_ovms.models.text_model import Model
+from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import ModelInfo
 from tests.api.conftest import MakeApp, get, post, whole
 from tests.fakes import FakeEngine
@@ -49,7 +49,7 @@ async def test_a_model_that_did_not_load_says_why_without_paths() -> None:
             raise StartError("no model at /srv/m", reason="Its files are missing.")
 
     config = Config(fake_engine=True, model_name="m", access_log=False)
-    model = Model(config, Broken([]))  # type: ignore[arg-type]
+    model = TextModel(config, Broken([]))  # type: ignore[arg-type]
     app = App(config, [model])
     with pytest.raises(StartError):
         await model.load()
@@ -70,22 +70,23 @@ async def test_a_model_that_did_not_load_says_why_without_paths() -> None:
 
 async def test_a_model_whose_change_failed_goes_on_and_says_so(make_app: MakeApp) -> None:
     app, _ = await make_app()
-    app.models["m"].failure = StartError("x", reason="Its graph is not valid.")
+    app.registry.models["m"].failure = StartError("x", reason="Its graph is not valid.")
     told = "What should replace it could not be loaded. Its graph is not valid."
     assert await whole(await get(app, "/v1/config")) == {"m": status("AVAILABLE", "FAILED_PRECONDITION", told)}
 
 
 async def test_models_that_were_served_once_are_listed_as_such(make_app: MakeApp) -> None:
     app, _ = await make_app()
-    app.unloaded = {"gone": "END", "going": "UNLOADING"}
+    app.registry.unloaded = {"gone": "END", "going": "UNLOADING"}
     found = await whole(await get(app, "/v1/config"))
     assert found == {"m": status("AVAILABLE"), "gone": status("END"), "going": status("UNLOADING")}
 
 
-def keeper(reload: Callable[[], Awaitable[bool]]) -> NoModelManager:
-    found = NoModelManager()
-    found.reload = reload  # type: ignore[method-assign]
-    return found
+class FakeManager:
+    """A manager that can only reload."""
+
+    def __init__(self, reload: Callable[[], Awaitable[bool]]) -> None:
+        self.reload = reload
 
 
 async def test_a_reload_answers_with_the_state_after_it(make_app: MakeApp) -> None:
@@ -94,10 +95,10 @@ async def test_a_reload_answers_with_the_state_after_it(make_app: MakeApp) -> No
 
     async def reload() -> bool:
         called.append(True)
-        app.unloaded = {"gone": "END"}
+        app.registry.unloaded = {"gone": "END"}
         return True
 
-    app.keeper = keeper(reload)
+    app.manager = FakeManager(reload)  # type: ignore[assignment]
     assert await reload_(app) == (200, {"m": status("AVAILABLE"), "gone": status("END")})
     assert called == [True]
 
@@ -108,7 +109,7 @@ async def test_a_reload_that_fails_is_a_500_with_ovms_sentence_and_no_path(make_
     async def reload() -> bool:
         raise StartError("/srv/config.json is not valid JSON", reason="The configuration file is not valid.")
 
-    app.keeper = keeper(reload)
+    app.manager = FakeManager(reload)  # type: ignore[assignment]
     code, body = await reload_(app)
     assert code == 500
     assert body["error"]["message"] == (
@@ -126,8 +127,8 @@ async def test_a_reload_needs_the_key_and_changes_nothing_where_there_is_nothing
 
 async def test_a_model_that_cannot_be_loaded_does_not_take_the_others_out_of_service(make_app: MakeApp) -> None:
     app, engine = await make_app()
-    other = Model(Config(fake_engine=True, model_name="n"), FakeEngine([]))  # type: ignore[arg-type]
-    app.install(other)
+    other = TextModel(Config(fake_engine=True, model_name="n"), FakeEngine([]))  # type: ignore[arg-type]
+    app.registry.install(other)
     assert (await get(app, "/health")).status == 503  # still loading
     other.failure = StartError("x")
     assert (await get(app, "/health")).status == 200
@@ -148,8 +149,8 @@ async def test_one_model_may_be_asked_for_as_kserve_does(make_app: MakeApp) -> N
         assert (await get(app, path)).status == status_code
     engine.state = "restarting"
     assert (await get(app, "/v2/models/m/ready")).status == 503
-    lost = Model(Config(fake_engine=True, model_name="n"), FakeEngine([]))  # type: ignore[arg-type]
-    app.install(lost)
+    lost = TextModel(Config(fake_engine=True, model_name="n"), FakeEngine([]))  # type: ignore[arg-type]
+    app.registry.install(lost)
     lost.failure = StartError("x", reason="Its files are missing.")
     response = await get(app, "/v2/models/n/ready")
     assert (response.status, (await whole(response))["error"]["code"]) == (503, "model_not_loaded")

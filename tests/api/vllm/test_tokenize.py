@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.models.text_model import Model
+from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import EOS, FakeEngine
@@ -43,7 +43,7 @@ async def test_vllms_forms_need_not_name_the_only_model(make_app: MakeApp) -> No
                 assert (await post(app, path, {**body, **name})).status == 200
     error = (await whole(await post(app, "/tokenize", {"text": "a"})))["error"]
     assert (error["message"], error["param"]) == ("model field is missing in JSON body", "model")
-    app.install(Model(Config(fake_engine=True, model_name="other"), FakeEngine([])))  # type: ignore[arg-type]
+    app.registry.install(TextModel(Config(fake_engine=True, model_name="other"), FakeEngine([])))  # type: ignore[arg-type]
     for body in bodies:
         assert (await whole(await post(app, "/tokenize", body)))["error"]["param"] == "model"
 

@@ -14,7 +14,7 @@ from lean_ovms.media.images.fetch import HttpFetcher
 from lean_ovms.media.images.source import parse_url
 from tests.media.images.webserver import ok, serving
 
-TLS = Path(__file__).parents[2] / "wire" / "tls"
+TLS = Path(__file__).parents[2] / "transports" / "http11" / "tls"
 BODY = b"an image " * 100
 
 

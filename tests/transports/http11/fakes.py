@@ -157,35 +157,35 @@ class FakeTransport(asyncio.Transport):
         self.reading_paused = False
 
 
-class FakeHub:
+class FakeServer:
     """What a connection needs of its server."""
 
     def __init__(self, handle: Handle, config: Config) -> None:
         self.handle = handle
         self.config = config
         self.draining = False
-        self.open_exchanges = 0
-        self.held_bytes = 0
-        self.most_held_bytes = 1 << 40
+        self.active_requests = 0
+        self.reserved_bytes = 0
+        self.most_reserved_bytes = 1 << 40
         self.connections: set[Connection] = set()
         self.on_open: Callable[[Connection], None] = lambda connection: None
 
-    def opened(self, connection: Connection) -> None:
+    def connection_opened(self, connection: Connection) -> None:
         self.connections.add(connection)
         self.on_open(connection)
 
-    def closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Connection) -> None:
         self.connections.remove(connection)
 
-    def hold(self, delta: int) -> bool:
-        self.held_bytes += delta
-        return self.held_bytes <= self.most_held_bytes
+    def reserve_memory(self, delta: int) -> bool:
+        self.reserved_bytes += delta
+        return self.reserved_bytes <= self.most_reserved_bytes
 
-    def begun(self) -> None:
-        self.open_exchanges += 1
+    def request_started(self) -> None:
+        self.active_requests += 1
 
-    def ended(self) -> None:
-        self.open_exchanges -= 1
+    def request_finished(self) -> None:
+        self.active_requests -= 1
 
 
 class Wire:
@@ -193,10 +193,10 @@ class Wire:
 
     def __init__(self, loop: JumpLoop, handle: Handle, config: Config | None = None, **fakes: Any) -> None:
         self.loop = loop
-        self.hub = FakeHub(handle, config or Config())
+        self.server = FakeServer(handle, config or Config())
         for name, value in fakes.items():
-            setattr(self.hub, name, value)
-        self.connection = Connection(self.hub, loop)
+            setattr(self.server, name, value)
+        self.connection = Connection(self.server, loop)
         self.transport = FakeTransport(loop, self.connection)
         self.connection.connection_made(self.transport)
 

@@ -56,7 +56,7 @@ def error_code(received: bytes) -> tuple[int, str]:
 
 def gone(it: Wire) -> bool:
     """Nothing of the connection is left."""
-    return it.transport.lost and not it.hub.connections and it.hub.open_exchanges == 0
+    return it.transport.lost and not it.server.connections and it.server.active_requests == 0
 
 
 # --- answers
@@ -70,7 +70,7 @@ def test_a_whole_answer_is_one_write_and_the_connection_stays(loop: JumpLoop) ->
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nagain",
     ]
-    assert it.hub.open_exchanges == 0
+    assert it.server.active_requests == 0
     it.transport.peer_shuts()
     it.run()
     assert gone(it)
@@ -128,7 +128,7 @@ def test_pipelined_requests_are_answered_in_order_one_at_a_time(loop: JumpLoop) 
     running: list[int] = []
 
     async def handle(request: Request) -> Response:
-        running.append(it.hub.open_exchanges)
+        running.append(it.server.active_requests)
         await asyncio.sleep(3 - int(request.path[1:]))
         return ok(request.path.encode())
 
@@ -596,30 +596,30 @@ def test_bodies_still_coming_in_are_accounted_for_until_they_are_whole(loop: Jum
     it.send(large_head(2_000_000))
     for size in (300_000, 600_000):
         it.send(b"x" * 300_000)
-        assert it.hub.held_bytes == size
+        assert it.server.reserved_bytes == size
     it.send(b"x" * 1_400_000)
     assert it.received.endswith(b"ok")
-    assert it.hub.held_bytes == 0
+    assert it.server.reserved_bytes == 0
     it.send(large_head(2_000_000) + b"x" * 1_000_000)
-    assert it.hub.held_bytes == 1_000_000
+    assert it.server.reserved_bytes == 1_000_000
     it.transport.peer_resets()
     it.run()
-    assert it.hub.held_bytes == 0
+    assert it.server.reserved_bytes == 0
 
 
 def test_a_large_body_too_many_is_503_and_its_memory_is_free_at_once(loop: JumpLoop) -> None:
-    it = Wire(loop, answering(ok()), Config(), most_held_bytes=500_000)
+    it = Wire(loop, answering(ok()), Config(), most_reserved_bytes=500_000)
     it.send(large_head(2_000_000) + b"x" * 400_000)
     assert it.received == b""
     it.send(b"x" * 200_000)
     assert error_code(it.received) == (503, "too_many_large_requests")
-    assert it.hub.held_bytes == 0
+    assert it.server.reserved_bytes == 0
     it.run(LINGER_S)
     assert gone(it)
 
 
 def test_a_small_body_is_welcome_when_memory_is_short(loop: JumpLoop) -> None:
-    it = Wire(loop, answering(ok()), Config(), most_held_bytes=-1)
+    it = Wire(loop, answering(ok()), Config(), most_reserved_bytes=-1)
     it.send(large_head(200_000) + b"x" * 199_999)
     it.send(b"x")
     assert it.received.endswith(b"ok")
@@ -628,10 +628,10 @@ def test_a_small_body_is_welcome_when_memory_is_short(loop: JumpLoop) -> None:
 
 
 def test_chunked_bodies_count_too(loop: JumpLoop) -> None:
-    it = Wire(loop, answering(ok()), Config(), most_held_bytes=500_000)
+    it = Wire(loop, answering(ok()), Config(), most_reserved_bytes=500_000)
     it.send(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
     it.send(b"61A80\r\n" + b"x" * 400_000 + b"\r\n")
-    assert it.hub.held_bytes == 400_000
+    assert it.server.reserved_bytes == 400_000
     it.send(b"61A80\r\n" + b"x" * 200_000)
     assert error_code(it.received) == (503, "too_many_large_requests")
     it.run(LINGER_S)
@@ -707,7 +707,7 @@ def test_drain_closes_an_idle_connection_at_once(loop: JumpLoop) -> None:
 def test_drain_lets_an_exchange_finish_and_says_close(loop: JumpLoop) -> None:
     it = wire(loop, answering(ok(), after_s=5))
     it.send(GET + GET, 1)
-    it.hub.draining = True
+    it.server.draining = True
     it.connection.drain()
     it.run(5)
     assert it.received == b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
@@ -719,7 +719,7 @@ def test_drain_lets_an_exchange_finish_and_says_close(loop: JumpLoop) -> None:
 def test_drain_lets_a_request_arrive(loop: JumpLoop) -> None:
     it = wire(loop, answering(ok()))
     it.send(POST_HEAD)
-    it.hub.draining = True
+    it.server.draining = True
     it.connection.drain()
     it.send(b"hello")
     assert it.received.endswith(b"Connection: close\r\n\r\nok")
@@ -731,7 +731,7 @@ def test_drain_lets_a_request_arrive(loop: JumpLoop) -> None:
 def test_a_stream_begun_before_the_drain_ends_whole_and_closes(loop: JumpLoop) -> None:
     it = wire(loop, answering(stream(Body(b"one", 5, b"two"))))
     it.send(GET, 1)
-    it.hub.draining = True
+    it.server.draining = True
     it.connection.drain()
     it.run(5)
     assert it.received.endswith(b"3\r\ntwo\r\n0\r\n\r\n")
@@ -742,7 +742,7 @@ def test_a_stream_begun_before_the_drain_ends_whole_and_closes(loop: JumpLoop) -
 def test_giving_up_answers_503_where_nothing_was_said_yet(loop: JumpLoop) -> None:
     it = wire(loop, answering(ok(), after_s=1000))
     it.send(GET, 1)
-    it.connection.give_up()
+    it.connection.cancel()
     it.run()
     assert error_code(it.received) == (503, "shutting_down")
     assert gone(it)
@@ -752,7 +752,7 @@ def test_giving_up_truncates_a_stream(loop: JumpLoop) -> None:
     body = Body(b"one", 1000)
     it = wire(loop, answering(stream(body)))
     it.send(GET, 1)
-    it.connection.give_up()
+    it.connection.cancel()
     it.run()
     assert it.received.endswith(b"3\r\none\r\n")
     assert body.closed == 1
@@ -768,7 +768,7 @@ def test_giving_up_during_the_release_of_a_whole_answer_keeps_it(loop: JumpLoop)
     body = Slow(b"one")
     it = wire(loop, answering(stream(body)))
     it.send(GET, 1)
-    it.connection.give_up()
+    it.connection.cancel()
     it.run(5)
     assert it.received.endswith(b"0\r\n\r\n")
     assert body.closed == 1

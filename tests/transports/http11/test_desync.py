@@ -164,5 +164,5 @@ def test_a_peer_may_leave_in_every_state(how: str, stream: bool) -> None:
                 it.transport.peer_shuts() if how == "shuts" else it.transport.peer_resets()
             it.run(200)
             assert it.transport.lost
-            assert (it.hub.open_exchanges, it.hub.held_bytes, len(it.hub.connections)) == (0, 0, 0)
+            assert (it.server.active_requests, it.server.reserved_bytes, len(it.server.connections)) == (0, 0, 0)
         assert [body.closed for body in bodies] == [1] * len(bodies)

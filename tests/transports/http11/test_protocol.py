@@ -13,7 +13,7 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.errors import RequestTimeout, TooManyRequests
 from lean_ovms.transports.http11 import request_parser as reader_module
-from lean_ovms.transports.http11.protocol import CONTINUE, Phase, Session
+from lean_ovms.transports.http11.protocol import CONTINUE, Phase, ServerProtocol
 from lean_ovms.types import Request, Response
 
 CONFIG = Config(max_header_bytes=1024, max_body_bytes=2048)
@@ -40,21 +40,21 @@ def ok(body: bytes = b"ok") -> Response:
     return Response(200, [("Content-Type", "text/plain")], body)
 
 
-def serve(*pieces: bytes, config: Config = CONFIG) -> tuple[list[Request], bytes, Session]:
+def serve(*pieces: bytes, config: Config = CONFIG) -> tuple[list[Request], bytes, ServerProtocol]:
     """Feed pieces, answer every request with 200; the requests, all bytes sent, and the session."""
-    session = Session(config)
+    session = ServerProtocol(config)
     requests: list[Request] = []
     sent = b""
     for piece in pieces:
         session.feed(piece)
         while True:
             request = session.next_request()
-            sent += session.outgoing()
-            if request is None and not session.unfinished:
+            sent += session.take_outgoing()
+            if request is None and not session.has_more:
                 break
             if request is not None:
                 requests.append(request)
-                sent += session.start(ok())
+                sent += session.start_response(ok())
     return requests, sent, session
 
 
@@ -122,13 +122,13 @@ def test_the_requests_are_the_same_for_every_cut(data: bytes) -> None:
 
 @pytest.mark.parametrize("data", [GET, POST, CHUNKED])
 def test_a_request_is_handed_out_with_its_last_byte(data: bytes) -> None:
-    session = Session(CONFIG)
+    session = ServerProtocol(CONFIG)
     session.feed(data[:-1])
     assert session.next_request() is None
-    assert session.outgoing() == b""
+    assert session.take_outgoing() == b""
     session.feed(data[-1:])
     assert session.next_request() is not None
-    assert session.phase is Phase.EXCHANGE
+    assert session.phase is Phase.RESPONSE
 
 
 def test_chunked_body_is_joined_and_its_trailers_are_dropped() -> None:
@@ -138,14 +138,14 @@ def test_chunked_body_is_joined_and_its_trailers_are_dropped() -> None:
 
 
 def test_pipelined_requests_come_out_one_after_the_other() -> None:
-    session = Session(CONFIG)
+    session = ServerProtocol(CONFIG)
     session.feed(POST + GET)
     first = session.next_request()
     assert first is not None
     assert first.body == b"hello"
     assert session.next_request() is None
-    assert session.ahead == len(GET)
-    session.start(ok())
+    assert session.pipelined_bytes == len(GET)
+    session.start_response(ok())
     second = session.next_request()
     assert second is not None
     assert second.path == "/v1/models"
@@ -156,18 +156,18 @@ def test_nothing_is_read_after_the_client_said_close() -> None:
     assert len(requests) == 1
     assert sent.count(b"HTTP/1.1") == 1
     assert session.phase is Phase.CLOSED
-    assert session.peer_closes
+    assert session.client_closes
 
 
 def test_phases_follow_the_peer() -> None:
-    session = Session(CONFIG)
+    session = ServerProtocol(CONFIG)
     phases = []
     for piece in (b"\r\n", b"POST / HTTP/1.1\r\nHo", b"st: x\r\nContent-Length: 2\r\n\r\n", b"a", b"b"):
         session.feed(piece)
         session.next_request()
         phases.append(session.phase)
-    assert phases == [Phase.IDLE, Phase.HEAD, Phase.BODY, Phase.BODY, Phase.EXCHANGE]
-    session.start(ok())
+    assert phases == [Phase.IDLE, Phase.HEAD, Phase.BODY, Phase.BODY, Phase.RESPONSE]
+    session.start_response(ok())
     assert session.phase is Phase.IDLE
 
 
@@ -340,13 +340,13 @@ def test_a_chunked_body_is_413_when_it_passes_the_limit() -> None:
 
 
 def test_many_small_chunks_do_not_hold_the_loop() -> None:
-    session = Session(Config())
+    session = ServerProtocol(Config())
     count = 3 * reader_module.MAX_CHUNKS_PER_READ
     session.feed(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
     session.feed(b"1\r\na\r\n" * count + b"0\r\n\r\n")
     turns = 1
     while (request := session.next_request()) is None:
-        assert session.unfinished
+        assert session.has_more
         turns += 1
     assert request.body == b"a" * count
     assert turns == 4
@@ -373,11 +373,11 @@ def test_a_refusal_after_a_head_request_has_its_body() -> None:
 
 
 def test_a_late_request_is_answered_408() -> None:
-    session = Session(CONFIG)
+    session = ServerProtocol(CONFIG)
     session.feed(POST[:-2])
     session.next_request()
     session.refuse(RequestTimeout("too slow"))
-    head, body, reusable = read_back(session.outgoing(), "POST")
+    head, body, reusable = read_back(session.take_outgoing(), "POST")
     assert head.status_code == 408
     assert not reusable
     assert json.loads(body)["error"]["code"] == "request_timeout"
@@ -393,13 +393,13 @@ def expecting(length: bytes, version: bytes = b"1.1") -> bytes:
 
 
 def test_100_continue_is_sent_once_when_the_body_is_wanted() -> None:
-    session = Session(CONFIG)
+    session = ServerProtocol(CONFIG)
     session.feed(expecting(b"Content-Length: 2\r\n"))
     assert session.next_request() is None
-    assert session.outgoing() == CONTINUE
+    assert session.take_outgoing() == CONTINUE
     session.feed(b"h")
     assert session.next_request() is None
-    assert session.outgoing() == b""
+    assert session.take_outgoing() == b""
     session.feed(b"i")
     request = session.next_request()
     assert request is not None
@@ -423,8 +423,8 @@ def test_no_100_for_a_body_that_is_refused_empty_here_or_http_1_0() -> None:
 # --- answers out
 
 
-def begun(data: bytes = GET) -> Session:
-    session = Session(CONFIG)
+def begun(data: bytes = GET) -> ServerProtocol:
+    session = ServerProtocol(CONFIG)
     session.feed(data)
     assert session.next_request() is not None
     return session
@@ -432,21 +432,21 @@ def begun(data: bytes = GET) -> Session:
 
 def test_a_whole_answer() -> None:
     session = begun()
-    sent = session.start(ok(b"hello"))
+    sent = session.start_response(ok(b"hello"))
     assert sent == b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"
-    assert not session.streams
+    assert not session.expects_body
     assert session.phase is Phase.IDLE
 
 
 def test_no_date_and_no_server_header() -> None:
-    assert not re.search(rb"(?i)^(date|server):", begun().start(ok()), re.MULTILINE)
+    assert not re.search(rb"(?i)^(date|server):", begun().start_response(ok()), re.MULTILINE)
 
 
 def test_a_streamed_answer_is_chunked() -> None:
     session = begun()
-    sent = session.start(Response(200, [], Stream()))
-    assert session.streams
-    sent += session.chunk(b"data: 1\n\n") + session.chunk(b"") + session.chunk(b"x" * 300) + session.end()
+    sent = session.start_response(Response(200, [], Stream()))
+    assert session.expects_body
+    sent += session.chunk(b"data: 1\n\n") + session.chunk(b"") + session.chunk(b"x" * 300) + session.end_body()
     head, body, reusable = read_back(sent)
     assert body == b"data: 1\n\n" + b"x" * 300
     assert dict(head.headers)[b"transfer-encoding"] == b"chunked"
@@ -456,20 +456,20 @@ def test_a_streamed_answer_is_chunked() -> None:
 
 def test_a_stream_to_http_1_0_ends_with_the_connection() -> None:
     session = begun(b"GET / HTTP/1.0\r\n\r\n")
-    head = session.start(Response(200, [], Stream()))
+    head = session.start_response(Response(200, [], Stream()))
     assert b"Connection: close" in head
     assert b"ransfer-" not in head
-    assert session.chunk(b"abc") + session.end() == b"abc"
+    assert session.chunk(b"abc") + session.end_body() == b"abc"
     assert session.phase is Phase.CLOSED
 
 
 def test_head_gets_the_headers_of_get_and_no_body() -> None:
     for body in (b"hello", Stream()):
-        get = begun(GET).start(Response(200, [("A", "b")], body)).partition(b"\r\n\r\n")[0]
+        get = begun(GET).start_response(Response(200, [("A", "b")], body)).partition(b"\r\n\r\n")[0]
         session = begun(GET.replace(b"GET", b"HEAD"))
-        sent = session.start(Response(200, [("A", "b")], body))
+        sent = session.start_response(Response(200, [("A", "b")], body))
         assert sent == get + b"\r\n\r\n"
-        assert not session.streams
+        assert not session.expects_body
         assert session.phase is Phase.IDLE
 
 
@@ -477,16 +477,18 @@ def test_head_gets_the_headers_of_get_and_no_body() -> None:
 def test_statuses_without_a_body(status: int) -> None:
     for body in (b"", b"dropped", Stream()):
         session = begun()
-        head, received, reusable = read_back(session.start(Response(status, [], body)))
+        head, received, reusable = read_back(session.start_response(Response(status, [], body)))
         assert head.headers.raw_items() == []
         assert received == b""
         assert reusable
-        assert not session.streams
+        assert not session.expects_body
 
 
 def test_the_door_decides_the_framing_whatever_the_handler_says() -> None:
     lies = [("content-length", "99"), ("Transfer-Encoding", "gzip"), ("Connection", "keep-alive"), ("X", "y")]
-    assert begun().start(Response(200, lies, b"ok")) == b"HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 2\r\n\r\nok"
+    assert (
+        begun().start_response(Response(200, lies, b"ok")) == b"HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 2\r\n\r\nok"
+    )
 
 
 @pytest.mark.parametrize("how", ["flag", "header", "session", "request", "http/1.0"])
@@ -495,7 +497,7 @@ def test_ways_to_end_the_connection(how: str) -> None:
     session = begun(request.replace(b"1.1", b"1.0") if how == "http/1.0" else request)
     session.closing = how == "session"
     headers = [("Connection", "Close")] if how == "header" else []
-    head, _, reusable = read_back(session.start(Response(200, headers, b"ok", close=how == "flag")))
+    head, _, reusable = read_back(session.start_response(Response(200, headers, b"ok", close=how == "flag")))
     assert dict(head.headers)[b"connection"] == b"close"
     assert not reusable
     assert session.phase is Phase.CLOSED
@@ -519,19 +521,19 @@ def test_ways_to_end_the_connection(how: str) -> None:
 def test_headers_cannot_be_injected(name: str, value: str) -> None:
     session = begun()
     with pytest.raises(ValueError, match="illegal header"):
-        session.start(Response(200, [(name, value)], b"ok"))
-    assert session.phase is Phase.EXCHANGE
-    assert b"500 Internal Server Error" in session.start(Response(500))  # the exchange can still be answered
+        session.start_response(Response(200, [(name, value)], b"ok"))
+    assert session.phase is Phase.RESPONSE
+    assert b"500 Internal Server Error" in session.start_response(Response(500))  # the exchange can still be answered
 
 
 @pytest.mark.parametrize("status", [0, 99, 100, 101, 199, 600, 1000])
 def test_statuses_that_do_not_end_an_exchange_are_not_sent(status: int) -> None:
     with pytest.raises(ValueError, match="status"):
-        begun().start(Response(status))
+        begun().start_response(Response(status))
 
 
 def test_unusual_statuses_and_characters_are_sent() -> None:
-    sent = begun().start(Response(499, [("X", "é\t日")]))
+    sent = begun().start_response(Response(499, [("X", "é\t日")]))
     head, _, _ = read_back(sent)
     assert head.status_code == 499
     assert dict(head.headers)[b"x"] == b"\xe9\t?"
@@ -539,7 +541,7 @@ def test_unusual_statuses_and_characters_are_sent() -> None:
 
 def test_an_error_carries_its_headers() -> None:
     session = begun()
-    head, body, _ = read_back(session.start(session.error(TooManyRequests("full"))))
+    head, body, _ = read_back(session.start_response(session.error_response(TooManyRequests("full"))))
     assert head.status_code == 429
     assert dict(head.headers)[b"retry-after"] == b"1"
     assert json.loads(body)["error"]["code"] == "queue_full"
@@ -549,17 +551,17 @@ def test_answers_read_back_for_every_method_body_and_status() -> None:
     cases = itertools.product(("GET", "HEAD", "POST"), (b"", b"body"), (200, 204, 304, 404, 503))
     for method, body, status in cases:
         session = begun(GET.replace(b"GET", method.encode()))
-        head, received, reusable = read_back(session.start(Response(status, [], body)), method)
+        head, received, reusable = read_back(session.start_response(Response(status, [], body)), method)
         assert head.status_code == status
         assert received == (b"" if method == "HEAD" or status in (204, 304) else body)
         assert reusable
 
 
-def test_what_the_door_refuses_is_in_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_the_transport_refuses_is_in_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "lean_ovms.access"):
-        session = Session(Config(), "192.0.2.1")
+        session = ServerProtocol(Config(), "192.0.2.1")
         session.feed(b"GET / HTTP/1.1\r\nbroken\r\n\r\n")
         session.next_request()
-        assert b" 400 " in session.outgoing()
+        assert b" 400 " in session.take_outgoing()
     [line] = [r.getMessage() for r in caplog.records]
     assert line.startswith("192.0.2.1 - - 400 ")

@@ -28,7 +28,7 @@ from lean_ovms.transports.http11.server import MAX_SURPLUS, Server
 from lean_ovms.types import Handle, Request, Response
 from tests.transports.http11.fakes import Body, FakeTransport, answering
 
-TLS = Path(__file__).parents[1] / "tls"
+TLS = Path(__file__).parent / "tls"
 CERT, KEY = str(TLS / "cert.pem"), str(TLS / "key.pem")
 OTHER_CERT, OTHER_KEY = str(TLS / "other_cert.pem"), str(TLS / "other_key.pem")
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -62,7 +62,7 @@ async def serving(handle: Handle, **options: Any) -> AsyncIterator[Server]:
         yield server
     finally:
         await server.drain(0)
-        assert (server.open_connections, server.open_exchanges) == (0, 0)
+        assert (server.open_connections, server.active_requests) == (0, 0)
 
 
 @contextlib.asynccontextmanager
@@ -282,10 +282,10 @@ def test_a_tls_certificate_that_is_replaced_is_used_once_it_is_whole(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(tls.Certificate.follow, "__defaults__", (0.01,))
+    monkeypatch.setattr(tls.Certificate.watch, "__defaults__", (0.01,))
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
 
-    def said(text: str) -> bool:
+    def logged(text: str) -> bool:
         return any(text in record.getMessage() for record in caplog.records)
 
     async def main() -> None:
@@ -294,10 +294,10 @@ def test_a_tls_certificate_that_is_replaced_is_used_once_it_is_whole(
         async with serving(ok, ssl_certfile=str(cert), ssl_keyfile=str(key)) as server:
             assert (await ask(server, ssl=tls_client())).endswith(b"ok")
             shutil.copy(OTHER_CERT, cert)
-            await until(lambda: said("the certificate in use stays: cannot use"))
+            await until(lambda: logged("the old certificate stays in use: cannot use"))
             assert (await ask(server, ssl=tls_client())).endswith(b"ok")
             shutil.copy(OTHER_KEY, key)
-            await until(lambda: said(f"new connections get the certificate that is in {cert} now"))
+            await until(lambda: logged(f"certificate reloaded from {cert}"))
             assert (await ask(server, ssl=ssl.create_default_context(cafile=OTHER_CERT))).endswith(b"ok")
             with pytest.raises(ssl.SSLCertVerificationError):
                 await ask(server, ssl=tls_client())
@@ -503,10 +503,10 @@ def test_a_client_that_leaves_cancels_its_exchange(run: Run, stream: bool) -> No
         async with serving(handle) as server:
             async with client(server) as (reader, writer):
                 writer.write(GET)
-                await until(lambda: server.open_exchanges == 1)
+                await until(lambda: server.active_requests == 1)
                 if stream:
                     await reader.readuntil(b"one\r\n")
-            await until(lambda: server.open_exchanges == 0)
+            await until(lambda: server.active_requests == 0)
             assert body.closed == 1 if stream else cancelled.is_set()
             await until(lambda: server.open_connections == 0)
 
@@ -540,7 +540,7 @@ def test_drain_lets_running_streams_finish_and_refuses_new_connections(run: Run)
             go.set()
             assert await reader.read() == b"3\r\ntwo\r\n0\r\n\r\n"
         await draining
-        assert (server.open_connections, server.open_exchanges, body.closed) == (0, 0, 1)
+        assert (server.open_connections, server.active_requests, body.closed) == (0, 0, 1)
 
     run(main)
 
@@ -554,12 +554,12 @@ def test_drain_cancels_what_does_not_finish(run: Run, caplog: pytest.LogCaptureF
             writer.write(GET.replace(b"/ ", b"/s "))
             unary_writer.write(GET)
             await reader.readuntil(b"one\r\n")
-            await until(lambda: server.open_exchanges == 2)
+            await until(lambda: server.active_requests == 2)
             await server.drain(0.05)
-            assert (server.open_connections, server.open_exchanges, body.closed) == (0, 0, 1)
+            assert (server.open_connections, server.active_requests, body.closed) == (0, 0, 1)
             assert await reader.read() == b""  # no last chunk: the client can tell
             assert (await unary_reader.read()).startswith(b"HTTP/1.1 503 ")
-        assert "cancelling 2 exchanges" in caplog.text
+        assert "cancelling 2 requests" in caplog.text
 
     run(main)
 
@@ -583,11 +583,11 @@ def test_drain_does_not_wait_for_a_handler_that_ignores_its_cancellation(
         await server.start()
         async with client(server) as (reader, writer):
             writer.write(GET)
-            await until(lambda: server.open_exchanges == 1)
+            await until(lambda: server.active_requests == 1)
             await server.drain(0)
             assert server.open_connections == 0
             let_go.set()
-            await until(lambda: server.open_exchanges == 0)
+            await until(lambda: server.active_requests == 0)
             with contextlib.suppress(ConnectionError):
                 assert await reader.read() == b""
 
@@ -610,7 +610,7 @@ def test_drain_waits_for_an_exchange_whose_client_has_left(run: Run) -> None:
         await until(lambda: server.open_connections == 0)
         assert body.closed == 0
         await server.drain(5)
-        assert (server.open_exchanges, body.closed) == (0, 1)
+        assert (server.active_requests, body.closed) == (0, 1)
 
     run(main)
 

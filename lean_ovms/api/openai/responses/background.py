@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from ....errors import EngineFailure, RequestError
+from ....errors import InternalError, RequestError
 from ....models.generation import DeltaStream
 from ....types import Json, Usage
 from ...sse import DONE, PING
@@ -78,7 +78,7 @@ class BackgroundResponse:
             return self._error or error
         except Exception:  # whatever it was, the client learns it from the response, the log has the details
             logger.exception("a background response broke")
-            return EngineFailure("internal error")
+            return InternalError()
         finally:
             await self._generation.aclose()
         return self._error

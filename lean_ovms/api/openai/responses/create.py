@@ -41,7 +41,7 @@ async def handle_create(request: Request, app: App) -> Response:
         response = Response(200, list(HEADERS), streamed(asked, body, stream, context, app))
     else:
         response = json(await whole(asked, body, stream, context, app))
-    response.headers += asked.generation.headers + warning_headers(generation.notices)
+    response.headers += asked.generation.headers + warning_headers(generation.warnings)
     return response
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from ....errors import BadRequest
-from ....models.text_model import Model
+from ....models.text_model import TextModel
 from ....types import ChatPrompt, Json
-from ...app import BRIEF_BYTES, App
+from ...app import INLINE_BYTES, App
 from ...generation.common_fields import template_kwargs
 from ...generation.messages import map_developer_role, read_messages
 from ...generation.request import GenerationRequest, RequestSchema, parse
@@ -50,7 +50,7 @@ class ResponsesRequest:
 
     async def prompt(self, items: list[Json], app: App) -> ChatPrompt:
         """The prompt of a whole context; a long one is made beside the loop. Raises as _prompt."""
-        return await app.aside.run(ITEM_BYTES * len(items), partial(self._prompt, items), brief=BRIEF_BYTES)
+        return await app.offload.run(ITEM_BYTES * len(items), partial(self._prompt, items), inline_below=INLINE_BYTES)
 
     def _prompt(self, items: list[Json]) -> ChatPrompt:
         """Raises BadRequest for content that the model cannot read."""
@@ -95,7 +95,7 @@ def _refuse(body: Json) -> None:
             raise BadRequest(why, param=name)
 
 
-def _check_together(values: Json, model: Model) -> None:
+def _check_together(values: Json, model: TextModel) -> None:
     if values["input"] is None and not values["previous_response_id"] and not values["conversation"]:
         raise BadRequest("input missing in request", param="input")
     if values["previous_response_id"] and values["conversation"]:
@@ -106,7 +106,7 @@ def _check_together(values: Json, model: Model) -> None:
                 raise BadRequest(f"{name} needs store: with store false nothing is kept", param=name)
 
 
-def _name_as_shared(values: Json, model: Model) -> None:
+def _name_as_shared(values: Json, model: TextModel) -> None:
     """What has another name or form in chat, under that of chat. Raises BadRequest."""
     if (limit := values["max_output_tokens"]) is not None:
         if limit == 0:

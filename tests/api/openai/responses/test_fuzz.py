@@ -17,7 +17,7 @@ from lean_ovms.api.fields import Field
 from lean_ovms.api.openai.responses import conversations
 from lean_ovms.api.openai.responses.fields import ALL_FIELDS
 from lean_ovms.config import Config
-from lean_ovms.models.text_model import Model
+from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request, Response
 from tests.api.openai.responses.rules import check_response, parse_sse
 from tests.fakes import FakeEngine, say
@@ -116,10 +116,10 @@ class House:
     def __init__(self) -> None:
         config = Config(fake_engine=True, model_name="m", access_log=False, response_store_max_count=5000)
         self.engine = FakeEngine(lambda prompt, sampling: say("a", "b", sequences=sampling.n))
-        self.app = App(config, [Model(config, self.engine)])  # type: ignore[arg-type]
+        self.app = App(config, [TextModel(config, self.engine)])  # type: ignore[arg-type]
 
     async def open(self) -> None:
-        for model in self.app.models.values():
+        for model in self.app.registry.models.values():
             await model.load()
         old = await self.send("POST", "/v1/responses", {"model": "m", "input": "hi", "background": True})
         conversation = await self.send("POST", "/v1/conversations", {})

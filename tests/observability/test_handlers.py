@@ -1,15 +1,18 @@
-"""Lines to a reader that is slow, absent or gone: nobody waits for it, and what it missed is said."""
+"""Handlers: a stream whose reader is slow, absent or gone; a file that is moved, deleted or on a full disk."""
 
 from __future__ import annotations
 
 import logging
 import os
+import shutil
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from lean_ovms.observability import stderr_handler
+from lean_ovms.observability import handlers
+from lean_ovms.observability.handlers import NonBlockingHandler, ReopeningFileHandler
 
 
 class Reader:
@@ -39,11 +42,10 @@ def reader() -> Iterator[Reader]:
 @pytest.fixture
 def logger(reader: Reader) -> Iterator[logging.Logger]:
     logger = logging.Logger("x")
-    handler = stderr_handler.NonBlockingHandler(reader.end)
+    handler = NonBlockingHandler(reader.end)
     logger.addHandler(handler)
     yield logger
-    writer = handler._writer
-    if writer is not None:
+    for writer in writers():
         writer.join(5)
         assert not writer.is_alive()
     handler.close()
@@ -53,7 +55,7 @@ def writers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "log"]
 
 
-def test_a_line_is_written_at_once_by_whoever_logs_it(reader: Reader, logger: logging.Logger) -> None:
+def test_a_line_is_written_at_once_in_the_thread_that_logs_it(reader: Reader, logger: logging.Logger) -> None:
     logger.info("one %d", 1)
     assert os.read(reader.fd, 100) == b"one 1\n"
     assert not writers()
@@ -75,7 +77,7 @@ def test_lines_wait_for_a_reader_and_keep_their_order(reader: Reader, logger: lo
 def test_what_does_not_fit_is_lost_and_counted(
     reader: Reader, logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stderr_handler, "MAX_WAITING", 100_000)
+    monkeypatch.setattr(handlers, "MAX_BUFFERED_BYTES", 100_000)
     for i in range(2000):
         logger.info("%d %s", i, "x" * 200)
     taker = threading.Thread(target=reader.read, args=(b"end",))
@@ -86,10 +88,10 @@ def test_what_does_not_fit_is_lost_and_counted(
     taker.join()
     *lines, _ = reader.read(b"end")
     kept = [int(line.split()[0]) for line in lines if line.endswith("x")]
-    told = [int(line.split()[0]) for line in lines if line.endswith(" lines are lost: nobody read them")]
+    dropped = [int(line.split()[0]) for line in lines if line.endswith(" log lines dropped: the reader was too slow")]
     assert kept == sorted(set(kept))
     assert 0 < len(kept) < 2000
-    assert len(kept) + sum(told) == 2000  # told where they are missing: once or, if there was room meanwhile, twice
+    assert len(kept) + sum(dropped) == 2000  # logged in their place: once or, if there was space meanwhile, twice
 
 
 def test_a_line_longer_than_the_pipe_comes_whole(reader: Reader, logger: logging.Logger) -> None:
@@ -117,7 +119,7 @@ def test_several_threads_do_not_mix_their_lines(reader: Reader, logger: logging.
 @pytest.mark.parametrize("waiting", [False, True])
 def test_a_reader_that_is_gone_is_no_error(waiting: bool, capsys: pytest.CaptureFixture[str]) -> None:
     reader = Reader()
-    handler = stderr_handler.NonBlockingHandler(reader.end)
+    handler = NonBlockingHandler(reader.end)
     record = logging.makeLogRecord({"msg": "x" * 10_000})
     for _ in range(20 if waiting else 0):
         handler.handle(record)
@@ -132,13 +134,13 @@ def test_a_reader_that_is_gone_is_no_error(waiting: bool, capsys: pytest.Capture
 def test_flushing_waits_for_a_reader_but_not_for_ever(
     reader: Reader, logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stderr_handler, "FLUSH_S", 0.01)
+    monkeypatch.setattr(handlers, "FLUSH_S", 0.01)
     [handler] = logger.handlers
     for _ in range(1000):
         logger.info("x" * 200)
     handler.flush()
     assert len(writers()) == 1
-    monkeypatch.setattr(stderr_handler, "FLUSH_S", 5)
+    monkeypatch.setattr(handlers, "FLUSH_S", 5)
     logger.info("end of it x")
     taker = threading.Thread(target=reader.read, args=(b"end of it x",))
     taker.start()
@@ -147,7 +149,7 @@ def test_flushing_waits_for_a_reader_but_not_for_ever(
     taker.join()
 
 
-def test_a_message_that_does_not_fit_its_arguments_is_told_as_everywhere(
+def test_a_message_that_does_not_fit_its_arguments_is_reported_by_logging(
     reader: Reader, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logger.info("%d", "no number")
@@ -156,10 +158,10 @@ def test_a_message_that_does_not_fit_its_arguments_is_told_as_everywhere(
     assert os.read(reader.fd, 100) == b"after\n"
 
 
-def test_a_terminal_that_nobody_reads_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stderr_handler, "AGAIN_S", 0.001)
+def test_a_terminal_without_a_reader_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "RETRY_S", 0.001)
     master, terminal = os.openpty()
-    handler = stderr_handler.NonBlockingHandler(terminal)
+    handler = NonBlockingHandler(terminal)
     logger = logging.Logger("x")
     logger.addHandler(handler)
     for number in range(1000):
@@ -174,3 +176,71 @@ def test_a_terminal_that_nobody_reads_holds_nobody(monkeypatch: pytest.MonkeyPat
     handler.close()
     os.close(master)
     os.close(terminal)
+
+
+class Rig:
+    """A logger with a file, in a directory of its own, and what the handler reported."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.reports: list[logging.LogRecord] = []
+        self.file = ReopeningFileHandler(str(path), self.reports.append)
+        self.logger = logging.Logger("x")
+        self.logger.addHandler(self.file)
+
+    def log(self, line: str, at: float = 0.0) -> None:
+        """Log a line at a time."""
+        self.file.handle(logging.makeLogRecord({"msg": line, "created": at}))
+
+    @property
+    def warnings(self) -> list[str]:
+        return [record.getMessage() for record in self.reports]
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    (tmp_path / "logs").mkdir()
+    rig = Rig(tmp_path / "logs" / "server.log")
+    yield rig
+    rig.file.close()
+
+
+def test_each_line_is_in_the_file_at_once(rig: Rig) -> None:
+    rig.log("one")
+    assert rig.path.read_text() == "one\n"
+    rig.log("zwei ü \udc80")
+    assert rig.path.read_text("utf-8") == "one\nzwei ü \\udc80\n"
+
+
+def test_another_file_is_begun_when_it_was_moved_or_deleted(rig: Rig) -> None:
+    rig.log("one")
+    rig.path.rename(rig.path.with_suffix(".1"))
+    rig.log("two")
+    rig.path.unlink()
+    rig.log("three")
+    assert rig.path.with_suffix(".1").read_text() == "one\n"
+    assert rig.path.read_text() == "three\n"
+    assert rig.reports == []
+
+
+def test_a_directory_that_is_gone_is_reported_once_and_then_the_dropped_lines(rig: Rig) -> None:
+    rig.log("one")
+    shutil.rmtree(rig.path.parent)
+    for number in range(3):
+        rig.log(f"lost {number}", at=number)
+    rig.path.parent.mkdir()
+    rig.log("four")
+    assert rig.warnings == [
+        f"--log_path {rig.path}: No such file or directory: lines are missing there",
+        f"{rig.path} is written again: 3 lines are not in it",
+    ]
+    assert rig.path.read_text() == "four\n"
+
+
+def test_a_full_disk_is_reported_once_a_minute(tmp_path: Path) -> None:
+    rig = Rig(Path("/dev/full"))
+    for second in range(0, 200, 10):
+        rig.log("x", at=float(second))
+    assert rig.warnings == ["--log_path /dev/full: No space left on device: lines are missing there"] * 4
+    assert 200 / handlers.REPEAT_S < 4
+    rig.file.close()

@@ -1,0 +1,176 @@
+"""What holds for every request, whatever its route: CORS headers, the API key, the request's record.
+
+Each is one object that App asks in turn. Knows no routes by name, no models and no sockets.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+import re
+import time
+from collections.abc import Callable
+
+from ..config import Config
+from ..errors import Unauthorized
+from ..observability.logging import Access
+from ..observability.metrics import Metrics
+from ..observability.records import CLIENT_LEFT, RequestRecord
+from ..types import ByteStream, Request, Response
+from .response import is_safe_id
+from .router import Route
+
+logger = logging.getLogger("lean_ovms.access")
+
+PREFLIGHT_S = "600"
+"""Seconds for which a browser may cache a preflight (Starlette's default; browsers' own is 5)."""
+_NAMES = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+(?:, *[-!#$%&'*+.^_`|~0-9A-Za-z]+)*")
+
+
+class Cors:
+    """The headers that let pages of other origins use the API (https://fetch.spec.whatwg.org/#http-cors-protocol)."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._default = config.cors_headers()
+        self._of_origin = {origin: config.cors_headers(origin) for origin in config.origins}
+
+    def headers(self, request: Request) -> list[tuple[str, str]]:
+        """Headers of every response."""
+        return self._of_origin.get(request.headers.get("origin", ""), self._default)
+
+    def preflight(self, request: Request) -> Response:
+        """The response to OPTIONS, on any path as in OVMS, without `headers`.
+
+        "*" does not cover Authorization, which every request of a client with a key has; nor anything at all where
+        credentials are allowed (https://fetch.spec.whatwg.org/#cors-preflight-fetch). So where everything is allowed,
+        what the browser asks for is allowed by its name.
+        """
+        headers = [("Access-Control-Max-Age", PREFLIGHT_S)]
+        for asked_in, answered_in, allowed in (
+            ("access-control-request-headers", "Access-Control-Allow-Headers", self._config.allowed_headers),
+            ("access-control-request-method", "Access-Control-Allow-Methods", self._config.allowed_methods),
+        ):
+            asked = request.headers.get(asked_in, "")
+            if allowed == "*" and _NAMES.fullmatch(asked):
+                headers.append((answered_in, asked))
+        return Response(200, headers)
+
+
+class Auth:
+    """The API key as a bearer token; without a key in the options every route is open."""
+
+    def __init__(self, config: Config) -> None:
+        self._key = config.api_key.encode()
+        self._protect_models = config.protect_models
+
+    def check(self, route: Route, request: Request) -> None:
+        """Raises Unauthorized where the route needs the key and the request does not have it."""
+        if not self._key or route.guard == "open" or (route.guard == "models" and not self._protect_models):
+            return
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("latin-1", "replace"), self._key):
+            raise Unauthorized("Unauthorized request due to invalid or missing api-key")
+
+
+class RequestRecords:
+    """A record for each request, from which the access line and the metrics are written when its response is closed."""
+
+    def __init__(self, config: Config, metrics: Metrics) -> None:
+        self._access_log = config.access_log
+        self._metrics = metrics
+        self._enabled = config.access_log or metrics.enabled
+        self._open: set[RequestRecord] = set()
+
+    def start(self, request: Request) -> RequestRecord:
+        """The record of a request that has just arrived; `finish` or `observe` it."""
+        record = RequestRecord(_request_id(request), request.method, request.path, request.peer, time.monotonic())
+        if self._enabled:
+            self._open.add(record)
+        return record
+
+    def observe(self, request: Request, response: Response, record: RequestRecord) -> Response:
+        """The response with an end that finishes the record; the same one where nothing is recorded."""
+        if not self._enabled:
+            return response
+        return _ObservedResponse(response, record, self.finish, has_body=request.method != "HEAD")
+
+    def cancelled(self, record: RequestRecord) -> None:
+        """There will be no response: the client has disconnected."""
+        record.status = CLIENT_LEFT
+        if self._enabled:
+            self.finish(record)
+
+    def finish(self, record: RequestRecord) -> None:
+        """The transport has closed the response."""
+        self._open.discard(record)
+        record.seconds = time.monotonic() - record.started
+        if self._access_log:
+            logger.info(Access(record))
+        self._metrics.request_finished(record)
+
+    def in_flight(self, model: str) -> int:
+        """Requests for a model that are not finished."""
+        return sum(record.model == model for record in self._open)
+
+
+class _ObservedResponse(Response):
+    """A response that finishes its record when the transport closes it, so that a stream is measured to its end."""
+
+    __slots__ = ("_on_close", "_record")
+
+    def __init__(
+        self, response: Response, record: RequestRecord, on_close: Callable[[RequestRecord], None], *, has_body: bool
+    ) -> None:
+        """has_body: the client gets the body."""
+        body = response.body
+        super().__init__(response.status, response.headers, body, response.close)
+        self._record = record
+        self._on_close = on_close
+        record.status = response.status
+        if isinstance(body, bytes):
+            record.bytes, record.chunks = len(body), 1
+        elif has_body:
+            record.status = CLIENT_LEFT  # until the last chunk is read
+            self.body = _CountedStream(body, record, response.status)
+
+    async def aclose(self) -> None:
+        try:
+            await Response.aclose(self)
+        finally:
+            self._on_close(self._record)
+
+
+class _CountedStream:
+    """A ByteStream that counts in the record what the transport reads."""
+
+    __slots__ = ("_body", "_next", "_record", "_status")
+
+    def __init__(self, body: ByteStream, record: RequestRecord, status: int) -> None:
+        self._body = body
+        self._next = aiter(body).__anext__
+        self._record = record
+        self._status = status
+
+    def __aiter__(self) -> _CountedStream:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            data = await self._next()
+        except StopAsyncIteration:
+            self._record.status = self._status
+            raise
+        self._record.bytes += len(data)
+        self._record.chunks += 1
+        return data
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+def _request_id(request: Request) -> str:
+    """The client's X-Request-Id if it is harmless in a header and a log line, else a new one."""
+    given = request.headers.get("x-request-id", "")
+    return given if is_safe_id(given) else os.urandom(16).hex()

@@ -1,0 +1,181 @@
+"""One served model of any task: its name, its engine child, its state; how it is loaded, replaced and stopped.
+
+A subclass names its task and adds the methods that requests call. Knows no HTTP, no task and no chat format.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import ClassVar, TypeVar
+
+from ..config import Config
+from ..engine.client.engine import Engine
+from ..engine.client.lazy_engine import LazyEngine
+from ..errors import BadRequest, ModelNotFound, StartError, Unavailable
+from ..observability.logging import safe
+from ..observability.metrics import Metrics
+from ..repository.model_dir import ModelDir
+from ..repository.model_dir import read as read_model_dir
+from ..types import EngineStats, ModelInfo
+from ..util.concurrency import InFlight, Offload
+from .adapters import AdapterSet
+
+M = TypeVar("M", bound="Model")
+
+
+class Model:
+    """A model by name, with its engine child. While it drains it takes no new requests: its successor does, if any.
+
+    task: what it computes, endpoints: where requests for it go; both are for error messages.
+    config: the options of this model. parent: the name of the model that it is an adapter of, or "".
+    adapters: its own. failure: why the last attempt to load it, or its replacement, failed. announced: it is in the
+    list of models while it loads, too.
+    """
+
+    task: ClassVar[str] = ""
+    endpoints: ClassVar[str] = ""
+
+    def __init__(self, config: Config, engine: Engine | LazyEngine | None = None, parent: str = "") -> None:
+        """Raises StartError for an adapter with the name of the model."""
+        self.config = config
+        self.parent = parent
+        self.name = config.served_name
+        self.created = int(time.time())
+        self.directory = ModelDir()
+        self.engine = engine or Engine(replace(config, lora_modules=""))
+        self.metrics = Metrics()
+        self.offload = Offload(config.max_body_bytes)
+        self.failure: StartError | None = None
+        self.announced = False
+        self.adapters: AdapterSet[Model] = AdapterSet(config, self.engine, self._adapter)
+        self.in_flight = InFlight()
+        self._loaded = False
+        self._draining = False
+        self._successor: Model | None = None
+
+    def _adapter(self, config: Config, engine: LazyEngine) -> Model:
+        model = type(self)(config, engine, parent=self.name)
+        model.metrics, model.offload = self.metrics, self.offload
+        return model
+
+    # --- life
+
+    async def load(self) -> None:
+        """Read the directory and start the engine. Raises StartError."""
+        try:
+            await self._load()
+            await self.adapters.load()
+        except StartError as error:
+            self.failure = error
+            await self.engine.stop()
+            raise
+
+    async def _load(self) -> None:
+        if not self.config.fake_engine:
+            self.directory = await asyncio.to_thread(
+                read_model_dir,
+                self.config.model_dir,
+                generation_config=self.config.generation_config_path,
+                task=self.config.task,
+            )
+        info, _ = await asyncio.gather(self.engine.start(), asyncio.to_thread(self._import))
+        self._prepare(info)
+        self._loaded = True
+
+    def _import(self) -> None:
+        """Import what `_prepare` needs; called in a thread while the engine loads."""
+
+    def _prepare(self, info: ModelInfo) -> None:
+        """Build what requests need beside the engine, which is ready. Raises StartError."""
+
+    async def drain(self, successor: Model | None = None) -> None:
+        """Leave new requests to the successor, let running ones finish, then stop."""
+        self._draining, self._successor = True, successor
+        await self.adapters.drain(successor.adapters.models if successor is not None else {})
+        await self.in_flight.drained()
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Stop the engine child, and those of adapters. Idempotent."""
+        await self.adapters.stop()
+        await self.engine.stop()
+
+    # --- state
+
+    @property
+    def state(self) -> str:
+        """The engine's state; "failed" for a model that could not be loaded, "loading" until it is loaded."""
+        if self._loaded:
+            return self.engine.state
+        return "failed" if self.failure is not None else "loading"
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are served now."""
+        return self.state == "ready"
+
+    @property
+    def listed(self) -> bool:
+        """Whether it is in the list of models."""
+        return self.ready or (self.announced and self.state == "loading")
+
+    @property
+    def with_adapters(self) -> list[Model]:
+        """The model and its adapters."""
+        return [self, *self.adapters.models.values()]
+
+    @property
+    def info(self) -> ModelInfo:
+        """What the engine reported about the model; known once it is loaded."""
+        return self.engine.info
+
+    async def stats(self) -> EngineStats:
+        """The engine's statistics."""
+        return await self.engine.stats()
+
+    # --- requests
+
+    @contextlib.contextmanager
+    def in_use(self: M) -> Iterator[M]:
+        """The model that serves a request for this one: resolved once, and not stopped inside the block.
+
+        Every method that serves a request works on it alone, so no request is served half by a model and half by its
+        successor. Raises RequestError.
+        """
+        serving = self.serving()
+        with serving.in_flight:
+            yield serving
+
+    def serving(self: M) -> M:
+        """This model, or the one that replaced it since the request was parsed. Raises RequestError."""
+        model: Model = self
+        while model._successor is not None:
+            model = model._successor
+        if model._draining:
+            raise ModelNotFound(f"The model {safe(self.name)!r} is no longer served", param="model")
+        if not model._loaded:
+            if model.failure is not None:
+                raise Unavailable(f"The model could not be loaded. {model.failure.reason}", code="model_not_loaded")
+            raise model.engine.unavailable()
+        return model.require_task(type(self))
+
+    def require_ready(self: M) -> M:
+        """As `serving`, of a model whose engine is ready. Raises RequestError."""
+        serving = self.serving()
+        if not serving.ready:
+            raise serving.engine.unavailable()
+        return serving
+
+    def require_task(self, kind: type[M]) -> M:
+        """This model, as a model of this kind. Raises BadRequest if it is a model of another task."""
+        if not isinstance(self, kind):
+            raise BadRequest(
+                f"The model {safe(self.name)!r} does {self.task}, not {kind.task}; it is served under {self.endpoints}",
+                param="model",
+                code="wrong_task",
+            )
+        return self

@@ -1,0 +1,77 @@
+"""The served models by name, adapters included. Knows neither HTTP nor how models are loaded."""
+
+from __future__ import annotations
+
+from typing import TypeVar, overload
+
+from ..errors import ModelNotFound
+from ..observability.logging import safe
+from ..observability.metrics import Metrics
+from ..observability.records import current_record
+from ..util.concurrency import Offload
+from .model import Model
+
+M = TypeVar("M", bound=Model)
+
+
+class ModelRegistry:
+    """models: by name, in the order of the model list, without adapters. unloaded: names that are no longer served,
+    with their state: "UNLOADING" or "END"."""
+
+    def __init__(self, metrics: Metrics, offload: Offload) -> None:
+        """metrics, offload: shared by all models."""
+        self.models: dict[str, Model] = {}
+        self.unloaded: dict[str, str] = {}
+        self._metrics = metrics
+        self._offload = offload
+
+    @property
+    def served(self) -> list[Model]:
+        """All models that have a name of their own: those loaded, and after each its adapters."""
+        return [one for model in self.models.values() for one in model.with_adapters]
+
+    @property
+    def default_name(self) -> str:
+        """The name of the only model; "" if there are several, or none."""
+        return next(iter(self.models)) if len(self.models) == 1 else ""
+
+    @overload
+    def get(self, name: str) -> Model: ...
+
+    @overload
+    def get(self, name: str, kind: type[M]) -> M: ...
+
+    def get(self, name: str, kind: type[Model] = Model) -> Model:
+        """The model or adapter of this name, which the current request's record then names.
+
+        kind: the class of a task. Raises ModelNotFound, or BadRequest for a model of another task.
+        """
+        model = self.models.get(name) or next((one for one in self.served if one.name == name), None)
+        if model is None:
+            known = ", ".join(one.name for one in self.served)
+            raise ModelNotFound(f"The model {safe(name)!r} does not exist; served: {known}", param="model")
+        if record := current_record.get():
+            record.model = model.name
+        return model.require_task(kind)
+
+    def install(self, model: Model) -> None:
+        """Serve a model under its name, in place of one that has it."""
+        for one in model.with_adapters:
+            one.metrics, one.offload = self._metrics, self._offload
+        self.models[model.name] = model
+        self.unloaded.pop(model.name, None)
+
+    def remove(self, name: str) -> Model:
+        """Serve a model no longer; it is returned, and listed as unloading. Raises KeyError."""
+        model = self.models.pop(name)
+        self.unloaded[name] = "UNLOADING"
+        return model
+
+    def removed(self, name: str) -> None:
+        """The model that `remove` returned has stopped. No effect if one of that name was installed since."""
+        if name in self.unloaded:
+            self.unloaded[name] = "END"
+
+    def reorder(self, names: list[str]) -> None:
+        """Set the order of the model list; names that are not served have no effect."""
+        self.models = {name: self.models[name] for name in names if name in self.models} | self.models

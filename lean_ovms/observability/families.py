@@ -1,0 +1,150 @@
+"""Every metric, each one once, as a row: name, kind, help, labels and buckets. metrics.py observes them.
+
+Names and labels are OVMS's where it has the metric (contract section 12), else vLLM's, else our own. Label values come
+from our own tables, never from a client, so their number is bounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import StartError
+from .records import CLIENT_LEFT
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 1800)
+TTFT_BUCKETS = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
+    *(1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640),
+)
+"""vLLM's for the time to the first token."""
+ITL_BUCKETS = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75),
+    *(1, 2.5, 5, 10, 40),
+)
+"""vLLM's for the inter-token latency, and finer ones for small models."""
+E2E_BUCKETS = (
+    *(0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5),
+    *(10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920),
+)
+"""vLLM's for whole requests, and finer ones."""
+TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
+MICROSECONDS = tuple(float(int(10 * 1.8**i)) for i in range(33))
+"""OVMS's."""
+
+METHODS = ("Unary", "Stream")
+FINISH_REASONS = ("stop", "length", "abort", "error")
+_OVMS = ("api", "interface", "method", "name")
+_MODEL = ("model_name",)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric. name: as it is exposed, a histogram's without _bucket, _sum and _count."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...] = _MODEL
+    buckets: tuple[float, ...] = ()
+
+
+FAMILIES = (
+    Family("ovms_requests_accepted", "counter", "accepted requests to a model", _OVMS),
+    Family("ovms_requests_rejected", "counter", "requests refused because of load, or of a model not ready", _OVMS),
+    Family("ovms_graph_error", "counter", "requests that ended with an error", _OVMS),
+    Family("ovms_responses", "counter", "whole responses, and chunks of streams", _OVMS),
+    Family("ovms_current_graphs", "gauge", "requests being served", ("name",)),
+    Family("ovms_graph_processing_time_us", "histogram", "time of a request", ("method", "name"), MICROSECONDS),
+    Family("vllm:num_requests_running", "gauge", "sequences in the engine's batch"),
+    Family("vllm:num_requests_waiting", "gauge", "sequences waiting for the engine"),
+    Family("vllm:kv_cache_usage_perc", "gauge", "share of the KV cache that running sequences hold, 0 to 1"),
+    Family("vllm:num_preemptions_total", "counter", "sequences preempted to free KV cache"),
+    Family("vllm:spec_decode_num_drafts_total", "counter", "drafts of a draft model or of prompt lookup"),
+    Family("vllm:spec_decode_num_accepted_tokens_total", "counter", "accepted tokens of drafts"),
+    Family("vllm:prefix_cache_queries_total", "counter", "prompt tokens looked up in the prefix cache"),
+    Family("vllm:prefix_cache_hits_total", "counter", "prompt tokens found in the prefix cache"),
+    Family("vllm:prompt_tokens_total", "counter", "prompt tokens"),
+    Family("vllm:generation_tokens_total", "counter", "generated tokens"),
+    Family("vllm:request_success_total", "counter", "choices by finish reason", ("finished_reason", "model_name")),
+    Family(
+        "vllm:time_to_first_token_seconds", "histogram", "from the request to its first token", _MODEL, TTFT_BUCKETS
+    ),
+    Family("vllm:inter_token_latency_seconds", "histogram", "between two tokens", _MODEL, ITL_BUCKETS),
+    Family(
+        "vllm:request_time_per_output_token_seconds",
+        "histogram",
+        "mean time per token after the first, per request",
+        _MODEL,
+        ITL_BUCKETS,
+    ),
+    Family("vllm:e2e_request_latency_seconds", "histogram", "from the request to its end", _MODEL, E2E_BUCKETS),
+    Family("vllm:request_decode_time_seconds", "histogram", "from the first token to the end", _MODEL, E2E_BUCKETS),
+    Family("vllm:request_prompt_tokens", "histogram", "prompt tokens of a request", _MODEL, TOKENS),
+    Family("vllm:request_generation_tokens", "histogram", "generated tokens of a request", _MODEL, TOKENS),
+    Family(
+        "lean_ovms_requests_total",
+        "counter",
+        f"all requests by route and status; {CLIENT_LEFT}: the client left",
+        ("path", "method", "status"),
+    ),
+    Family("lean_ovms_request_seconds", "histogram", "from a request to its last byte", ("path",), SECONDS),
+    Family(
+        "lean_ovms_request_errors_total",
+        "counter",
+        "errors by code, those of grammars and in streams included",
+        ("code", "model_name"),
+    ),
+    Family("lean_ovms_cancellations_total", "counter", "generations cancelled by the client or by a time limit"),
+    Family(
+        "lean_ovms_structured_output_not_imposed_total",
+        "counter",
+        "generations without all of the structured output asked for",
+    ),
+    Family("lean_ovms_engine_up", "gauge", "1 while the model's engine serves"),
+    Family("lean_ovms_engine_restarts_total", "counter", "engine children started after the first"),
+    Family("lean_ovms_engine_steps_total", "counter", "steps of the engine since it started"),
+    Family("lean_ovms_engine_recoveries_total", "counter", "failures that the engine survived since it started"),
+    Family("lean_ovms_engine_resident_memory_bytes", "gauge", "memory of the engine child"),
+)
+PROCESS = ("process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total")
+"""Of the front end; from prometheus_client, which adds a few more of the kind."""
+UNUSED = (
+    "ovms_requests_success",
+    "ovms_requests_fail",
+    "ovms_request_time_us",
+    "ovms_streams",
+    "ovms_current_requests",
+    "ovms_inference_time_us",
+    "ovms_wait_for_infer_req_time_us",
+    "ovms_infer_req_queue_size",
+    "ovms_infer_req_active",
+    "ovms_graph_request_latency_us",
+)
+"""OVMS's names without a meaning for generative models: OVMS never sets them either. --metrics_list accepts them."""
+
+
+def select(listed: str) -> list[Family]:
+    """The families of a comma-separated list of names; all of an empty one. Raises StartError."""
+    if not listed:
+        return list(FAMILIES)
+    names = {name.strip() for name in listed.split(",") if name.strip()}
+    known = {name for family in FAMILIES for name in _names(family)}
+    unknown = sorted(names - known - set(UNUSED) - set(PROCESS))
+    if unknown:
+        raise StartError(f"--metrics_list has unknown metrics: {', '.join(unknown)}")
+    return [family for family in FAMILIES if _names(family) & names]
+
+
+def _names(family: Family) -> set[str]:
+    return {family.name, family.name.removesuffix("_total")}
+
+
+def initial_labels(family: Family, model: str) -> list[tuple[str, ...]]:
+    """Label values that a model will have; none where they are not known in advance."""
+    known: dict[tuple[str, ...], list[tuple[str, ...]]] = {
+        _MODEL: [(model,)],
+        _OVMS: [("V3", "REST", method, model) for method in METHODS],
+        ("method", "name"): [(method, model) for method in METHODS],
+        ("finished_reason", "model_name"): [(reason, model) for reason in FINISH_REASONS],
+    }
+    return known.get(family.labels, [])

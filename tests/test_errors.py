@@ -1,0 +1,57 @@
+"""Errors as responses, and their way over the engine's pipe."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lean_ovms import errors
+
+
+def test_an_error_response_has_the_status_openais_error_object_and_the_errors_headers_first() -> None:
+    error = errors.Unavailable("The model is loading.", retry_after_s=7)
+
+    response = errors.error_response(error, [("Access-Control-Allow-Origin", "*")])
+
+    assert response.status == 503
+    assert response.headers == [
+        ("Content-Type", "application/json"),
+        ("Retry-After", "7"),
+        ("Access-Control-Allow-Origin", "*"),
+    ]
+    assert isinstance(response.body, bytes)
+    assert json.loads(response.body) == {
+        "error": {
+            "message": "The model is loading.",
+            "type": "server_error",
+            "param": None,
+            "code": "model_unavailable",
+        }
+    }
+
+
+def test_status_and_retry_of_one_error_leave_its_class_alone() -> None:
+    assert errors.BadRequest("x", status=501).status == 501
+    assert errors.Unavailable("x", retry_after_s=60).retry_after_s == 60
+    assert (errors.BadRequest("y").status, errors.Unavailable("y").retry_after_s) == (400, 2)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.BadRequest("m", param="p", code="c"),
+        errors.TooManyRequests("m"),
+        errors.TooManyRequests("m", retry_after_s=9),
+        errors.EngineFailure("m"),
+    ],
+)
+def test_the_front_end_gets_the_error_that_the_engine_sent(error: errors.RequestError) -> None:
+    again = errors.from_wire(json.loads(json.dumps(error.to_wire())))
+
+    assert type(again) is type(error)
+    assert (again.body(), again.headers(), again.status) == (error.body(), error.headers(), error.status)
+
+
+def test_an_error_of_an_unknown_class_is_an_engine_failure() -> None:
+    assert isinstance(errors.from_wire(["Surprise", None, None, None]), errors.EngineFailure)
