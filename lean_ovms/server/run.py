@@ -73,7 +73,7 @@ def build(config: Config, make: Callable[[Config], Model] = TextModel) -> App:
 
 async def load(app: App) -> None:
     """Open the response store and load all models. Raises StartError."""
-    await app.responses.open()
+    await app.open()
     if app.manager is not None:
         await app.manager.load()
     prestart.forget()  # there was no model to load
@@ -82,7 +82,7 @@ async def load(app: App) -> None:
 async def close(app: App) -> None:
     """Release what load acquired: engines and the response store. Idempotent."""
     app.image_loader.close()
-    await app.responses.close()
+    await app.close()
     if app.manager is not None:
         await app.manager.stop()
     app.offload.close()
@@ -144,7 +144,7 @@ class Signals:
 
 async def _drain(app: App, server: Server) -> None:
     timeout_s = app.config.drain_timeout_s
-    await asyncio.gather(server.drain(timeout_s), app.responses.settle(timeout_s))
+    await asyncio.gather(server.drain(timeout_s), app.drain(timeout_s))
 
 
 def _freeze_gc() -> None:

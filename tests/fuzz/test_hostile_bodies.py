@@ -104,13 +104,13 @@ async def all_answered(path: str, data: list[bytes]) -> None:
     engine = FakeEngine(lambda prompt, sampling: say("a", "b", sequences=sampling.n))
     model = TextModel(config, engine)  # type: ignore[arg-type]
     app = App(config, [model])
-    await app.responses.open()
+    await app.open()
     await model.load()
     try:
         for one in data:
             await answered(app, engine, path, one)
     finally:
-        await app.responses.close()
+        await app.close()
         app.offload.close()
 
 

@@ -18,14 +18,16 @@ from .background import EventFollower
 from .events import Events
 from .request import ResponsesRequest, drop_oldest_turns, parse_response
 from .response import Body, TokenIds
+from .service import ResponseService
 from .store import Context
 
 FIELDS = fields.FIELDS
+SERVICE = ResponseService
 
 
 async def handle_create(request: Request, app: App) -> Response:
     asked = await app.parse_body(request, parse_response)
-    context = await app.responses.store.context(asked.previous, asked.conversation, asked.items)
+    context = await app.service(ResponseService).store.context(asked.previous, asked.conversation, asked.items)
     generation = await start(asked, context.items, app)
     body = Body(
         model=asked.generation.model.name,
@@ -77,7 +79,7 @@ async def whole(asked: ResponsesRequest, body: Body, stream: DeltaStream, contex
         await stream.aclose()
     final = events.finish_early(stream.usage)
     if asked.store:
-        await app.responses.keep(final, context)
+        await app.service(ResponseService).keep(final, context)
     return final
 
 
@@ -86,7 +88,7 @@ async def in_background(
 ) -> Response:
     """The response object as it begins, or its events; the generation goes on whether they are read or not."""
     events = Events(body, queued=True, obfuscate=asked.obfuscate)
-    run = await app.responses.launch(events, stream, context)
+    run = await app.service(ResponseService).launch(events, stream, context)
     if asked.generation.stream:
         return Response(200, list(HEADERS), EventFollower(run, 0, app.config.sse_ping_s))
     return json(events.response())
@@ -99,7 +101,7 @@ def streamed(asked: ResponsesRequest, body: Body, stream: DeltaStream, context: 
     async def before_end(error: RequestError | None) -> None:
         final = events.finish_early(Usage() if error else stream.usage, error)
         if asked.store:
-            await app.responses.keep(final, context)
+            await app.service(ResponseService).keep(final, context)
 
     opening = b"".join(events.begin())
     return EventStream(stream, Renderer(events), app.config.sse_ping_s, opening=opening, before_end=before_end)

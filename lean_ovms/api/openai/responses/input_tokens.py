@@ -11,11 +11,12 @@ from ...response import json
 from ...router import RouteDoc, for_each_prefix
 from .fields import ALL_FIELDS
 from .request import parse_response
+from .service import ResponseService
 
 
 async def handle(request: Request, app: App) -> Response:
     asked = await app.parse_body(request, parse_response)
-    context = await app.responses.store.context(asked.previous, asked.conversation, asked.items)
+    context = await app.service(ResponseService).store.context(asked.previous, asked.conversation, asked.items)
     tokens = await asked.generation.count(await asked.prompt(context.items, app))
     return json({"object": "response.input_tokens", "input_tokens": tokens})
 

@@ -1,4 +1,4 @@
-"""The responses of one server: what is kept, and what is being made in the background. App.responses is one.
+"""The responses of one server: what is kept, and what is being made in the background.
 
 Everything that asks for a response by its id comes here, so that it makes no difference whether it is still running.
 Knows no HTTP.
@@ -21,7 +21,7 @@ logger = logging.getLogger("lean_ovms.responses")
 
 
 class ResponseService:
-    """Open it before serving (or it opens itself at the first use), settle it while draining, close it after."""
+    """Open it before serving (or it opens itself at the first use), drain it while the server stops, close it after."""
 
     def __init__(self, config: Config) -> None:
         self.store = Store(config)
@@ -32,7 +32,7 @@ class ResponseService:
         """Open the store's file. Raises StartError."""
         await self.store.open()
 
-    async def settle(self, timeout_s: float) -> None:
+    async def drain(self, timeout_s: float) -> None:
         """Let background responses finish for so long."""
         if tasks := [run.task for run in self._runs.values()]:
             await asyncio.wait(tasks, timeout=timeout_s)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.api.app import App
+from lean_ovms.api.openai.responses.service import ResponseService
 from lean_ovms.errors import EngineFailure, TooManyRequests
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, get, parts, post, whole
@@ -187,7 +188,7 @@ async def test_nothing_follows_from_a_response_that_is_not_finished_or_failed(ma
 async def test_a_refusal_is_an_http_error_and_leaves_nothing(slow: Slow) -> None:
     slow.engine.refusal = TooManyRequests("the queue is full")
     assert (await post(slow.app, PATH, {"model": "m", "input": "hi", "background": True})).status == 429
-    assert slow.app.responses._runs == {}
+    assert slow.app.service(ResponseService)._runs == {}
 
 
 async def test_a_response_that_the_server_did_not_finish_is_failed_after_a_restart(
@@ -197,9 +198,9 @@ async def test_a_response_that_the_server_did_not_finish_is_failed_after_a_resta
     app, engine = await make_app([], response_store=path)
     slow = Slow(app, engine)
     killed = await slow.start()
-    run = app.responses._runs[killed["id"]]
+    run = app.service(ResponseService)._runs[killed["id"]]
     run.task.cancel()  # as if the process were gone: nothing is written any more
-    await app.responses.store.close()
+    await app.service(ResponseService).store.close()
     again, _ = await make_app(lambda *_: say("x"), response_store=path)
     body = await whole(await get(again, f"{PATH}/{killed['id']}"))
     check_response(body)
@@ -214,8 +215,8 @@ async def test_a_stop_ends_what_runs_and_says_so(make_app: MakeApp, tmp_path: Pa
     body = await slow.start()
     follower = asyncio.ensure_future(slow.stream(body["id"]))
     await slow.say("Hel")
-    await app.responses.settle(0)
-    await app.responses.close()
+    await app.drain(0)
+    await app.close()
     assert (await follower)[-1]["type"] == "response.failed"
     again, _ = await make_app(lambda *_: say("x"), response_store=path)
     kept = await whole(await get(again, f"{PATH}/{body['id']}"))
@@ -225,7 +226,7 @@ async def test_a_stop_ends_what_runs_and_says_so(make_app: MakeApp, tmp_path: Pa
 
 async def test_settling_waits_for_what_runs(slow: Slow) -> None:
     body = await slow.start()
-    settling = asyncio.ensure_future(slow.app.responses.settle(30))
+    settling = asyncio.ensure_future(slow.app.drain(30))
     await slow.say("Hello", "stop")
     await settling
     assert (await slow.get(body["id"]))["status"] == "completed"

@@ -124,7 +124,7 @@ class House:
         old = await self.send("POST", "/v1/responses", {"model": "m", "input": "hi", "background": True})
         conversation = await self.send("POST", "/v1/conversations", {})
         self.ids = {"OLD": old["id"], "CONV": conversation["id"]}
-        await self.app.responses.settle(10)
+        await self.app.drain(10)
 
     async def send(self, method: str, path: str, body: Any = None, query: str = "") -> Any:
         headers = {"content-type": "application/json"}
@@ -183,12 +183,12 @@ def test_any_body_and_any_query_is_answered() -> None:
         except TypeError:  # no JSON: half a surrogate pair
             return
         loop.run_until_complete(talk())
-        loop.run_until_complete(house.app.responses.settle(10))
+        loop.run_until_complete(house.app.drain(10))
         assert not house.engine.mail.busy
 
     try:
         check()
         assert len(answered) > 10, "some must get far"
     finally:
-        loop.run_until_complete(house.app.responses.close())
+        loop.run_until_complete(house.app.close())
         loop.close()

@@ -14,6 +14,7 @@ from openai.types.responses import ResponseItemList
 from lean_ovms.api.app import App
 from lean_ovms.api.openai.responses import tables
 from lean_ovms.api.openai.responses.database import Database
+from lean_ovms.api.openai.responses.service import ResponseService
 from lean_ovms.api.openai.responses.store import Context, Store
 from lean_ovms.api.openai.responses.tables import Entry
 from lean_ovms.config import Config
@@ -341,7 +342,7 @@ async def test_a_restart_with_a_file_loses_nothing(open_app: OpenApp, tmp_path: 
     app, _ = await open_app(response_store=path)
     conversation = (await whole(await post(app, "/v1/conversations", {})))["id"]
     first = await respond(app, "one", conversation=conversation)
-    await app.responses.close()
+    await app.close()
     app, engine = await open_app(response_store=path)
     assert await whole(await get(app, f"{PATH}/{first['id']}")) == first
     await respond(app, "two", previous_response_id=first["id"])
@@ -357,10 +358,10 @@ async def test_two_servers_do_not_share_a_file(open_app: OpenApp, tmp_path: Path
     monkeypatch.setattr("lean_ovms.api.openai.responses.database.BUSY_TIMEOUT_S", 0.01)
     path = str(tmp_path / "store.sqlite")
     app, _ = await open_app(response_store=path)
-    await app.responses.open()
+    await app.open()
     other, _ = await open_app(response_store=path)
     with pytest.raises(StartError, match=r"--response_store .*locked"):
-        await other.responses.open()
+        await other.open()
 
 
 @pytest.mark.parametrize("content", [b"not a database at all, but a text" * 100, b""])
@@ -374,7 +375,7 @@ async def test_a_file_of_something_else_is_left_alone(open_app: OpenApp, tmp_pat
         connection.close()
     app, _ = await open_app(response_store=str(path))
     with pytest.raises(StartError):
-        await app.responses.open()
+        await app.open()
     assert not content or path.read_bytes() == content
 
 
@@ -383,7 +384,7 @@ async def test_a_file_that_cannot_be_made_stops_the_start_without_its_path_in_an
 ) -> None:
     app, _ = await open_app(response_store=str(tmp_path / "missing" / "store.sqlite"))
     with pytest.raises(StartError, match="No such file"):
-        await app.responses.open()
+        await app.open()
     response = await get(app, f"{PATH}/resp_1")
     assert response.status == 500
     assert str(tmp_path) not in str(await whole(response))
@@ -395,7 +396,7 @@ async def test_an_answer_that_cannot_be_kept_says_so_and_is_not_lost(open_app: O
     async def full(*args: Any, **fields: Any) -> None:
         raise StoreFailure("the response store failed: disk full")
 
-    app.responses.store.finish = full  # type: ignore[method-assign]
+    app.service(ResponseService).store.finish = full  # type: ignore[method-assign]
     body = await respond(app)
     assert (body["status"], body["store"]) == ("completed", False)
     events = parse_sse(
