@@ -156,8 +156,8 @@ def text() -> Iterator[Part]:
 def chunks() -> Iterator[Part]:
     """A record of the engine to the bytes of a chunk."""
     app = App(Config(), [TextModel(Config(model_name="demo"))])
-    ask = chat.parse_chat(client.chat("hello", 64, {"model": "demo"}), app)
-    renderer = chat.ChatRenderer(ask, SimpleNamespace(usage=Usage(), prompt_ids=[]))
+    parsed = chat.parse_chat(client.chat("hello", 64, {"model": "demo"}), app)
+    renderer = chat.ChatRenderer(parsed, SimpleNamespace(usage=Usage(), prompt_ids=[]))
     decoder = OutputDecoder(
         index=0,
         detokenizer=Detokenizer(fake_tokenizer.vocabulary(), True),

@@ -86,7 +86,7 @@ async def running(config: Config | None = None, **options: Any) -> AsyncIterator
             yield Running(app, list(server.addresses))
             app.draining = True
             timeout_s = app.config.drain_timeout_s
-            await asyncio.gather(server.drain(timeout_s), app.responses.settle(timeout_s))
+            await asyncio.gather(server.drain(timeout_s), app.drain(timeout_s))
         finally:
             await server.drain(0)
 

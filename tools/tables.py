@@ -20,12 +20,12 @@ FILES = (ROOT / "README.md", ROOT / "docs" / "fields.md", ROOT / "docs" / "opera
 def options() -> str:
     """Every option: flag, default, help."""
     lines = ["| option | default | what it does |", "|---|---|---|"]
-    for row in fields(Config):
-        default = str(row.default).lower() if isinstance(row.default, bool) else row.default
+    for field in fields(Config):
+        default = str(field.default).lower() if isinstance(field.default, bool) else field.default
         shown = "" if default == "" else f"`{default}`"
-        choices = f" ({', '.join(row.metadata['choices'])})" if row.metadata["choices"] else ""
-        name = f"env `{row.metadata['env']}`" if row.metadata["secret"] else f"`--{row.name}`"
-        lines.append(f"| {name} | {shown} | {row.metadata['help']}{choices} |")
+        choices = f" ({', '.join(field.metadata['choices'])})" if field.metadata["choices"] else ""
+        name = f"env `{field.metadata['env']}`" if field.metadata["secret"] else f"`--{field.name}`"
+        lines.append(f"| {name} | {shown} | {field.metadata['help']}{choices} |")
     return "\n".join(lines)
 
 
@@ -54,24 +54,24 @@ def request_fields() -> str:
         "Every generating endpoint: accepted, and answered with a Warning header": unsupported.UNSUPPORTED,
     }
     for module in sorted(endpoints(), key=lambda module: _path(module.ROUTES[0].path)):
-        if rows := getattr(module, "FIELDS", None):
-            groups[_path(module.ROUTES[0].path)] = rows
+        if members := getattr(module, "FIELDS", None):
+            groups[_path(module.ROUTES[0].path)] = members
     parts = []
-    for title, rows in groups.items():
+    for title, members in groups.items():
         lines = [f"### {title}", "", "| field | type | range | default | meaning |", "|---|---|---|---|---|"]
-        lines += [f"| `{r.name}` | {r.kind} | {_range(r)} | {_default(r)} | {r.help} |" for r in rows]
+        lines += [f"| `{r.name}` | {r.kind} | {_range(r)} | {_default(r)} | {r.help} |" for r in members]
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 
-def _range(row: Field) -> str:
-    low = f"≥ {row.low:.12g}" if row.low is not None else f"> {row.above:.12g}" if row.above is not None else ""
-    high = f"≤ {row.high:.12g}" if row.high is not None else f"< {row.below:.12g}" if row.below is not None else ""
+def _range(f: Field) -> str:
+    low = f"≥ {f.low:.12g}" if f.low is not None else f"> {f.above:.12g}" if f.above is not None else ""
+    high = f"≤ {f.high:.12g}" if f.high is not None else f"< {f.below:.12g}" if f.below is not None else ""
     return ", ".join(part for part in (low, high) if part)
 
 
-def _default(row: Field) -> str:
-    value = row.default if row.builtin is None else row.builtin
+def _default(field: Field) -> str:
+    value = field.default if field.builtin is None else field.builtin
     if value is None or isinstance(value, str):
         return value or ""
     return str(value).lower() if isinstance(value, bool) else f"{value:g}"

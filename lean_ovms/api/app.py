@@ -6,9 +6,10 @@ becomes a response, and one of the few places where any exception may be caught.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ..config import Config
 from ..errors import InternalError, MethodNotAllowed, NotFound, RequestError, error_response
@@ -23,9 +24,8 @@ from ..types import Json, Request, Response
 from ..util.concurrency import Offload
 from .fields import json_body
 from .middleware import Auth, Cors, RequestRecords
-from .openai.responses.service import ResponseService
 from .response import model_name
-from .router import Route, Table, collect
+from .router import Route, Table, collect, service_types
 
 logger = logging.getLogger("lean_ovms.api")
 
@@ -35,6 +35,22 @@ MAX_OFFLOADED_BODIES = 4
 """Memory for large bodies that wait to be parsed, in bodies of the largest size."""
 
 T = TypeVar("T")
+S = TypeVar("S", bound="Service")
+
+
+class Service(Protocol):
+    """State that one API keeps for the life of an App. A module with ROUTES names its class as SERVICE."""
+
+    def __init__(self, config: Config) -> None: ...
+
+    async def open(self) -> None:
+        """Before the server listens. Raises StartError."""
+
+    async def drain(self, timeout_s: float) -> None:
+        """Finish what runs, within timeout_s."""
+
+    async def close(self) -> None:
+        """End what still runs, and release files. Idempotent."""
 
 
 class ModelManager(Protocol):
@@ -62,11 +78,30 @@ class App:
         self.manager: ModelManager | None = None
         self.draining = False
         self.records = RequestRecords(config, self.metrics)
-        self.responses = ResponseService(config)
+        self._services: dict[type[Any], Any] = {kind: kind(config) for kind in service_types()}
         self.image_loader = ImageLoader(config)
         self._table = Table(collect())
         self._auth = Auth(config)
         self._cors = Cors(config)
+
+    def service(self, kind: type[S]) -> S:
+        """The one instance of a SERVICE class."""
+        found: S = self._services[kind]
+        return found
+
+    async def open(self) -> None:
+        """Open every service. Raises StartError."""
+        for service in self._services.values():
+            await service.open()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Let the services finish what runs, within timeout_s."""
+        await asyncio.gather(*(service.drain(timeout_s) for service in self._services.values()))
+
+    async def close(self) -> None:
+        """Close every service. Idempotent."""
+        for service in self._services.values():
+            await service.close()
 
     def default_model(self, values: Json) -> TextModel:
         """The model that is named, or else the only one. Raises RequestError.

@@ -1,8 +1,8 @@
-"""The row type for request fields, and the reader of rows.
+"""Field, the declaration of one request field, and the reader of JSON bodies.
 
-A field is one row: name, kind, bounds, help. From it follow validation, the error message with its `param`, and the
-documentation table. JSON null means absent, for every field. Unknown fields are ignored, as OVMS and vLLM do;
-unsupported.py tells of them.
+Validation, the error message with its `param`, the documentation table and the OpenAPI document follow from a Field.
+JSON null means absent, for every field. Unknown fields are ignored, as in OVMS and vLLM, with a warning
+(generation/unsupported.py).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Field:
 
     kind: "bool", "number", "int", "uint", "string", "object", "array" or "any". low, high: inclusive bounds.
     above: an exclusive lower bound; below: an exclusive upper one. wrong: message for a value of another kind, where
-    OVMS has a text of its own (contract section 2). outside: the same for a value out of bounds.
-    read: turns the value of the right kind into what the endpoint works with; raises BadRequest.
-    default: what an absent field is read as. builtin: what holds if the model's generation_config.json is silent, too.
-    required: it must be there (the endpoint says so in its own words). fields: the members of an object.
-    schema: what else there is to say of it, in JSON Schema, for the OpenAPI document.
+    OVMS has its own text (contract section 2). outside: the same for a value out of bounds.
+    read: converts a value of the right kind; raises BadRequest. default: value of an absent field.
+    builtin: value if the model's generation_config.json has none either, for the documentation.
+    required: for the documentation; the endpoint raises the error. fields: the members of an object.
+    schema: further JSON Schema keywords for the OpenAPI document.
     """
 
     name: str
@@ -55,17 +55,17 @@ class Field:
 
 
 class FieldSet(tuple[Field, ...]):
-    """All rows of an endpoint, for reading bodies."""
+    """The fields of an endpoint's body."""
 
     @cached_property
     def defaults(self) -> Json:
-        """What a body without any of them is read as."""
-        return {row.name: row.default for row in self}
+        """The values of a body without any of these fields."""
+        return {field.name: field.default for field in self}
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Where each name stands."""
-        return {row.name: place for place, row in enumerate(self)}
+        """Position of each field by name."""
+        return {field.name: place for place, field in enumerate(self)}
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -73,7 +73,7 @@ class FieldSet(tuple[Field, ...]):
         return frozenset(self.places)
 
 
-_KINDS: dict[str, tuple[tuple[type[Any], ...], str]] = {
+_TYPES: dict[str, tuple[tuple[type[Any], ...], str]] = {
     "bool": ((bool,), "accepts values true or false"),
     "number": ((int, float), "is not a valid number"),
     "int": ((int,), "is not an integer"),
@@ -86,7 +86,7 @@ _KINDS: dict[str, tuple[tuple[type[Any], ...], str]] = {
 
 
 def json_body(request: Request, most_values: int = 0) -> Json:
-    """The request's JSON object. most_values: in it; 0: not looked at. Raises UnsupportedMediaType and BadRequest."""
+    """The request's JSON object. most_values: limit, 0 for none. Raises UnsupportedMediaType and BadRequest."""
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media and media != "application/json" and not media.endswith("+json"):
         raise UnsupportedMediaType("Send the body as JSON with the header Content-Type: application/json")
@@ -107,13 +107,13 @@ def json_body(request: Request, most_values: int = 0) -> Json:
 
 
 class TooDeep(ValueError):
-    """Brackets inside brackets, too many of them."""
+    """JSON that is nested too deeply."""
 
 
 def parsed(data: bytes | str) -> Any:
-    """What this JSON says. Raises ValueError for what is none, and TooDeep for brackets deeper than about 120.
+    """The value of this JSON. Raises ValueError for invalid JSON, and TooDeep for more than about 120 levels.
 
-    orjson reads a thousand levels and writes 254, so that what came in might not go out again. OVMS allows 100.
+    orjson reads 1,000 levels and writes 254, so a value that was read might not be writable. OVMS allows 100.
     """
     try:
         value = orjson.loads(data)
@@ -122,7 +122,7 @@ def parsed(data: bytes | str) -> Any:
             raise TooDeep("it is nested too deep") from None
         raise
     brackets = data.count(b"[") + data.count(b"{") if isinstance(data, bytes) else data.count("[") + data.count("{")
-    if brackets > MOST_LEVELS:  # else it cannot be deep
+    if brackets > MOST_LEVELS:  # fewer brackets cannot be nested deeper
         deep = value
         for _ in range(ORJSON_LEVELS - MOST_LEVELS):
             deep = [deep]
@@ -134,53 +134,54 @@ def parsed(data: bytes | str) -> Any:
 
 
 def _values(body: bytes) -> int:
-    """At most so many values are in this JSON; commas and brackets in texts are counted too. 1 ns a byte.
+    """Upper bound of the number of values in this JSON: commas and brackets, those in strings too. 1 ns a byte.
 
-    Parsing holds everybody up: 64 MB of text for 65 ms, but 64 MB of empty objects for 1.5 s (2026-11).
+    Parsing blocks the event loop: 64 MB of text for 65 ms, but 64 MB of empty objects for 1.5 s (2026-11).
     """
     return body.count(b",") + body.count(b"[") + body.count(b"{")
 
 
-def read(rows: FieldSet, body: Json) -> Json:
-    """Every row's value by name; its default where absent or null. Raises BadRequest with the field's name as param.
+def read(fields: FieldSet, body: Json) -> Json:
+    """Every field's value by name, its default where absent or null. Raises BadRequest with the field as param.
 
-    Of several errors the first row's is told. Only the rows that a body has are looked at: most have five of eighty.
+    Of several errors the one of the first field is raised. Only the fields that a body has are checked: most bodies
+    have five of eighty.
     """
-    values, places = rows.defaults.copy(), rows.places
+    values, places = fields.defaults.copy(), fields.places
     for place in sorted([places[name] for name in body if name in places]):
-        row = rows[place]
-        values[row.name] = read_one(row, body[row.name])
+        field = fields[place]
+        values[field.name] = read_one(field, body[field.name])
     return values
 
 
-def read_one(row: Field, value: Any) -> Any:
-    """One value, checked against its row."""
+def read_one(field: Field, value: Any) -> Any:
+    """The value, checked against its field and converted."""
     if value is None:
-        return row.default
-    types, text = _KINDS[row.kind]
-    if not isinstance(value, types) or (isinstance(value, bool) and row.kind in ("number", "int", "uint")):
-        raise BadRequest(row.wrong or f"{row.name} {text}", param=row.name)
-    if row.kind == "uint" and value < 0:
-        raise BadRequest(row.wrong or f"{row.name} {text}", param=row.name)
-    if row.kind in ("number", "int", "uint") and not _inside(row, value):
-        raise BadRequest(row.outside or f"{row.name} out of range{_interval(row)}", param=row.name)
-    return row.read(value) if row.read else value
+        return field.default
+    types, text = _TYPES[field.kind]
+    if not isinstance(value, types) or (isinstance(value, bool) and field.kind in ("number", "int", "uint")):
+        raise BadRequest(field.wrong or f"{field.name} {text}", param=field.name)
+    if field.kind == "uint" and value < 0:
+        raise BadRequest(field.wrong or f"{field.name} {text}", param=field.name)
+    if field.kind in ("number", "int", "uint") and not _inside(field, value):
+        raise BadRequest(field.outside or f"{field.name} out of range{_interval(field)}", param=field.name)
+    return field.read(value) if field.read else value
 
 
-def _inside(row: Field, value: float) -> bool:
+def _inside(field: Field, value: float) -> bool:
     return (
         math.isfinite(value)
-        and (row.low is None or value >= row.low)
-        and (row.high is None or value <= row.high)
-        and (row.above is None or value > row.above)
-        and (row.below is None or value < row.below)
+        and (field.low is None or value >= field.low)
+        and (field.high is None or value <= field.high)
+        and (field.above is None or value > field.above)
+        and (field.below is None or value < field.below)
     )
 
 
-def _interval(row: Field) -> str:
-    low = row.low if row.low is not None else 0 if row.kind == "uint" else row.above
-    high = row.high if row.high is not None else row.below
-    form = float if row.kind == "number" else int
-    left = " [" if row.below is not None or row.kind != "number" else "("
-    right = ")" if row.kind == "number" else "]"
+def _interval(field: Field) -> str:
+    low = field.low if field.low is not None else 0 if field.kind == "uint" else field.above
+    high = field.high if field.high is not None else field.below
+    form = float if field.kind == "number" else int
+    left = " [" if field.below is not None or field.kind != "number" else "("
+    right = ")" if field.kind == "number" else "]"
     return f"{left}{'-inf' if low is None else form(low)}, {'inf' if high is None else form(high)}{right}"

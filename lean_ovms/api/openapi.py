@@ -1,6 +1,6 @@
-"""The OpenAPI 3.1 document, made from the table of routes and the rows that validate requests.
+"""The OpenAPI 3.1 document, made from the table of routes and the fields that validate requests.
 
-https://spec.openapis.org/oas/v3.1.1. A route under several bases is told once, under /v1, with the others in x-also.
+https://spec.openapis.org/oas/v3.1.1. A route under several bases is listed once, under /v1, with the others in x-also.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .. import __version__
 from ..types import Json
 from .fields import Field
 from .router import BASES, Route, RouteDoc
-from .schemas import ANSWERS, named
+from .schemas import ANSWERS, ref
 
 _TYPES = {
     "bool": "boolean",
@@ -63,23 +63,23 @@ def document(routes: Iterable[Route], models: Iterable[str], *, key: bool) -> Js
     }
 
 
-def schema(row: Field, *, nullable: bool = True) -> Json:
-    """What a row says of a value, as JSON Schema 2020-12. nullable: null may stand for an absent one."""
-    found: Json = dict(row.schema or {})
-    if row.kind in _TYPES:
-        found["type"] = _TYPES[row.kind]
+def schema(field: Field, *, nullable: bool = True) -> Json:
+    """The JSON Schema (2020-12) of a field. nullable: null means absent."""
+    found: Json = dict(field.schema or {})
+    if field.kind in _TYPES:
+        found["type"] = _TYPES[field.kind]
     for ours, theirs in _BOUNDS.items():
-        if (bound := getattr(row, ours)) is not None:
+        if (bound := getattr(field, ours)) is not None:
             found[theirs] = bound
-    if row.kind == "uint":
+    if field.kind == "uint":
         found.setdefault("minimum", 0)
-    if row.fields:
-        found["properties"] = {field.name: schema(field) for field in row.fields}
+    if field.fields:
+        found["properties"] = {member.name: schema(member) for member in field.fields}
         found["additionalProperties"] = False
-    if nullable and not row.required:
+    if nullable and not field.required:
         found = _or_null(found)
-    default = row.default if row.builtin is None else row.builtin
-    return found | {"description": row.help} | ({} if default is None else {"default": default})
+    default = field.default if field.builtin is None else field.builtin
+    return found | {"description": field.help} | ({} if default is None else {"default": default})
 
 
 def _or_null(found: Json) -> Json:
@@ -89,13 +89,13 @@ def _or_null(found: Json) -> Json:
     return {"anyOf": [*found["anyOf"], {"type": "null"}]} if "anyOf" in found else found
 
 
-def body_schema(rows: Iterable[Field], models: list[str]) -> Json:
-    """A JSON body with these rows' fields; the model is one of those served."""
-    rows = list(rows)
-    properties = {row.name: schema(row) for row in rows}
+def body_schema(fields: Iterable[Field], models: list[str]) -> Json:
+    """The JSON Schema of a body with these fields. models: names of the models served."""
+    fields = list(fields)
+    properties = {field.name: schema(field) for field in fields}
     if "model" in properties and models:
         properties["model"]["enum"] = models
-    required = [row.name for row in rows if row.required]
+    required = [field.name for field in fields if field.required]
     return {"type": "object", "properties": properties} | ({"required": required} if required else {})
 
 
@@ -126,7 +126,7 @@ def _parameters_named(path: str) -> str:
 
 
 def _operation(route: Route, path: str, models: list[str], *, key: bool) -> Json:
-    about = route.about or RouteDoc(summary=_said_of(route))
+    about = route.about or RouteDoc(summary=_first_line(route))
     guarded = key and route.guard != "open"
     operation: Json = {
         "operationId": _operation_id(route.method, path),
@@ -161,10 +161,10 @@ def _tag(path: str) -> str:
     return re.findall(r"\w+", _without_base(path))[0] if _without_base(path) != path else "server"
 
 
-def _said_of(route: Route) -> str:
-    """The first line that its handler, or the module, says of itself."""
-    said = route.handle.__doc__ or f"{route.method} {route.path}"
-    return said.strip().splitlines()[0]
+def _first_line(route: Route) -> str:
+    """The first line of the handler's docstring."""
+    text = route.handle.__doc__ or f"{route.method} {route.path}"
+    return text.strip().splitlines()[0]
 
 
 def _errors(route: Route, path: str, *, guarded: bool) -> list[int]:
@@ -186,13 +186,13 @@ def _responses(about: RouteDoc, errors: list[int]) -> Json:
     if "/" in about.answer:
         content[about.answer] = {"schema": {"type": "string"}}
     elif about.answer:
-        content["application/json"] = {"schema": named(about.answer)}
+        content["application/json"] = {"schema": ref(about.answer)}
     if about.chunks:
-        content["text/event-stream"] = {"schema": {"type": "string"}, "x-event-schema": named(about.chunks)}
+        content["text/event-stream"] = {"schema": {"type": "string"}, "x-event-schema": ref(about.chunks)}
     ok: Json = {"description": "It worked.", "headers": {"X-Request-Id": {"schema": {"type": "string"}}}}
     if content:
         ok["content"] = content
-    failed = {"application/json": {"schema": named("Error")}}
+    failed = {"application/json": {"schema": ref("Error")}}
     found: Json = {"200": ok}
     for status in errors:
         found[str(status)] = {"description": _ERRORS[status], "content": failed}

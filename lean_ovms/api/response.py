@@ -1,4 +1,4 @@
-"""What the JSON answers of the generating endpoints have in common."""
+"""JSON responses: headers, ids, and the objects that several endpoints share."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def warning_headers(texts: list[str]) -> list[tuple[str, str]]:
 
 
 def token_name(token: TokenLogprob, *, by_id: bool) -> str:
-    """What log probabilities call a token; a part of a character has no other name than its id."""
+    """The name of a token among log probabilities; for a part of a character that is its id."""
     return f"token_id:{token.id}" if by_id else token.token
 
 
 def usage(counts: Usage) -> Json:
-    """The usage object of chat and completions. Cached prompt tokens are left out where they are not known."""
+    """The usage object of chat and completions, without cached prompt tokens where they are unknown."""
     body: Json = {
         "prompt_tokens": counts.prompt_tokens,
         "completion_tokens": counts.completion_tokens,
@@ -56,7 +56,7 @@ def usage(counts: Usage) -> Json:
 
 
 def new_id(prefix: str) -> str:
-    """A random id, as unique as 96 bits are."""
+    """A random id of 96 bits."""
     return f"{prefix}-{os.urandom(12).hex()}"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..types import Request, Response
 from .fields import Field
@@ -64,6 +64,11 @@ def for_each_prefix(
 def collect() -> list[Route]:
     """Every route of every module with ROUTES, by package and module name."""
     return [route for module in endpoints() for route in module.ROUTES]
+
+
+def service_types() -> list[type[Any]]:
+    """Every SERVICE class of the modules with ROUTES, once."""
+    return list(dict.fromkeys(module.SERVICE for module in endpoints() if hasattr(module, "SERVICE")))
 
 
 def endpoints() -> list[ModuleType]:

@@ -1,7 +1,7 @@
-"""JSON schemas of what a row cannot say: values with an inside, and answers. For the OpenAPI document only.
+"""JSON Schemas of nested request values and of responses, for the OpenAPI document only.
 
-Of requests they say no more than what is checked; of answers what a client may rely on (contract section 5; OpenAI's
-reference). tests/api/test_openapi.py holds real answers to them.
+Request schemas contain what is checked; response schemas what a client may rely on (contract section 5; OpenAI's
+reference). tests/api/test_openapi.py validates real responses against them.
 """
 
 from __future__ import annotations
@@ -16,101 +16,103 @@ OBJECT: Json = {"type": "object"}
 NULL: Json = {"type": "null"}
 
 
-def thing(required: Json, **optional: Json) -> Json:
+def object_of(required: Json, **optional: Json) -> Json:
     """An object with these members."""
     return {"type": "object", "properties": {**required, **optional}, "required": list(required)}
 
 
 def array(items: Json, least: int = 0) -> Json:
-    """An array."""
+    """An array of at least `least` items."""
     return {"type": "array", "items": items} | ({"minItems": least} if least else {})
 
 
-def either(*schemas: Json) -> Json:
-    """One of these."""
+def any_of(*schemas: Json) -> Json:
+    """Any of these schemas."""
     return {"anyOf": list(schemas)}
 
 
-def named(name: str) -> Json:
+def ref(name: str) -> Json:
     """A schema of the document's components."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
 def const(value: str) -> Json:
-    """This text."""
+    """This string."""
     return {"type": "string", "const": value}
 
 
 # --- requests
 
-PART = thing({"type": STRING}, text={"description": "of the type text"})
-MESSAGE = thing(
+PART = object_of({"type": STRING}, text={"description": "of the type text"})
+MESSAGE = object_of(
     {"role": STRING},
-    content=either(STRING, array(PART), NULL),
-    tool_calls=either(array(thing({"function": OBJECT})), NULL),
+    content=any_of(STRING, array(PART), NULL),
+    tool_calls=any_of(array(object_of({"function": OBJECT})), NULL),
     tool_call_id={"description": "of the role tool: the call that this answers"},
     reasoning_content={"description": "what an assistant thought, as it was answered"},
 )
 MESSAGES = array(MESSAGE, 1)
-FUNCTION = thing({"name": {"type": "string", "minLength": 1}}, description={}, parameters=OBJECT, strict={})
+FUNCTION = object_of({"name": {"type": "string", "minLength": 1}}, description={}, parameters=OBJECT, strict={})
 TOOLS = array(
-    either(
-        thing({"function": FUNCTION}, type={"description": "function"}),
-        thing({"type": const("function"), "name": {"type": "string", "minLength": 1}}, parameters=OBJECT),
+    any_of(
+        object_of({"function": FUNCTION}, type={"description": "function"}),
+        object_of({"type": const("function"), "name": {"type": "string", "minLength": 1}}, parameters=OBJECT),
     )
 )
-TOOL_CHOICE = either(
+TOOL_CHOICE = any_of(
     {"type": "string", "enum": ["none", "auto", "required"]},
-    thing({"function": thing({"name": STRING})}, type={"description": "function"}),
-    thing({"type": const("function"), "name": STRING}),
-    thing({"type": const("allowed_tools")}, allowed_tools=OBJECT, mode={"enum": ["auto", "required"]}, tools={}),
+    object_of({"function": object_of({"name": STRING})}, type={"description": "function"}),
+    object_of({"type": const("function"), "name": STRING}),
+    object_of({"type": const("allowed_tools")}, allowed_tools=OBJECT, mode={"enum": ["auto", "required"]}, tools={}),
 )
 TOKENS = array({"type": "integer", "minimum": 0, "maximum": 4294967295})
-PROMPT = either(
+PROMPT = any_of(
     {"type": "string", "minLength": 1},
     array({"type": "string", "minLength": 1}, 1),
     TOKENS | {"minItems": 1},
     array(TOKENS | {"minItems": 1}, 1),
 )
-INPUT = either({"type": "string", "minLength": 1}, array(OBJECT, 1))
-TEXTS = either(STRING, array(STRING, 1))
-CONVERSATION = either({"type": "string", "minLength": 1}, thing({"id": {"type": "string", "minLength": 1}}))
+INPUT = any_of({"type": "string", "minLength": 1}, array(OBJECT, 1))
+TEXTS = any_of(STRING, array(STRING, 1))
+CONVERSATION = any_of({"type": "string", "minLength": 1}, object_of({"id": {"type": "string", "minLength": 1}}))
 LENGTH = {"type": "integer", "minimum": 1, "maximum": 4294967295}
 
-# --- answers
+# --- responses
 
-USAGE = thing({"prompt_tokens": INTEGER, "completion_tokens": INTEGER, "total_tokens": INTEGER})
+USAGE = object_of({"prompt_tokens": INTEGER, "completion_tokens": INTEGER, "total_tokens": INTEGER})
 FINISH = {"type": "string", "enum": ["stop", "length", "tool_calls"]}
-CALL = thing({"id": STRING, "type": const("function"), "function": thing({"name": STRING, "arguments": STRING})})
+CALL = object_of(
+    {"id": STRING, "type": const("function"), "function": object_of({"name": STRING, "arguments": STRING})}
+)
 _ENVELOPE = {"id": STRING, "created": INTEGER, "model": STRING, "system_fingerprint": STRING}
-_CHAT_MESSAGE = thing(
+_CHAT_MESSAGE = object_of(
     {"role": const("assistant"), "content": STRING, "tool_calls": array(CALL)}, reasoning_content=STRING
 )
-_DELTA = thing({}, role=STRING, content=either(STRING, NULL), reasoning_content=STRING, tool_calls=array(OBJECT))
-_CHOICE = {"index": INTEGER, "logprobs": either(OBJECT, NULL)}
+_DELTA = object_of({}, role=STRING, content=any_of(STRING, NULL), reasoning_content=STRING, tool_calls=array(OBJECT))
+_CHOICE = {"index": INTEGER, "logprobs": any_of(OBJECT, NULL)}
 
 
-def _choices(**said: Json) -> Json:
-    return array(thing({**_CHOICE, **said}, stop_reason=either(STRING, INTEGER), token_ids=TOKENS))
+def _choices(**members: Json) -> Json:
+    return array(object_of({**_CHOICE, **members}, stop_reason=any_of(STRING, INTEGER), token_ids=TOKENS))
 
 
 def _listed(item: Json) -> Json:
-    ids = {"first_id": either(STRING, NULL), "last_id": either(STRING, NULL), "has_more": BOOLEAN}
-    return thing({"object": const("list"), "data": array(item), **ids})
+    ids = {"first_id": any_of(STRING, NULL), "last_id": any_of(STRING, NULL), "has_more": BOOLEAN}
+    return object_of({"object": const("list"), "data": array(item), **ids})
 
 
-_STATUS = thing({"error_code": STRING, "error_message": STRING})
-_VERSION = thing({"version": STRING, "state": STRING, "status": _STATUS})
+_STATUS = object_of({"error_code": STRING, "error_message": STRING})
+_VERSION = object_of({"version": STRING, "state": STRING, "status": _STATUS})
 
 ANSWERS: dict[str, Json] = {
-    "Error": thing(
+    "Error": object_of(
         {
-            "error": thing(
-                {"message": STRING, "type": STRING, "param": either(STRING, NULL), "code": either(STRING, NULL)}
+            "error": object_of(
+                {"message": STRING, "type": STRING, "param": any_of(STRING, NULL), "code": any_of(STRING, NULL)}
             )
         }
     ),
-    "ChatCompletion": thing(
+    "ChatCompletion": object_of(
         {
             **_ENVELOPE,
             "object": const("chat.completion"),
@@ -118,55 +120,57 @@ ANSWERS: dict[str, Json] = {
             "usage": USAGE,
         }
     ),
-    "ChatCompletionChunk": thing(
+    "ChatCompletionChunk": object_of(
         {
             **_ENVELOPE,
             "object": const("chat.completion.chunk"),
-            "choices": _choices(delta=_DELTA, finish_reason=either(FINISH, NULL)),
+            "choices": _choices(delta=_DELTA, finish_reason=any_of(FINISH, NULL)),
         },
-        usage=either(USAGE, NULL),
+        usage=any_of(USAGE, NULL),
     ),
-    "Completion": thing(
+    "Completion": object_of(
         {
             **_ENVELOPE,
             "object": const("text_completion"),
-            "choices": _choices(text=STRING, finish_reason=either(FINISH, NULL)),
+            "choices": _choices(text=STRING, finish_reason=any_of(FINISH, NULL)),
         },
-        usage=either(USAGE, NULL),
+        usage=any_of(USAGE, NULL),
     ),
-    "Response": thing(
+    "Response": object_of(
         {
             "id": STRING,
             "object": const("response"),
             "created_at": NUMBER,
             "model": STRING,
             "status": {"enum": ["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]},
-            "output": array(thing({"type": STRING})),
-            "error": either(OBJECT, NULL),
-            "incomplete_details": either(OBJECT, NULL),
+            "output": array(object_of({"type": STRING})),
+            "error": any_of(OBJECT, NULL),
+            "incomplete_details": any_of(OBJECT, NULL),
         },
-        usage=either(OBJECT, NULL),
+        usage=any_of(OBJECT, NULL),
     ),
-    "ResponseEvent": thing({"type": STRING, "sequence_number": INTEGER}),
-    "InputTokens": thing({"object": const("response.input_tokens"), "input_tokens": INTEGER}),
-    "Items": _listed(thing({"id": STRING, "type": STRING})),
-    "Item": thing({"id": STRING, "type": STRING}),
-    "Conversation": thing({"id": STRING, "object": const("conversation"), "created_at": INTEGER, "metadata": OBJECT}),
-    "Deleted": thing({"id": STRING, "object": STRING, "deleted": BOOLEAN}),
-    "Model": thing({"id": STRING, "object": const("model"), "created": INTEGER, "owned_by": STRING}),
-    "Models": thing({"object": const("list"), "data": array(named("Model"))}),
-    "Tokens": thing(
-        {"tokens": either(TOKENS, array(TOKENS))},
+    "ResponseEvent": object_of({"type": STRING, "sequence_number": INTEGER}),
+    "InputTokens": object_of({"object": const("response.input_tokens"), "input_tokens": INTEGER}),
+    "Items": _listed(object_of({"id": STRING, "type": STRING})),
+    "Item": object_of({"id": STRING, "type": STRING}),
+    "Conversation": object_of(
+        {"id": STRING, "object": const("conversation"), "created_at": INTEGER, "metadata": OBJECT}
+    ),
+    "Deleted": object_of({"id": STRING, "object": STRING, "deleted": BOOLEAN}),
+    "Model": object_of({"id": STRING, "object": const("model"), "created": INTEGER, "owned_by": STRING}),
+    "Models": object_of({"object": const("list"), "data": array(ref("Model"))}),
+    "Tokens": object_of(
+        {"tokens": any_of(TOKENS, array(TOKENS))},
         count=INTEGER,
         max_model_len=INTEGER,
-        token_strs=either(array(STRING), NULL),
+        token_strs=any_of(array(STRING), NULL),
     ),
-    "Text": thing({"prompt": STRING}),
-    "TokenizerInfo": thing({"chat_template": either(STRING, NULL), "model_max_length": INTEGER}),
-    "Version": thing({"version": STRING}),
+    "Text": object_of({"prompt": STRING}),
+    "TokenizerInfo": object_of({"chat_template": any_of(STRING, NULL), "model_max_length": INTEGER}),
+    "Version": object_of({"version": STRING}),
     "ModelStates": {
         "type": "object",
-        "additionalProperties": thing({"model_version_status": array(_VERSION)}),
+        "additionalProperties": object_of({"model_version_status": array(_VERSION)}),
     },
 }
-"""By their names in the document."""
+"""Response schemas by their names in the document."""

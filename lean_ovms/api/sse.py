@@ -1,8 +1,8 @@
-"""A generation as server-sent events: the one stream path of every endpoint.
+"""A generation as server-sent events, for every endpoint.
 
-The endpoint's renderer turns deltas into bytes; this file owns the generation, the keep-alive comments, the in-band
-error and the terminator. Format: https://html.spec.whatwg.org/multipage/server-sent-events.html, `data: [DONE]` as
-OpenAI's.
+The endpoint's renderer turns deltas into bytes; this module handles the generation, the keep-alive comments,
+the in-band error and the terminator. Format:
+https://html.spec.whatwg.org/multipage/server-sent-events.html, `data: [DONE]` as OpenAI's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HEADERS = [("Content-Type", "text/event-stream; charset=utf-8"), ("Cache-Control
 
 
 class Renderer(Protocol):
-    """What an endpoint knows of its stream: bytes for deltas, for the end, for a failure. Keeps its own state."""
+    """The bytes of one stream, made by an endpoint: for deltas, for the end, for an error. Stateful."""
 
     def deltas(self, deltas: list[Delta]) -> bytes: ...
 
@@ -37,10 +37,10 @@ class Renderer(Protocol):
     def failed(self, error: RequestError) -> bytes: ...
 
 
-def noise(size: int) -> bytes:
-    """Random characters that fill so many bytes of content up to a multiple of 16 (stream_options.include_obfuscation).
+def padding(size: int) -> bytes:
+    """Random characters that fill `size` bytes up to a multiple of 16 (stream_options.include_obfuscation).
 
-    Who watches an encrypted line sees the length of every event, and lengths tell a lot about tokens.
+    The length of every event is visible on an encrypted connection, and lengths reveal much about tokens.
     """
     return secrets.token_urlsafe(_UNIT)[: _UNIT - size % _UNIT].encode()
 
@@ -51,15 +51,15 @@ def event(data: Any) -> bytes:
 
 
 def response(generation: DeltaStream, renderer: Renderer, ping_s: float, headers: list[tuple[str, str]]) -> Response:
-    """A 200 that streams this generation and closes it, whatever happens."""
+    """A 200 that streams this generation and closes it in every case."""
     return Response(200, HEADERS + headers, EventStream(generation, renderer, ping_s))
 
 
 class EventStream:
-    """The ByteStream of one generation. An object and not a generator: it can be closed without having been started.
+    """The ByteStream of one generation. A class, not a generator: it can be closed without having been started.
 
-    opening: bytes that go out before the first delta exists. before_end: awaited before the renderer's last words, with
-    the error if they will be about one.
+    opening: bytes that are sent before the first delta exists. before_end: awaited before the renderer's last bytes,
+    with the error if there is one.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class EventStream:
         if self._opening:
             opening, self._opening = self._opening, b""
             return opening
-        # What is generated may say nothing for long: hidden thoughts, a call that is told when it is complete.
+        # Many deltas may render to nothing: hidden reasoning, a tool call that is sent when it is complete.
         ping_at = asyncio.get_running_loop().time() + self._ping_s if self._ping_s else None
         try:
             while True:
@@ -102,8 +102,8 @@ class EventStream:
         except RequestError as error:
             return await self._last(error)
         except Exception:
-            # Status 200 is out: the client learns it here, the log has the details.
-            logger.exception("a stream broke")
+            # The status 200 has been sent: the error goes into the stream, the details into the log.
+            logger.exception("a stream failed")
             return await self._last(InternalError())
 
     async def _last(self, error: RequestError | None) -> bytes:
@@ -114,7 +114,7 @@ class EventStream:
         return last + DONE
 
     async def _next_before(self, ping_at: float) -> list[Delta] | None:
-        """The next deltas, or None when a ping is due (by the loop's clock); the wait for them goes on behind it."""
+        """The next deltas, or None when a ping is due (in the loop's time); the next call goes on waiting for them."""
         if self._pending is None:
             self._pending = asyncio.ensure_future(self._generation.__anext__())
         await asyncio.wait([self._pending], timeout=max(0.0, ping_at - asyncio.get_running_loop().time()))

@@ -70,7 +70,7 @@ def build(config: Config, make: Callable[[Config], Model] = TextModel) -> App:
 
 async def load(app: App) -> None:
     """Open the response store and load all models. Raises StartError."""
-    await app.responses.open()
+    await app.open()
     if app.manager is not None:
         await app.manager.load()
     prestart.discard()  # there was no model to load
@@ -79,7 +79,7 @@ async def load(app: App) -> None:
 async def close(app: App) -> None:
     """Release what load acquired: engines and the response store. Idempotent."""
     app.image_loader.close()
-    await app.responses.close()
+    await app.close()
     if app.manager is not None:
         await app.manager.stop()
     app.offload.close()
@@ -141,7 +141,7 @@ class Signals:
 
 async def _drain(app: App, server: Server) -> None:
     timeout_s = app.config.drain_timeout_s
-    await asyncio.gather(server.drain(timeout_s), app.responses.settle(timeout_s))
+    await asyncio.gather(server.drain(timeout_s), app.drain(timeout_s))
 
 
 def _freeze_gc() -> None:

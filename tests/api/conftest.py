@@ -34,7 +34,7 @@ async def make_app() -> AsyncIterator[MakeApp]:
     yield make
     for app in made:
         app.image_loader.close()
-        await app.responses.close()
+        await app.close()
 
 
 async def post(app: App, path: str, body: Any, **headers: str) -> Response:

@@ -10,7 +10,7 @@ from lean_ovms.api.generation.sampling import SAMPLING
 from lean_ovms.errors import BadRequest, UnsupportedMediaType
 from lean_ovms.types import Request
 
-ROWS = {row.name: row for row in SAMPLING}
+ALL_FIELDS = {row.name: row for row in SAMPLING}
 
 
 def post(body: bytes, content_type: str = "application/json") -> Request:
@@ -70,7 +70,7 @@ def test_a_value_of_another_kind_is_refused_by_name(row: Field, wrong: object) -
 )
 def test_messages_are_those_of_the_contract(name: str, value: object, message: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        read_one(ROWS[name], value)
+        read_one(ALL_FIELDS[name], value)
     assert caught.value.message == message
     assert caught.value.param == name
 
@@ -89,7 +89,7 @@ def test_messages_are_those_of_the_contract(name: str, value: object, message: s
 )
 def test_bounds_are_inside(name: str, values: list[float]) -> None:
     for value in values:
-        assert read_one(ROWS[name], value) == value
+        assert read_one(ALL_FIELDS[name], value) == value
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_huge_integer_is_out_of_range_not_a_crash() -> None:
     body = json_body(post(b'{"seed": 123456789012345678901234567890, "max_tokens": 1e308}'))
     for name in ("seed", "max_tokens"):
         with pytest.raises(BadRequest):
-            read_one(ROWS[name], body[name])
+            read_one(ALL_FIELDS[name], body[name])
 
 
 @pytest.mark.parametrize("depth", [130, 300, 1000, 100_000])

@@ -47,14 +47,14 @@ async def loading() -> AsyncIterator[tuple[App, Slow, asyncio.Task[None]]]:
     engine = Slow()
     model = TextModel(config, engine)  # type: ignore[arg-type]
     app = App(config, [model])
-    await app.responses.open()
+    await app.open()
     task = asyncio.create_task(model.load())
     await asyncio.sleep(0)
     yield app, engine, task
     engine.go.set()
     await task
     app.image_loader.close()
-    await app.responses.close()
+    await app.close()
 
 
 @pytest.mark.parametrize("path", BODIES)

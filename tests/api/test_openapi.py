@@ -21,8 +21,12 @@ from tests.api.conftest import MakeApp, events, get, parts, post, whole
 from tests.fakes import say
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-ROWS = {f"{r.name} of {n}": r for n, m in (("chat", chat), ("completions", completions), ("responses", responses),
-                                          ("tokenize", tokenize)) for r in getattr(m, "ROWS", m.FIELDS)}  # fmt: skip
+ENDPOINTS = {"chat": chat, "completions": completions, "responses": responses, "tokenize": tokenize}
+ALL_FIELDS = {
+    f"{field.name} of {name}": field
+    for name, module in ENDPOINTS.items()
+    for field in getattr(module, "ALL_FIELDS", module.FIELDS)
+}
 
 
 async def document(app: App, **headers: str) -> dict[str, Any]:
@@ -73,7 +77,7 @@ VALUES = [
 ]
 
 
-PLAIN = {n: r for n, r in ROWS.items() if r.kind != "any" and not (r.schema or r.fields or r.read or r.required)}
+PLAIN = {n: r for n, r in ALL_FIELDS.items() if r.kind != "any" and not (r.schema or r.fields or r.read or r.required)}
 
 
 @pytest.mark.parametrize("row", PLAIN.values(), ids=PLAIN)

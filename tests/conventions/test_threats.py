@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROWS = re.findall(r"^\| (T\d\d) \|.*\| ([^|]*) \|$", (ROOT / "docs/security.md").read_text("utf-8"), re.MULTILINE)
+ALL_FIELDS = re.findall(r"^\| (T\d\d) \|.*\| ([^|]*) \|$", (ROOT / "docs/security.md").read_text("utf-8"), re.MULTILINE)
 
 
 def test_every_threat_has_a_row_in_order() -> None:
-    assert [name for name, _ in ROWS] == [f"T{number:02}" for number in range(1, 37)]
+    assert [name for name, _ in ALL_FIELDS] == [f"T{number:02}" for number in range(1, 37)]
 
 
-@pytest.mark.parametrize(("name", "files"), ROWS, ids=[name for name, _ in ROWS])
+@pytest.mark.parametrize(("name", "files"), ALL_FIELDS, ids=[name for name, _ in ALL_FIELDS])
 def test_every_row_names_files_with_tests_of_its_id(name: str, files: str) -> None:
     named = re.findall(r"`(tests/[\w/]+\.py)`", files)
     assert named
@@ -29,7 +29,7 @@ def test_every_row_names_files_with_tests_of_its_id(name: str, files: str) -> No
 
 
 def test_every_test_of_a_threat_is_in_its_row() -> None:
-    rows = dict(ROWS)
+    rows = dict(ALL_FIELDS)
     for path in (ROOT / "tests/threats").glob("test_*.py"):
         for name in set(re.findall(r"^(?:async )?def test_(t\d\d)_", path.read_text("utf-8"), re.MULTILINE)):
             assert path.name in rows[name.upper()], f"{path.name} has tests of {name}"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from lean_ovms.api.app import App
 from lean_ovms.api.openai import chat, completions
 from lean_ovms.api.openai.responses import conversations
-from lean_ovms.api.openai.responses.fields import ROWS as RESPONSES
+from lean_ovms.api.openai.responses.fields import ALL_FIELDS as RESPONSES
 from lean_ovms.api.vllm import tokenize
 from lean_ovms.config import Config
 from lean_ovms.models.text_model import TextModel
@@ -30,8 +30,8 @@ MOST_S = 0.05
 MESSAGES = '[{"role":"user","content":"hi"}]'
 HI = b'{"model":"m","messages":' + MESSAGES.encode()
 ENDPOINTS: dict[str, tuple[tuple[Any, ...], dict[str, str]]] = {
-    "/v1/chat/completions": (chat.ROWS, {"model": '"m"', "messages": MESSAGES}),
-    "/v1/completions": (completions.ROWS, {"model": '"m"', "prompt": '"hi"'}),
+    "/v1/chat/completions": (chat.ALL_FIELDS, {"model": '"m"', "messages": MESSAGES}),
+    "/v1/completions": (completions.ALL_FIELDS, {"model": '"m"', "prompt": '"hi"'}),
     "/v1/responses": (RESPONSES, {"model": '"m"', "input": '"hi"'}),
     "/v1/tokenize": (tokenize.FIELDS, {"model": '"m"', "text": '"hi"'}),
     "/v1/detokenize": (tokenize.DETOKENIZE_FIELDS, {"model": '"m"', "tokens": "[65]"}),
@@ -104,13 +104,13 @@ async def all_answered(path: str, data: list[bytes]) -> None:
     engine = FakeEngine(lambda prompt, sampling: say("a", "b", sequences=sampling.n))
     model = TextModel(config, engine)  # type: ignore[arg-type]
     app = App(config, [model])
-    await app.responses.open()
+    await app.open()
     await model.load()
     try:
         for one in data:
             await answered(app, engine, path, one)
     finally:
-        await app.responses.close()
+        await app.close()
         app.offload.close()
 
 

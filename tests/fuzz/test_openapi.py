@@ -39,7 +39,7 @@ def app() -> Iterator[App]:
     app = App(config, [model])
     asyncio.run(model.load())
     yield app
-    asyncio.run(app.responses.close())
+    asyncio.run(app.close())
 
 
 def operations(app: App) -> Iterator[schemathesis.APIOperation]:

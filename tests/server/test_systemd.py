@@ -112,7 +112,7 @@ async def test_signs_of_life_go_on_while_requests_are_finished(
     async def settle(timeout_s: float) -> None:
         await finished.wait()
 
-    app.responses.settle = settle  # type: ignore[method-assign]
+    app.drain = settle  # type: ignore[method-assign]
     with listener:
         serving = asyncio.create_task(run.serve(app, SystemdNotifier(listener.getsockname(), 0.02)))
         for _ in range(2):

@@ -45,7 +45,7 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
     await next(iter(app.registry.models.values())).load()
     yield app
     app.image_loader.close()
-    await app.responses.close()
+    await app.close()
 
 
 async def ask(app: App, *content: Any) -> tuple[int, str]:

@@ -1,7 +1,7 @@
 """GET /metrics: Prometheus' text format, with --metrics_enable.
 
-https://prometheus.io/docs/instrumenting/exposition_formats/. The engine's own figures are asked for at each scrape,
-and left out when it does not answer within a second (it answers between two steps).
+https://prometheus.io/docs/instrumenting/exposition_formats/. The engine's own figures are read at each scrape, and
+left out when the engine does not answer within a second (it answers between two steps).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...types import EngineStats, Request, Response
 from ..app import App
 from ..router import Route, RouteDoc
 
-PATIENCE_S = 1.0
+STATS_TIMEOUT_S = 1.0
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -27,8 +27,8 @@ async def handle(request: Request, app: App) -> Response:
     return Response(200, [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")], app.metrics.expose(states))
 
 
-ABOUT = RouteDoc(summary="Metrics for Prometheus, with --metrics_enable", answer="text/plain", errors=(404,))
-ROUTES = [Route("GET", "/metrics", handle, "open", ABOUT)]
+DOC = RouteDoc(summary="Metrics for Prometheus, with --metrics_enable", answer="text/plain", errors=(404,))
+ROUTES = [Route("GET", "/metrics", handle, "open", DOC)]
 
 
 async def _state(app: App, model: Model) -> EngineState:
@@ -44,13 +44,13 @@ async def _state(app: App, model: Model) -> EngineState:
 
 async def _stats(model: Model) -> EngineStats | None:
     try:
-        return await asyncio.wait_for(model.stats(), PATIENCE_S)
+        return await asyncio.wait_for(model.stats(), STATS_TIMEOUT_S)
     except (RequestError, asyncio.TimeoutError):
         return None
 
 
 def _memory(pid: int | None) -> int | None:
-    """Resident bytes of a process; None where the system does not tell (10 us on Linux)."""
+    """Resident bytes of a process; None where /proc does not have it (10 us on Linux)."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             return int(file.read().split()[1]) * PAGE_SIZE

@@ -1,7 +1,4 @@
-"""Log probabilities of tokens that were not chosen: what a request asks for, and what the engine knows of them.
-
-openvino_genai reports the chosen token's alone. This is the one place that says so.
-"""
+"""Log probabilities of tokens that were not chosen (top_logprobs), which openvino_genai does not report."""
 
 from __future__ import annotations
 
@@ -10,10 +7,11 @@ from ...types import Json, SamplingParams
 
 
 def unknown(values: Json, sampling: SamplingParams) -> list[str]:
-    """What of the alternatives asked for is not known, for Warning headers.
+    """Warnings for requested alternatives that are not known.
 
-    Raises BadRequest for those of a prompt. There a client takes the likeliest token that it is shown for the likeliest
-    of all, and whatever it scores for what greedy decoding would have written (lm-evaluation-harness: is_greedy).
+    Raises BadRequest for alternatives of prompt tokens: clients take the likeliest token in the response for the
+    likeliest of all, and decide by it whether greedy decoding would give the text that they score
+    (lm-evaluation-harness: is_greedy).
     """
     if sampling.prompt_logprobs and values["logprobs"]:
         raise BadRequest(

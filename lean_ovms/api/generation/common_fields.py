@@ -1,6 +1,6 @@
-"""Request fields that more than one endpoint reads; those of sampling and of the answer's form have files of their own.
+"""Request fields that several endpoints share; sampling, tools and structured output have their own files.
 
-A field is spelled once: its row says name, kind, range, default and meaning, wherever it is read.
+Each field is declared once, with its name, kind, range, default and meaning.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ STREAM = Field(
 )
 
 
-def _option(name: str, help: str) -> Field:  # noqa: A002 - the word of the row
+def _flag(name: str, help: str) -> Field:  # noqa: A002 - as in Field
     return Field(name=name, kind="bool", help=help, wrong=f"stream_options.{name} is not a boolean", default=False)
 
 
-INCLUDE_USAGE = _option("include_usage", "a last chunk with the token counts")
-INCLUDE_OBFUSCATION = _option("include_obfuscation", "pad events to lengths that tell little")
+INCLUDE_USAGE = _flag("include_usage", "a last chunk with the token counts")
+INCLUDE_OBFUSCATION = _flag("include_obfuscation", "pad events to lengths that tell little")
 STREAM_OPTIONS = Field(
     name="stream_options",
     kind="object",
     help="include_usage, continuous_usage_stats, include_obfuscation",
-    fields=(INCLUDE_USAGE, _option("continuous_usage_stats", "token counts in every chunk"), INCLUDE_OBFUSCATION),
+    fields=(INCLUDE_USAGE, _flag("continuous_usage_stats", "token counts in every chunk"), INCLUDE_OBFUSCATION),
 )
 RESPONSE_STREAM_OPTIONS = Field(
     name="stream_options",
@@ -53,7 +53,7 @@ def _request_id(value: str) -> str:
     return value
 
 
-NAMING = (
+TOKEN_IDS = (
     Field(name="return_token_ids", kind="bool", help="add prompt_token_ids and token_ids", default=False),
     Field(
         name="return_tokens_as_token_ids", kind="bool", help="logprobs name tokens as token_id:NUMBER", default=False
@@ -64,10 +64,10 @@ ANSWERING = (
     MODEL,
     STREAM,
     STREAM_OPTIONS,
-    *NAMING,
+    *TOKEN_IDS,
     REQUEST_ID,
 )
-"""Rows that say how chat and completions answer."""
+"""Fields for the form of the answer of chat and completions."""
 
 MESSAGES = Field(
     name="messages",
@@ -121,7 +121,7 @@ CONTINUE_FINAL_MESSAGE = Field(
 
 
 def template_kwargs(values: Json) -> Json:
-    """Variables for the chat template: chat_template_kwargs, and what has a field of its own."""
+    """Variables for the chat template: chat_template_kwargs, and fields that are such variables."""
     kwargs = dict(values["chat_template_kwargs"] or {})
     if kwargs.get("add_generation_prompt") is None:
         kwargs.pop("add_generation_prompt", None)
@@ -129,34 +129,34 @@ def template_kwargs(values: Json) -> Json:
         if values.get(name) is not None:
             kwargs.setdefault(name, values[name])
     if values.get("reasoning_effort") is not None:
-        effort = values["reasoning_effort"]  # vLLM and OVMS think for any but "none"
+        effort = values["reasoning_effort"]  # in vLLM and OVMS any value but "none" turns reasoning on
         kwargs = {"enable_thinking": effort != "none", "reasoning_effort": effort} | kwargs
     return kwargs
 
 
-def token_limit(name: str, help: str) -> Field:  # noqa: A002 - the word of the row
-    """The row of a field that bounds what is generated."""
+def token_limit(name: str, help: str) -> Field:  # noqa: A002 - as in Field
+    """The field that limits the number of generated tokens."""
     outside = f"{name} value can't be greater than {UINT32_MAX}"
     return Field(name=name, kind="uint", high=UINT32_MAX, help=help, outside=outside)
 
 
-def stream_options(row: Field, values: Json) -> dict[str, bool]:
+def stream_options(field: Field, values: Json) -> dict[str, bool]:
     """Every option of stream_options by name, its default where absent or null. Raises BadRequest."""
-    given = values[row.name]
+    given = values[field.name]
     if given is None:
-        return {option.name: option.default for option in row.fields}
+        return {option.name: option.default for option in field.fields}
     if not values["stream"]:
-        raise BadRequest("stream_options provided, but stream not set to true", param=row.name)
-    known = sorted(option.name for option in row.fields)
+        raise BadRequest("stream_options provided, but stream not set to true", param=field.name)
+    known = sorted(option.name for option in field.fields)
     if set(given) - set(known):
         raise BadRequest(
             f"Found unexpected stream options. Properties accepted in stream_options: {', '.join(known)}",
-            param=row.name,
+            param=field.name,
         )
     found = {}
-    for option in row.fields:
+    for option in field.fields:
         value = given.get(option.name)
         if value is not None and not isinstance(value, bool):
-            raise BadRequest(option.wrong, param=f"{row.name}.{option.name}")
+            raise BadRequest(option.wrong, param=f"{field.name}.{option.name}")
         found[option.name] = option.default if value is None else value
     return found

@@ -93,8 +93,8 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
     """The whole body. Raises RequestError."""
     values = read(schema.fields, body)
     model = app.registry.get(model_name(values), TextModel)
-    if note := current_record.get():
-        note.stream = values["stream"]
+    if record := current_record.get():
+        record.stream = values["stream"]
     config, defaults = model.config, Defaults(model.directory.generation_config)
     limits = Limits(max_tokens=config.max_tokens_limit, sequences=config.best_of_limit)
     options = stream_options(schema.fields[schema.fields.places["stream_options"]], values)

@@ -14,7 +14,7 @@ from typing import Any
 from ...errors import BadRequest
 from ...types import Json, OutputConstraint, OutputParams, SamplingParams
 from ..fields import UINT32_MAX, Field, FieldSet
-from ..schemas import TOKENS, array, either
+from ..schemas import TOKENS, any_of, array
 
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 4096
@@ -86,7 +86,7 @@ SAMPLING = FieldSet((
         help="vLLM's: n without best_of is a beam search of width n"),
     Field(name="length_penalty", kind="number", low=-100, high=100, builtin=1.0, help="beam search only"),
     Field(name="stop", kind="any", help=f"up to {MAX_STOPS} strings that end the answer", read=_stop,
-        schema=either(_STOP, array(_STOP) | {"maxItems": MAX_STOPS})),
+        schema=any_of(_STOP, array(_STOP) | {"maxItems": MAX_STOPS})),
     Field(name="include_stop_str_in_output", kind="bool", help="keep the stop string; true in streams if not given"),
     Field(name="stop_token_ids", kind="array", help="token ids that end the answer", read=_stop_ids,
         schema=TOKENS | {"maxItems": MAX_STOP_IDS}),

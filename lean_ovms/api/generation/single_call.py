@@ -7,7 +7,7 @@ from ...types import Delta, ToolCallStart, Usage
 
 
 class SingleCallStream:
-    """A Stream with one call a choice at most; it stops the generation when every choice is over."""
+    """Deltas with at most one call for each choice; the generation is closed when every choice has ended."""
 
     def __init__(self, generation: Generation, choices: int) -> None:
         self._generation = generation
@@ -22,18 +22,18 @@ class SingleCallStream:
 
     async def __anext__(self) -> list[Delta]:
         while self._running:
-            told = [self._cut(d) for d in await self._generation.__anext__() if d.index in self._running]
-            self._running -= {delta.index for delta in told if delta.finish is not None}
-            if told:
-                return told
+            deltas = [self._cut(d) for d in await self._generation.__anext__() if d.index in self._running]
+            self._running -= {delta.index for delta in deltas if delta.finish is not None}
+            if deltas:
+                return deltas
         self._generation.finish_early()
         await self._generation.aclose()
         raise StopAsyncIteration
 
     @staticmethod
     def _cut(delta: Delta) -> Delta:
-        for place, said in enumerate(delta.events):
-            if isinstance(said, ToolCallStart) and said.index > 0:
+        for place, event in enumerate(delta.events):
+            if isinstance(event, ToolCallStart) and event.index > 0:
                 return Delta(delta.index, events=delta.events[:place], tokens=delta.tokens, finish="stop")
         return delta
 

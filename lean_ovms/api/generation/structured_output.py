@@ -16,7 +16,7 @@ from ...config import Config
 from ...errors import BadRequest, GrammarInvalid, GrammarTooComplex
 from ...types import Json, OutputConstraint, SamplingParams
 from ..fields import Field, parsed
-from ..schemas import BOOLEAN, OBJECT, STRING, either
+from ..schemas import BOOLEAN, OBJECT, STRING, any_of
 from .tools import ToolRule
 
 RESPONSE_FORMAT = Field(
@@ -35,7 +35,7 @@ STRUCTURED = (
         name="guided_json",
         kind="any",
         help="vLLM's older form: a JSON schema",
-        schema=either(OBJECT, BOOLEAN, STRING),
+        schema=any_of(OBJECT, BOOLEAN, STRING),
     ),
     Field(name="guided_regex", kind="string", help="vLLM's older form: a regular expression"),
     Field(

@@ -1,7 +1,7 @@
-"""Request fields that are accepted without an effect, and what is told of them: never nothing.
+"""Request fields that are accepted without an effect, each with a warning.
 
-OVMS and vLLM ignore many fields. Here a field that the engine cannot honour, or a name that is nearly that of a field,
-is answered with a Warning header. Values of a wrong type are a 400, as in whichever of the two has the field.
+OVMS and vLLM ignore many fields. Here a field that the engine cannot honour, and a name that is close to that of a
+field, give a Warning header. Values of a wrong type are a 400, as in OVMS or vLLM, whichever has the field.
 """
 
 from __future__ import annotations
@@ -18,8 +18,13 @@ from ..fields import Field, FieldSet, read_one
 AUDIO_FORMATS = ("wav", "pcm16")
 
 
+def _web_search(value: Json) -> bool:
+    """Whether it asks for a search; the empty object does, too."""
+    return True
+
+
 def _modalities(value: list[Any]) -> list[str]:
-    """What is asked for besides text."""
+    """The modalities besides text."""
     if not all(isinstance(modality, str) for modality in value):
         raise BadRequest("modalities array must contain strings", param="modalities")
     return [modality for modality in value if modality != "text"]
@@ -31,8 +36,6 @@ def _audio(value: Json) -> Json:
     return value
 
 
-WEB_SEARCH = Field(name="web_search_options", kind="object", help="OpenAI's: search the web")
-"""The one of them that asks for something when it is empty."""
 UNSUPPORTED = FieldSet((
     Field(name="logit_bias", kind="object", help="OpenAI's: make tokens likelier or less likely"),
     Field(name="modalities", kind="array", help="OpenAI's: text; anything else is not generated", read=_modalities),
@@ -41,7 +44,7 @@ UNSUPPORTED = FieldSet((
         wrong="chunk_frames must be a positive integer", outside="chunk_frames must be >= 1"),
     Field(name="functions", kind="array", help="OpenAI's older form of tools"),
     Field(name="function_call", kind="any", help="OpenAI's older form of tool_choice"),
-    WEB_SEARCH,
+    Field(name="web_search_options", kind="object", help="OpenAI's: search the web", read=_web_search),
     Field(name="echo", kind="bool", help="vLLM's, of chat: begin with the last message; completions have it"),
     Field(name="prompt_logprobs", kind="int", help="vLLM's: alternatives at each place of the prompt"),
     Field(name="logits_processors", kind="array", help="vLLM's: code that changes logits"),
@@ -62,19 +65,19 @@ UNSUPPORTED = FieldSet((
     Field(name="spaces_between_special_tokens", kind="bool", help="vLLM's: false: none", default=True),
     Field(name="enable_response_messages", kind="bool", help="vLLM's: the model's own messages in a response"),
 ))  # fmt: skip
-"""Of every generating endpoint, unless the endpoint has the field."""
+"""Fields of every generating endpoint, unless the endpoint has the field itself."""
 
 HARMLESS = frozenset((
     *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
     *("prompt_cache_options", "prediction"),
 ))  # fmt: skip
-"""OpenAI's fields whose absence changes no answer; responses have some of them."""
+"""OpenAI's fields that change no generated text; the Responses API has some of them."""
 
 LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
-"""One limit under the names of three APIs; each endpoint has the first of them that it knows."""
+"""One limit under the names of three APIs, for the suggestion: the first that the endpoint has."""
 
 MAX_UNKNOWN, MAX_NAME = 8, 40
-"""Unknown names that are compared with known ones, and their length: finding a near one takes some 0.5 ms."""
+"""Most unknown names that are compared with known ones, and their length: a comparison takes about 0.5 ms."""
 
 
 def warnings(fields: FieldSet, body: Json) -> list[str]:
@@ -82,9 +85,9 @@ def warnings(fields: FieldSet, body: Json) -> list[str]:
     unread = [name for name in body if name not in fields.places]
     ignored = sorted([UNSUPPORTED.places[name] for name in unread if name in UNSUPPORTED.places])
     lines = [
-        f"{row.name} is not supported and was ignored"
-        for row in [UNSUPPORTED[place] for place in ignored]
-        if _asks(row, read_one(row, body[row.name]))
+        f"{field.name} is not supported and was ignored"
+        for field in [UNSUPPORTED[place] for place in ignored]
+        if _requests_effect(field, read_one(field, body[field.name]))
     ]
     unknown = [name for name in unread if name not in UNSUPPORTED.places and name not in HARMLESS]
     for name in [name for name in unknown if len(name) <= MAX_NAME and body[name] is not None][:MAX_UNKNOWN]:
@@ -93,17 +96,17 @@ def warnings(fields: FieldSet, body: Json) -> list[str]:
     return lines
 
 
-def _asks(row: Field, value: Any) -> bool:
-    """Whether a value asks for something that will not be done."""
-    if value is None or value == row.default:
+def _requests_effect(field: Field, value: Any) -> bool:
+    """Whether a value asks for something that has no effect."""
+    if value is None or value == field.default:
         return False
     empty = value is False or value in ("", [], {})
-    return not empty or row is WEB_SEARCH or row.default is True
+    return not empty or field.default is True
 
 
 @lru_cache(1024)
 def _near(name: str, known: frozenset[str]) -> str:
-    """The known name that is meant, probably; "" if none is near."""
+    """The known name that is probably meant; "" if none is close."""
     if name in LIMITS:
         return next((limit for limit in LIMITS if limit in known), "")
     return next(iter(difflib.get_close_matches(name.lower(), known, 1)), "")

@@ -1,8 +1,8 @@
 """POST …/chat/completions: OpenAI's chat API with OVMS's and vLLM's parameters.
 
 https://platform.openai.com/docs/api-reference/chat, contract sections 2.4, 2.6, 4.3, 5.1. Not supported: top_logprobs
-beyond the chosen token (the engine does not tell), which is accepted with a Warning header, as is what unsupported.py
-lists.
+beyond the chosen token (the engine does not report them), accepted with a Warning header, as are the fields in
+generation/unsupported.py.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from ..generation.sampling import SAMPLING, check_max_tokens
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..response import json, warning_headers
 from ..router import RouteDoc, for_each_prefix
-from .chunks import ChunkOptions, Chunks, Envelope, Pending
+from .chunks import ChoiceState, ChunkOptions, Chunks, Envelope
 
 FIELDS = (
     replace(MESSAGES, required=True),
@@ -74,7 +74,7 @@ FIELDS = (
     Field(name="include_reasoning", kind="bool", help="false: what the model thinks is left out", default=True),
     Field(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS as well", default=False),
 )
-ROWS = FieldSet((*ANSWERING, *FIELDS, *STRUCTURED, *SAMPLING))
+ALL_FIELDS = FieldSet((*ANSWERING, *FIELDS, *STRUCTURED, *SAMPLING))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ async def handle(request: Request, app: App) -> Response:
 
 
 DOC = RouteDoc(
-    summary="The next message of a conversation", body=ROWS, answer="ChatCompletion", chunks="ChatCompletionChunk"
+    summary="The next message of a conversation", body=ALL_FIELDS, answer="ChatCompletion", chunks="ChatCompletionChunk"
 )
 ROUTES = for_each_prefix("POST", "/chat/completions", handle, about=DOC)
 
@@ -124,7 +124,7 @@ def _check_messages(values: Json, model: TextModel) -> None:
 
 
 SCHEMA = RequestSchema(
-    fields=ROWS,
+    fields=ALL_FIELDS,
     before_tools=_prefer_max_completion_tokens,
     after_tools=_check_messages,
     max_tokens="max_completion_tokens",
@@ -134,7 +134,7 @@ SCHEMA = RequestSchema(
 def full(chat: ChatRequest, answers: list[CompletedChoice], generation: Generation) -> Json:
     """The chat.completion object (contract section 5.1)."""
     envelope = Envelope(
-        id=chat.options.answer_id("chatcmpl"), model=chat.generation.model.name, object="chat.completion"
+        id=chat.options.response_id("chatcmpl"), model=chat.generation.model.name, object="chat.completion"
     )
     choices = [_choice(chat, index, answer) for index, answer in enumerate(answers)]
     body = envelope.full(choices, generation.usage)
@@ -180,45 +180,45 @@ class ChatRenderer:
     """Deltas to chat.completion.chunk events (contract section 4.3)."""
 
     def __init__(self, chat: ChatRequest, generation: Generation) -> None:
-        answer_id = chat.options.answer_id("chatcmpl")
-        envelope = Envelope(id=answer_id, model=chat.generation.model.name, object="chat.completion.chunk")
+        response_id = chat.options.response_id("chatcmpl")
+        envelope = Envelope(id=response_id, model=chat.generation.model.name, object="chat.completion.chunk")
         self._chunks = Chunks(envelope, generation, chat.options)
-        self._choices = [Pending() for _ in range(chat.generation.sampling.n)]
+        self._choices = [ChoiceState() for _ in range(chat.generation.sampling.n)]
         self._logprobs = chat.generation.sampling.logprobs
         self._options = chat.options
 
     def deltas(self, deltas: list[Delta]) -> bytes:
         return b"".join([self._delta(delta, self._choices[delta.index]) for delta in deltas])
 
-    def _delta(self, delta: Delta, pending: Pending) -> bytes:
+    def _delta(self, delta: Delta, state: ChoiceState) -> bytes:
         out = b""
-        if not pending.begun:
-            pending.begun = True
-            out = self._chunks.chunk(delta.index, b'"delta":{"role":"assistant","content":null}', pending)
-        pending.take(delta)
+        if not state.started:
+            state.started = True
+            out = self._chunks.chunk(delta.index, b'"delta":{"role":"assistant","content":null}', state)
+        state.add(delta)
         for event in delta.events:
             if not self._options.reasoning and isinstance(event, Reasoning):
                 continue
-            out += self._chunk(delta.index, b'"delta":' + self.delta_json(event, pending), pending)
+            out += self._chunk(delta.index, b'"delta":' + self.delta_json(event, state), state)
         if delta.finish:
-            out += self._chunk(delta.index, b'"delta":{}', pending, _finish(delta.finish, pending.called))
+            out += self._chunk(delta.index, b'"delta":{}', state, _finish(delta.finish, state.has_calls))
         return out
 
-    def _chunk(self, index: int, content: bytes, pending: Pending, finish: str = "") -> bytes:
+    def _chunk(self, index: int, content: bytes, state: ChoiceState, finish: str = "") -> bytes:
         logprobs = b"null"
-        if self._logprobs and pending.logprobs:
-            logprobs = orjson.dumps(_logprobs(pending.logprobs, self._options))
-            pending.logprobs = []
-        return self._chunks.chunk(index, content, pending, logprobs, finish)
+        if self._logprobs and state.logprobs:
+            logprobs = orjson.dumps(_logprobs(state.logprobs, self._options))
+            state.logprobs = []
+        return self._chunks.chunk(index, content, state, logprobs, finish)
 
     @staticmethod
-    def delta_json(event: Event, pending: Pending) -> bytes:
+    def delta_json(event: Event, state: ChoiceState) -> bytes:
         """The `delta` object of one event."""
         if isinstance(event, Text):
             return b'{"content":' + orjson.dumps(event.text) + b"}"
         if isinstance(event, Reasoning):
             return b'{"reasoning_content":' + orjson.dumps(event.text) + b"}"
-        pending.called = True
+        state.has_calls = True
         return orjson.dumps({"tool_calls": [_call_delta(event)]})
 
     def end(self, usage: Usage) -> bytes:

@@ -1,7 +1,7 @@
-"""One stream chunk of chat and completions as bytes.
+"""The stream chunks of chat and completions as bytes.
 
-The parts of a chunk that stay the same in a stream are joined once; a token then costs one JSON string and one
-joining (0.4 us against 1 us for a dict through orjson, 5 us through json). Key order follows contract section 4.3.
+The constant parts of a stream's chunks are joined once; a token then costs one JSON string and one
+join (0.4 us against 1 us for a dict through orjson, 5 us through json). Key order follows contract section 4.3.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ...errors import RequestError
 from ...models.generation import DeltaStream
 from ...types import Delta, Json, TokenLogprob, Usage
 from ..response import new_id, now, token_name, usage
-from ..sse import event, noise
+from ..sse import event, padding
 
 FINGERPRINT = f"lean_ovms-{__version__}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """What all answers to one request have in common. object is the unary kind's word or the chunk's."""
+    """The members that all bodies for one request share. object: the type name of the unary body or of a chunk."""
 
     id: str
     model: str
@@ -44,17 +44,17 @@ class Envelope:
 
 
 @dataclass(slots=True)
-class Pending:
-    """Of one choice: what has been generated since its last chunk, and whether it has begun."""
+class ChoiceState:
+    """One choice of a stream: whether it has started, and its output since the last chunk."""
 
-    begun: bool = False
-    called: bool = False
+    started: bool = False
+    has_calls: bool = False
     stop: str | int | None = None
     tokens: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
 
-    def take(self, delta: Delta) -> None:
-        """Note the tokens of delta; the next chunk carries them."""
+    def add(self, delta: Delta) -> None:
+        """Add the tokens of delta; the next chunk contains them."""
         self.tokens += delta.tokens
         self.logprobs += delta.logprobs
         self.stop = delta.stop
@@ -62,11 +62,11 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class ChunkOptions:
-    """What the client asked its answer to carry.
+    """What the client wants in the response.
 
-    usage: null in all chunks but the last, or counts in each (continuous). named_by_id: the tokens of logprobs are.
-    reasoning: what the model thought. request_id: the end of the answer's id, if given. noise: padding, so that the
-    length of a chunk tells little.
+    usage: null in all chunks but the last, or counts in each (continuous). named_by_id: logprobs name tokens by
+    id. reasoning: the model's reasoning. request_id: the end of the response's id, if given. obfuscate: padding, so
+    that the length of a chunk reveals little.
     """
 
     usage: bool = False
@@ -75,7 +75,7 @@ class ChunkOptions:
     named_by_id: bool = False
     reasoning: bool = True
     request_id: str = ""
-    noise: bool = False
+    obfuscate: bool = False
 
     @classmethod
     def of(cls, values: Json, stream_options: dict[str, bool]) -> ChunkOptions:
@@ -88,15 +88,15 @@ class ChunkOptions:
             named_by_id=values["return_tokens_as_token_ids"],
             reasoning=values.get("include_reasoning", True),
             request_id=values["request_id"] or "",
-            noise=stream_options["include_obfuscation"],
+            obfuscate=stream_options["include_obfuscation"],
         )
 
-    def answer_id(self, prefix: str) -> str:
-        """The id of the answer."""
+    def response_id(self, prefix: str) -> str:
+        """The id of the response."""
         return f"{prefix}-{self.request_id}" if self.request_id else new_id(prefix)
 
     def name(self, token: TokenLogprob) -> str:
-        """What logprobs call a token."""
+        """The name of a token in logprobs."""
         return token_name(token, by_id=self.named_by_id)
 
 
@@ -115,33 +115,36 @@ class Chunks:
             dumped(FINGERPRINT),
         )
         self._plain_tail = b"}" + self._after + (b',"usage":null' if options.usage else b"") + b"}\n\n"
-        # Nearly every chunk: nothing in it changes but its content.
-        self._plain = not (options.token_ids or options.continuous or options.noise)
-        self._going_on = b',"finish_reason":null' + self._plain_tail
+        # Nearly every chunk differs from the others in its content only.
+        self._plain = not (options.token_ids or options.continuous or options.obfuscate)
+        self._plain_end = b',"finish_reason":null' + self._plain_tail
         self._heads: dict[int, bytes] = {}
-        self._prompt_ids: Sequence[int] | None = getattr(generation, "prompt_ids", None) if options.token_ids else None
+        prompt_ids: Sequence[int] | None = getattr(generation, "prompt_ids", None)
+        self._prompt_ids = prompt_ids if options.token_ids else None
 
-    def chunk(self, index: int, content: bytes, pending: Pending, logprobs: bytes = b"null", finish: str = "") -> bytes:
+    def chunk(
+        self, index: int, content: bytes, state: ChoiceState, logprobs: bytes = b"null", finish: str = ""
+    ) -> bytes:
         """One chunk with one choice. content: the `"delta":…` or `"text":…` member."""
         if self._plain and not finish and logprobs == b"null":
-            return (self._heads.get(index) or self._head_of(index)) + content + self._going_on
-        more = b""
-        if finish and pending.stop is not None:
-            more = b',"stop_reason":' + orjson.dumps(pending.stop)
+            return (self._heads.get(index) or self._head_of(index)) + content + self._plain_end
+        extra = b""
+        if finish and state.stop is not None:
+            extra = b',"stop_reason":' + orjson.dumps(state.stop)
         if self._options.token_ids:
-            more += b',"token_ids":' + orjson.dumps(pending.tokens)
-        pending.tokens = []
+            extra += b',"token_ids":' + orjson.dumps(state.tokens)
+        state.tokens = []
         reason = b'"%b"' % finish.encode() if finish else b"null"
         tail = self._tail()
-        if self._options.noise:
-            tail = b'%b,"obfuscation":"%b"}\n\n' % (tail.removesuffix(b"}\n\n"), noise(len(content)))
+        if self._options.obfuscate:
+            tail = b'%b,"obfuscation":"%b"}\n\n' % (tail.removesuffix(b"}\n\n"), padding(len(content)))
         return b'%b{"index":%d,"logprobs":%b,%b,"finish_reason":%b%b%b' % (
             self._head,
             index,
             logprobs,
             content,
             reason,
-            more,
+            extra,
             tail,
         )
 

@@ -28,7 +28,7 @@ from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..response import json, warning_headers
 from ..router import RouteDoc, for_each_prefix
 from ..schemas import PROMPT
-from .chunks import ChunkOptions, Chunks, Envelope, Pending
+from .chunks import ChoiceState, ChunkOptions, Chunks, Envelope
 
 NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
 FIELDS = (
@@ -51,7 +51,7 @@ FIELDS = (
     ),
     Field(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS and the like", default=True),
 )
-ROWS = FieldSet((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *SAMPLING))
+ALL_FIELDS = FieldSet((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *SAMPLING))
 
 TokenPrompts = list[TextPrompt | TokenPrompt]
 
@@ -87,7 +87,7 @@ async def handle(request: Request, app: App) -> Response:
     return body
 
 
-DOC = RouteDoc(summary="How a text goes on", body=ROWS, answer="Completion", chunks="Completion")
+DOC = RouteDoc(summary="How a text goes on", body=ALL_FIELDS, answer="Completion", chunks="Completion")
 ROUTES = for_each_prefix("POST", "/completions", handle, about=DOC)
 
 
@@ -113,7 +113,7 @@ def _check(values: Json, model: TextModel) -> None:
         values["max_tokens"] = 1  # the engine always generates; this token is not shown
 
 
-SCHEMA = RequestSchema(fields=ROWS, before_tools=_check, parse_output=False)
+SCHEMA = RequestSchema(fields=ALL_FIELDS, before_tools=_check, parse_output=False)
 
 
 def _prompts(values: Json, config: Config) -> TokenPrompts:
@@ -187,7 +187,7 @@ def full(completion: CompletionRequest, answers: list[CompletedChoice], echoes: 
 
 def _envelope(completion: CompletionRequest) -> Envelope:
     name = completion.generation.model.name
-    return Envelope(id=completion.options.answer_id("cmpl"), model=name, object="text_completion")
+    return Envelope(id=completion.options.response_id("cmpl"), model=name, object="text_completion")
 
 
 def _counts(completion: CompletionRequest, counts: Usage) -> Usage:
@@ -233,36 +233,36 @@ class CompletionRenderer:
         self._chunks = Chunks(_envelope(completion), group, completion.options)
         self._completion = completion
         self._echoes = echoes
-        self._choices = [Pending() for _ in range(len(echoes) * completion.generation.sampling.n)]
+        self._choices = [ChoiceState() for _ in range(len(echoes) * completion.generation.sampling.n)]
         self._offsets = [0] * len(self._choices)
 
     def deltas(self, deltas: list[Delta]) -> bytes:
         return b"".join([self._delta(delta, self._choices[delta.index]) for delta in deltas])
 
-    def _delta(self, delta: Delta, pending: Pending) -> bytes:
+    def _delta(self, delta: Delta, state: ChoiceState) -> bytes:
         out = b""
-        if not pending.begun:
-            pending.begun = True
+        if not state.started:
+            state.started = True
             echo = self._echoes[delta.index // self._completion.generation.sampling.n]
-            pending.logprobs += echo.logprobs()
-            out = self._chunk(delta.index, echo.text, pending)
+            state.logprobs += echo.logprobs()
+            out = self._chunk(delta.index, echo.text, state)
         if self._completion.score_only:
-            return out + (self._chunk(delta.index, "", pending, "length") if delta.finish else b"")
-        pending.take(delta)
+            return out + (self._chunk(delta.index, "", state, "length") if delta.finish else b"")
+        state.add(delta)
         for said in delta.events:
             if isinstance(said, Text):
-                out += self._chunk(delta.index, said.text, pending)
+                out += self._chunk(delta.index, said.text, state)
         if delta.finish:
-            out += self._chunk(delta.index, "", pending, delta.finish)
+            out += self._chunk(delta.index, "", state, delta.finish)
         return out
 
-    def _chunk(self, index: int, text: str, pending: Pending, finish: str = "") -> bytes:
+    def _chunk(self, index: int, text: str, state: ChoiceState, finish: str = "") -> bytes:
         logprobs = b"null"
-        if self._completion.generation.sampling.logprobs and pending.logprobs:
-            logprobs = orjson.dumps(_logprobs(pending.logprobs, self._completion.options, self._offsets[index]))
-            self._offsets[index] += sum(len(t.token) for t in pending.logprobs)
-            pending.logprobs = []
-        return self._chunks.chunk(index, b'"text":' + orjson.dumps(text), pending, logprobs, finish)
+        if self._completion.generation.sampling.logprobs and state.logprobs:
+            logprobs = orjson.dumps(_logprobs(state.logprobs, self._completion.options, self._offsets[index]))
+            self._offsets[index] += sum(len(t.token) for t in state.logprobs)
+            state.logprobs = []
+        return self._chunks.chunk(index, b'"text":' + orjson.dumps(text), state, logprobs, finish)
 
     def end(self, usage: Usage) -> bytes:
         return self._chunks.end(_counts(self._completion, usage))

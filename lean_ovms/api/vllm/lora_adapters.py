@@ -44,29 +44,29 @@ NAME_ALONE = FieldSet((NAME,))
 
 
 async def handle_load(request: Request, app: App) -> Response:
-    asked = await app.parse_body(request, partial(_read, FIELDS))
-    module = Module(_given(asked, "lora_name"), _given(asked, "lora_path"), asked["alpha"])
-    model = _base(app, asked["model"])
-    again = module.name in model.adapters.models and asked["load_inplace"]
-    if not again and any(module.name == one.name for one in app.registry.served):
+    values = await app.parse_body(request, partial(_read, FIELDS))
+    module = Module(_required(values, "lora_name"), _required(values, "lora_path"), values["alpha"])
+    model = _base_model(app, values["model"])
+    replaces = module.name in model.adapters.models and values["load_inplace"]
+    if not replaces and any(module.name == one.name for one in app.registry.served):
         raise BadRequest(f"The lora adapter {safe(module.name)!r} has already been loaded.", param="lora_name")
     try:
         await model.adapters.add(module)
     except StartError as error:
         raise BadRequest(f"The adapter cannot be loaded. {error}", param="lora_path") from error
-    return _said(f"Success: LoRA adapter {module.name!r} added successfully.")
+    return _text_response(f"Success: LoRA adapter {module.name!r} added successfully.")
 
 
 async def handle_unload(request: Request, app: App) -> Response:
-    name = _given(await app.parse_body(request, partial(_read, NAME_ALONE)), "lora_name")
+    name = _required(await app.parse_body(request, partial(_read, NAME_ALONE)), "lora_name")
     model = next((m for m in app.registry.models.values() if name in m.adapters.models), None)
     if model is None:
         raise ModelNotFound(f"The lora adapter {safe(name)!r} cannot be found.", param="lora_name")
     model.adapters.remove(name)
-    return _said(f"Success: LoRA adapter {name!r} removed successfully.")
+    return _text_response(f"Success: LoRA adapter {name!r} removed successfully.")
 
 
-def _base(app: App, named: str | None) -> Model:
+def _base_model(app: App, named: str | None) -> Model:
     """The model that an adapter is for: the one named, else the first. Raises NotFound where clients may not load."""
     model = app.registry.get(named) if named is not None else next(iter(app.registry.models.values()), None)
     if model is None or not model.config.allow_runtime_lora:
@@ -80,13 +80,13 @@ def _read(rows: FieldSet, body: Json, app: App) -> Json:
     return read(rows, body)
 
 
-def _given(asked: Json, name: str) -> str:
-    if not asked[name]:
+def _required(values: Json, name: str) -> str:
+    if not values[name]:
         raise BadRequest(BOTH, param=name)
-    return str(asked[name])
+    return str(values[name])
 
 
-def _said(text: str) -> Response:
+def _text_response(text: str) -> Response:
     return Response(200, [("Content-Type", "text/plain; charset=utf-8")], text.encode())
 
 

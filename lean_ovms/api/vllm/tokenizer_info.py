@@ -23,7 +23,7 @@ async def handle(request: Request, app: App) -> Response:
     return json({**tokens, "chat_template": template.source or None, "model_max_length": model.info.context_length})
 
 
-ABOUT = RouteDoc(
+DOC = RouteDoc(
     summary="Chat template and special tokens", query=(SOME_MODEL,), answer="TokenizerInfo", errors=(404, 503)
 )
-ROUTES = [Route("GET", "/tokenizer_info", handle, about=ABOUT)]
+ROUTES = [Route("GET", "/tokenizer_info", handle, about=DOC)]

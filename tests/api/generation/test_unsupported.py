@@ -87,7 +87,7 @@ async def send(app: App, path: str, fields: dict[str, Any]) -> Response:
 def test_every_field_is_tried() -> None:
     assert set(ASKED) == UNSUPPORTED.names
     assert not HARMLESS & UNSUPPORTED.names
-    for rows in (chat.ROWS, completions.ROWS, responses.ROWS):
+    for rows in (chat.ALL_FIELDS, completions.ALL_FIELDS, responses.ALL_FIELDS):
         assert not (UNSUPPORTED.names - {"echo"}) & rows.names
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from lean_ovms.api.openai.chunks import ChunkOptions, Chunks, Envelope, Pending
+from lean_ovms.api.openai.chunks import ChoiceState, ChunkOptions, Chunks, Envelope
 from lean_ovms.types import Usage
 
 ENVELOPE = Envelope(id="chatcmpl-1", model='a "model"', object="chat.completion.chunk", created=7)
@@ -28,9 +28,9 @@ def test_a_chunk_of_text_is_what_the_long_way_makes_of_it(usage: bool, index: in
     long = chunks(usage=usage)
     long._plain = False
 
-    made = [chunks(usage=usage).chunk(index, content, Pending()) for _ in range(2)]
+    made = [chunks(usage=usage).chunk(index, content, ChoiceState()) for _ in range(2)]
 
-    assert made == [long.chunk(index, content, Pending())] * 2
+    assert made == [long.chunk(index, content, ChoiceState())] * 2
     said = json.loads(made[0].removeprefix(b"data: "))
     assert said["choices"] == [{"index": index, "logprobs": None, "delta": {"content": text}, "finish_reason": None}]
     assert said.get("usage", "absent") == (None if usage else "absent")
@@ -43,7 +43,9 @@ def test_what_is_not_plain_is_told_the_long_way() -> None:
         told: dict[str, Any] = json.loads(chunk.removeprefix(b"data: "))
         return told
 
-    assert told(chunks().chunk(0, content, Pending(), finish="stop"))["choices"][0]["finish_reason"] == "stop"
-    assert told(chunks().chunk(0, content, Pending(), b'{"content":[]}'))["choices"][0]["logprobs"] == {"content": []}
-    assert told(chunks(continuous=True).chunk(0, content, Pending()))["usage"]["completion_tokens"] == 2
-    assert told(chunks(token_ids=True).chunk(0, content, Pending(tokens=[5])))["choices"][0]["token_ids"] == [5]
+    assert told(chunks().chunk(0, content, ChoiceState(), finish="stop"))["choices"][0]["finish_reason"] == "stop"
+    assert told(chunks().chunk(0, content, ChoiceState(), b'{"content":[]}'))["choices"][0]["logprobs"] == {
+        "content": []
+    }
+    assert told(chunks(continuous=True).chunk(0, content, ChoiceState()))["usage"]["completion_tokens"] == 2
+    assert told(chunks(token_ids=True).chunk(0, content, ChoiceState(tokens=[5])))["choices"][0]["token_ids"] == [5]

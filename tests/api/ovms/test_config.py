@@ -65,7 +65,7 @@ async def test_a_model_that_did_not_load_says_why_without_paths() -> None:
     }
     assert (await whole(await get(app, "/v1/models")))["data"] == []
     assert (await whole(await get(app, "/health")))["error"]["message"] == "Server is not ready: m is failed"
-    await app.responses.close()
+    await app.close()
 
 
 async def test_a_model_whose_change_failed_goes_on_and_says_so(make_app: MakeApp) -> None:

@@ -1,8 +1,7 @@
-"""A response in the making that nobody has to wait for: it generates on, whoever comes, listens, leaves or cancels.
+"""Background responses: generated to the end whether or not a client reads their events.
 
-A Run owns its generation and its events; a Follower is one client's view of them, from any event on; a Waiter that of a
-client of another server. Knows no HTTP and
-not where responses are kept.
+A BackgroundResponse owns its generation and its events; an EventFollower streams them to one client, from any event on;
+a Waiter waits for the response of another server. Knows no HTTP and not where responses are stored.
 """
 
 from __future__ import annotations
@@ -23,81 +22,81 @@ logger = logging.getLogger("lean_ovms.api")
 
 
 class BackgroundResponse:
-    """One background response. frames: its events so far; the last one is there when `over` is set.
+    """One background response. frames: its events so far; the last one is among them when `finished` is set.
 
-    keep: awaited with the final response object and all its frames before the last event is told.
+    keep: awaited with the final response object and all its frames before the last event is published.
     """
 
     def __init__(self, events: Events, generation: DeltaStream, keep: Callable[[Json, bytes], Awaitable[None]]) -> None:
         self.events = events
-        self.frames = events.begin()
-        self.over = False
+        self.frames = events.start()
+        self.finished = False
         self._generation = generation
         self._keep = keep
         self._cancelled = False
         self._error: RequestError | None = None
-        self._ended = False  # the generation is, and with it how this ends
-        self._listeners: set[asyncio.Future[None]] = set()
-        self.task = asyncio.get_running_loop().create_task(self._go())
+        self._read_all = False  # the generation is over, and with it the status is known
+        self._waiters: set[asyncio.Future[None]] = set()
+        self.task = asyncio.get_running_loop().create_task(self._produce())
 
     async def stop(self, error: RequestError | None = None) -> None:
-        """End it now, as cancelled or with this error, and wait until that is kept. Nothing if it has ended."""
-        if not self._ended:
+        """End it now, as cancelled or with this error, and wait until it is stored. No effect if it has ended."""
+        if not self._read_all:
             self._cancelled, self._error = error is None, error
             await self._generation.aclose()
         await asyncio.shield(self.task)
 
-    async def more(self, count: int, timeout_s: float) -> bool:
-        """Wait until there are more frames than count, or it is over. False: not within timeout_s (0: any time)."""
-        while len(self.frames) <= count and not self.over:
-            listener = asyncio.get_running_loop().create_future()
-            self._listeners.add(listener)
+    async def wait_for(self, count: int, timeout_s: float) -> bool:
+        """Wait for more frames than count, or the end. False: neither within timeout_s (0: no limit)."""
+        while len(self.frames) <= count and not self.finished:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.add(waiter)
             try:
-                await asyncio.wait([listener], timeout=timeout_s or None)
+                await asyncio.wait([waiter], timeout=timeout_s or None)
             finally:
-                self._listeners.discard(listener)
-            if not listener.done():
+                self._waiters.discard(waiter)
+            if not waiter.done():
                 return False
         return True
 
-    async def _go(self) -> None:
-        error = await self._read()
-        self._ended = True
+    async def _produce(self) -> None:
+        error = await self._read_generation()
+        self._read_all = True
         usage = Usage() if error else self._generation.usage
-        final = self.events.finish_early(usage, error, cancelled=self._cancelled)
+        final = self.events.finalize(usage, error, cancelled=self._cancelled)
         last = self.events.end()
         try:
             await self._keep(final, b"".join([*self.frames, *last]))
         finally:
-            self.over = True
-            self._tell(last)
+            self.finished = True
+            self._publish(last)
 
-    async def _read(self) -> RequestError | None:
-        """Read the generation to its end; what went wrong, if anything did."""
+    async def _read_generation(self) -> RequestError | None:
+        """Read the generation to its end; its error, if there is one."""
         try:
             async for deltas in self._generation:
-                self._tell(self.events.deltas(deltas))
+                self._publish(self.events.deltas(deltas))
         except RequestError as error:
             return self._error or error
-        except Exception:  # whatever it was, the client learns it from the response, the log has the details
-            logger.exception("a background response broke")
+        except Exception:  # the response object has the error, the log the details
+            logger.exception("a background response failed")
             return InternalError()
         finally:
             await self._generation.aclose()
         return self._error
 
-    def _tell(self, frames: list[bytes]) -> None:
+    def _publish(self, frames: list[bytes]) -> None:
         self.frames += frames
-        for listener in self._listeners:
-            if not listener.done():
-                listener.set_result(None)
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 class EventFollower:
-    """A ByteStream of a run's events, from number `start` on; closing it does nothing to the run."""
+    """A ByteStream of a background response's events, from number `start` on; closing it does not end the response."""
 
-    def __init__(self, run: BackgroundResponse, start: int, ping_s: float) -> None:
-        self._run = run
+    def __init__(self, background: BackgroundResponse, start: int, ping_s: float) -> None:
+        self._background = background
         self._next = start
         self._ping_s = ping_s
         self._done = False
@@ -108,11 +107,11 @@ class EventFollower:
     async def __anext__(self) -> bytes:
         if self._done:
             raise StopAsyncIteration
-        if not await self._run.more(self._next, self._ping_s):
+        if not await self._background.wait_for(self._next, self._ping_s):
             return PING
-        frames = self._run.frames[self._next :]
+        frames = self._background.frames[self._next :]
         self._next += len(frames)
-        if self._run.over:
+        if self._background.finished:
             self._done = True
             frames.append(DONE)
         return b"".join(frames)
@@ -165,6 +164,6 @@ def _event(error: RequestError) -> Json:
 
 
 def frames_from(whole: bytes, start: int) -> bytes:
-    """A kept stream from event number `start` on, with its terminator."""
+    """A stored stream from event number `start` on, with its terminator."""
     frames = whole.split(b"\n\n")[:-1]  # JSON holds no line breaks
     return b"".join(frame + b"\n\n" for frame in frames[start:]) + DONE

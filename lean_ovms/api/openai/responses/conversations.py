@@ -17,6 +17,7 @@ from .fields import METADATA
 from .items import read_items
 from .output_items import item_id
 from .pages import PAGE, page
+from .service import ResponseService
 
 FIELDS = FieldSet(
     (
@@ -49,34 +50,36 @@ async def handle_create(request: Request, app: App) -> Response:
         "created_at": now(),
         "metadata": values["metadata"] or {},
     }
-    await app.responses.store.create_conversation(body, items)
+    await app.service(ResponseService).store.create_conversation(body, items)
     return json(body)
 
 
 async def handle_get(request: Request, app: App) -> Response:
-    return json(await app.responses.store.conversation(id_in(request.path, ONE)))
+    return json(await app.service(ResponseService).store.conversation(id_in(request.path, ONE)))
 
 
 async def handle_update(request: Request, app: App) -> Response:
     metadata = await app.parse_body(request, lambda body, _: read(METADATA_ALONE, body)["metadata"])
-    return json(await app.responses.store.conversation(id_in(request.path, ONE), metadata or {}))
+    return json(await app.service(ResponseService).store.conversation(id_in(request.path, ONE), metadata or {}))
 
 
 async def handle_delete(request: Request, app: App) -> Response:
     conversation_id = id_in(request.path, ONE)
-    await app.responses.store.delete_conversation(conversation_id)
+    await app.service(ResponseService).store.delete_conversation(conversation_id)
     return json({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
 
 
 async def handle_items(request: Request, app: App) -> Response:
-    return json(page(await app.responses.store.conversation_items(id_in(request.path, ITEMS)), request.query))
+    return json(
+        page(await app.service(ResponseService).store.conversation_items(id_in(request.path, ITEMS)), request.query)
+    )
 
 
 async def handle_add_items(request: Request, app: App) -> Response:
     _, items = await app.parse_body(request, _conversation)
     if not items:
         raise BadRequest("items missing in request", param="items")
-    kept = await app.responses.store.add_conversation_items(id_in(request.path, ITEMS), items)
+    kept = await app.service(ResponseService).store.add_conversation_items(id_in(request.path, ITEMS), items)
     return json(
         {
             "object": "list",
@@ -94,11 +97,11 @@ def _item_of(request: Request) -> tuple[str, str]:
 
 
 async def handle_item(request: Request, app: App) -> Response:
-    return json(await app.responses.store.conversation_item(*_item_of(request)))
+    return json(await app.service(ResponseService).store.conversation_item(*_item_of(request)))
 
 
 async def handle_delete_item(request: Request, app: App) -> Response:
-    return json(await app.responses.store.delete_conversation_item(*_item_of(request)))
+    return json(await app.service(ResponseService).store.delete_conversation_item(*_item_of(request)))
 
 
 CREATE = RouteDoc(summary="Begin a conversation", body=FIELDS, body_optional=True, answer="Conversation")

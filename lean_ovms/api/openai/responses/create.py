@@ -17,17 +17,19 @@ from . import fields
 from .background import EventFollower
 from .events import Events
 from .request import ResponsesRequest, drop_oldest_turns, parse_response
-from .response import Body, TokenIds
+from .response import ResponseObject, TokenIds
+from .service import ResponseService
 from .store import Context
 
 FIELDS = fields.FIELDS
+SERVICE = ResponseService
 
 
 async def handle_create(request: Request, app: App) -> Response:
     asked = await app.parse_body(request, parse_response)
-    context = await app.responses.store.context(asked.previous, asked.conversation, asked.items)
+    context = await app.service(ResponseService).store.context(asked.previous, asked.conversation, asked.items)
     generation = await start(asked, context.items, app)
-    body = Body(
+    body = ResponseObject(
         model=asked.generation.model.name,
         echo=asked.echo,
         request_id=asked.request_id,
@@ -36,21 +38,21 @@ async def handle_create(request: Request, app: App) -> Response:
     )
     stream = asked.generation.deltas(generation)
     if asked.background:
-        response = await in_background(asked, body, stream, context, app)
+        response = await start_background(asked, body, stream, context, app)
     elif asked.generation.stream:
-        response = Response(200, list(HEADERS), streamed(asked, body, stream, context, app))
+        response = Response(200, list(HEADERS), stream_response(asked, body, stream, context, app))
     else:
-        response = json(await whole(asked, body, stream, context, app))
+        response = json(await collect_response(asked, body, stream, context, app))
     response.headers += asked.generation.headers + warning_headers(generation.warnings)
     return response
 
 
-ABOUT = RouteDoc(summary="A response to an input", body=fields.ROWS, answer="Response", chunks="ResponseEvent")
-ROUTES = for_each_prefix("POST", "/responses", handle_create, about=ABOUT)
+DOC = RouteDoc(summary="A response to an input", body=fields.ALL_FIELDS, answer="Response", chunks="ResponseEvent")
+ROUTES = for_each_prefix("POST", "/responses", handle_create, about=DOC)
 
 
 async def start(asked: ResponsesRequest, items: list[Json], app: App) -> Generation:
-    """The running generation; with truncation auto over as much of the context as fits. Raises RequestError."""
+    """The running generation; with truncation auto without the oldest turns that do not fit. Raises RequestError."""
     while True:
         try:
             return await asked.generation.start(await asked.prompt(items, app), echo=asked.token_ids)
@@ -63,50 +65,54 @@ async def start(asked: ResponsesRequest, items: list[Json], app: App) -> Generat
             items = less
 
 
-async def whole(asked: ResponsesRequest, body: Body, stream: DeltaStream, context: Context, app: App) -> Json:
-    """The final response object: the stream, read to its end; of several choices one after the other."""
+async def collect_response(
+    asked: ResponsesRequest, body: ResponseObject, stream: DeltaStream, context: Context, app: App
+) -> Json:
+    """The final response object, from the stream read to its end; of several choices one after the other."""
     events = Events(body, silent=True)
     try:
         if asked.generation.sampling.n == 1:
             async for deltas in stream:
                 events.deltas(deltas)
         else:
-            told = [delta async for deltas in stream for delta in deltas]
-            events.deltas(sorted(told, key=lambda delta: delta.index))
+            in_order = [delta async for deltas in stream for delta in deltas]
+            events.deltas(sorted(in_order, key=lambda delta: delta.index))
     finally:
         await stream.aclose()
-    final = events.finish_early(stream.usage)
+    final = events.finalize(stream.usage)
     if asked.store:
-        await app.responses.keep(final, context)
+        await app.service(ResponseService).keep(final, context)
     return final
 
 
-async def in_background(
-    asked: ResponsesRequest, body: Body, stream: DeltaStream, context: Context, app: App
+async def start_background(
+    asked: ResponsesRequest, body: ResponseObject, stream: DeltaStream, context: Context, app: App
 ) -> Response:
-    """The response object as it begins, or its events; the generation goes on whether they are read or not."""
+    """The response object at the start, or its events; the generation goes on whether they are read or not."""
     events = Events(body, queued=True, obfuscate=asked.obfuscate)
-    run = await app.responses.launch(events, stream, context)
+    background = await app.service(ResponseService).launch(events, stream, context)
     if asked.generation.stream:
-        return Response(200, list(HEADERS), EventFollower(run, 0, app.config.sse_ping_s))
+        return Response(200, list(HEADERS), EventFollower(background, 0, app.config.sse_ping_s))
     return json(events.response())
 
 
-def streamed(asked: ResponsesRequest, body: Body, stream: DeltaStream, context: Context, app: App) -> ByteStream:
-    """The events while they happen; the last one says that the response is kept, so it is by then."""
+def stream_response(
+    asked: ResponsesRequest, body: ResponseObject, stream: DeltaStream, context: Context, app: App
+) -> ByteStream:
+    """The events as they occur. The response is stored before the last event, which says so, is sent."""
     events = Events(body, obfuscate=asked.obfuscate)
 
     async def before_end(error: RequestError | None) -> None:
-        final = events.finish_early(Usage() if error else stream.usage, error)
+        final = events.finalize(Usage() if error else stream.usage, error)
         if asked.store:
-            await app.responses.keep(final, context)
+            await app.service(ResponseService).keep(final, context)
 
-    opening = b"".join(events.begin())
-    return EventStream(stream, Renderer(events), app.config.sse_ping_s, opening=opening, before_end=before_end)
+    opening = b"".join(events.start())
+    return EventStream(stream, ResponseRenderer(events), app.config.sse_ping_s, opening=opening, before_end=before_end)
 
 
-class Renderer:
-    """Events as the bytes of a stream; they are concluded before the end."""
+class ResponseRenderer:
+    """Events as the bytes of a stream; finalized before the end."""
 
     def __init__(self, events: Events) -> None:
         self._events = events

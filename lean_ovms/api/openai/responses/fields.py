@@ -16,11 +16,11 @@ from ...fields import Field, FieldSet
 from ...generation.common_fields import (
     LOGPROBS,
     MODEL,
-    NAMING,
     REQUEST_ID,
     RESPONSE_STREAM_OPTIONS,
     STREAM,
     TEMPLATE_KWARGS,
+    TOKEN_IDS,
     TOOLS,
     TOP_LOGPROBS,
     token_limit,
@@ -182,8 +182,8 @@ def _fit_for_a_path(value: str) -> str:
 
 _IN_PATH = re.compile(rf"[\w.-]{{1,{MAX_REQUEST_ID}}}", re.ASCII)
 
-ROWS = FieldSet((
-    *(MODEL, *NAMING, replace(REQUEST_ID, read=_fit_for_a_path), *FIELDS, *STRUCTURED),
+ALL_FIELDS = FieldSet((
+    *(MODEL, *TOKEN_IDS, replace(REQUEST_ID, read=_fit_for_a_path), *FIELDS, *STRUCTURED),
     *(row for row in SAMPLING if row.name != "max_tokens"),
 ))  # fmt: skip
 """All that is read. max_tokens and max_completion_tokens are not fields of this API, as in OVMS."""

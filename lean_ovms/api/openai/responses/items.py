@@ -182,10 +182,10 @@ _READERS: dict[str, Callable[[Json, str], Json]] = {
 
 
 def to_messages(items: list[Json]) -> list[Json]:
-    """Whole items as chat messages. What the assistant thought, said and called in a row is one message."""
+    """Whole items as chat messages. Consecutive reasoning, text and calls of the assistant are one message."""
     turns = _Turns()
     for item in items:
-        turns.take(item)
+        turns.add(item)
     return turns.finished()
 
 
@@ -196,10 +196,10 @@ class _Turns:
         self._messages: list[Json] = []
         self._turn: Json | None = None
 
-    def take(self, item: Json) -> None:
+    def add(self, item: Json) -> None:
         kind = item["type"]
         if kind == "reasoning":
-            if text := _thoughts(item):  # some servers send none, only ciphertext
+            if text := _reasoning_text(item):  # some servers send none, only ciphertext
                 self._think(text)
         elif kind == "function_call":
             function = {"name": item["name"], "arguments": item["arguments"]}
@@ -207,13 +207,13 @@ class _Turns:
             calls.append({"id": item["call_id"], "type": "function", "function": function})
         elif kind == "function_call_output":
             of = {"tool_call_id": item["call_id"]} if item["call_id"] else {}
-            self._add({"role": "tool", **of, "content": _content(item["output"])})
+            self._append({"role": "tool", **of, "content": _content(item["output"])})
         elif item["role"] == "assistant":
             if self._turn is not None and self._turn["content"]:
                 self._flush()
             self._assistant()["content"] = _content(item["content"])
         else:
-            self._add({"role": item["role"], "content": _content(item["content"])})
+            self._append({"role": item["role"], "content": _content(item["content"])})
 
     def finished(self) -> list[Json]:
         self._flush()
@@ -231,7 +231,7 @@ class _Turns:
         before = turn.get("reasoning_content")
         turn["reasoning_content"] = f"{before}\n{text}" if before else text
 
-    def _add(self, message: Json) -> None:
+    def _append(self, message: Json) -> None:
         self._flush()
         self._messages.append(message)
 
@@ -241,7 +241,7 @@ class _Turns:
             self._turn = None
 
 
-def _thoughts(item: Json) -> str:
+def _reasoning_text(item: Json) -> str:
     """All text of a reasoning item; the thinking itself rather than its summary, where there is both."""
     return "\n".join(part["text"] for part in item.get("content") or item["summary"])
 

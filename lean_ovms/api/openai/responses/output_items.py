@@ -1,7 +1,7 @@
 """The output items of a response while they grow: message, reasoning, function call. Each writes its own events.
 
-Order and fields of the events: contract section 4.5 and OpenAI's published schema. An item knows nothing of the other
-items, of choices or of the response; it appends numbered frames to a tape.
+Order and fields of the events: contract section 4.5 and OpenAI's published schema. An item knows no other items, no
+choices and no response; it adds numbered frames to an EventWriter.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import orjson
 
 from ....types import Json, TokenLogprob
 from ...response import token_name
-from ...sse import noise
+from ...sse import padding
 
 UNKNOWN_LOGPROB = -9999.0
 """OpenAI's value for a token whose log probability is not known; its schema has no null there."""
@@ -22,8 +22,8 @@ UNKNOWN_LOGPROB = -9999.0
 class EventWriter:
     """The events of one stream as SSE frames, numbered from 0: frame i has sequence_number i.
 
-    obfuscate: pad deltas so that their length tells less about the tokens in them (stream_options). silent: nobody
-    will read the frames, they are only counted.
+    obfuscate: pad deltas so that their length reveals less about the tokens in them (stream_options). silent: frames
+    are counted, but not kept.
     """
 
     def __init__(self, *, obfuscate: bool = False, silent: bool = False) -> None:
@@ -41,37 +41,37 @@ class EventWriter:
         self._new.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), data))
 
     def delta(self, head: bytes, tail: bytes, text: str, rest: bytes = b"}") -> None:
-        """The hot path: one piece of text between what `delta_head` and `delta_tail` have prepared."""
+        """One delta event, from the parts that `delta_head` and `delta_tail` have prepared. The hot path."""
         self.count += 1
         if self._silent:
             return
         if self._obfuscate:
-            rest = b',"obfuscation":"%b"%b' % (noise(len(text)), rest)
+            rest = b',"obfuscation":"%b"%b' % (padding(len(text)), rest)
         self._new.append(b"%b%d%b%b%b\n\n" % (head, self.count - 1, tail, orjson.dumps(text), rest))
 
-    def take(self) -> list[bytes]:
+    def take_frames(self) -> list[bytes]:
         """The frames since the last call."""
         new, self._new = self._new, []
         return new
 
 
 def delta_head(kind: str) -> bytes:
-    """Everything of a delta event in front of its sequence number."""
+    """The part of a delta event before its sequence number."""
     return b'event: %b\ndata: {"type":"%b","sequence_number":' % (kind.encode(), kind.encode())
 
 
 def delta_tail(where: Json) -> bytes:
-    """Everything between the sequence number and the text. where: the ids and indexes."""
+    """The part between the sequence number and the text. where: the ids and indexes."""
     return b"," + orjson.dumps(where)[1:-1] + b',"delta":'
 
 
 def item_id(prefix: str) -> str:
-    """A random id, as unique as 192 bits are."""
+    """A random id of 192 bits."""
     return f"{prefix}_{secrets.token_hex(24)}"
 
 
 def entry(token: TokenLogprob, *, by_id: bool) -> Json:
-    """One token's log probability in OpenAI's form; the engine tells no alternatives."""
+    """One token's log probability in OpenAI's form; the engine reports no alternatives."""
     logprob = UNKNOWN_LOGPROB if token.logprob is None else token.logprob
     return {"token": token_name(token, by_id=by_id), "bytes": list(token.bytes), "logprob": logprob, "top_logprobs": []}
 
@@ -81,42 +81,44 @@ class Message:
 
     _HEAD = delta_head("response.output_text.delta")
 
-    def __init__(self, tape: EventWriter, index: int, *, named_by_id: bool = False) -> None:
+    def __init__(self, writer: EventWriter, index: int, *, named_by_id: bool = False) -> None:
         self.id = item_id("msg")
         self._named_by_id = named_by_id
-        self._tape = tape
+        self._writer = writer
         self._index = index
         self._texts: list[str] = []
         self._logprobs: list[Json] = []
         self._where: Json = {"item_id": self.id, "output_index": index, "content_index": 0}
         self._tail = delta_tail(self._where)
-        tape.add("response.output_item.added", {"output_index": index, "item": self._item("in_progress", [])})
-        tape.add("response.content_part.added", {**self._where, "part": _text_part("", [])})
+        writer.add("response.output_item.added", {"output_index": index, "item": self._item("in_progress", [])})
+        writer.add("response.content_part.added", {**self._where, "part": _text_part("", [])})
 
     def add(self, text: str, logprobs: list[TokenLogprob]) -> None:
-        """More text, and the log probabilities of its tokens if they were asked for."""
+        """Add text, and the log probabilities of its tokens if requested."""
         self._texts.append(text)
         if not logprobs:
-            self._tape.delta(self._HEAD, self._tail, text, b',"logprobs":[]}')
+            self._writer.delta(self._HEAD, self._tail, text, b',"logprobs":[]}')
             return
         entries = [entry(token, by_id=self._named_by_id) for token in logprobs]
         self._logprobs += entries
-        self._tape.delta(self._HEAD, self._tail, text, b',"logprobs":%b}' % orjson.dumps(entries))
+        self._writer.delta(self._HEAD, self._tail, text, b',"logprobs":%b}' % orjson.dumps(entries))
 
-    def also(self, logprobs: list[TokenLogprob]) -> None:
-        """Log probabilities of tokens that have no text, such as the end of the answer: they come with the end."""
+    def add_logprobs(self, logprobs: list[TokenLogprob]) -> None:
+        """Log probabilities of tokens without text, such as the end of the output; the closing events contain them."""
         self._logprobs += [entry(token, by_id=self._named_by_id) for token in logprobs]
 
     def close(self, status: str) -> Json:
-        """The end: the events that say so, and the item as it stays."""
+        """Write the closing events; the final item."""
         item, part = self.item(status), _text_part("".join(self._texts), self._logprobs)
-        self._tape.add("response.output_text.done", {**self._where, "text": part["text"], "logprobs": part["logprobs"]})
-        self._tape.add("response.content_part.done", {**self._where, "part": part})
-        self._tape.add("response.output_item.done", {"output_index": self._index, "item": item})
+        self._writer.add(
+            "response.output_text.done", {**self._where, "text": part["text"], "logprobs": part["logprobs"]}
+        )
+        self._writer.add("response.content_part.done", {**self._where, "part": part})
+        self._writer.add("response.output_item.done", {"output_index": self._index, "item": item})
         return item
 
     def item(self, status: str) -> Json:
-        """The item as far as it has come."""
+        """The item with its content so far."""
         return self._item(status, [_text_part("".join(self._texts), self._logprobs)])
 
     def _item(self, status: str, content: list[Json]) -> Json:
@@ -128,35 +130,35 @@ def _text_part(text: str, logprobs: list[Json]) -> Json:
 
 
 class ReasoningItem:
-    """A reasoning item; what the model thinks is its one summary part, as in OVMS."""
+    """A reasoning item; the model's reasoning is its one summary part, as in OVMS."""
 
     _HEAD = delta_head("response.reasoning_summary_text.delta")
 
-    def __init__(self, tape: EventWriter, index: int) -> None:
+    def __init__(self, writer: EventWriter, index: int) -> None:
         self.id = item_id("rs")
-        self._tape = tape
+        self._writer = writer
         self._index = index
         self._texts: list[str] = []
         self._where: Json = {"item_id": self.id, "output_index": index, "summary_index": 0}
         self._tail = delta_tail(self._where)
-        tape.add("response.output_item.added", {"output_index": index, "item": self._item("in_progress", [])})
-        tape.add("response.reasoning_summary_part.added", {**self._where, "part": _summary("")})
+        writer.add("response.output_item.added", {"output_index": index, "item": self._item("in_progress", [])})
+        writer.add("response.reasoning_summary_part.added", {**self._where, "part": _summary("")})
 
     def add(self, text: str) -> None:
-        """More thinking."""
+        """Add reasoning text."""
         self._texts.append(text)
-        self._tape.delta(self._HEAD, self._tail, text)
+        self._writer.delta(self._HEAD, self._tail, text)
 
     def close(self, status: str) -> Json:
-        """The end: the events that say so, and the item as it stays."""
+        """Write the closing events; the final item."""
         item, part = self.item(status), _summary("".join(self._texts))
-        self._tape.add("response.reasoning_summary_text.done", {**self._where, "text": part["text"]})
-        self._tape.add("response.reasoning_summary_part.done", {**self._where, "part": part})
-        self._tape.add("response.output_item.done", {"output_index": self._index, "item": item})
+        self._writer.add("response.reasoning_summary_text.done", {**self._where, "text": part["text"]})
+        self._writer.add("response.reasoning_summary_part.done", {**self._where, "part": part})
+        self._writer.add("response.output_item.done", {"output_index": self._index, "item": item})
         return item
 
     def item(self, status: str) -> Json:
-        """The item as far as it has come."""
+        """The item with its content so far."""
         return self._item(status, [_summary("".join(self._texts))])
 
     def _item(self, status: str, summary: list[Json]) -> Json:
@@ -172,35 +174,35 @@ class FunctionCall:
 
     _HEAD = delta_head("response.function_call_arguments.delta")
 
-    def __init__(self, tape: EventWriter, index: int, call_id: str, name: str) -> None:
+    def __init__(self, writer: EventWriter, index: int, call_id: str, name: str) -> None:
         self.id = item_id("fc")
         self.complete = False
-        self._tape = tape
+        self._writer = writer
         self._index = index
         self._call_id = call_id
         self._name = name
         self._texts: list[str] = []
-        self._balance = JsonDepth()
+        self._json = JsonDepth()
         self._where: Json = {"item_id": self.id, "output_index": index, "call_id": call_id}
         self._tail = delta_tail(self._where)
-        tape.add("response.output_item.added", {"output_index": index, "item": self.item("in_progress")})
+        writer.add("response.output_item.added", {"output_index": index, "item": self.item("in_progress")})
 
     def add(self, text: str) -> None:
-        """More of the arguments."""
+        """Add text of the arguments."""
         self._texts.append(text)
-        self._tape.delta(self._HEAD, self._tail, text)
-        self.complete = self._balance.feed(text)
+        self._writer.delta(self._HEAD, self._tail, text)
+        self.complete = self._json.feed(text)
 
     def close(self, status: str) -> Json:
-        """The end: the events that say so, and the item as it stays."""
+        """Write the closing events; the final item."""
         item = self.item(status)
         done = {**self._where, "name": self._name, "arguments": item["arguments"]}
-        self._tape.add("response.function_call_arguments.done", done)
-        self._tape.add("response.output_item.done", {"output_index": self._index, "item": item})
+        self._writer.add("response.function_call_arguments.done", done)
+        self._writer.add("response.output_item.done", {"output_index": self._index, "item": item})
         return item
 
     def item(self, status: str) -> Json:
-        """The item as far as it has come."""
+        """The item with its content so far."""
         return {
             "id": self.id,
             "type": "function_call",
@@ -215,24 +217,24 @@ Item = Message | ReasoningItem | FunctionCall
 
 
 class JsonDepth:
-    """Whether a JSON object that comes in pieces is whole. A value that is no object never is."""
+    """Finds the end of a JSON object that arrives in pieces. A value that is no object never ends."""
 
     _MARKS = re.compile(r'["\\{}\[\]]')
 
     def __init__(self) -> None:
         self._depth = 0
-        self._begun = False
+        self._started = False
         self._object = True
         self._quoted = False
         self._escaped = False
 
     def feed(self, text: str) -> bool:
-        """One more piece; whether the object is whole with it."""
-        if not self._begun:
+        """Add a piece; whether the object is complete."""
+        if not self._started:
             text = text.lstrip()
             if not text:
                 return False
-            self._begun, self._object = True, text[0] == "{"
+            self._started, self._object = True, text[0] == "{"
         if self._object:
             self._scan(text)
         return self._object and self._depth == 0

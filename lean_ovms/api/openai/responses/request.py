@@ -17,7 +17,7 @@ from ...generation.messages import map_developer_role, read_messages
 from ...generation.request import GenerationRequest, RequestSchema, parse
 from ...generation.sampling import check_max_tokens
 from .echo import echo
-from .fields import REFUSED, ROWS, TEXT_FORMAT
+from .fields import ALL_FIELDS, REFUSED, TEXT_FORMAT
 from .items import read_input, to_messages
 
 ITEM_BYTES = 64
@@ -121,7 +121,7 @@ def _name_as_shared(values: Json, model: TextModel) -> None:
 
 
 SCHEMA = RequestSchema(
-    fields=ROWS, before_tools=_check_together, after_tools=_name_as_shared, max_tokens="max_output_tokens"
+    fields=ALL_FIELDS, before_tools=_check_together, after_tools=_name_as_shared, max_tokens="max_output_tokens"
 )
 
 

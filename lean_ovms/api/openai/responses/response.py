@@ -1,4 +1,4 @@
-"""The response object (contract section 5.3, OpenAI's Response): what the client asked for, and what came of it.
+"""The response object (contract section 5.3, OpenAI's Response): fields of the request, then the output.
 
 Key order is the contract's, then OpenAI's other fields. Knows no stream and no store.
 """
@@ -15,28 +15,28 @@ from .output_items import item_id
 
 
 class TokenIds:
-    """The tokens of a response: of its prompt, and so far of each choice."""
+    """The token ids of a response: of its prompt, and those generated so far for each choice."""
 
     def __init__(self, prompt: Sequence[int], choices: int) -> None:
         self._prompt = prompt
         self._choices: list[list[int]] = [[] for _ in range(choices)]
 
     def add(self, delta: Delta) -> None:
-        """More have come."""
+        """Add the tokens of a delta."""
         self._choices[delta.index] += delta.tokens
 
-    def told(self) -> Json:
-        """vLLM's two fields; token_ids is a list for each choice if there are several."""
+    def to_json(self) -> Json:
+        """vLLM's two fields; token_ids is a list of lists if there are several choices."""
         ids = self._choices[0] if len(self._choices) == 1 else self._choices
         return {"prompt_token_ids": self._prompt, "token_ids": ids}
 
 
 @dataclass(slots=True, kw_only=True)
-class Body:
-    """What the client wants to have of one response.
+class ResponseObject:
+    """Builds the response object of one response, with what is constant in it.
 
-    echo: the fields that repeat the request. request_id: the end of the id. ids: the tokens, if they are asked for.
-    named_by_id: those of log probabilities are.
+    echo: the fields that repeat the request. request_id: the end of the id. ids: the token ids, if requested.
+    named_by_id: log probabilities name tokens by id.
     """
 
     model: str
@@ -48,15 +48,15 @@ class Body:
     created_at: int = field(default_factory=now)
 
     def __post_init__(self, request_id: str) -> None:
-        if request_id:  # behind a random part: nobody takes the place of another response that is kept
+        if request_id:  # after a random part, so that no client can overwrite a stored response
             self.id = f"{self.id}_{request_id}"
 
     def running(self, status: str, output: list[Json]) -> Json:
-        """The object of a response that is not over."""
+        """The object of a response that is not finished."""
         return self._object(status, output, {"incomplete_details": None, "error": None}, None)
 
     def final(self, status: str, output: list[Json], usage: Usage, error: RequestError | None) -> Json:
-        """The object of a response that is over. status: completed, incomplete, failed or cancelled."""
+        """The object of a finished response. status: completed, incomplete, failed or cancelled."""
         ending: Json = {"completed_at": now()} if status == "completed" else {}
         ending["incomplete_details"] = {"reason": "max_output_tokens"} if status == "incomplete" else None
         ending["error"] = None if error is None else failure(error)
@@ -73,7 +73,7 @@ class Body:
             **self.echo,
             "output": output,
             "usage": usage,
-            **(self.ids.told() if self.ids else {}),
+            **(self.ids.to_json() if self.ids else {}),
         }
 
 
@@ -84,13 +84,13 @@ _CODES: list[tuple[type[RequestError], str]] = [
 
 
 def failure(error: RequestError) -> Json:
-    """An error as `response.error`; its codes are a closed list of OpenAI's."""
+    """An error as `response.error`; the codes are OpenAI's closed list."""
     code = next((code for kind, code in _CODES if isinstance(error, kind)), "server_error")
     return {"code": code, "message": error.message}
 
 
 def counts(usage: Usage) -> Json:
-    """The usage object. Cached prompt tokens are 0 where they are not known: the schema wants a number."""
+    """The usage object. Cached prompt tokens are 0 where they are unknown: the schema requires a number."""
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens or 0, "cache_write_tokens": 0},

@@ -1,4 +1,4 @@
-"""The responses of one server: what is kept, and what is being made in the background. App.responses is one.
+"""The responses of one server: what is kept, and what is being made in the background.
 
 Everything that asks for a response by its id comes here, so that it makes no difference whether it is still running,
 nor, as far as that is possible, on which of the servers that share a store. Knows no HTTP.
@@ -33,7 +33,7 @@ CANCEL_PATIENCE_S = 10.0
 
 
 class ResponseService:
-    """Open it before serving (or it opens itself at the first use), settle it while draining, close it after."""
+    """Open it before serving (or it opens itself at the first use), drain it while the server stops, close it after."""
 
     def __init__(self, config: Config) -> None:
         self.store = Store(config)
@@ -46,9 +46,9 @@ class ResponseService:
         """Open the store. Raises StartError."""
         await self.store.open()
 
-    async def settle(self, timeout_s: float) -> None:
+    async def drain(self, timeout_s: float) -> None:
         """Let background responses finish for so long."""
-        if tasks := [run.task for run in self._runs.values() if not run.over]:
+        if tasks := [run.task for run in self._runs.values() if not run.finished]:
             await asyncio.wait(tasks, timeout=timeout_s)
 
     async def close(self) -> None:

@@ -13,6 +13,7 @@ from ...response import json
 from ...router import RouteDoc, for_each_prefix, id_in
 from ...sse import HEADERS
 from .pages import PAGE, flag, page, parameters, whole_number
+from .service import ResponseService
 
 ONE = "/responses/{id}"
 ITEMS = "/responses/{id}/input_items"
@@ -22,24 +23,24 @@ CANCEL = "/responses/{id}/cancel"
 async def handle_get(request: Request, app: App) -> Response:
     response_id, given = id_in(request.path, ONE), parameters(request.query)
     if not flag(given, "stream"):
-        return json(await app.responses.get(response_id))
+        return json(await app.service(ResponseService).get(response_id))
     after = whole_number(given, "starting_after")
-    stream = await app.responses.stream(response_id, 0 if after is None else after + 1)
+    stream = await app.service(ResponseService).stream(response_id, 0 if after is None else after + 1)
     return Response(200, list(HEADERS), stream)
 
 
 async def handle_delete(request: Request, app: App) -> Response:
     response_id = id_in(request.path, ONE)
-    await app.responses.delete(response_id)
+    await app.service(ResponseService).delete(response_id)
     return json({"id": response_id, "object": "response", "deleted": True})
 
 
 async def handle_cancel(request: Request, app: App) -> Response:
-    return json(await app.responses.cancel(id_in(request.path, CANCEL)))
+    return json(await app.service(ResponseService).cancel(id_in(request.path, CANCEL)))
 
 
 async def handle_input_items(request: Request, app: App) -> Response:
-    return json(page(await app.responses.store.input_items(id_in(request.path, ITEMS)), request.query))
+    return json(page(await app.service(ResponseService).store.input_items(id_in(request.path, ITEMS)), request.query))
 
 
 STREAMING = (

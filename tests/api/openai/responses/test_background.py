@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.api.app import App
+from lean_ovms.api.openai.responses.service import ResponseService
 from lean_ovms.errors import EngineFailure, TooManyRequests
 from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, get, parts, post, whole
@@ -187,7 +188,7 @@ async def test_nothing_follows_from_a_response_that_is_not_finished_or_failed(ma
 async def test_a_refusal_is_an_http_error_and_leaves_nothing(slow: Slow) -> None:
     slow.engine.refusal = TooManyRequests("the queue is full")
     assert (await post(slow.app, PATH, {"model": "m", "input": "hi", "background": True})).status == 429
-    assert slow.app.responses._runs == {}
+    assert slow.app.service(ResponseService)._runs == {}
 
 
 async def test_a_stop_ends_what_runs_and_says_so(make_app: MakeApp, tmp_path: Path) -> None:
@@ -197,8 +198,8 @@ async def test_a_stop_ends_what_runs_and_says_so(make_app: MakeApp, tmp_path: Pa
     body = await slow.start()
     follower = asyncio.ensure_future(slow.stream(body["id"]))
     await slow.say("Hel")
-    await app.responses.settle(0)
-    await app.responses.close()
+    await app.drain(0)
+    await app.close()
     assert (await follower)[-1]["type"] == "response.failed"
     again, _ = await make_app(lambda *_: say("x"), response_store=path)
     kept = await whole(await get(again, f"{PATH}/{body['id']}"))
@@ -208,7 +209,7 @@ async def test_a_stop_ends_what_runs_and_says_so(make_app: MakeApp, tmp_path: Pa
 
 async def test_settling_waits_for_what_runs(slow: Slow) -> None:
     body = await slow.start()
-    settling = asyncio.ensure_future(slow.app.responses.settle(30))
+    settling = asyncio.ensure_future(slow.app.drain(30))
     await slow.say("Hello", "stop")
     await settling
     assert (await slow.get(body["id"]))["status"] == "completed"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lean_ovms.api.openai.responses.events import Events
 from lean_ovms.api.openai.responses.output_items import JsonDepth
-from lean_ovms.api.openai.responses.response import Body
+from lean_ovms.api.openai.responses.response import ResponseObject
 from lean_ovms.errors import BadRequest, EngineFailure, RequestError, TooManyRequests
 from lean_ovms.types import Delta, Event, Reasoning, Text, TokenLogprob, ToolCallDelta, ToolCallStart, Usage
 from tests.api.openai.responses.rules import Json, check, parse_frames
@@ -62,12 +62,12 @@ def deltas_of(said: list[Event], finish: str | None) -> list[Delta]:
 
 def play(said: list[Event], ending: str | RequestError | None, **options: Any) -> tuple[bytes, Events]:
     """The whole stream of a script as bytes."""
-    events = Events(Body(model="m", echo=ECHO), **options)
-    frames = events.begin()
+    events = Events(ResponseObject(model="m", echo=ECHO), **options)
+    frames = events.start()
     for delta in deltas_of(said, ending if isinstance(ending, str) else None):
         frames += events.deltas([delta])
     error = ending if isinstance(ending, RequestError) else None
-    events.finish_early(USAGE, error, cancelled=ending is None)
+    events.finalize(USAGE, error, cancelled=ending is None)
     frames += events.end()
     assert len(frames) == events.count
     return b"".join(frames), events
@@ -107,10 +107,10 @@ def test_every_script_obeys_the_rules(name: str, queued: bool) -> None:
 def test_the_whole_answer_is_the_fold_of_the_stream(name: str) -> None:
     said, ending = SCRIPTS[name]
     streamed = parse_frames(play(said, ending)[0])[-1]["response"]
-    events = Events(Body(model="m", echo=ECHO), silent=True)
+    events = Events(ResponseObject(model="m", echo=ECHO), silent=True)
     events.deltas(deltas_of(said, ending if isinstance(ending, str) else None))
     error = ending if isinstance(ending, RequestError) else None
-    final = events.finish_early(USAGE, error, cancelled=ending is None)
+    final = events.finalize(USAGE, error, cancelled=ending is None)
     assert named([{"response": final}]) == named([{"response": streamed}])
 
 
@@ -128,11 +128,11 @@ def test_any_stream_of_any_choices_obeys_the_rules(choices: list[list[Any]], end
     for index, script in enumerate(scripts):
         for delta in script:
             delta.index = index
-    events = Events(Body(model="m", echo=ECHO))
-    frames = events.begin()
+    events = Events(ResponseObject(model="m", echo=ECHO))
+    frames = events.start()
     for place in range(max(map(len, scripts), default=0)):
         frames += events.deltas([script[place] for script in scripts if place < len(script)])
-    events.finish_early(USAGE, None if ending else ERROR)
+    events.finalize(USAGE, None if ending else ERROR)
     frames += events.end()
     check(parse_frames(b"".join(frames)))
 
@@ -151,8 +151,8 @@ def _said(pieces: list[Any]) -> list[Event]:
 
 
 def test_a_call_is_done_as_soon_as_its_arguments_are_whole() -> None:
-    events = Events(Body(model="m", echo=ECHO))
-    events.begin()
+    events = Events(ResponseObject(model="m", echo=ECHO))
+    events.start()
     kinds = [[e["type"] for e in parse_frames(b"".join(events.deltas([d])))] for d in deltas_of([*CALL], None)]
     assert kinds[-1] == [
         "response.function_call_arguments.delta",
@@ -178,13 +178,13 @@ def test_what_is_no_object_is_never_whole(arguments: str) -> None:
 
 def test_log_probabilities_go_out_with_their_text_and_all_of_them_with_its_end() -> None:
     tokens = [TokenLogprob(0, c, c.encode(), p) for c, p in (("t", -1.0), ("a", -0.5), ("b", None), ("", -0.1))]
-    events = Events(Body(model="m", echo=ECHO))
-    frames = events.begin()
+    events = Events(ResponseObject(model="m", echo=ECHO))
+    frames = events.start()
     frames += events.deltas([Delta(0, [Reasoning("t")], [1], tokens[:1])])
     frames += events.deltas([Delta(0, [], [1], tokens[1:2])])  # text that is held back
     frames += events.deltas([Delta(0, [Text("ab")], [1], tokens[2:3])])
     frames += events.deltas([Delta(0, [], [1], tokens[3:], finish="stop")])
-    events.finish_early(USAGE)
+    events.finalize(USAGE)
     found = parse_frames(b"".join(frames + events.end()))
     final = check(found)
     delta = next(e for e in found if e["type"] == "response.output_text.delta")
@@ -218,8 +218,8 @@ def test_an_error_has_one_of_openais_codes(error: RequestError, code: str) -> No
 
 
 def test_the_response_can_be_looked_at_while_it_grows() -> None:
-    events = Events(Body(model="m", echo=ECHO), queued=True)
-    events.begin()
+    events = Events(ResponseObject(model="m", echo=ECHO), queued=True)
+    events.start()
     assert events.response()["status"] == "queued"
     events.deltas([Delta(0, [Reasoning("hm"), Text("Hel")], [1])])
     seen = events.response()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lean_ovms.api.app import App
 from lean_ovms.api.fields import Field
 from lean_ovms.api.openai.responses import conversations
-from lean_ovms.api.openai.responses.fields import ROWS
+from lean_ovms.api.openai.responses.fields import ALL_FIELDS
 from lean_ovms.config import Config
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import Request, Response
@@ -96,10 +96,10 @@ def optional(rows: Iterable[Field], names: Iterable[str]) -> dict[str, Any]:
     return {row.name: SPECIAL.get(row.name, mostly(BY_KIND[row.kind])) for row in rows if row.name in names}
 
 
-NAMES = {row.name for row in ROWS} - {"model", "input"}
+NAMES = {row.name for row in ALL_FIELDS} - {"model", "input"}
 RESPONSES = st.fixed_dictionaries({"model": mostly(st.just("m")), "input": SPECIAL["input"]}).flatmap(
     lambda base: st.sets(st.sampled_from(sorted(NAMES)), max_size=4).flatmap(
-        lambda names: st.fixed_dictionaries({**{k: st.just(v) for k, v in base.items()}, **optional(ROWS, names)})
+        lambda names: st.fixed_dictionaries({**{k: st.just(v) for k, v in base.items()}, **optional(ALL_FIELDS, names)})
     )
 )
 CONVERSATIONS = st.fixed_dictionaries({}, optional=optional(conversations.FIELDS, ("items", "metadata")))
@@ -124,7 +124,7 @@ class House:
         old = await self.send("POST", "/v1/responses", {"model": "m", "input": "hi", "background": True})
         conversation = await self.send("POST", "/v1/conversations", {})
         self.ids = {"OLD": old["id"], "CONV": conversation["id"]}
-        await self.app.responses.settle(10)
+        await self.app.drain(10)
 
     async def send(self, method: str, path: str, body: Any = None, query: str = "") -> Any:
         headers = {"content-type": "application/json"}
@@ -183,12 +183,12 @@ def test_any_body_and_any_query_is_answered() -> None:
         except TypeError:  # no JSON: half a surrogate pair
             return
         loop.run_until_complete(talk())
-        loop.run_until_complete(house.app.responses.settle(10))
+        loop.run_until_complete(house.app.drain(10))
         assert not house.engine.mail.busy
 
     try:
         check()
         assert len(answered) > 10, "some must get far"
     finally:
-        loop.run_until_complete(house.app.responses.close())
+        loop.run_until_complete(house.app.close())
         loop.close()

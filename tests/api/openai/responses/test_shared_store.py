@@ -15,6 +15,7 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.api.openai.responses import connection, database, postgres, service, store
+from lean_ovms.api.openai.responses.service import ResponseService
 from lean_ovms.config import Config
 from lean_ovms.errors import NotFound, StartError, StoreUnavailable
 from lean_ovms.types import Request
@@ -37,7 +38,7 @@ def opened(make_app: MakeApp, kept_in: str, monkeypatch: pytest.MonkeyPatch) -> 
 
     async def make(script: Any = None, **options: Any) -> Slow:
         app, engine = await make_app([] if script is None else script, **{"response_store": kept_in, **options})
-        await app.responses.open()
+        await app.service(ResponseService).open()
         return Slow(app, engine)
 
     return make
@@ -147,10 +148,10 @@ async def test_what_a_dead_server_was_making_has_failed_for_the_others(
     monkeypatch.setattr(store, "LEASE_S", 0.3)
     a, b = await opened(), await opened()
     dead, alive = await a.start(), await b.start()
-    run = a.app.responses._runs[dead["id"]]
-    a.app.responses._attending.cancel()  # type: ignore[union-attr]
+    run = a.app.service(ResponseService)._runs[dead["id"]]
+    a.app.service(ResponseService)._attending.cancel()  # type: ignore[union-attr]
     run.task.cancel()  # as if the process were gone: nothing is written any more
-    await a.app.responses.store.close()
+    await a.app.service(ResponseService).store.close()
     cancelling = asyncio.ensure_future(post(b.app, f"{PATH}/{dead['id']}/cancel", b""))
     body = await b.until_over(dead["id"])
     check_response(body)
@@ -173,7 +174,7 @@ async def test_a_response_that_was_given_up_stays_failed(opened: Open, monkeypat
     failed = await b.until_over(made["id"])
     assert failed["status"] == "failed"
     await a.say("Hello", "stop")
-    await a.app.responses.settle(30)
+    await a.app.service(ResponseService).settle(30)
     assert await b.get(made["id"]) == failed
 
 
@@ -200,7 +201,7 @@ async def test_a_database_that_goes_away_is_a_503_until_it_is_back(
     kept = await slow.start()
     await slow.say("Kept", "stop")
     await slow.until_over(kept["id"])
-    await app.responses.settle(30)
+    await app.service(ResponseService).settle(30)
     running = await slow.start()
     own_postgres.stop(signal.SIGKILL)
     for _ in range(2):
@@ -215,7 +216,7 @@ async def test_a_database_that_goes_away_is_a_503_until_it_is_back(
     await slow.say("Hello", "stop")
     own_postgres.start()
     assert (await get(app, f"{PATH}/{kept['id']}")).status == 200
-    while running["id"] in app.responses._runs:
+    while running["id"] in app.service(ResponseService)._runs:
         await asyncio.sleep(0.01)
     assert (await slow.get(running["id"]))["status"] == "completed", "kept as soon as the database is back"
     own_postgres.stop()
@@ -251,7 +252,7 @@ async def test_a_url_that_cannot_work_stops_the_start_and_keeps_its_password(
     for url in (*wrong, *invalid):
         app, _ = await make_app([], response_store=url)
         with pytest.raises(StartError) as caught:
-            await app.responses.open()
+            await app.service(ResponseService).open()
         assert "--response_store" in str(caught.value)
         assert "secret" not in str(caught.value)
         assert databases.PASSWORD not in str(caught.value)
@@ -263,7 +264,7 @@ async def test_without_psycopg_the_start_says_what_to_install(
     monkeypatch.setitem(sys.modules, "psycopg", None)
     app, _ = await make_app([], response_store="postgresql://lean:secret@host/x")
     with pytest.raises(StartError, match=r"\.\[postgres\]") as caught:
-        await app.responses.open()
+        await app.service(ResponseService).open()
     assert "secret" not in str(caught.value)
 
 

@@ -16,6 +16,7 @@ from lean_ovms.api.openai.responses import tables
 from lean_ovms.api.openai.responses.connection import Connection, Sqlite
 from lean_ovms.api.openai.responses.database import Database
 from lean_ovms.api.openai.responses.postgres import is_url
+from lean_ovms.api.openai.responses.service import ResponseService
 from lean_ovms.api.openai.responses.store import Context, Store
 from lean_ovms.api.openai.responses.tables import Entry
 from lean_ovms.config import Config
@@ -342,7 +343,7 @@ async def test_a_restart_loses_nothing(open_app: OpenApp, kept_in: str) -> None:
     app, _ = await open_app()
     conversation = (await whole(await post(app, "/v1/conversations", {})))["id"]
     first = await respond(app, "one", conversation=conversation)
-    await app.responses.close()
+    await app.close()
     app, engine = await open_app()
     assert await whole(await get(app, f"{PATH}/{first['id']}")) == first
     await respond(app, "two", previous_response_id=first["id"])
@@ -365,7 +366,7 @@ async def test_a_file_of_something_else_is_left_alone(open_app: OpenApp, tmp_pat
         connection.close()
     app, _ = await open_app(response_store=str(path))
     with pytest.raises(StartError):
-        await app.responses.open()
+        await app.open()
     assert not content or path.read_bytes() == content
 
 
@@ -374,7 +375,7 @@ async def test_a_file_that_cannot_be_made_stops_the_start_without_its_path_in_an
 ) -> None:
     app, _ = await open_app(response_store=str(tmp_path / "missing" / "store.sqlite"))
     with pytest.raises(StartError, match="No such file"):
-        await app.responses.open()
+        await app.open()
     response = await get(app, f"{PATH}/resp_1")
     assert response.status == 500
     assert str(tmp_path) not in str(await whole(response))
@@ -386,7 +387,7 @@ async def test_an_answer_that_cannot_be_kept_says_so_and_is_not_lost(open_app: O
     async def full(*args: Any, **fields: Any) -> None:
         raise StoreFailure("the response store failed: disk full")
 
-    app.responses.store.finish = full  # type: ignore[method-assign]
+    app.service(ResponseService).store.finish = full  # type: ignore[method-assign]
     body = await respond(app)
     assert (body["status"], body["store"]) == ("completed", False)
     events = parse_sse(
