@@ -22,7 +22,7 @@ from lean_ovms.api.openai import chat
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.generation import fake_tokenizer
-from lean_ovms.models.output_decoder import Choice
+from lean_ovms.models.output_decoder import OutputDecoder
 from lean_ovms.models.text_model import Model
 from lean_ovms.repository.model_dir import read as read_model_dir
 from lean_ovms.text import parsers
@@ -157,8 +157,8 @@ def chunks() -> Iterator[Part]:
     """A record of the engine to the bytes that the client gets."""
     app = App(Config(), [Model(Config(model_name="demo"))])
     ask = chat.read_ask(client.chat("hello", 64, {"model": "demo"}), app)
-    stream = chat.Stream(ask, SimpleNamespace(usage=Usage(), prompt_ids=[]))
-    choice = Choice(
+    stream = chat.ChatRenderer(ask, SimpleNamespace(usage=Usage(), prompt_ids=[]))
+    choice = OutputDecoder(
         index=0,
         detokenizer=Detokenizer(fake_tokenizer.vocabulary(), True),
         window=None,

@@ -76,15 +76,15 @@ def front(file: str, argv: list[str]) -> int:
 def child(file: str, fd: str) -> int:
     """The engine child."""
     from lean_ovms.engine.generation.admission import Admission
-    from lean_ovms.engine.generation.scheduler import Batch
+    from lean_ovms.engine.generation.scheduler import Scheduler
     from lean_ovms.engine.worker import __main__ as entry
     from lean_ovms.engine.worker.transport import SocketLink
 
     after(SocketLink, "take", "frame read")
     after(Admission, "request", "encoded, checked")
-    after(Batch, "admit", "added")
-    before(Batch, "step", "step begins")
-    after(Batch, "step", "step ends")
+    after(Scheduler, "admit", "added")
+    before(Scheduler, "step", "step begins")
+    after(Scheduler, "step", "step ends")
     after(SocketLink, "send", "frame sent")
     try:
         return entry.main([fd])
