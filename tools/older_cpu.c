@@ -83,8 +83,8 @@ static void on_fault(int number, siginfo_t *info, void *context) {
         wanted.sa_handler(number);
     } else {
         struct sigaction end = {.sa_handler = SIG_DFL};
-        real_sigaction(number, &end, NULL);    /* the instruction faults again and ends the process */
-        if (info->si_code <= 0) raise(number); /* sent by kill(2): nothing would fault again */
+        real_sigaction(number, &end, NULL);
+        raise(number); /* to return would lose a signal of kill(2), and one of the kernel that no instruction caused */
     }
 }
 
