@@ -20,18 +20,34 @@ class _Stack(ctypes.Structure):
     _fields_ = (("sp", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
 
 
+def _sigaltstack(new: _Stack | None, old: _Stack | None) -> None:
+    """sigaltstack(2) of this thread. Raises OSError."""
+    pointers = (stack and ctypes.byref(stack) for stack in (new, old))
+    if ctypes.CDLL(None, use_errno=True).sigaltstack(*pointers):
+        raise OSError(ctypes.get_errno(), "sigaltstack")
+
+
+def signal_stack() -> int | None:
+    """The address of the stack that signal handlers of this thread run on; None is the thread's ordinary stack."""
+    found = _Stack()
+    _sigaltstack(None, found)
+    return None if found.flags & SS_DISABLE else found.sp
+
+
 def drop_signal_stack() -> None:
     """Let signal handlers of this thread run on its ordinary stack."""
-    if ctypes.CDLL(None, use_errno=True).sigaltstack(ctypes.byref(_Stack(None, SS_DISABLE, 0)), None):
-        raise OSError(ctypes.get_errno(), "sigaltstack")
+    _sigaltstack(_Stack(None, SS_DISABLE, 0), None)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """OpenVINO's CPU plugin (2026.4) gives a thread a signal stack, and may free its memory while it is still set.
+    """OpenVINO (2026.4) can leave the thread with a signal stack whose memory is unmapped.
 
-    A signal that Python handles, such as the alarm of a test that takes too long, would then end the run with SIGSEGV.
-    The engine child is not affected: it ignores the signals that a terminal or a supervisor sends.
+    Each instance of its CPU plugin sets a stack and remembers the one before. When it is deleted, it unmaps its own
+    and restores the one before, the latter only if its own is still set. Of two that are deleted in the order of their
+    creation, the second therefore restores the unmapped stack of the first (tests/test_signal_stack.py; strace shows
+    the calls). A signal that Python handles, such as the alarm of a test that takes too long, then ends the run with
+    SIGSEGV. The engine child is not affected: it ignores the signals that a terminal or a supervisor sends.
     """
     if "openvino" in sys.modules or "openvino_genai" in sys.modules:
         drop_signal_stack()

@@ -51,6 +51,14 @@ def model(folder: Path) -> Model:
     return Model(folder)
 
 
+def test_the_evaluation_names_the_groups_below_their_target() -> None:
+    from tools.demo_model import evaluate
+
+    shares = {group: target or 0.0 for group, target in evaluate.TARGETS.items()}
+    assert evaluate.missed(shares) == []
+    assert evaluate.missed(shares | {"tools": 0.89, "ends": 0.97, "fresh": 0.0}) == ["tools", "ends"]
+
+
 def test_greets_and_ends(model: Model) -> None:
     assert model.answer("Hello!") == ("Hello! How can I help you?", "STOP")
 

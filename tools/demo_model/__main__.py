@@ -92,9 +92,10 @@ def _export(options: argparse.Namespace, checkpoint: str, target: Path, sizes: s
 
 
 def run_evaluate(options: argparse.Namespace) -> None:
-    from tools.demo_model.evaluate import evaluate
+    from tools.demo_model.evaluate import evaluate, missed
 
-    evaluate(options.target)
+    if below := missed(evaluate(options.target)):
+        raise SystemExit(f"below the target: {', '.join(below)}")
 
 
 def run_draft(options: argparse.Namespace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
+import openvino
 import openvino_genai
 
 from tools.demo_model.cases import TARGETS, Case, all_cases
@@ -75,6 +76,7 @@ def evaluate(folder: Path, show: int = 3) -> dict[str, float]:
     right["thinking", "no block without enable_thinking"] = unasked
     right["ends", "ends its turn by itself"] = [i < runner.ended for i in range(runner.answered)]
     shares = {}
+    print(f"inference precision: {precision()}\n")
     print("| group | topic | right | of | share |\n|---|---|---|---|---|")
     for group in TARGETS:
         rows = {topic: results for (g, topic), results in right.items() if g == group}
@@ -88,6 +90,17 @@ def evaluate(folder: Path, show: int = 3) -> dict[str, float]:
         for case, answer in misses[:show]:
             print(f"{topic}: {case.turns[-1]!r} -> {answer!r}")
     return shares
+
+
+def precision() -> str:
+    """What the CPU plugin computes in unless it is given a precision: bf16 on a CPU that has it, else f32."""
+    name: str = openvino.Core().get_property("CPU", "INFERENCE_PRECISION_HINT").to_string()
+    return name
+
+
+def missed(shares: dict[str, float]) -> list[str]:
+    """The groups whose share of right answers is below their target."""
+    return [group for group, target in TARGETS.items() if target is not None and shares[group] < target]
 
 
 def table_row(group: str, topic: str, results: list[bool]) -> str:

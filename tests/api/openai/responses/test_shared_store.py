@@ -174,7 +174,7 @@ async def test_a_response_that_was_given_up_stays_failed(opened: Open, monkeypat
     failed = await b.until_over(made["id"])
     assert failed["status"] == "failed"
     await a.say("Hello", "stop")
-    await a.app.service(ResponseService).settle(30)
+    await a.app.service(ResponseService).drain(30)
     assert await b.get(made["id"]) == failed
 
 
@@ -201,7 +201,7 @@ async def test_a_database_that_goes_away_is_a_503_until_it_is_back(
     kept = await slow.start()
     await slow.say("Kept", "stop")
     await slow.until_over(kept["id"])
-    await app.service(ResponseService).settle(30)
+    await app.service(ResponseService).drain(30)
     running = await slow.start()
     own_postgres.stop(signal.SIGKILL)
     for _ in range(2):
