@@ -18,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lean_ovms.api.generation.messages import read_tools
-from lean_ovms.api.openai.chat import Stream
+from lean_ovms.api.openai.chat import ChatRenderer
 from lean_ovms.api.openai.chunks import Pending
 from lean_ovms.text import parsers
 from lean_ovms.types import Event, Reasoning, Text, ToolCallDelta, ToolCallStart
@@ -36,7 +36,7 @@ def parse(case: dict[str, Any], tool: str | None, reasoning: str | None) -> dict
         "reasoning_content": "".join(e.text for e in said if isinstance(e, Reasoning)),
         "tool_calls": calls,
         "finish_reason": "tool_calls" if calls and reason == "stop" else reason,
-        "deltas": [json.loads(Stream.said(event, Pending())) for event in said],
+        "deltas": [json.loads(ChatRenderer.said(event, Pending())) for event in said],
     }
 
 
