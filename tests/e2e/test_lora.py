@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ def adapters(tmp_path_factory: Any) -> dict[str, Path]:
 def direct(adapters: dict[str, Path]) -> Any:
     """The text of a direct call with an adapter and its alpha."""
 
+    @functools.cache
     def generate(name: str, alpha: float, prompt: str) -> str:
         import openvino_genai as genai
 
