@@ -19,7 +19,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lean_ovms.api.generation.messages import read_messages, read_tools
+from lean_ovms.api.generation.messages import read_messages
+from lean_ovms.api.generation.tools import read_tools
 from lean_ovms.errors import RequestError
 from lean_ovms.text import parsers
 from lean_ovms.text.template.chat_template import ChatTemplate
