@@ -152,9 +152,10 @@ class Config:
     # --- engine
     pipeline_type: str = option(
         "AUTO",
-        "LM_CB and VLM_CB: continuous batching; LM, VLM: one request at a time; AUTO: by model and device",
+        "LM_CB and VLM_CB: continuous batching; LM, VLM: one request at a time; PAGED: the paged engine, opt-in; "
+        "AUTO: by model and device",
         group="engine",
-        choices=("AUTO", "LM", "LM_CB", "VLM", "VLM_CB"),
+        choices=("AUTO", "LM", "LM_CB", "VLM", "VLM_CB", "PAGED"),
     )
     target_device: str = option(
         "CPU", "OpenVINO device, also AUTO:... or HETERO:...; auto: the best GPU, else CPU", group="engine"

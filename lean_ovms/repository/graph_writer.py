@@ -65,6 +65,8 @@ node {{
 
 def text(config: Config, models_path: str, draft_models_path: str, version: str) -> str:
     """The graph for these options. Both paths are relative to the graph. Raises StartError."""
+    if config.pipeline_type == "PAGED":
+        raise StartError("--pipeline_type PAGED cannot be written: OVMS, which reads graphs too, does not know it")
     values = {**_values(config), "models_path": models_path, "draft_models_path": draft_models_path}
     values["plugin_config"] = _plugin_config(config)
     lines = [line for name, value in values.items() if name in ALWAYS or value not in ("", None)

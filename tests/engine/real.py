@@ -31,10 +31,13 @@ def chat(text):
 
 
 def load(blocks=2000, **options):
+    """A pipeline of openvino_genai, or the paged one with pipeline_type="PAGED"."""
     from lean_ovms.engine.genai.continuous import ContinuousPipeline
+    from lean_ovms.engine.paged.pipeline import PagedPipeline
 
     config = Config(**{**EXACT, "enable_prefix_caching": False, **options})
-    return ContinuousPipeline(config, replace(settings.resolve(config, 1 << 30), blocks=blocks))
+    kind = PagedPipeline if config.pipeline_type == "PAGED" else ContinuousPipeline
+    return kind(config, replace(settings.resolve(config, 1 << 30), blocks=blocks))
 
 
 def outcome(rig, request):

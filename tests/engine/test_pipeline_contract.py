@@ -9,6 +9,7 @@ import pytest
 
 from lean_ovms.engine.generation.fake_pipeline import FakePipeline, Script
 from lean_ovms.engine.generation.pipeline import PipelineRequest
+from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.errors import BadRequest
 from lean_ovms.types import SamplingParams
 from tests.engine.real import chat, draft_model, load
@@ -22,27 +23,41 @@ def genai(speculative=""):
     return load(blocks=BLOCKS, **options.get(speculative, {}))
 
 
-@pytest.fixture(scope="module", params=["scripted", pytest.param("genai", marks=pytest.mark.model)])
-def pipeline(request):
-    if request.param == "scripted":
+def paged(speculative=""):
+    return load(blocks=BLOCKS, pipeline_type="PAGED", **{speculative: True} if speculative else {})
+
+
+def build(name, request):
+    if name == "scripted":
         return FakePipeline(Script(blocks=BLOCKS, context=8192))
-    return genai()
+    return request.getfixturevalue("stateful") if name == "stateful" else {"genai": genai, "paged": paged}[name]()
 
 
-@pytest.fixture(
-    scope="module", params=["scripted", *(pytest.param(n, marks=pytest.mark.model) for n in ("genai", "stateful"))]
-)
+def real(*names):
+    return [pytest.param(name, marks=pytest.mark.model) for name in names]
+
+
+@pytest.fixture(scope="module", params=["scripted", *real("genai", "paged")])
+def pipeline(request):
+    return build(request.param, request)
+
+
+@pytest.fixture(scope="module", params=["scripted", *real("genai", "paged", "stateful")])
 def each(request):
-    if request.param == "stateful":
-        return request.getfixturevalue("stateful")
-    return FakePipeline(Script(blocks=BLOCKS, context=8192)) if request.param == "scripted" else genai()
+    return build(request.param, request)
+
+
+@pytest.fixture(scope="module", params=["scripted", *real("genai")])
+def brittle(request):
+    """Pipelines in which one request's trouble is everybody's: openvino_genai, and the scripted one in its place."""
+    return build(request.param, request)
 
 
 @pytest.fixture(autouse=True)
 def drained(request):
     """Every test leaves its pipeline as it found it."""
     yield
-    for name in {"pipeline", "each"} & set(request.fixturenames):
+    for name in {"pipeline", "each", "brittle"} & set(request.fixturenames):
         assert not request.getfixturevalue(name).busy()
 
 
@@ -221,42 +236,77 @@ def test_the_whole_cache_can_be_used_by_one(pipeline):
     assert len(finish(pipeline, handle)[0]) == 50
 
 
-def test_whoever_does_not_fit_the_cache_is_lost_without_a_word_and_takes_others_along(pipeline):
+def test_whoever_does_not_fit_the_cache_is_lost_without_a_word(pipeline):
     handle = pipeline.add(work([40] * (BLOCKS * 32 + 1)))
-    other = pipeline.add(work([41] * 10, max_tokens=300))
     while pipeline.busy():
         pipeline.step()
-    for lost in (handle, other):
-        assert pipeline.status(lost) == "lost"
-        assert lost.read() == {}
-        assert not lost.can_read()
+    assert pipeline.status(handle) == "lost"
+    assert handle.read() == {}
+    assert not handle.can_read()
     assert finish(pipeline, pipeline.add(work(max_tokens=2)))[0]
 
 
-def poison(pipe):
+def test_whoever_does_not_fit_the_cache_takes_others_along(brittle):
+    handle = brittle.add(work([40] * (BLOCKS * 32 + 1)))
+    other = brittle.add(work([41] * 10, max_tokens=300))
+    while brittle.busy():
+        brittle.step()
+    for lost in (handle, other):
+        assert brittle.status(lost) == "lost"
+        assert lost.read() == {}
+        assert not lost.can_read()
+
+
+def poison(pipe, monkeypatch):
     """A request whose computation raises: unchecked on purpose."""
     if isinstance(pipe, FakePipeline):
         return pipe.add(work(pipe.encode("<|raise|>", False)))
+    if isinstance(pipe, PagedPipeline):
+        monkeypatch.setattr(pipe._model, "wait", fail_once(pipe._model.wait, monkeypatch))
+        return pipe.add(work())
     return pipe.add(work([10**6], sampling=replace(GREEDY, repetition_penalty=1.5)))
 
 
-def test_an_exception_poisons_every_step_until_all_are_cancelled_and_drained(pipeline):
+def fail_once(wait, monkeypatch):
+    """The network fails after it has computed."""
+
+    def failing():
+        wait()
+        monkeypatch.undo()
+        raise RuntimeError("the network failed")
+
+    return failing
+
+
+def test_after_an_exception_all_can_be_cancelled_and_added_again(pipeline, monkeypatch):
     handle = pipeline.add(work(max_tokens=20))
     pipeline.step()
     got = handle.read()[0].generated_ids
-    culprit = poison(pipeline)
-    for _ in range(2):
-        with pytest.raises(RuntimeError):
-            pipeline.step()
-    culprit.cancel()
+    culprit = poison(pipeline, monkeypatch)
     with pytest.raises(RuntimeError):
         pipeline.step()
+    culprit.cancel()
     handle.cancel()
     pipeline.step()
     assert not pipeline.busy()
     rest = pipeline.add(work([40, 41, 42, *got], max_tokens=19, done=1))
-    (whole,) = finish(pipeline, pipeline.add(work(max_tokens=20)), rest)[:1]
+    whole, after = finish(pipeline, pipeline.add(work(max_tokens=20)), rest)
     assert len(whole) == 20
+    assert whole == got + after
+
+
+def test_an_exception_poisons_every_step_until_all_are_cancelled(brittle, monkeypatch):
+    handle = brittle.add(work(max_tokens=20))
+    brittle.step()
+    culprit = poison(brittle, monkeypatch)
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            brittle.step()
+    culprit.cancel()
+    with pytest.raises(RuntimeError):
+        brittle.step()
+    handle.cancel()
+    brittle.step()
 
 
 def test_what_cannot_be_added_is_a_bad_request_and_harms_nobody(each):
@@ -302,10 +352,12 @@ def test_the_model_says_what_it_is(pipeline):
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])
-def test_assisted_pipelines_bring_several_tokens_and_the_same_text(speculative, engine):
-    pipe = genai(speculative)
-    assert pipe.recoverable is (speculative != "draft")
+@pytest.mark.parametrize(
+    "make", [lambda: genai("draft"), lambda: genai("prompt_lookup"), lambda: paged("prompt_lookup")]
+)
+def test_assisted_pipelines_bring_several_tokens_and_the_same_text(make, engine):
+    pipe = make()
+    assert pipe.recoverable is (pipe.info.speculative != "draft")
     prompt = pipe.encode(chat("Count from 1 to 9."), False)
     sampling = replace(GREEDY, ignore_eos=True, num_assistant_tokens=4, max_ngram_size=3)
     plain = finish(engine, engine.add(work(prompt, max_tokens=24)))[0]

@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from ...config import Config
 from ...errors import BadRequest, StartError
@@ -67,7 +68,7 @@ class FakeHandle:
     prefilled: int = 0  # prompt tokens computed
     decoded: int = 0  # answer tokens computed
     stalled: bool = False
-    state: str = "running"  # finished, lost, cancelled
+    state: Literal["running", "finished", "lost", "failed", "cancelled"] = "running"
     outputs: deque[dict[int, FakeOutput]] = field(default_factory=deque)
 
     def can_read(self) -> bool:
@@ -218,7 +219,7 @@ class FakePipeline:
 
     def status(self, handle: Handle) -> Status:
         assert isinstance(handle, FakeHandle)
-        return "lost" if handle.state == "lost" else "running" if handle.state == "running" else "finished"
+        return handle.state if handle.state in ("lost", "failed", "running") else "finished"
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
         return words.encode(text, add_special_tokens)

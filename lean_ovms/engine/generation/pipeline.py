@@ -1,6 +1,7 @@
 """What generation asks of a pipeline: the interface between scheduling and whatever computes tokens.
 
-`genai.continuous.ContinuousPipeline` and `fake_pipeline.FakePipeline` implement it, and one test suite runs on both.
+`genai.continuous.ContinuousPipeline`, `paged.pipeline.PagedPipeline` and `fake_pipeline.FakePipeline` implement it, and
+one test suite runs on all three.
 A handle and its outputs have the names of openvino_genai's own objects, so that the hot loop needs no wrapper.
 No openvino here.
 """
@@ -17,8 +18,10 @@ ASSISTANT_TOKENS = 5
 NGRAM_SIZE = 3
 """OVMS's defaults for speculative pipelines."""
 
-Status = Literal["running", "finished", "lost"]
-"""lost: the pipeline dropped it for lack of KV blocks (GenAI's IGNORED). The only sign is at most an empty output."""
+Status = Literal["running", "finished", "lost", "failed"]
+"""lost: the pipeline dropped it for lack of KV blocks (GenAI's IGNORED). failed: this request alone cannot be computed.
+The only sign of both is at most an empty output.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,6 +176,9 @@ class Stepper:
                 scheduler.finish(sequence)
             elif status == "lost":
                 self._add_again(sequence)
+            elif status == "failed":
+                error = EngineFailure("The engine failed while it computed this request.")
+                scheduler.fail(sequence.request, error)
             else:
                 self._out.append(Tokens(sequence.request.id, sequence.index, [], None, "stop"))
                 scheduler.finish(sequence)

@@ -32,12 +32,16 @@ def test_auto_is_continuous_batching_but_on_an_npu(config, device, vision, kind)
     assert factory.choose(config(vision, target_device=device), ("CPU", "GPU", "NPU")) == kind
 
 
-@pytest.mark.parametrize(("asked", "vision"), [("LM", False), ("LM_CB", False), ("VLM", True), ("VLM_CB", True)])
+@pytest.mark.parametrize(
+    ("asked", "vision"), [("LM", False), ("LM_CB", False), ("PAGED", False), ("VLM", True), ("VLM_CB", True)]
+)
 def test_a_type_that_fits_the_model_is_taken(config, asked, vision):
     assert factory.choose(config(vision, pipeline_type=asked), ("CPU",)) == asked
 
 
-@pytest.mark.parametrize(("asked", "vision"), [("LM", True), ("LM_CB", True), ("VLM", False), ("VLM_CB", False)])
+@pytest.mark.parametrize(
+    ("asked", "vision"), [("LM", True), ("LM_CB", True), ("PAGED", True), ("VLM", False), ("VLM_CB", False)]
+)
 def test_a_type_that_does_not_fit_stops_the_start(config, asked, vision):
     with pytest.raises(StartError, match=f"--pipeline_type {asked}"):
         factory.choose(config(vision, pipeline_type=asked), ("CPU",))

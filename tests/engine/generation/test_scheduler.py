@@ -391,6 +391,17 @@ def test_whoever_is_lost_again_and_again_fails_in_the_end():
     assert rig.stats().kv_blocks_used == 0
 
 
+def test_whoever_the_pipeline_cannot_compute_fails_and_others_go_on():
+    rig = Rig()
+    request, other = rig.submit("hello there"), rig.submit("x", ignore_eos=True, max_tokens=60)
+    rig.turn(4)
+    rig.pipeline.live[0].state = "failed"
+    rig.run()
+    assert rig.answer(request).failed[:2] == ["EngineFailure", "The engine failed while it computed this request."]
+    assert len(rig.answer(other).tokens[0]) == 60
+    assert rig.stats().kv_blocks_used == 0
+
+
 def test_an_end_that_the_pipeline_does_not_tell_is_an_end():
     rig = Rig()
     request = rig.submit("hello")

@@ -29,9 +29,12 @@ from lean_ovms.engine.protocol import (
     Tokens,
     encode,
 )
+from lean_ovms.engine.worker.__main__ import load_pipeline
+from lean_ovms.errors import StartError
 from lean_ovms.types import SamplingParams
 
 ROOT = Path(__file__).parents[3]
+VISION = ROOT / "tests" / "data" / "colours"
 GRACE_S = 10.0
 
 
@@ -252,6 +255,8 @@ import os, socket, subprocess, sys
 from dataclasses import asdict
 from lean_ovms.config import Config
 from lean_ovms.engine.protocol import Load, Submit, encode
+from lean_ovms.engine.worker.__main__ import load_pipeline
+from lean_ovms.errors import StartError
 from lean_ovms.types import SamplingParams
 ours, theirs = socket.socketpair()
 command = [sys.executable, "-m", "lean_ovms.engine.worker", str(theirs.fileno())]
@@ -297,3 +302,14 @@ def test_the_real_engine_answers_and_leaves_without_a_word():
         assert threads < 20
         assert found.close() == 0
         assert found.process.stderr.read() == ""
+
+
+@pytest.mark.model
+def test_the_paged_engine_serves_when_it_is_asked_for():
+    assert type(load_pipeline(Config(pipeline_type="PAGED", max_model_len=256))).__name__ == "PagedPipeline"
+
+
+@pytest.mark.model
+def test_the_paged_engine_refuses_a_model_with_vision():
+    with pytest.raises(StartError, match="--pipeline_type PAGED: .* is a model with vision"):
+        load_pipeline(Config(pipeline_type="PAGED", model_path=str(VISION)))

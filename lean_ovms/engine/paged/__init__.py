@@ -1,0 +1,1 @@
+"""A generation engine on plain openvino: paged attention, continuous batching and sampling of our own."""

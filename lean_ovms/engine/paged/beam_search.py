@@ -1,0 +1,92 @@
+"""Beam search as transformers and openvino_genai do it, one group of beams. Knows no cache: `engine` forks.
+
+Of the 2 * width best continuations, those that end the text among the first `width` are finished hypotheses; the best
+others become the next beams. The search is over when `width` hypotheses are finished and the best running beam cannot
+beat the worst of them (early_stopping "heuristic"). The score of a hypothesis is its cumulative log probability divided
+by length ** length_penalty, the end token counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .grammar import Matcher
+from .logits import edit
+from .logprobs import log_sum_exp
+from .params import Params
+from .sequence import Output, Request, Sequence
+
+
+class Continuation(NamedTuple):
+    """parent with one more token. score: cumulative log probability; logprob: of the token."""
+
+    parent: Sequence
+    token: int
+    score: float
+    logprob: float
+
+
+class BeamSearch:
+    """finished: hypotheses so far."""
+
+    def __init__(self, params: Params, matcher: Matcher | None) -> None:
+        """matcher: of the grammar, at its beginning."""
+        self._asked = params
+        self._matcher = matcher
+        self.finished: list[Output] = []
+
+    def begin_again(self, request: Request) -> Sequence:
+        """Nothing but the prompt is left of a search that was preempted; the sequence to compute it with."""
+        first = request.sequences[0]
+        del first.ids[first.prompt :], request.sequences[1:]
+        first.score, first.logprobs, self.finished = 0.0, [], []
+        first.matcher = self._matcher.fork() if self._matcher is not None else None
+        return first
+
+    def advance(self, beams: Seq[Sequence], lines: NDArray[np.float32]) -> list[Continuation]:
+        """The next beams, best first; none when the search is over. lines: logits [beams, vocab], changed in place."""
+        width, vocab = self._asked.beams, lines.shape[1]
+        for line, beam in zip(lines, beams, strict=True):
+            if beam.matcher is not None or self._asked.edited:
+                edit(line, beam)
+        logprobs = lines - log_sum_exp(lines)[:, None]
+        totals = (logprobs + np.array([beam.score for beam in beams], np.float32)[:, None]).reshape(-1)
+        count = min(2 * width, len(totals))
+        best = np.argpartition(totals, len(totals) - count)[len(totals) - count :]
+        front, made = max(beam.score for beam in beams), beams[0].generated
+        following: list[Continuation] = []
+        for rank, place in enumerate(best[np.argsort(-totals[best], kind="stable")].tolist()):
+            beam, token = divmod(place, vocab)
+            one = Continuation(beams[beam], token, float(totals[place]), float(logprobs[beam, token]))
+            if token in beams[0].stops:
+                if rank < width:
+                    self._finish(one)
+            elif len(following) < width:
+                following.append(one)
+        return [] if self._over(front, made) else following
+
+    def close(self, beams: Seq[Sequence]) -> list[Output]:
+        """The `width` best hypotheses, best first; beams are running ones that have no more room."""
+        for beam in beams:
+            ids = beam.ids[beam.counted :].tolist()
+            self.finished.append(Output(ids, beam.logprobs, self._score(beam.score, len(ids))))
+        return sorted(self.finished, key=lambda output: -output.score)[: self._asked.beams]
+
+    def _finish(self, one: Continuation) -> None:
+        ids = [*one.parent.ids[one.parent.counted :], one.token]
+        logprobs = [*one.parent.logprobs, one.logprob]
+        self.finished.append(Output(ids, logprobs, self._score(one.score, len(ids))))
+
+    def _over(self, front: float, made: int) -> bool:
+        width = self._asked.beams
+        if len(self.finished) < width:
+            return False
+        self.finished = sorted(self.finished, key=lambda output: -output.score)[:width]
+        return made > 0 and self.finished[-1].score >= self._score(front, made)
+
+    def _score(self, total: float, length: int) -> float:
+        return float(total / length**self._asked.length_penalty)

@@ -1,0 +1,121 @@
+"""Who holds which block of the KV cache, and which blocks hold which beginning of a text. Knows no openvino.
+
+A block holds `block_size` tokens. Full blocks are found again by the tokens in them and all that comes before: the key
+of a block is the serial number of the block before it (or the salt, for the first) and its own tokens. Keys are exact,
+not hashes of tokens, so no text can be taken for another. Blocks that nobody holds stay findable until they are needed;
+the one that was released longest ago goes first, and the end of a text before its beginning.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence
+
+Parent = int | str
+"""What comes before a block: the serial number of another, or the salt of the cache that the text belongs to."""
+
+
+class OutOfBlocks(Exception):
+    """No block is free; the caller has to make room first."""
+
+
+class BlockManager:
+    """Reference counts and the prefix cache."""
+
+    def __init__(self, total: int, block_size: int) -> None:
+        self.total = total
+        self.block_size = block_size
+        self._free = list(range(total - 1, -1, -1))
+        self._holders = [0] * total
+        self._idle: OrderedDict[int, None] = OrderedDict()  # findable and held by nobody, oldest first
+        self._keys: list[tuple[Parent, bytes] | None] = [None] * total
+        self._found: dict[tuple[Parent, bytes], tuple[int, int]] = {}  # key -> block, serial number
+        self._serial = 0
+
+    @property
+    def available(self) -> int:
+        """Blocks that `allocate` can give."""
+        return len(self._free) + len(self._idle)
+
+    def blocks(self, tokens: int) -> int:
+        """Blocks that so many tokens take."""
+        return -(-tokens // self.block_size)
+
+    def holders(self, block: int) -> int:
+        """How many sequences hold a block."""
+        return self._holders[block]
+
+    def allocate(self) -> int:
+        """A block for one holder; its content is undefined. Raises OutOfBlocks."""
+        if self._free:
+            block = self._free.pop()
+        elif self._idle:
+            block, _ = self._idle.popitem(last=False)
+            self._forget(block)
+        else:
+            raise OutOfBlocks
+        self._holders[block] = 1
+        return block
+
+    def share(self, blocks: Sequence[int]) -> None:
+        """One more holder for each of these."""
+        for block in blocks:
+            if not self._holders[block]:
+                del self._idle[block]
+            self._holders[block] += 1
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """One holder less. blocks: in the order of their text."""
+        for block in reversed(blocks):
+            self._holders[block] -= 1
+            assert self._holders[block] >= 0
+            if self._holders[block]:
+                continue
+            if self._keys[block] is None:
+                self._free.append(block)
+            else:
+                self._idle[block] = None
+
+    # --- the prefix cache
+
+    def match(self, tokens: array[int], start: int, end: int, parent: Parent) -> list[tuple[int, int]]:
+        """The blocks (with their serial numbers) of the longest known part of tokens[start:end], whole blocks only.
+
+        They are held for the caller. parent: what comes before tokens[start], which is at a block's border.
+        """
+        size, found = self.block_size, []
+        for at in range(start, end - size + 1, size):
+            hit = self._found.get((parent, tokens[at : at + size].tobytes()))
+            if hit is None:
+                break
+            found.append(hit)
+            parent = hit[1]
+        self.share([block for block, _ in found])
+        return found
+
+    def register(self, block: int, tokens: array[int], parent: Parent) -> int:
+        """These tokens are in the block. The serial number by which the next block names it as its parent.
+
+        When another block has the same text already, that one stays the one that is found.
+        """
+        key = (parent, tokens.tobytes())
+        hit = self._found.get(key)
+        if hit is None:
+            self._serial += 1
+            hit = (block, self._serial)
+            self._found[key], self._keys[block] = hit, key
+        return hit[1]
+
+    def forget_all(self) -> None:
+        """Find nothing from now on. Blocks that are held stay held."""
+        for block in [*self._idle, *(b for b, count in enumerate(self._holders) if count)]:
+            self._forget(block)
+        self._free += list(self._idle)
+        self._idle.clear()
+
+    def _forget(self, block: int) -> None:
+        key = self._keys[block]
+        if key is not None:
+            del self._found[key]
+            self._keys[block] = None

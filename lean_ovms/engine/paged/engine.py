@@ -1,0 +1,287 @@
+"""One step after the other: schedule, compute, sample, book. Nobody's request can harm another's.
+
+Not thread-safe. An exception out of `step` leaves everything consistent: the step can be tried again, or all requests
+cancelled.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence as Seq
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import logprobs
+from .beam_search import BeamSearch, Continuation
+from .block_manager import BlockManager
+from .grammar import Matcher
+from .logits import NoToken
+from .model_inputs import Chunk, ModelInputs
+from .network import Network
+from .params import Params
+from .rows import Rows
+from .sampler import Sampled, Wishes, sample
+from .scheduler import Scheduler, Step
+from .sequence import Request, Sequence, forked
+
+Lines = NDArray[np.float32]
+MOST_ROWS = 1024
+"""Texts at once, however many tokens a step may have (as many as the context, when prompts are not split)."""
+MOST_SEED = (1 << 64) - 1
+
+
+class Engine:
+    """Continuous batching on one model. scheduled: requests that the last step computed for."""
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        blocks: int,
+        block_size: int,
+        context: int,
+        step_tokens: int,
+        most_sequences: int,
+        split: bool = True,
+        caching: bool = True,
+    ) -> None:
+        """most_sequences: of one request (n, beams). split, caching: as in Scheduler."""
+        rows = Rows(max(min(step_tokens, MOST_ROWS), most_sequences), context, block_size)
+        network.allocate(blocks, rows.total)
+        self._network = network
+        self._rows = rows
+        self.blocks = BlockManager(blocks, block_size)
+        self.scheduler = Scheduler(network, self.blocks, rows, step_tokens, split=split, caching=caching)
+        self.most_sequences = rows.total
+        self.steps = self.scheduled = 0
+        self._inputs = ModelInputs(network, rows)
+        self._wishes = Wishes(())
+        self._gone: list[Request] = []
+        self._arrived = 0
+
+    def add(
+        self, tokens: Seq[int], params: Params, *, done: int = 0, echo: bool = False, matcher: Matcher | None = None
+    ) -> Request:
+        """Queue a request for the next steps. Everything must be in range: ids in the vocabulary, at least one.
+
+        done: how many of the tokens, at the end, count as generated. echo: the first output begins with the prompt.
+        """
+        self._arrived += 1
+        request = Request(params, self._arrived, self._gone)
+        ids = array("q", tokens)
+        sequence = Sequence(
+            request,
+            0,
+            ids,
+            prompt=len(ids),
+            counted=len(ids) - done,
+            limit=len(ids) + params.max_tokens,
+            seed=params.seed,
+            stops=params.stops,
+            matcher=matcher,
+            echo=echo,
+        )
+        if params.beams > 1:
+            request.search = BeamSearch(params, matcher.fork() if matcher is not None else None)
+        request.sequences.append(sequence)
+        self.scheduler.waiting.append(sequence)
+        return request
+
+    def busy(self) -> bool:
+        """Somebody waits or runs, or was cancelled and holds blocks still."""
+        scheduler = self.scheduler
+        return bool(scheduler.waiting or scheduler.prefilling or scheduler.decoding or self._gone)
+
+    def step(self) -> None:
+        """Compute once for everybody who can be scheduled. Raises what openvino raises."""
+        self._clear()
+        self.scheduled = 0
+        step = self.scheduler.schedule()
+        if step is None:
+            return
+        self.scheduled = len(step.decoding) + len(step.chunks)
+        try:
+            self._inputs.write(step.rows, step.chunks, step.changed)
+            self._network.start()
+            if self._wishes.sequences is not step.decoding:
+                self._wishes = Wishes(step.decoding)
+            self._prepare(step)
+            lines = self._network.wait()
+        except BaseException:
+            self._inputs.forget()
+            self.scheduler.changed = True
+            raise
+        self.steps += 1
+        self._rows.computed[step.rows] += 1
+        if step.chunks or self._wishes.searching:
+            self._take_in(step, lines)
+        else:
+            self._book(self._wishes, sample(lines, self._wishes))
+
+    def _clear(self) -> None:
+        """Those who were cancelled leave."""
+        while self._gone:
+            for sequence in self._gone.pop().sequences:
+                self.scheduler.leave(sequence)
+
+    def _prepare(self, step: Step) -> None:
+        """While the network computes: what may come next by the grammars."""
+        for place in self._wishes.edited:
+            matcher = step.decoding[place].matcher
+            if matcher is not None:
+                matcher.prepare()
+        for chunk in step.chunks:
+            if chunk.sequence.matcher is not None and chunk.wanted:
+                chunk.sequence.matcher.prepare()
+
+    # --- what came out
+
+    def _take_in(self, step: Step, lines: Lines) -> None:
+        """A step that is not one token for everybody."""
+        owners, places = list(step.decoding), list(range(len(step.decoding)))
+        at = len(owners)
+        for chunk in step.chunks:
+            first, at = at, at + chunk.wanted
+            if chunk.sequence.state == "decode":
+                self._rows.computed[chunk.sequence.row] = chunk.start + 1
+                owners.append(chunk.sequence)
+                places.append(first)
+            elif self._prompt_computed(chunk, lines[first:at]):
+                for sequence in self._started(chunk.sequence):
+                    owners.append(sequence)
+                    places.append(at - 1)
+        searches: dict[int, list[tuple[Sequence, int]]] = {}
+        for sequence, place in zip(owners, places, strict=True):
+            if sequence.request.search is not None:
+                searches.setdefault(id(sequence.request), []).append((sequence, place))
+        single = [(s, p) for s, p in zip(owners, places, strict=True) if s.request.search is None]
+        self._sample(single, lines)
+        for beams in searches.values():
+            self._search([s for s, _ in beams], lines[[p for _, p in beams]])
+
+    def _prompt_computed(self, chunk: Chunk, lines: Lines) -> bool:
+        """Book a part of a prompt; True if it was the last."""
+        sequence, end = chunk.sequence, chunk.start + chunk.length
+        self.scheduler.computed(sequence, end)
+        if sequence.untold:
+            following = sequence.ids[chunk.start + 1 : min(end + 1, sequence.prompt)]
+            told = lines[: len(following)]
+            sequence.request.prompt_details += logprobs.details(
+                told, np.array(following, np.int64), sequence.params.prompt_logprobs
+            )
+        if end < len(sequence.ids):
+            return False
+        self.scheduler.decode(sequence)
+        return True
+
+    def _started(self, sequence: Sequence) -> list[Sequence]:
+        """The texts that begin where a prompt ends: n of them, which share its blocks."""
+        request, wanted = sequence.request, sequence.params.n
+        if len(request.sequences) >= wanted:
+            return [sequence]
+        if not self.scheduler.make_room(sequence, wanted - 1):
+            return []
+        for index in range(1, wanted):
+            child = forked(sequence, index, (sequence.seed + index) & MOST_SEED)
+            self.scheduler.fork(sequence, child)
+            request.sequences.append(child)
+        return list(request.sequences)
+
+    def _sample(self, wanting: list[tuple[Sequence, int]], lines: Lines) -> None:
+        """A token for each, and one more for as long as it is the one that was guessed."""
+        while wanting:
+            wishes = Wishes([sequence for sequence, _ in wanting])
+            found = sample(lines[[place for _, place in wanting]], wishes)
+            self._book(wishes, found)
+            right = []
+            for (sequence, place), token in zip(wanting, found.tokens.tolist(), strict=True):
+                if not sequence.guess or sequence.row < 0:
+                    continue
+                if sequence.guess.pop(0) == token:
+                    self._rows.computed[sequence.row] += 1
+                    right.append((sequence, place + 1))
+                else:
+                    sequence.guess = []
+            wanting = right
+
+    def _book(self, wishes: Wishes, found: Sampled) -> None:
+        """The new tokens, to texts and tables. Who left while room was made computes its token again later."""
+        over: list[Sequence] = []
+        sequences, newest, tokens = wishes.sequences, self._rows.newest, found.tokens.tolist()
+        for sequence, token in zip(sequences, tokens, strict=True):
+            if sequence.row < 0:
+                continue
+            ids = sequence.ids
+            ids.append(token)
+            sequence.new_ids.append(token)
+            sequence.request.ready = True
+            newest[sequence.row] = token
+            if len(ids) >= sequence.limit or token in sequence.stops:
+                over.append(sequence)
+        for place, detail in found.details.items():
+            if sequences[place].row >= 0:
+                sequences[place].new_details.append(detail)
+        for place in wishes.edited:
+            if sequences[place].row >= 0 and place not in found.failed and sequences[place].follow(tokens[place]):
+                over.append(sequences[place])
+        for sequence in over:
+            self._end(sequence)
+        for place, why in found.failed.items():
+            self._fail(sequences[place].request, why)
+
+    def _search(self, beams: list[Sequence], lines: Lines) -> None:
+        """One step of a beam search."""
+        request = beams[0].request
+        search, width = request.search, request.params.beams
+        assert search is not None
+        if any(beam.row < 0 for beam in beams) or not self.scheduler.make_room(beams[0], width):
+            return
+        try:
+            following = search.advance(beams, lines)
+        except NoToken as error:
+            self._fail(request, str(error))
+            return
+        request.sequences = self._continued(beams, following)
+        full = [beam for beam in request.sequences if len(beam.ids) >= beam.limit]
+        if full or not following:
+            request.final = search.close(full)
+            request.ready = True
+            for beam in list(request.sequences):
+                self.scheduler.leave(beam)
+            request.end("finished")
+
+    def _continued(self, beams: list[Sequence], following: list[Continuation]) -> list[Sequence]:
+        """The next beams: one continuation goes on in its parent's place, others fork."""
+        parents = {id(one.parent) for one in following}
+        for beam in beams:
+            if id(beam) not in parents:
+                self.scheduler.leave(beam)
+        number, pairs = max(beam.index for beam in beams), []
+        for place, one in enumerate(following):
+            beam = one.parent
+            if any(later.parent is beam for later in following[place + 1 :]):
+                number += 1
+                beam = forked(one.parent, number, 0)
+                self.scheduler.fork(one.parent, beam)
+            pairs.append((beam, one))
+        for beam, one in pairs:  # after all forks: a parent that goes on is another by then
+            beam.ids.append(one.token)
+            beam.score = one.score
+            beam.logprobs.append(one.logprob)
+            self._rows.newest[beam.row] = one.token
+            beam.follow(one.token)
+        return [beam for beam, _ in pairs]
+
+    def _end(self, sequence: Sequence) -> None:
+        self.scheduler.leave(sequence)
+        request = sequence.request
+        if all(s.state == "over" for s in request.sequences):
+            request.end("finished")
+
+    def _fail(self, request: Request, why: str) -> None:
+        for sequence in request.sequences:
+            self.scheduler.leave(sequence)
+            sequence.new_ids, sequence.new_details = [], []
+        request.error = why
+        request.end("failed")

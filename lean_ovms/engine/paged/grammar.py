@@ -1,0 +1,28 @@
+"""Grammars matched with bitmasks: what tokens may come next. Knows no grammar library."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Matcher(Protocol):
+    """The state of one text in its grammar."""
+
+    def prepare(self) -> None:
+        """Find out what may come next, if there is time: while the network computes. `apply` needs it not."""
+        ...
+
+    def apply(self, line: NDArray[np.float32]) -> None:
+        """Forbid, in logits [vocab], what may not come next. Raises logits.NoToken."""
+        ...
+
+    def consume(self, token: int) -> bool:
+        """The next token; True when the grammar is over and nothing may follow."""
+        ...
+
+    def fork(self) -> Matcher:
+        """The same state for another text that goes on from here."""
+        ...

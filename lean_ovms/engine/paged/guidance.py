@@ -1,0 +1,193 @@
+"""Grammars compiled and matched by llguidance, which only this module imports. Without it: errors.StartError."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import GrammarInvalid, GrammarTooComplex, RequestError, StartError, install_command
+from . import regular, structural_tag
+from .logits import NoToken
+
+try:
+    import llguidance
+except ImportError:
+    raise StartError(f"--pipeline_type PAGED needs llguidance: {install_command('paged')}") from None
+
+log = logging.getLogger(__name__)
+
+Encode = Callable[[str], list[int]]
+LIMITS = llguidance.LLParserLimits(step_lexer_fuel=200_000, max_lexer_states=100_000, verbose_errors=False)
+TRIAL_TOKENS, TRIAL_S, MASK_S = 12, 1.0, 0.25
+"""A new grammar is tried with random texts of so many tokens, before it may be matched in a step: no mask may take
+longer than MASK_S there, all together TRIAL_S."""
+COST_BYTES = 256 << 10
+_BITS = np.where(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little") > 0, 0, -np.inf)
+FORBIDDEN = _BITS.astype(np.float32)
+"""[256, 8]: what eight bits of a mask add to eight logits. Adding is ten times as fast as a boolean assignment."""
+
+
+class _Tokens:
+    """What llguidance wants to know of a vocabulary.
+
+    Where a grammar leaves one text only, its masks have just the tokens that __call__ cuts this text into. Those are
+    the tokenizer's own if they print as the text itself, else the longest pieces.
+    """
+
+    def __init__(self, pieces: Sequence[bytes], eos: Sequence[int], encode: Encode | None) -> None:
+        self._encode = encode
+        self.tokens = list(pieces)
+        self.eos_token_id = eos[0]
+        self.bos_token_id = None
+        self.special_token_ids = list(eos)
+        ends = set(eos)
+        self._ids = {piece: i for i, piece in enumerate(pieces) if piece and i not in ends}
+        self._longest = max(map(len, self._ids), default=1)
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        data = text.encode() if isinstance(text, str) else text
+        return self._own(data) or self._longest_pieces(data)
+
+    def _own(self, data: bytes) -> list[int]:
+        """The tokenizer's tokens of a text, if they are exact; else none."""
+        try:
+            ids = self._encode(data.decode()) if self._encode is not None else []
+        except (UnicodeDecodeError, RequestError):
+            return []
+        return ids if b"".join([self.tokens[i] for i in ids]) == data else []
+
+    def _longest_pieces(self, data: bytes) -> list[int]:
+        ids, at = [], 0
+        while at < len(data):
+            for size in range(min(self._longest, len(data) - at), 0, -1):
+                token = self._ids.get(data[at : at + size])
+                if token is not None:
+                    ids.append(token)
+                    at += size
+                    break
+            else:
+                raise ValueError("a byte that no token has")
+        return ids
+
+
+class Guidance:
+    """pipeline.Compiler and pipeline.GrammarChecker: compiling takes milliseconds here and needs no process of its own.
+
+    Thread-safe. The vocabulary is read when the first grammar comes (0.8 s for 150,000 tokens).
+    """
+
+    def __init__(self, pieces: Sequence[bytes], width: int, eos: Sequence[int], encode: Encode | None = None) -> None:
+        """pieces: bytes of each token. width: of the logits. encode: text to tokens, without special ones."""
+        self._encode = encode
+        self._pieces = [*pieces, *[b""] * (width - len(pieces))][:width]
+        self._eos = sorted(eos)
+        self._tokenizer: Any = None
+        self._lock = threading.Lock()
+        self._compiled: dict[str, Any] = {}
+
+    def compile(self, tag: str) -> None:
+        """Make it ready for `matcher`. Raises GrammarInvalid and GrammarTooComplex."""
+        if tag not in self._compiled:
+            self._compiled[tag] = self._built(tag)
+
+    def clear(self) -> None:
+        self._compiled.clear()
+
+    def check(self, tag: str) -> tuple[float, int]:
+        """pipeline.GrammarChecker.check."""
+        start = time.perf_counter()
+        self._try(self._built(tag))
+        return time.perf_counter() - start, COST_BYTES
+
+    def stop(self) -> None:
+        """pipeline.GrammarChecker.stop; it holds no resources."""
+
+    def matcher(self, tag: str, stops: frozenset[int]) -> GuidanceMatcher:
+        """A grammar at its beginning. stops: tokens that may end the text where the grammar can end."""
+        self.compile(tag)
+        return GuidanceMatcher(self._compiled[tag].deep_copy(), stops | frozenset(self._eos), len(self._pieces))
+
+    def _built(self, tag: str) -> Any:
+        grammar = regular.lark(structural_tag.parse(tag))
+        with self._lock:
+            if self._tokenizer is None:
+                wrapper = llguidance.TokenizerWrapper(_Tokens(self._pieces, self._eos, self._encode))
+                self._tokenizer = llguidance.LLTokenizer(wrapper, len(self._pieces), self._eos)
+        built = llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=LIMITS)
+        _raise_for(built)
+        return built
+
+    def _try(self, built: Any) -> None:
+        """Walk through the grammar at random for a while. Raises GrammarTooComplex."""
+        dice, state = random.Random(0), built.deep_copy()
+        end = time.monotonic() + TRIAL_S
+        for _ in range(TRIAL_TOKENS):
+            if state.is_stopped() or time.monotonic() > end:
+                break
+            start = time.thread_time()
+            bits = np.unpackbits(np.frombuffer(state.compute_bitmask(), np.uint8), bitorder="little")
+            if time.thread_time() - start > MASK_S:
+                raise GrammarTooComplex("The grammar takes too long to match")
+            _raise_for(state)
+            bits[self._eos] = 0
+            allowed = np.flatnonzero(bits[: len(self._pieces)])
+            if not len(allowed):
+                break
+            state.consume_token(int(dice.choice(allowed)))
+
+
+def _raise_for(state: Any) -> None:
+    if not state.is_error():
+        return
+    text = str(state.get_error()).splitlines()[0][:300]
+    if any(word in text for word in ("too many", "too complex", "too deep", "fuel", "limit", "too big", "too large")):
+        raise GrammarTooComplex(f"The grammar is too complex: {text}")
+    raise GrammarInvalid(text)
+
+
+class GuidanceMatcher:
+    """grammar.Matcher. The state of a text in its grammar, and the mask of what may come next."""
+
+    __slots__ = ("_mask", "_ready", "_state", "_stops", "_width")
+
+    def __init__(self, state: Any, stops: frozenset[int], width: int) -> None:
+        self._state = state
+        self._stops = stops
+        self._width = width
+        self._mask = np.zeros(-(-width // 32), np.uint32)
+        self._ready = False
+
+    def prepare(self) -> None:
+        if not self._ready and not self._state.is_stopped():
+            self._state.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
+            self._ready = True
+
+    def apply(self, line: NDArray[np.float32]) -> None:
+        self.prepare()
+        if self._state.is_error():
+            raise NoToken("the grammar is too complex to be matched")
+        ends = list(self._stops) if self._state.is_accepting() else []
+        kept = line[ends]
+        if self._ready:
+            line += FORBIDDEN[self._mask.view(np.uint8)].reshape(-1)[: self._width]
+        else:
+            line[:] = -np.inf
+        line[ends] = kept
+
+    def consume(self, token: int) -> bool:
+        """True when the grammar is over: an end token ends it (and the text, by its stops) where it may end."""
+        self._ready = False
+        if token in self._stops:
+            return True
+        self._state.consume_token(token)
+        return False
+
+    def fork(self) -> GuidanceMatcher:
+        return GuidanceMatcher(self._state.deep_copy(), self._stops, self._width)

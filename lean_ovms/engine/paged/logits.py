@@ -1,0 +1,135 @@
+"""What requests ask of the logits before a token is chosen: one line [vocab] at a time, in place. Pure numpy.
+
+The order is vLLM's (vllm/v1/sample/sampler.py): allowed ids, bad words, least length, bias, penalties. The formulas of
+the penalties are transformers' (RepetitionPenaltyLogitsProcessor) and OpenAI's (presence and frequency, over generated
+tokens). Forbidden tokens get -inf.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .sequence import Sequence
+
+Line = NDArray[np.float32]
+FORBIDDEN = np.float32(-np.inf)
+
+
+class NoToken(Exception):
+    """What was asked for leaves no token to choose."""
+
+
+class TokenCounts:
+    """The different tokens of a text and how often each was generated; a new token costs no search."""
+
+    def __init__(self, prompt: Iterable[int], generated: Iterable[int]) -> None:
+        self._places: dict[int, int] = {}
+        self._ids = np.empty(256, np.int64)
+        self._counts = np.zeros(256, np.float32)
+        for token in prompt:
+            self._place(token)
+        for token in generated:
+            self.add(token)
+
+    def add(self, token: int) -> None:
+        """One more generated token."""
+        place = self._place(token)  # which may make the tables longer
+        self._counts[place] += 1
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """Tokens of prompt and answer, each once."""
+        return self._ids[: len(self._places)]
+
+    @property
+    def counts(self) -> NDArray[np.float32]:
+        """How often each of `ids` was generated."""
+        return self._counts[: len(self._places)]
+
+    def copy(self) -> TokenCounts:
+        other = TokenCounts((), ())
+        other._places, other._ids, other._counts = dict(self._places), self._ids.copy(), self._counts.copy()
+        return other
+
+    def _place(self, token: int) -> int:
+        place = self._places.setdefault(token, len(self._places))
+        if place == len(self._ids):
+            self._ids = np.concatenate([self._ids, np.empty_like(self._ids)])
+            self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
+        self._ids[place] = token
+        return place
+
+
+def edit(line: Line, sequence: Sequence) -> None:
+    """All that a sequence's request asks for. Raises NoToken."""
+    asked = sequence.params
+    if sequence.matcher is not None:
+        sequence.matcher.apply(line)
+    if asked.allowed_token_ids is not None:
+        only(line, asked.allowed_token_ids)
+    if asked.bad_words:
+        forbid(line, banned(sequence.ids, sequence.counted, asked.bad_words))
+    if sequence.generated < asked.min_tokens and asked.stops:
+        _go_on(line, asked.stops, ends=sequence.matcher is not None)
+    if asked.logit_bias:
+        line[list(asked.logit_bias)] += np.fromiter(asked.logit_bias.values(), np.float32, len(asked.logit_bias))
+    if asked.penalised:
+        penalise(line, _counts(sequence), asked.repetition_penalty, asked.presence_penalty, asked.frequency_penalty)
+    if line.max() == FORBIDDEN:
+        raise NoToken("no token is left that the request allows")
+
+
+def only(line: Line, allowed: tuple[int, ...]) -> None:
+    """Forbid all but these."""
+    ids = list(allowed)
+    kept = line[ids]
+    line[:] = FORBIDDEN
+    line[ids] = kept
+
+
+def forbid(line: Line, ids: Iterable[int]) -> None:
+    line[list(ids)] = FORBIDDEN
+
+
+def banned(ids: array[int], counted: int, bad_words: tuple[tuple[int, ...], ...]) -> list[int]:
+    """Tokens that would complete one of the bad words, of which all but the last is the end of the generated text."""
+    made = len(ids) - counted
+    found = []
+    for word in bad_words:
+        before = len(word) - 1
+        if before <= made and tuple(ids[len(ids) - before :]) == word[:-1]:
+            found.append(word[-1])
+    return found
+
+
+def penalise(line: Line, counts: TokenCounts, repetition: float, presence: float, frequency: float) -> None:
+    """repetition: of all tokens so far, logits above zero divided by it and others multiplied. presence: subtracted for
+    every token that was generated; frequency: for each time.
+    """
+    ids = counts.ids
+    values = line[ids]
+    if repetition != 1:
+        values = np.where(values < 0, values * np.float32(repetition), values / np.float32(repetition))
+    if presence or frequency:
+        times = counts.counts
+        values = values - np.float32(frequency) * times - np.float32(presence) * (times > 0)
+    line[ids] = values
+
+
+def _go_on(line: Line, stops: frozenset[int], *, ends: bool) -> None:
+    """Forbid the end. ends: a grammar may leave nothing else, and then the text is over, however short."""
+    ids = list(stops)
+    kept = line[ids] if ends else None
+    line[ids] = FORBIDDEN
+    if kept is not None and line.max() == FORBIDDEN:
+        line[ids] = kept
+
+
+def _counts(sequence: Sequence) -> TokenCounts:
+    if sequence.counts is None:
+        sequence.counts = TokenCounts(sequence.ids[: sequence.counted], sequence.ids[sequence.counted :])
+    return sequence.counts

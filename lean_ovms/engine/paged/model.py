@@ -1,0 +1,146 @@
+"""An exported decoder (OpenVINO IR) made paged, compiled, with the tensors of its KV cache.
+
+`paged_attention_transformation` is private in openvino (`_offline_transformations`; pinned below 2026.5);
+openvino_genai and vllm-openvino use the same one. It puts PagedAttentionExtension in the place of each attention and
+its KV state; the inputs that it makes are named here and in model_inputs, and nowhere else. The plugin decides type and
+shape of the caches when it compiles.
+"""
+
+from __future__ import annotations
+
+from ..genai import quiet_imports  # noqa: F401 - first, for its effect
+
+# isort: split
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from numpy.typing import NDArray
+from openvino import opset13 as ops
+from openvino._offline_transformations import paged_attention_transformation
+
+from .network import WANTED
+
+ELEMENTWISE = ("Add", "Multiply", "Divide", "Tanh", "Convert")
+"""What models do to each logit by itself behind the last projection: bias, scale, soft cap."""
+CACHES = ("key_cache.", "value_cache.")
+STATES = "_state_table."
+"""Of linear attention and short convolutions: one row for each sequence instead of blocks."""
+
+
+class NotPageable(Exception):
+    """The network cannot be run by this engine; the text says why."""
+
+
+class PagedModel:
+    """A network.Network on one openvino infer request.
+
+    block_bytes: of a KV block in all layers. vocab_size: width of the logits, padding included.
+    """
+
+    def __init__(self, xml: Path, device: str, properties: dict[str, Any]) -> None:
+        """Raises NotPageable, and RuntimeError from openvino."""
+        core = ov.Core()
+        model = core.read_model(xml)
+        paged_attention_transformation(model)
+        _gather_before_projection(model)
+        compiled = core.compile_model(model, device, properties)
+        self._request = compiled.create_infer_request()
+        self._ports = {_name(port): port for port in compiled.inputs}
+        self.vocab_size = int(compiled.outputs[0].get_partial_shape()[-1].get_length())
+        self.hybrid = any(STATES in name for name in self._ports)
+        caches = [name for name in self._ports if name.startswith(CACHES)]
+        if not caches:
+            raise NotPageable("no attention of the model could be paged")
+        self.block_bytes = sum(self._bytes(name) for name in caches)
+        self._caches: list[Any] = []
+        self._states: list[Any] = []
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """The names of its inputs, caches left out."""
+        return frozenset(n for n in self._ports if not n.startswith(CACHES) and STATES not in n)
+
+    def allocate(self, blocks: int, rows: int) -> None:
+        """Make the KV cache, and the states of so many sequences. Memory is committed as it is used."""
+        self._caches = [self._table(name, blocks) for name in self._ports if name.startswith(CACHES)]
+        self._states = [self._table(name, rows) for name in self._ports if STATES in name]
+
+    def copy_block(self, source: int, target: int) -> None:
+        """Keys and values of a block, in all layers."""
+        for tensor in self._caches:
+            data = tensor.data
+            data[target] = data[source]
+
+    def copy_state(self, source: int, target: int) -> None:
+        """What one sequence keeps beside its blocks, to another's row."""
+        for tensor in self._states:
+            data = tensor.data
+            data[target] = data[source]
+
+    def clear_state(self, row: int) -> None:
+        for tensor in self._states:
+            tensor.data[row] = 0
+
+    def tensor(self, name: str, shape: list[int]) -> Any:
+        """A tensor for an input, set on the request; its owner writes into it and may make its shape smaller."""
+        port = self._ports[name]
+        tensor = ov.Tensor(port.get_element_type(), ov.Shape(shape))
+        self._request.set_tensor(port, tensor)
+        return tensor
+
+    def start(self) -> None:
+        """Begin to compute with what is in the input tensors."""
+        self._request.start_async()
+
+    def wait(self) -> NDArray[np.float32]:
+        """The logits [wanted tokens, vocab] of what was started. Releases the GIL. Raises RuntimeError.
+
+        They are the plugin's memory: valid, and writable, until the next start.
+        """
+        self._request.wait()
+        logits: NDArray[np.float32] = self._request.get_output_tensor(0).data.reshape(-1, self.vocab_size)
+        return logits
+
+    def _table(self, name: str, rows: int) -> Any:
+        return self.tensor(name, [rows, *self._row(name)])
+
+    def _row(self, name: str) -> list[int]:
+        return [dimension.get_length() for dimension in list(self._ports[name].get_partial_shape())[1:]]
+
+    def _bytes(self, name: str) -> int:
+        return int(np.prod(self._row(name))) * int(self._ports[name].get_element_type().bitwidth) // 8
+
+
+def _name(port: Any) -> str:
+    """The port's own name; transformations may have left numbers beside it."""
+    return str(max(port.get_names(), key=lambda name: (not name.isdigit(), name)))
+
+
+def _gather_before_projection(model: Any) -> None:
+    """Compute logits only for the tokens whose places in the batch are in the input WANTED. Raises NotPageable.
+
+    The exported network has logits for every token; a prompt of 4,000 needs one row of them.
+    """
+    projection, axis = _last_projection(model)
+    wanted = ops.parameter([-1], np.int64, WANTED)
+    wanted.output(0).get_tensor().set_names({WANTED})
+    gather = ops.gather(projection.input_value(0), wanted, np.array([axis], np.int64))
+    projection.input(0).replace_source_output(gather.output(0))
+    model.add_parameters([wanted])
+    model.validate_nodes_and_infer_types()
+
+
+def _last_projection(model: Any) -> tuple[Any, int]:
+    """The MatMul that makes the logits, and the axis of tokens of what it gets."""
+    node, axis = model.outputs[0].get_node().input_value(0).get_node(), 0
+    while node.get_type_name() != "MatMul":
+        kind = node.get_type_name()
+        if kind == "Transpose":
+            axis = int(node.input_value(1).get_node().data[axis])
+        elif kind not in ELEMENTWISE:
+            raise NotPageable(f"the logits come out of {kind}: the network has no last projection that is known")
+        constant = node.input_value(0).get_node().get_type_name() == "Constant"
+        node = node.input_value(1 if constant else 0).get_node()
+    return node, axis

@@ -1,0 +1,125 @@
+"""The input tensors of the network, written in place; from one decode step to the next little changes.
+
+A step computes `rows` of those who decode, one token each, and after them chunks: parts of prompts, or a token with
+guesses behind it. Shapes: tokens are concatenated over the batch, [T]; `past_lens` [n] says how many tokens of each
+sequence are in the cache, `subsequence_begins` [n + 1] where its tokens begin, `block_indices` with
+`block_indices_begins` [n + 1] its blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .network import WANTED, Network
+from .rows import Rows
+from .sequence import Sequence
+
+Ints = NDArray[np.int32]
+
+
+class Chunk(NamedTuple):
+    """length tokens of a sequence from start on; logits are wanted for the last `wanted` of them."""
+
+    sequence: Sequence
+    start: int
+    length: int
+    wanted: int
+
+
+class ModelInputs:
+    """Writes a step into the tensors of one network."""
+
+    def __init__(self, network: Network, rows: Rows) -> None:
+        self._network = network
+        self._rows = rows
+        self._names = network.inputs
+        self._tensors: dict[str, Any] = {}
+        self._arrays: dict[str, NDArray[Any]] = {}
+        self._sizes: dict[str, int] = {}
+        self._longest = network.tensor("max_context_len", []).data
+        self._count = np.arange(4096, dtype=np.int32)
+        self._settled = False  # all but the tokens themselves is as the last step wrote it
+
+    def write(self, rows: NDArray[np.int64], chunks: list[Chunk], changed: bool) -> None:
+        """rows: of those who decode. changed: others than in the last step, or with other blocks."""
+        decoding, batch = len(rows), len(rows) + len(chunks)
+        tokens = decoding + sum(chunk.length for chunk in chunks)
+        if tokens >= len(self._count):
+            self._count = np.arange(2 * tokens, dtype=np.int32)
+        ids, positions = self._sized("input_ids", tokens), self._sized("position_ids", tokens)
+        past = self._sized("past_lens", batch)
+        longest = 0
+        if decoding:
+            np.take(self._rows.newest, rows, out=ids[:decoding])
+            np.take(self._rows.computed, rows, out=past[:decoding])
+            positions[:decoding] = past[:decoding]
+            longest = int(past[:decoding].max()) + 1
+        if changed or chunks or not self._settled:
+            self._describe(rows, chunks, ids, positions, past)
+            longest = max([longest, *(chunk.start + chunk.length for chunk in chunks)])
+        self._settled = not chunks
+        if "la.past_lens" in self._names:
+            self._sized("la.past_lens", batch)[:batch] = past[:batch]
+        self._longest[...] = longest
+
+    def forget(self) -> None:
+        """The tensors may have been left half written."""
+        self._settled = False
+
+    def _describe(
+        self, rows: NDArray[np.int64], chunks: list[Chunk], ids: NDArray[Any], positions: NDArray[Any], past: Ints
+    ) -> None:
+        """All that stays the same while single tokens are added within their blocks."""
+        decoding, batch = len(rows), len(rows) + len(chunks)
+        begins, first_blocks = (
+            self._sized("subsequence_begins", batch + 1),
+            self._sized("block_indices_begins", batch + 1),
+        )
+        begins[: decoding + 1] = self._count[: decoding + 1]
+        tables, wanted = [self._rows.tables(rows)], [self._count[:decoding]]
+        held = self._rows.held[rows].tolist()
+        at = decoding
+        for place, chunk in enumerate(chunks, decoding):
+            sequence, start, count = chunk.sequence, chunk.start, chunk.length
+            known = np.array(sequence.ids[start : start + count], np.int64)
+            ids[at : at + len(known)] = known
+            if len(known) < count:
+                ids[at + len(known) : at + count] = sequence.guess
+            positions[at : at + count] = np.arange(start, start + count)
+            past[place] = start
+            at += count
+            begins[place + 1] = at
+            wanted.append(self._count[at - chunk.wanted : at])
+            used = self._rows.blocks(start + count)
+            held.append(used)
+            tables.append(self._rows.table[sequence.row, :used])
+        first_blocks[0] = 0
+        np.cumsum(held, out=first_blocks[1 : batch + 1])
+        self._fill("block_indices", np.concatenate(tables))
+        self._fill(WANTED, np.concatenate(wanted))
+        if "la.block_indices" in self._names:
+            self._describe_states(rows, chunks)
+
+    def _describe_states(self, rows: NDArray[np.int64], chunks: list[Chunk]) -> None:
+        """Linear attention reads from, and writes to, the sequence's own row of the state tables."""
+        mine = np.concatenate([rows, np.array([chunk.sequence.row for chunk in chunks], np.int64)])
+        self._fill("la.block_indices", np.repeat(mine, 2))
+        self._fill("la.block_indices_begins", 2 * self._count[: len(mine) + 1])
+        self._fill("la.cache_interval", np.zeros(len(mine), np.int32))
+
+    def _fill(self, name: str, values: NDArray[Any]) -> None:
+        self._sized(name, len(values))[: len(values)] = values
+
+    def _sized(self, name: str, size: int) -> NDArray[Any]:
+        """The memory of an input of so many elements. Changing a tensor's shape takes 0.4 us, a new tensor 20."""
+        if self._sizes.get(name) != size:
+            array = self._arrays.get(name)
+            if array is None or len(array) < size:
+                self._tensors[name] = self._network.tensor(name, [max(64, 2 * size)])
+                self._arrays[name] = self._tensors[name].data
+            self._tensors[name].shape = [size]
+            self._sizes[name] = size
+        return self._arrays[name]

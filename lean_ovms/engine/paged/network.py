@@ -1,0 +1,64 @@
+"""What the engine asks of a network with paged attention. `model.PagedModel` is one; a test may have its own."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+WANTED = "sampled_tokens_indices"
+"""The input that names the tokens, by their places in the batch, for which logits are computed."""
+
+
+class Tensor(Protocol):
+    """An input's memory. Whoever has it writes into `data` and says with `shape` how much of it counts."""
+
+    data: NDArray[Any]
+    shape: Any
+
+
+class Network(Protocol):
+    """A compiled network, its one infer request and its KV cache. Not thread-safe.
+
+    hybrid: some layers keep a state for each sequence beside the KV blocks, by row; texts cannot share those.
+    """
+
+    vocab_size: int
+    hybrid: bool
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """The names of its inputs, caches left out."""
+        ...
+
+    def allocate(self, blocks: int, rows: int) -> None:
+        """Make the KV cache, and the states of so many sequences."""
+        ...
+
+    def tensor(self, name: str, shape: list[int]) -> Tensor:
+        """A new tensor for an input."""
+        ...
+
+    def start(self) -> None:
+        """Begin to compute with what is in the input tensors."""
+        ...
+
+    def wait(self) -> NDArray[np.float32]:
+        """The logits [wanted tokens, vocab] of what was started, valid and writable until the next start.
+
+        Raises whatever the network raises.
+        """
+        ...
+
+    def copy_block(self, source: int, target: int) -> None:
+        """Keys and values of a block, in all layers."""
+        ...
+
+    def copy_state(self, source: int, target: int) -> None:
+        """What one sequence keeps beside its blocks, to another's row."""
+        ...
+
+    def clear_state(self, row: int) -> None:
+        """A new sequence begins in this row."""
+        ...

@@ -1,0 +1,185 @@
+"""The paged engine as a pipeline.Pipeline: text models on the CPU. Opt-in, by --pipeline_type PAGED."""
+
+from __future__ import annotations
+
+from ..genai import quiet_imports  # noqa: F401 - first, for its effect
+
+# isort: split
+import logging
+from dataclasses import replace
+
+import openvino_genai as genai
+
+from ...config import Config
+from ...errors import BadRequest, StartError
+from ..genai import factory, model_info, vocabulary
+from ..genai.generation_config import GREEDY_BELOW
+from ..genai.load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
+from ..genai.settings import PipelineSettings, free_memory_bytes, resolve
+from ..generation.pipeline import ASSISTANT_TOKENS, Grammars, Handle, ImageTokenCounter, PipelineRequest, Status
+from .engine import Engine
+from .guidance import Guidance
+from .model import NotPageable, PagedModel
+from .params import NO_LOGPROBS, Params
+from .sequence import Request
+
+log = logging.getLogger(__name__)
+
+WARM_LENGTHS = (8, 40, 250)
+
+
+class PagedPipeline:
+    """A pipeline.Pipeline on paged.engine."""
+
+    def __init__(self, config: Config, settings: PipelineSettings | None = None) -> None:
+        """Load and warm up. Raises errors.StartError with the reason in one line."""
+        settings = settings or resolve(config, free_memory_bytes())
+        _refuse(config, settings)
+        check_files(config, TEXT_MODEL)
+        with as_start_error(config):
+            self._model = _load(config, settings)
+            self._tokenizer = genai.Tokenizer(str(config.model_dir))
+            defaults_file = config.model_dir / "generation_config.json"
+            defaults = (
+                genai.GenerationConfig(str(defaults_file)) if defaults_file.is_file() else genai.GenerationConfig()
+            )
+            blocks = settings.blocks or max(1, (settings.cache_gb << 30) // self._model.block_bytes)
+            self._engine = Engine(
+                self._model,
+                blocks=blocks,
+                block_size=settings.block_size,
+                context=settings.context + ASSISTANT_TOKENS,
+                step_tokens=settings.step_tokens,
+                most_sequences=config.best_of_limit,
+                split=settings.split_prompts,
+                caching=settings.prefix_caching,
+            )
+            self._lookup = settings.speculative == "prompt_lookup"
+            self._warm_up(settings)
+        settings = replace(settings, prefix_caching=self._engine.scheduler.caching)
+        self.recoverable = True
+        self.step_tokens = settings.step_tokens
+        self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
+        self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
+        self.info = replace(self.info, sentencepiece=False)  # grammars are matched against text, not token text
+        self._guidance = self._grammars()
+        self.grammars = Grammars(self._guidance, self._guidance) if self._guidance is not None else None
+        self.image_token_counter: ImageTokenCounter | None = None
+
+    # --- pipeline.Pipeline
+
+    def check(self, request: PipelineRequest) -> None:
+        if not request.tokens:
+            raise BadRequest("prompt is empty")
+        if request.max_tokens < 1:
+            raise BadRequest("max_tokens must be positive")
+        vocab = self._model.vocab_size
+        for ids, what in ((request.tokens, "prompt"), (request.stops, "stop_token_ids")):
+            if ids and not (min(ids) >= 0 and max(ids) < vocab):
+                raise BadRequest(f"{what} has token ids that are not in [0, {vocab})")
+        if request.sampling.beams > self._engine.most_sequences:
+            raise BadRequest(f"more than {self._engine.most_sequences} beams")
+
+    def add(self, request: PipelineRequest) -> Handle:
+        self.check(request)
+        matcher = None
+        if request.constraint:
+            if self._guidance is None:
+                raise BadRequest("structured output is not possible with this model")
+            matcher = self._guidance.matcher(request.constraint, request.stops)
+        return self._engine.add(
+            request.tokens, self._params(request), done=request.done, echo=request.echo, matcher=matcher
+        )
+
+    def step(self) -> None:
+        self._engine.step()
+
+    def busy(self) -> bool:
+        return self._engine.busy()
+
+    def scheduled(self) -> int:
+        return self._engine.scheduled
+
+    def status(self, handle: Handle) -> Status:
+        assert isinstance(handle, Request)
+        return "finished" if handle.status == "cancelled" else handle.status
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return model_info.encode(self._tokenizer, text, add_special_tokens)
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        return model_info.decode(self._tokenizer, tokens, skip_special_tokens)
+
+    def _params(self, request: PipelineRequest) -> Params:
+        asked = request.sampling
+        cold = asked.temperature <= GREEDY_BELOW or asked.beams > 1
+        return Params(
+            temperature=0.0 if cold else asked.temperature,
+            top_k=asked.top_k,
+            top_p=asked.top_p,
+            min_p=asked.min_p,
+            repetition_penalty=asked.repetition_penalty,
+            presence_penalty=asked.presence_penalty,
+            frequency_penalty=asked.frequency_penalty,
+            max_tokens=request.max_tokens,
+            min_tokens=request.min_tokens + request.done,
+            stops=request.stops,
+            seed=request.seed,
+            logprobs=0 if asked.logprobs or request.echo else NO_LOGPROBS,
+            prompt_logprobs=0 if request.echo else NO_LOGPROBS,
+            beams=asked.beams,
+            length_penalty=asked.length_penalty,
+            lookahead=asked.num_assistant_tokens if self._lookup else 0,
+            ngram=asked.max_ngram_size,
+        )
+
+    # --- loading
+
+    def _grammars(self) -> Guidance | None:
+        """What compiles grammars for this vocabulary; None when its tokens' texts, or its end, are not known."""
+        words, eos = self.vocabulary, self.info.eos_token_ids
+        if not words.exact or not eos:
+            log.warning("no structured output with this model: the texts of its tokens are not known for certain")
+            return None
+        return Guidance(words.pieces, self._model.vocab_size, eos, lambda text: self.encode(text, False))
+
+    def _warm_up(self, settings: PipelineSettings) -> None:
+        """First prompts of a length and first batch sizes cost several times as much as later ones."""
+        most = min(settings.context, settings.step_tokens, self._engine.blocks.total * settings.block_size) - 8
+        lengths = [[length] for length in WARM_LENGTHS if length <= most]
+        for seed, batch in enumerate([*lengths, [8] * 4]):
+            asked = Params(max_tokens=4, salt="warm-up")
+            for place, length in enumerate(batch):
+                self._engine.add([(seed + place + i) % 32 for i in range(length)], asked)
+            while self._engine.busy():
+                self._engine.step()
+        self._engine.blocks.forget_all()
+
+
+def load(config: Config) -> PagedPipeline:
+    """The loaded pipeline. Raises StartError with the reason in one line."""
+    config, available = factory.on_device(config)
+    factory.choose(config, available)  # refuses a model with vision
+    return PagedPipeline(config, resolve(config, free_memory_bytes(), available))
+
+
+def _load(config: Config, settings: PipelineSettings) -> PagedModel:
+    try:
+        return PagedModel(config.model_dir / TEXT_MODEL, settings.device, settings.properties)
+    except NotPageable as error:
+        raise StartError(f"--pipeline_type PAGED: {error}; LM_CB can serve the model") from error
+
+
+def _refuse(config: Config, settings: PipelineSettings) -> None:
+    """What this engine cannot do and GenAI's can. Raises StartError."""
+    limits = {
+        "--draft_model_path": settings.speculative == "draft",
+        "--cache_eviction_config": config.cache_eviction_config,
+        "--sparse_attention_config": config.sparse_attention_config,
+        "--lora_modules": config.lora_modules,
+        f"--target_device {settings.device}": settings.device != "CPU",
+        "a GGUF file": is_gguf(config.model_dir),
+    }
+    for what, given in limits.items():
+        if given:
+            raise StartError(f"--pipeline_type PAGED does not support {what}; --pipeline_type LM_CB does")

@@ -1,0 +1,64 @@
+"""The tables of those who run, one row each, so that a step's inputs are made without a loop over sequences."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Rows:
+    """computed: tokens in the KV cache. held: blocks. newest: the newest token, the one that a decode step computes.
+
+    table: [rows, most blocks of a text], block numbers; only the first `held` of a row mean anything.
+    """
+
+    def __init__(self, rows: int, context: int, block_size: int) -> None:
+        self.block_size = block_size
+        self.table = np.zeros((rows, self.blocks(context) + 2), np.int32)
+        self.computed = np.zeros(rows, np.int32)
+        self.held = np.zeros(rows, np.int32)
+        self.newest = np.zeros(rows, np.int64)
+        self._columns = np.arange(self.table.shape[1], dtype=np.int32)
+        self._free = list(range(rows - 1, -1, -1))
+        self.total = rows
+
+    def blocks(self, tokens: int) -> int:
+        """Blocks that so many tokens take."""
+        return -(-tokens // self.block_size)
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    def take(self, blocks: list[int]) -> int:
+        """A row whose cache has these full blocks."""
+        row = self._free.pop()
+        self.held[row] = 0
+        self.append(row, blocks)
+        self.computed[row] = len(blocks) * self.block_size
+        return row
+
+    def give(self, row: int) -> None:
+        self._free.append(row)
+
+    def append(self, row: int, blocks: list[int]) -> None:
+        """More blocks for a row."""
+        held = int(self.held[row])
+        self.table[row, held : held + len(blocks)] = blocks
+        self.held[row] = held + len(blocks)
+
+    def copy(self, source: int, target: int) -> None:
+        """Everything but the last blocks, which are the caller's to mend."""
+        for array in (self.table, self.computed, self.held, self.newest):
+            array[target] = array[source]
+
+    def full(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Places in `rows` of those whose next token needs a block that they do not hold."""
+        return np.flatnonzero(self.computed[rows] >= self.held[rows] * self.block_size)
+
+    def tables(self, rows: NDArray[np.int64]) -> NDArray[np.int32]:
+        """The blocks of these rows, one row's after the other's."""
+        held = self.held[rows]
+        widest = int(held.max(initial=0))
+        flat: NDArray[np.int32] = self.table[rows, :widest][self._columns[:widest] < held[:, None]]
+        return flat

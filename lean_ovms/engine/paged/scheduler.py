@@ -1,0 +1,311 @@
+"""Who computes what in the next step: those who decode a token each, then prompts in chunks, as far as it reaches.
+
+Blocks are taken as texts grow. When there are none left, whoever is least important (by priority, then by age) gives
+all of its own back and waits; it is computed again later from the tokens that it has, and the prefix cache helps. Only
+a text that has everything and still does not fit is given up, alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .block_manager import BlockManager
+from .model_inputs import Chunk
+from .network import Network
+from .prompt_lookup import guess
+from .rows import Rows
+from .sequence import Request, Sequence, members
+
+PREFILL_TOKENS = 32
+"""Of a step's tokens, so many are kept for prompts: those who decode could take all for ever."""
+
+
+class Step(NamedTuple):
+    """decoding: sequences of one token each, with their rows; changed: not those of the last step, or other blocks."""
+
+    decoding: list[Sequence]
+    rows: NDArray[np.int64]
+    chunks: list[Chunk]
+    changed: bool
+
+
+class Scheduler:
+    """The queue, the running sequences and their blocks."""
+
+    def __init__(
+        self, network: Network, blocks: BlockManager, rows: Rows, step_tokens: int, *, split: bool, caching: bool
+    ) -> None:
+        """split: a prompt may be computed over several steps. caching: prompts begin with the blocks of others."""
+        self.blocks = blocks
+        self.rows = rows
+        self.waiting: deque[Sequence] = deque()
+        self.prefilling: list[Sequence] = []
+        self.decoding: list[Sequence] = []
+        self.preemptions = 0
+        self.caching = caching and not network.hybrid
+        self._network = network
+        self._step_tokens = step_tokens
+        self._split = split
+        self._most_rows = min(rows.total, max(1, step_tokens - min(PREFILL_TOKENS, step_tokens // 4)))
+        self._plain: list[Sequence] = []  # of the decoding, those without guesses
+        self._plain_rows = np.zeros(0, np.int64)
+        self.changed = True  # who decodes, or whose blocks
+        self._regroup = True
+
+    @property
+    def running(self) -> list[Sequence]:
+        return self.prefilling + self.decoding
+
+    # --- one step
+
+    def schedule(self) -> Step | None:
+        """The next step, with blocks for all of it; None when nothing can be computed."""
+        self._admit()
+        self._extend()
+        chunks = self._chunks()
+        if self._regroup:
+            self._group()
+            chunks = [chunk for chunk in chunks if chunk.sequence.row >= 0]
+        if not self._plain and not chunks:
+            return None
+        changed, self.changed = self.changed, False
+        return Step(self._plain, self._plain_rows, chunks, changed)
+
+    def computed(self, sequence: Sequence, tokens: int) -> None:
+        """The first tokens of the sequence are in the cache: its full blocks can be found from now on."""
+        self.rows.computed[sequence.row] = tokens
+        if self.caching:
+            self._register(sequence, tokens)
+
+    def decode(self, sequence: Sequence) -> None:
+        """Its prompt is through."""
+        self.prefilling.remove(sequence)
+        self.decoding.append(sequence)
+        sequence.state = "decode"
+        self._regroup = True
+
+    def fork(self, parent: Sequence, child: Sequence) -> None:
+        """child goes on from where parent is: shares its full blocks, gets a copy of the one that is being written.
+
+        A row and a block must be free.
+        """
+        row = self.rows.take([])
+        self.rows.copy(parent.row, row)
+        whole, rest = divmod(int(self.rows.computed[parent.row]), self.blocks.block_size)
+        child.row, child.state = row, "decode"
+        child.blocks, child.chain = parent.blocks[:whole], list(parent.chain)
+        self.blocks.share(child.blocks)
+        if rest:
+            block = self.blocks.allocate()
+            self._network.copy_block(parent.blocks[whole], block)
+            child.blocks.append(block)
+            self.rows.table[row, whole] = block
+        self.rows.held[row] = len(child.blocks)
+        self._network.copy_state(parent.row, row)
+        self.decoding.append(child)
+        self._regroup = True
+
+    def leave(self, sequence: Sequence) -> None:
+        """Take a sequence out, running or waiting; its blocks are free and can still be found."""
+        if sequence.state == "waiting":
+            self.waiting.remove(sequence)
+        elif sequence.row >= 0:
+            (self.prefilling if sequence.state == "prefill" else self.decoding).remove(sequence)
+            if self.caching:
+                self._register(sequence, int(self.rows.computed[sequence.row]))
+            self.blocks.release(sequence.blocks)
+            self.rows.give(sequence.row)
+            sequence.blocks, sequence.chain, sequence.row = [], [], -1
+            self._regroup = True
+        sequence.state = "over"
+        sequence.guess = []
+
+    def make_room(self, sequence: Sequence, blocks: int) -> bool:
+        """So many blocks are free, whoever has to leave for it. False: that was this sequence, or it is lost."""
+        while self.blocks.available < blocks:
+            running = self.running
+            victim = max(running, key=_order)
+            mine = set(members(victim))
+            if mine.issuperset(running):
+                _give_up(self, sequence.request)
+                return False
+            self._preempt(victim)
+            if sequence in mine:
+                return False
+        return True
+
+    # --- admission
+
+    def _admit(self) -> None:
+        """In order, by priority; who needs more than there is waits, and those behind it too, or it would starve."""
+        if len(self.waiting) > 1:
+            first = min(self.waiting, key=_order)
+            if first is not self.waiting[0]:
+                self.waiting = deque(sorted(self.waiting, key=_order))
+        while self.waiting:
+            sequence = self.waiting[0]
+            places, used = _places(sequence.request), self._used()
+            if used and used + places > self._most_rows:
+                return
+            need = self.blocks.blocks(len(sequence.ids))
+            if need > self.blocks.total:
+                _give_up(self, sequence.request)
+                continue
+            if not self._start(sequence, need, spare=used // 4):
+                return
+
+    def _used(self) -> int:
+        """Rows that those who run have, or will have when their prompts are through."""
+        running = {id(s.request): s.request for s in self.running}
+        return sum(_places(request) for request in running.values())
+
+    def _start(self, sequence: Sequence, need: int, spare: int) -> bool:
+        found = self._known(sequence, 0)
+        promised = sum(self.blocks.blocks(len(s.ids)) - len(s.blocks) for s in self.prefilling)
+        if need - len(found) + promised + spare > self.blocks.available and (self.prefilling or self.decoding):
+            self.blocks.release([block for block, _ in found])
+            return False
+        self.waiting.popleft()
+        sequence.blocks = [block for block, _ in found]
+        sequence.chain = [serial for _, serial in found]
+        sequence.row, sequence.state = self.rows.take(sequence.blocks), "prefill"
+        self._network.clear_state(sequence.row)
+        if sequence.request.cached < 0:
+            sequence.request.cached = len(found) * self.blocks.block_size
+        self.prefilling.append(sequence)
+        return True
+
+    def _known(self, sequence: Sequence, start: int) -> list[tuple[int, int]]:
+        """Blocks from the prefix cache from a block's border on; at least one token is always computed.
+
+        Log probabilities of a prompt need all of it computed.
+        """
+        if not self.caching or sequence.untold:
+            return []
+        parent = sequence.chain[-1] if sequence.chain else sequence.params.salt
+        return self.blocks.match(sequence.ids, start, len(sequence.ids) - 1, parent)
+
+    # --- growth
+
+    def _extend(self) -> None:
+        """Blocks for the next token of those who decode."""
+        if self._regroup:
+            self._group()
+        plain = self._plain
+        for place in self.rows.full(self._plain_rows).tolist():
+            sequence = plain[place]
+            if sequence.row < 0:
+                continue  # preempted for one before it
+            computed = int(self.rows.computed[sequence.row])
+            if self.caching:
+                self._register(sequence, computed)
+            self._grow(sequence, computed + 1)
+
+    def _grow(self, sequence: Sequence, tokens: int) -> bool:
+        """Blocks for so many tokens. False: it was preempted itself, or is lost."""
+        need = self.blocks.blocks(tokens) - len(sequence.blocks)
+        if need <= 0:
+            return True
+        if not self.make_room(sequence, need):
+            return False
+        blocks = [self.blocks.allocate() for _ in range(need)]
+        sequence.blocks += blocks
+        self.rows.append(sequence.row, blocks)
+        self.changed = True
+        return True
+
+    def _chunks(self) -> list[Chunk]:
+        """Guesses to be verified, then prompts, oldest first."""
+        chunks: list[Chunk] = []
+        budget = self._step_tokens - len(self._plain)
+        for sequence in [s for s in self.decoding if s.params.lookahead]:
+            if sequence.row >= 0:
+                budget -= self._guess(sequence, budget, chunks)
+        for sequence in list(self.prefilling):
+            if budget <= 0:
+                break
+            if sequence.row >= 0:
+                budget -= self._prompt(sequence, budget, chunks)
+        return chunks
+
+    def _guess(self, sequence: Sequence, budget: int, chunks: list[Chunk]) -> int:
+        asked, known = sequence.params, len(sequence.ids)
+        room = min(asked.lookahead, sequence.limit - known - 1, budget - 1)
+        sequence.guess = guess(sequence.ids, room, asked.ngram) if room > 0 else []
+        count = 1 + len(sequence.guess)
+        if not self._grow(sequence, known + len(sequence.guess)):
+            return 0
+        chunks.append(Chunk(sequence, known - 1, count, count))
+        return count
+
+    def _prompt(self, sequence: Sequence, budget: int, chunks: list[Chunk]) -> int:
+        start, known = int(self.rows.computed[sequence.row]), len(sequence.ids)
+        if start == self.blocks.block_size * len(sequence.chain):  # nothing of a block is its own
+            start = self._catch_up(sequence, start)
+        count = known - start if not self._split else min(budget, known - start)
+        if not self._grow(sequence, start + count):
+            return 0
+        wanted = count if sequence.untold else int(start + count == known)
+        chunks.append(Chunk(sequence, start, count, wanted))
+        return count
+
+    def _catch_up(self, sequence: Sequence, start: int) -> int:
+        """Somebody with the same prompt may have got ahead meanwhile: take its blocks instead of computing them."""
+        found = self._known(sequence, start)
+        if not found:
+            return start
+        blocks = [block for block, _ in found]
+        sequence.blocks += blocks
+        sequence.chain += [serial for _, serial in found]
+        self.rows.append(sequence.row, blocks)
+        start += len(found) * self.blocks.block_size
+        self.rows.computed[sequence.row] = start
+        if not sequence.preempted:
+            sequence.request.cached += len(found) * self.blocks.block_size
+        return start
+
+    # --- bookkeeping
+
+    def _group(self) -> None:
+        self._plain = [s for s in self.decoding if not s.params.lookahead]
+        self._plain_rows = np.array([s.row for s in self._plain], np.int64)
+        self._regroup, self.changed = False, True
+
+    def _register(self, sequence: Sequence, tokens: int) -> None:
+        chain, size = sequence.chain, self.blocks.block_size
+        while (len(chain) + 1) * size <= tokens:
+            at = len(chain)
+            parent = chain[-1] if at else sequence.params.salt
+            chain.append(self.blocks.register(sequence.blocks[at], sequence.ids[at * size : (at + 1) * size], parent))
+
+    def _preempt(self, victim: Sequence) -> None:
+        """Send it back to the queue; a beam search begins again."""
+        self.preemptions += 1
+        request = victim.request
+        for sequence in list(members(victim)):
+            self.leave(sequence)
+        if victim.untold:
+            request.prompt_details = []
+        if request.search is not None:
+            victim = request.search.begin_again(request)
+        victim.state, victim.preempted = "waiting", True
+        self.waiting.appendleft(victim)
+
+
+def _places(request: Request) -> int:
+    """Texts that a request computes at once."""
+    return max(request.params.beams, request.params.n)
+
+
+def _give_up(scheduler: Scheduler, request: Request) -> None:
+    for sequence in list(request.sequences):
+        scheduler.leave(sequence)
+    request.end("lost")
+
+
+def _order(sequence: Sequence) -> tuple[int, int]:
+    return sequence.order

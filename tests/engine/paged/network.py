@@ -1,0 +1,105 @@
+"""A network without weights, for the tests of the paged engine: what a token sees is read back from the cache.
+
+A block of its cache holds token ids. Logits are a function of the whole text as the block tables give it, so a wrong
+block, a wrong length or a forgotten copy gives other tokens than the text itself would.
+"""
+
+import random
+from types import SimpleNamespace
+
+import numpy as np
+
+from lean_ovms.engine.paged.network import WANTED
+
+VOCAB = 64
+NAMES = (
+    "input_ids",
+    "position_ids",
+    "past_lens",
+    "subsequence_begins",
+    "block_indices",
+    "block_indices_begins",
+    "max_context_len",
+    WANTED,
+)
+EMPTY = -1
+
+
+def logits_after(text):
+    """[vocab]: what comes after these tokens. Rather peaked, and often what came after the last token before."""
+    dice = random.Random(str(list(text[-6:])) + str(len(text)))
+    line = np.array([dice.gauss(0, 2) for _ in range(VOCAB)], np.float32)
+    line[(text[-1] + 1) % 8] += 6 * dice.random()
+    return line
+
+
+class FakeNetwork:
+    """network.Network; strict about its inputs. fail: raises in so many of the next calls of wait."""
+
+    vocab_size = VOCAB
+    hybrid = False
+    inputs = frozenset(NAMES)
+
+    def __init__(self, block_size):
+        self.block_size = block_size
+        self.tensors = {}
+        self.fail = 0
+        self.copies = 0
+        self.computed = 0
+
+    def allocate(self, blocks, rows):
+        self.cache = np.full((blocks, self.block_size), EMPTY, np.int64)
+
+    def tensor(self, name, shape):
+        kind = np.int64 if name in ("input_ids", "position_ids", WANTED) else np.int32
+        made = self.tensors[name] = SimpleNamespace(data=np.full(shape, -9, kind), shape=shape)
+        return made
+
+    def _input(self, name):
+        tensor = self.tensors[name]
+        return tensor.data[: tensor.shape[0]] if len(tensor.shape) else tensor.data
+
+    def start(self):
+        ids, positions, past, begins, blocks, firsts, longest, wanted = (self._input(name) for name in NAMES)
+        assert len(begins) == len(firsts) == len(past) + 1
+        assert begins[0] == firsts[0] == 0
+        assert begins[-1] == len(ids) == len(positions)
+        assert firsts[-1] == len(blocks)
+        assert (np.diff(wanted) > 0).all()
+        lines, written = {}, set()
+        self.computed += len(ids)
+        for i, known in enumerate(past):
+            mine = blocks[firsts[i] : firsts[i + 1]]
+            new = ids[begins[i] : begins[i + 1]]
+            end = known + len(new)
+            assert positions[begins[i] : begins[i + 1]].tolist() == list(range(known, end))
+            assert len(mine) == -(-end // self.block_size)
+            assert end <= longest
+            for offset, token in enumerate(new):
+                place = known + offset
+                block = mine[place // self.block_size]
+                assert (block, place % self.block_size) not in written, "two texts write to one place"
+                written.add((block, place % self.block_size))
+                self.cache[block, place % self.block_size] = token
+            text = self.cache[mine].reshape(-1)[:end]
+            assert EMPTY not in text
+            for offset in range(len(new)):
+                if begins[i] + offset in wanted:
+                    lines[begins[i] + offset] = logits_after(text[: known + offset + 1].tolist())
+        self.lines = np.array([lines[int(place)] for place in wanted], np.float32).reshape(-1, VOCAB)
+
+    def wait(self):
+        if self.fail:
+            self.fail -= 1
+            raise RuntimeError("the network failed")
+        return self.lines
+
+    def copy_block(self, source, target):
+        self.copies += 1
+        self.cache[target] = self.cache[source]
+
+    def copy_state(self, source, target):
+        pass
+
+    def clear_state(self, row):
+        pass

@@ -1,0 +1,160 @@
+"""KV blocks and the prefix cache, without a network."""
+
+import random
+from array import array
+
+import pytest
+
+from lean_ovms.engine.paged.block_manager import BlockManager, OutOfBlocks
+
+SIZE = 4
+
+
+def text(*tokens):
+    return array("q", tokens)
+
+
+def fill(manager, tokens, salt=""):
+    """Blocks with a text in them, as somebody who computed all of it holds them."""
+    blocks, parent = [], salt
+    for start in range(0, len(tokens) - SIZE + 1, SIZE):
+        blocks.append(manager.allocate())
+        parent = manager.register(blocks[-1], tokens[start : start + SIZE], parent)
+    return blocks
+
+
+def known(manager, tokens, salt="", start=0):
+    """How many tokens of a text are found; nothing is held afterwards."""
+    found = manager.match(tokens, start, len(tokens), salt)
+    manager.release([block for block, _ in found])
+    return len(found) * SIZE
+
+
+def test_every_block_is_given_once_and_then_there_is_none():
+    manager = BlockManager(3, SIZE)
+    assert sorted(manager.allocate() for _ in range(3)) == [0, 1, 2]
+    assert manager.available == 0
+    with pytest.raises(OutOfBlocks):
+        manager.allocate()
+
+
+def test_a_released_block_is_available_again_when_its_last_holder_leaves():
+    manager = BlockManager(2, SIZE)
+    block = manager.allocate()
+    manager.share([block])
+    manager.release([block])
+    assert manager.available == 1
+    manager.release([block])
+    assert manager.available == 2
+
+
+def test_a_text_finds_the_whole_blocks_that_it_begins_with():
+    manager = BlockManager(8, SIZE)
+    manager.release(fill(manager, text(*range(12))))
+    assert known(manager, text(*range(12))) == 12
+    assert known(manager, text(*range(11))) == 8
+    assert known(manager, text(0, 1, 2, 3, 9, 9, 9, 9)) == 4
+    assert known(manager, text(4, 5, 6, 7)) == 0  # these tokens, but not at the beginning
+
+
+def test_a_text_goes_on_from_a_block_that_it_has_already():
+    manager = BlockManager(8, SIZE)
+    tokens = text(*range(12))
+    fill(manager, tokens)
+    ((_, first),) = manager.match(tokens, 0, SIZE, "")
+    assert [block for block, _ in manager.match(tokens, SIZE, 12, first)] == [1, 2]
+
+
+def test_what_is_found_is_held():
+    manager = BlockManager(2, SIZE)
+    manager.release(fill(manager, text(*range(8))))
+    assert manager.available == 2
+    found = manager.match(text(*range(8)), 0, 8, "")
+    assert manager.available == 0
+    assert [manager.holders(block) for block, _ in found] == [1, 1]
+
+
+def test_texts_of_another_salt_find_nothing():
+    manager = BlockManager(8, SIZE)
+    manager.release(fill(manager, text(*range(8)), salt="a"))
+    assert [known(manager, text(*range(8)), salt) for salt in ("a", "b", "")] == [8, 0, 0]
+
+
+def test_the_longest_released_block_is_overwritten_first_and_the_end_of_a_text_before_its_beginning():
+    manager = BlockManager(4, SIZE)
+    old, new = text(*range(8)), text(*range(100, 108))
+    manager.release(fill(manager, old))
+    manager.release(fill(manager, new))
+    manager.allocate()
+    assert (known(manager, old), known(manager, new)) == (4, 8)
+    manager.allocate()
+    assert (known(manager, old), known(manager, new)) == (0, 8)
+
+
+def test_finding_a_text_makes_it_young_again():
+    manager = BlockManager(4, SIZE)
+    old, new = text(*range(8)), text(*range(100, 108))
+    manager.release(fill(manager, old))
+    manager.release(fill(manager, new))
+    assert known(manager, old) == 8
+    manager.allocate()
+    assert (known(manager, old), known(manager, new)) == (8, 4)
+
+
+def test_of_two_blocks_with_one_text_the_first_stays_the_one_that_is_found():
+    manager = BlockManager(4, SIZE)
+    first, second = fill(manager, text(*range(4))), fill(manager, text(*range(4)))
+    assert [block for block, _ in manager.match(text(*range(4)), 0, 4, "")] == first
+    manager.release(second)
+    assert second[0] in manager._free
+
+
+def test_the_end_of_a_text_whose_beginning_is_gone_is_not_found():
+    manager = BlockManager(3, SIZE)
+    tokens = text(*range(12))
+    blocks = fill(manager, tokens)
+    manager.release(blocks[:1])  # the beginning first, against the rule
+    assert manager.allocate() == blocks[0]
+    assert known(manager, tokens) == 0
+
+
+def test_forgetting_all_leaves_those_who_hold_blocks_alone():
+    manager = BlockManager(4, SIZE)
+    held = fill(manager, text(*range(8)))
+    manager.release(fill(manager, text(*range(50, 58))))
+    manager.forget_all()
+    assert manager.available == 2
+    assert known(manager, text(*range(8))) == known(manager, text(*range(50, 58))) == 0
+    manager.release(held)
+    assert manager.available == 4
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_is_done_a_block_belongs_to_one_text_and_none_gets_lost(seed):
+    """Against a model that knows what was written into each block."""
+    dice, manager = random.Random(seed), BlockManager(12, SIZE)
+    content: dict[int, tuple[int, ...]] = {}
+    live: list[tuple[array, list[int], list[int]]] = []
+    for _ in range(400):
+        if live and (dice.random() < 0.45 or manager.available < 4):
+            manager.release(live.pop(dice.randrange(len(live)))[1])
+            continue
+        tokens = text(*(dice.randrange(2) for _ in range(dice.randrange(1, 4 * SIZE))))
+        found = manager.match(tokens, 0, len(tokens) - 1, "")
+        blocks, chain = [block for block, _ in found], [serial for _, serial in found]
+        for place, block in enumerate(blocks):
+            assert content[block] == tuple(tokens[: (place + 1) * SIZE])
+        while len(blocks) < manager.blocks(len(tokens)):
+            assert all(manager.available for _ in "x")
+            blocks.append(manager.allocate())
+            end = len(blocks) * SIZE
+            content[blocks[-1]] = tuple(tokens[:end])
+            if end <= len(tokens):
+                parent = chain[-1] if chain else ""
+                chain.append(manager.register(blocks[-1], tokens[end - SIZE : end], parent))
+        live.append((tokens, blocks, chain))
+        held = {block for _, blocks, _ in live for block in blocks}
+        assert manager.available == manager.total - len(held)
+    for _, blocks, _ in live:
+        manager.release(blocks)
+    assert manager.available == manager.total

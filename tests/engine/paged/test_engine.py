@@ -1,0 +1,414 @@
+"""Scheduling, blocks and booking of the paged engine, on a network whose answers tell what it has seen."""
+
+import random
+from array import array
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lean_ovms.engine.paged.engine import Engine
+from lean_ovms.engine.paged.logprobs import log_sum_exp
+from lean_ovms.engine.paged.params import Params
+from lean_ovms.engine.paged.sampler import Wishes, sample
+from lean_ovms.engine.paged.sequence import Request, Sequence
+from tests.engine.paged.network import VOCAB, FakeNetwork, logits_after
+
+SIZE = 4
+
+
+def engine(blocks=64, step_tokens=32, **options):
+    return Engine(
+        FakeNetwork(SIZE),
+        **{
+            "blocks": blocks,
+            "block_size": SIZE,
+            "context": 400,
+            "step_tokens": step_tokens,
+            "most_sequences": 8,
+            **options,
+        },
+    )
+
+
+def run(made, *requests, most=5000):
+    """Step to the end; the ids of each request's only text."""
+    texts = [[] for _ in requests]
+    for _ in range(most):
+        for request, ids in zip(requests, texts, strict=True):
+            if request.can_read():
+                for output in request.read().values():
+                    ids += output.generated_ids
+        if not made.busy():
+            assert made.blocks.available == made.blocks.total
+            assert made._rows.free == made._rows.total
+            return texts
+        made.step()
+    raise AssertionError("no end")
+
+
+def alone(prompt, asked):
+    """What the definition says: token by token, with no cache."""
+    ids = array("q", prompt)
+    request = Request(asked, 1, [])
+    one = Sequence(request, 0, ids, len(ids), len(ids), 1 << 20, asked.seed, asked.stops, row=0)
+    for _ in range(asked.max_tokens):
+        line = logits_after(ids.tolist())[None]
+        ids.append(int(sample(line, Wishes([one])).tokens[0]))
+        one.follow(ids[-1])
+        if ids[-1] in asked.stops:
+            break
+    return ids[len(prompt) :].tolist()
+
+
+def prompt(length, seed=0):
+    dice = random.Random(seed)
+    return [dice.randrange(VOCAB) for _ in range(length)]
+
+
+KINDS = [
+    Params(max_tokens=12),
+    Params(max_tokens=25, stops=frozenset({3, 4, 5})),
+    Params(max_tokens=20, temperature=1.0, top_p=0.9, seed=5),
+    Params(max_tokens=20, temperature=1.5, top_k=9, seed=6, repetition_penalty=1.3, frequency_penalty=0.4),
+    Params(max_tokens=20, lookahead=3),
+    Params(max_tokens=20, lookahead=4, temperature=0.7, seed=8, presence_penalty=0.5),
+    Params(max_tokens=20, stops=frozenset({1, 2, 3}), min_tokens=10, logprobs=2, prompt_logprobs=1),
+]
+
+
+@pytest.mark.parametrize("asked", KINDS, ids=range(len(KINDS)))
+@pytest.mark.parametrize("length", [1, 3, 4, 5, 31, 32, 33, 100])
+def test_a_text_alone_is_what_the_definition_says(asked, length):
+    made = engine()
+    assert run(made, made.add(prompt(length), asked)) == [alone(prompt(length), asked)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    ("blocks", "step_tokens", "caching"), [(400, 32, True), (60, 32, True), (48, 16, False), (36, 64, True)]
+)
+def test_many_texts_together_are_what_each_is_alone(seed, blocks, step_tokens, caching):
+    """Random arrivals, shared beginnings, cancellations, failed steps, and with few blocks many preemptions."""
+    dice, made = random.Random(seed), engine(blocks, step_tokens, caching=caching)
+    base = prompt(60, seed)
+    live, texts, wanted = [], {}, {}
+    waiting = []
+    for number in range(30):
+        own = base[: dice.randrange(60)] + prompt(dice.randrange(1, 20), number)
+        asked = replace(dice.choice(KINDS), priority=dice.randrange(3), seed=number)
+        waiting.append((number, own, asked))
+    while waiting or made.busy():
+        for _ in range(dice.randrange(3)):
+            if waiting:
+                number, own, asked = waiting.pop()
+                request = made.add(own, asked)
+                texts[number] = []
+                wanted[number] = alone(own, asked)
+                live.append((number, request))
+        if live and dice.random() < 0.03:
+            number, request = live.pop(dice.randrange(len(live)))
+            request.cancel()
+            del wanted[number]
+        made._network.fail = int(dice.random() < 0.05)
+        try:
+            made.step()
+        except RuntimeError:
+            made._network.fail = 0
+        for number, request in live:
+            if request.can_read():
+                texts[number] += request.read()[0].generated_ids
+    assert {number: texts[number] for number in wanted} == wanted
+    assert made.blocks.available == blocks
+    assert made._rows.free == made._rows.total
+    if blocks < 50:
+        assert made.scheduler.preemptions
+
+
+def test_prompts_are_computed_in_chunks_beside_those_who_decode():
+    made = engine(step_tokens=16)
+    first = made.add(prompt(4), Params(max_tokens=40))
+    made.step()
+    made.add(prompt(60, 1), Params(max_tokens=1))
+    before = made._network.computed
+    made.step()
+    assert made.scheduled == 2
+    assert made._network.computed - before == 16
+    assert first.can_read()
+    run(made)
+
+
+def test_an_unsplit_prompt_is_computed_in_one_step():
+    made = engine(step_tokens=100, split=False)
+    made.add(prompt(90), Params(max_tokens=1))
+    made.step()
+    assert not made.busy()
+
+
+def test_a_prompt_is_found_in_the_cache_but_for_its_last_token():
+    made = engine()
+    run(made, made.add(prompt(16), Params(max_tokens=1)))
+    again = made.add(prompt(16), Params(max_tokens=1))
+    run(made, again)
+    longer = made.add([*prompt(16), 1, 2], Params(max_tokens=1))
+    run(made, longer)
+    assert (again.cached, longer.cached) == (12, 16)
+
+
+def test_what_was_generated_is_found_as_well():
+    made = engine()
+    first = made.add(prompt(7), Params(max_tokens=10))
+    (ids,) = run(made, first)
+    follow = made.add([*prompt(7), *ids, 5], Params(max_tokens=3))
+    run(made, follow)
+    assert follow.cached == 16
+
+
+def test_two_with_one_prompt_that_come_together_compute_it_once():
+    made = engine(step_tokens=32)
+    both = [made.add(prompt(96), Params(max_tokens=2)) for _ in range(2)]
+    run(made, *both)
+    assert made._network.computed < 96 + 40
+    assert both[1].cached >= 64
+
+
+def test_texts_of_different_salts_share_nothing():
+    made = engine()
+    run(made, made.add(prompt(16), Params(salt="a")))
+    other, same = made.add(prompt(16), Params(salt="b")), made.add(prompt(16), Params(salt="a"))
+    run(made, other, same)
+    assert (other.cached, same.cached) == (0, 12)
+
+
+def test_n_texts_share_the_prompt_and_are_what_n_requests_would_be():
+    made, asked = engine(), Params(max_tokens=9, temperature=1.0, seed=20, n=4)
+    request = made.add(prompt(30), asked)
+    texts = {i: [] for i in range(4)}
+    while made.busy():
+        made.step()
+        if request.can_read():
+            for index, output in request.read().items():
+                texts[index] += output.generated_ids
+    assert made._network.computed == 30 + 4 * 8
+    assert made._network.copies == 3
+    for index, ids in texts.items():
+        assert ids == alone(prompt(30), replace(asked, seed=20 + index))
+    assert len({tuple(ids) for ids in texts.values()}) == 4
+
+
+def test_more_texts_than_fit_a_step_wait_for_each_other():
+    made = engine(step_tokens=8)  # two tokens are kept for prompts: six texts at once
+    asked = Params(max_tokens=6, temperature=1.0, n=4)
+    requests = [made.add(prompt(5, i), asked) for i in range(5)] + [made.add(prompt(5, 9), Params(max_tokens=6))]
+    most = 0
+    while made.busy():
+        made.step()
+        most = max(most, made.scheduled)
+    assert most <= 6
+    assert all(request.status == "finished" for request in requests)
+
+
+@pytest.mark.parametrize("blocks", [400, 34, 28])
+def test_n_texts_and_others_in_a_small_cache(blocks):
+    made = engine(blocks)
+    several = Params(max_tokens=15, temperature=1.0, seed=20, n=4)
+    requests = [made.add(prompt(20 + i, i), replace(several, seed=100 * i)) for i in range(4)]
+    texts = {(r, i): [] for r in range(4) for i in range(4)}
+    while made.busy():
+        made.step()
+        for r, request in enumerate(requests):
+            if request.can_read():
+                for index, output in request.read().items():
+                    texts[r, index] += output.generated_ids
+    for (r, index), ids in texts.items():
+        assert ids == alone(prompt(20 + r, r), replace(several, seed=100 * r + index))
+    assert made.blocks.available == blocks
+    assert (made.scheduler.preemptions > 0) is (blocks < 400)
+
+
+def beams_by_definition(ids, asked):
+    """transformers' and GenAI's beam search, without a cache."""
+    width, length = asked.beams, lambda total, n: total / n**asked.length_penalty
+    running, done = [(0.0, list(ids))], []
+    for made in range(asked.max_tokens):
+        found = []
+        for score, text in running:
+            line = logits_after(text)[None]
+            values = line[0] - log_sum_exp(line)[0]
+            found += [(score + float(v), text, t) for t, v in enumerate(values)]
+        found.sort(key=lambda one: -one[0])
+        front, following = max(score for score, _ in running), []
+        for rank, (score, text, token) in enumerate(found[: 2 * width]):
+            if token in asked.stops:
+                if rank < width:
+                    done.append((length(score, made + 1), [*text, token]))
+            elif len(following) < width:
+                following.append((score, [*text, token]))
+        if len(done) >= width:
+            done = sorted(done, reverse=True)[:width]
+            if made and done[-1][0] >= length(front, made):
+                return [text[len(ids) :] for _, text in done]
+        running = following
+    done += [(length(score, asked.max_tokens), text) for score, text in running]
+    return [text[len(ids) :] for _, text in sorted(done, reverse=True)[:width]]
+
+
+@pytest.mark.parametrize("penalty", [0.5, 1.0, -1.0])
+@pytest.mark.parametrize("stops", [frozenset(), frozenset({1, 2, 3, 4})])
+@pytest.mark.parametrize("blocks", [400, 30])
+def test_beam_search_is_what_the_definition_says(penalty, stops, blocks):
+    """In company; with few blocks searches begin again."""
+    made = engine(blocks, step_tokens=64)
+    asked = Params(max_tokens=12, beams=4, length_penalty=penalty, stops=stops)
+    searches = [made.add(prompt(10 + i, i), asked) for i in range(3)]
+    other = made.add(prompt(9, 9), Params(max_tokens=30))
+    texts = run(made, other)
+    assert texts == [alone(prompt(9, 9), Params(max_tokens=30))]
+    for number, search in enumerate(searches):
+        outputs = search.read() if search.can_read() else search.final
+        found = [output.generated_ids for _, output in sorted(outputs.items())]
+        assert found == beams_by_definition(prompt(10 + number, number), asked)
+    assert bool(made.scheduler.preemptions) is (blocks == 30)
+
+
+def test_prompt_log_probabilities_are_exact_in_chunks_in_company_and_beside_the_cache():
+    made, ids = engine(step_tokens=24), prompt(70)
+    run(made, made.add(ids, Params(max_tokens=1)))
+    others = [made.add(prompt(5, i), Params(max_tokens=40)) for i in range(3)]
+    request = made.add(ids, Params(max_tokens=2, prompt_logprobs=3))
+    run(made, request, *others)
+    assert request.cached == 0
+    assert len(request.prompt_details) == 69
+    for place, detail in enumerate(request.prompt_details, 1):
+        line = logits_after(ids[:place])[None]
+        values = (line - log_sum_exp(line)[:, None])[0]
+        assert detail.logprob == pytest.approx(values[ids[place]], abs=1e-5)
+        assert [i for i, _ in detail.top] == np.argsort(-values, kind="stable")[:3].tolist()
+
+
+def test_guesses_save_steps_and_change_nothing():
+    ids = [1, 2, 3, 4, 5, 6, 7, 0] * 4
+    plain, guessing = engine(), engine()
+    asked = Params(max_tokens=40)
+    assert run(plain, plain.add(ids, asked)) == run(guessing, guessing.add(ids, replace(asked, lookahead=4)))
+    assert guessing.steps < plain.steps
+
+
+def test_whoever_is_least_important_gives_way():
+    made = engine(blocks=14)
+    asked = Params(max_tokens=20)
+    high, low = made.add(prompt(8, 1), replace(asked, priority=-1)), made.add(prompt(8, 2), asked)
+    middle = made.add(prompt(8, 3), asked)
+    ends = []
+    while made.busy():
+        made.step()
+        ends += [r for r in (high, low, middle) if r.status == "finished" and r not in ends]
+    assert ends == [high, low, middle]
+    assert made.scheduler.preemptions
+
+
+def test_the_important_are_admitted_first():
+    made = engine(blocks=10)
+    made.add(prompt(20, 1), Params(max_tokens=10))
+    made.step()
+    late, urgent = (made.add(prompt(20, i), Params(max_tokens=2, priority=p)) for i, p in ((2, 0), (3, -5)))
+    while not urgent.can_read():
+        made.step()
+    assert not late.can_read()
+    run(made)
+
+
+def test_whoever_needs_more_than_the_cache_is_lost_alone():
+    made = engine(blocks=10)
+    fits, prompt_too_long, grows = (
+        made.add(prompt(8), Params(max_tokens=10)),
+        made.add(prompt(41, 1), Params()),
+        made.add(prompt(30, 2), Params(max_tokens=50)),
+    )
+    texts = run(made, fits, prompt_too_long, grows)
+    assert [r.status for r in (fits, prompt_too_long, grows)] == ["finished", "lost", "lost"]
+    assert texts[0] == alone(prompt(8), Params(max_tokens=10))
+    assert texts[2] == alone(prompt(30, 2), Params(max_tokens=11))
+
+
+def test_whose_wishes_cannot_be_met_fails_alone():
+    made = engine()
+    bad = made.add(prompt(8), Params(max_tokens=10, allowed_token_ids=(3,), bad_words=((3,),)))
+    good = made.add(prompt(9), Params(max_tokens=10))
+    assert run(made, bad, good) == [[], alone(prompt(9), Params(max_tokens=10))]
+    assert (bad.status, good.status) == ("failed", "finished")
+    assert "allows" in bad.error
+
+
+def test_a_failed_step_can_be_tried_again():
+    made = engine()
+    requests = [made.add(prompt(20, i), replace(KINDS[i], seed=i)) for i in range(4)]
+    texts = [[] for _ in requests]
+    for turn in range(400):
+        made._network.fail = turn % 2
+        try:
+            made.step()
+        except RuntimeError:
+            continue
+        for request, ids in zip(requests, texts, strict=True):
+            if request.can_read():
+                ids += request.read()[0].generated_ids
+        if not made.busy():
+            break
+    assert texts == [alone(prompt(20, i), replace(KINDS[i], seed=i)) for i in range(4)]
+
+
+def test_a_text_taken_up_again_goes_on_with_the_same_random_numbers_and_penalties():
+    asked = Params(max_tokens=20, temperature=1.2, seed=4, frequency_penalty=0.8, presence_penalty=0.3)
+    whole = alone(prompt(10), asked)
+    made = engine()
+    rest = made.add([*prompt(10), *whole[:7]], replace(asked, max_tokens=13), done=7)
+    assert run(made, rest) == [whole[7:]]
+
+
+def test_an_echo_begins_with_the_prompt():
+    made = engine(step_tokens=16)
+    request = made.add(prompt(40), Params(max_tokens=3, logprobs=0, prompt_logprobs=0), echo=True)
+    while not request.can_read():
+        made.step()
+    output = request.read()[0]
+    assert output.generated_ids[:40] == prompt(40)
+    assert len(output.generated_ids) == len(output.generated_log_probs) == 41
+    run(made)
+
+
+class Alternating:
+    """A grammar: even and odd tokens in turns, `most` of them."""
+
+    def __init__(self, most, made=0):
+        self.most, self.made = most, made
+
+    def prepare(self):
+        pass
+
+    def apply(self, line):
+        line[1 - self.made % 2 :: 2] = -np.inf
+
+    def consume(self, token):
+        assert token % 2 == self.made % 2
+        self.made += 1
+        return self.made == self.most
+
+    def fork(self):
+        return Alternating(self.most, self.made)
+
+
+@pytest.mark.parametrize("asked", [{}, {"n": 3, "temperature": 1.0}, {"beams": 3}])
+def test_a_grammar_holds_for_every_text_and_ends_it(asked):
+    made = engine()
+    request = made.add(prompt(10), Params(max_tokens=30, **asked), matcher=Alternating(8 if not asked else 40))
+    texts = {}
+    while made.busy():
+        made.step()
+        if request.can_read():
+            for index, output in request.read().items():
+                texts.setdefault(index, []).extend(output.generated_ids)
+    assert len(texts) == max(asked.get("n", 1), asked.get("beams", 1))
+    assert request.status == "finished"
+    for ids in texts.values():
+        assert [token % 2 for token in ids] == [i % 2 for i in range(8 if not asked else 30)]

@@ -1,0 +1,338 @@
+"""Grammars of the paged engine: structural tags and EBNF, matched by llguidance with the demo model's vocabulary."""
+
+import importlib
+import json
+import random
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from lean_ovms.config import DEMO_MODEL
+from lean_ovms.engine.genai.vocabulary import read
+from lean_ovms.engine.paged import ebnf_parser
+from lean_ovms.engine.paged.ebnf_parser import Chars, Either, Ref, Repeat, Series, Text, Until, Without
+from lean_ovms.engine.paged.guidance import Guidance
+from lean_ovms.engine.paged.logits import NoToken
+from lean_ovms.errors import GrammarInvalid, GrammarTooComplex, StartError
+from lean_ovms.text import parsers
+from lean_ovms.text.grammar.build import GrammarContext, build
+from lean_ovms.types import OutputConstraint
+
+EOS = 2
+PIECES = read(DEMO_MODEL).pieces
+WIDTH = len(PIECES) + 5
+
+
+@pytest.fixture(scope="module")
+def guidance():
+    return Guidance(PIECES, WIDTH, [EOS, 0])
+
+
+def grammar(text):
+    return json.dumps({"type": "structural_tag", "format": {"type": "grammar", "grammar": text}})
+
+
+def tag(**form):
+    return json.dumps({"type": "structural_tag", "format": form})
+
+
+def allowed(matcher):
+    line = np.zeros(WIDTH, np.float32)
+    matcher.apply(line)
+    return set(np.flatnonzero(line == 0).tolist())
+
+
+def tokens(text):
+    """The text in the shortest pieces: single bytes and characters come before whole words."""
+    data, ids = text.encode(), []
+    table = {piece: i for i, piece in enumerate(PIECES) if piece and i not in (EOS, 0)}
+    while data:
+        size = next(n for n in range(1, 30) if data[:n] in table)
+        ids.append(table[data[:size]])
+        data = data[size:]
+    return ids
+
+
+def fits(guidance, form, text):
+    """Whether the whole text may be generated and end there; where there is a choice, in the shortest pieces."""
+    matcher, rest = guidance.matcher(form, frozenset({EOS})), text.encode()
+    while rest:
+        options = [i for i in allowed(matcher) if i < len(PIECES) and PIECES[i] and rest.startswith(PIECES[i])]
+        if not options:
+            return False
+        token = min(options, key=lambda i: len(PIECES[i]))
+        matcher.consume(token)
+        rest = rest[len(PIECES[token]) :]
+    return EOS in allowed(matcher)
+
+
+def written(guidance, form, seed, most=300):
+    """A random text of the grammar; None if it does not end by itself."""
+    dice, matcher, ids = random.Random(seed), guidance.matcher(form, frozenset({EOS})), []
+    for _ in range(most):
+        choice = sorted(allowed(matcher))
+        token = EOS if EOS in choice and dice.random() < 0.3 else dice.choice(choice)
+        if matcher.consume(token):
+            return b"".join(PIECES[i] for i in ids).decode("utf-8", "replace")
+        ids.append(token)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("source", "node"),
+    [
+        ('root ::= "a\\n\\"\\x41\\u00e9"', Text('a\n"Aé')),
+        ("root ::= [a-c\\]\\-^]", Chars(((97, 99), (93, 93), (45, 45), (94, 94)), False)),
+        ("root ::= [^\\\\\\x00-\\x1f]", Chars(((92, 92), (0, 31)), True)),
+        ('root ::= "a" "b" | "c"', Either((Series((Text("a"), Text("b"))), Text("c")))),
+        ('root ::= ("a")? [b]* "c"+', None),
+        ('root ::= "a"{2,3} "b"{4} "c"{1,}', None),
+        ('root ::= ""', Text("")),
+        ('root ::= TagDispatch(stop_eos=false, stop_str=("</x>"), loop_after_dispatch=false)', Until(("</x>",))),
+        ('# a remark\nroot ::= one\n\none ::= "x" one | ""', Ref("one")),
+    ],
+)
+def test_ebnf_is_read(source, node):
+    found = ebnf_parser.parse(source)["root"]
+    assert node is None or found == node
+
+
+def test_counts_are_read():
+    found = ebnf_parser.parse('root ::= "a"{2,3} "b"{4} "c"{1,} "d"? "e"*')["root"]
+    assert [(part.least, part.most) for part in found.parts] == [(2, 3), (4, 4), (1, None), (0, 1), (0, None)]
+
+
+def test_a_dispatch_is_free_text_and_what_follows_its_triggers():
+    found = ebnf_parser.parse('root ::= TagDispatch(("<f>", call))\ncall ::= "x"')["root"]
+    called = Series((Without(("<f>",)), Text("<f>"), Ref("call")))
+    assert found == Series((Repeat(Either((called,)), 0, None), Without(("<f>",))))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "",
+        'other ::= "a"',
+        "root ::= missing",
+        'root ::= "a',
+        'root ::= ("a"',
+        'root ::= "a" )',
+        "root ::= [z-a]",
+        'root ::= "a"{3,1}',
+        'root ::= (="a") "b"',
+        'root ::= Macro("a")',
+        'root ::= "a" $',
+        "root ::= " + "(" * 500 + '"a"' + ")" * 500,
+        "root ::= root",
+        'root ::= "a" root',
+    ],
+)
+def test_what_is_no_grammar_is_refused(guidance, source):
+    with pytest.raises((GrammarInvalid, GrammarTooComplex)):
+        guidance.compile(grammar(source))
+
+
+@pytest.mark.parametrize("form", ["", "[]", "{}", '{"format": 1}', tag(type="x"), tag(type="_grammar"), tag(type=None)])
+def test_what_is_no_structural_tag_is_refused(guidance, form):
+    with pytest.raises(GrammarInvalid):
+        guidance.compile(form)
+
+
+MATCHES = [
+    (grammar('root ::= "a" [b-d]{2} | "xyz"'), ["abc", "add", "xyz"], ["a", "ab", "abcd", "xy", "abe", ""]),
+    (grammar('root ::= "true" | [a-z]*'), ["true", "trap", "t", ""], ["True", "a1"]),
+    (grammar('root ::= [a-z]* "x"'), ["x", "ax", "xx", "xax"], ["", "xa"]),  # longest lexemes would swallow the x
+    (grammar('root ::= "(" root ")" | ""'), ["", "()", "((()))", "(" * 30 + ")" * 30], ["(", ")", "(()"]),
+    (grammar('root ::= a\na ::= "a" b | "."\nb ::= "b" a | "!"'), [".", "a!", "ab.", "aba!"], ["ab!", "a.", "b"]),
+    (grammar("root ::= " + "(" * 60 + '"a" [b]' + ')? "c"' * 60), ["abc" + "c" * 59, "c"], ["ab"]),
+    (
+        grammar("root ::= r0\n" + "\n".join(f'r{i} ::= "a" r{i + 1}' for i in range(300)) + '\nr300 ::= "b"'),
+        ["a" * 300 + "b"],
+        ["a" * 299 + "b"],
+    ),
+    (grammar('root ::= [^"\\\\]'), ["x", "é", "\n", "/"], ['"', "\\", "xx"]),
+    (tag(type="const_string", value='say "é"\n\u0001'), ['say "é"\n\u0001'], ["say"]),
+    (tag(type="regex", pattern="[a-z]+/\\d{2}"), ["abc/12"], ["abc/1", "ABC/12"]),
+    (tag(type="any_text"), ["", "anything\nat all"], []),
+    (tag(type="any_text", excludes=["no"]), ["n o"], ["I know"]),
+    (
+        tag(type="tag", begin="<a>", content={"type": "any_text"}, end="</a>"),
+        ["<a></a>", "<a>x < y </</a>"],
+        ["<a>", "<a></a>x", "<a></a></a>"],
+    ),
+    (
+        tag(type="sequence", elements=[{"type": "const_string", "value": "1"}, {"type": "regex", "pattern": "a|b"}]),
+        ["1a", "1b"],
+        ["1", "1c"],
+    ),
+    (
+        tag(type="or", elements=[{"type": "const_string", "value": "no"}, {"type": "const_string", "value": "now"}]),
+        ["no", "now"],
+        ["n", "nowno"],
+    ),
+    (
+        tag(
+            type="triggered_tags",
+            triggers=["<f"],
+            tags=[{"type": "tag", "begin": "<f>", "content": {"type": "regex", "pattern": "[0-9]+"}, "end": "</f>"}],
+        ),
+        ["hello", "", "a <f>12</f> b <f>3</f>", "<x> < f"],
+        ["<f", "<f>x</f>", "<f>1</f><f"],
+    ),
+    (
+        tag(
+            type="tags_with_separator",
+            separator=",",
+            at_least_one=True,
+            tags=[{"type": "tag", "begin": "<", "content": {"type": "regex", "pattern": "[0-9]"}, "end": ">"}],
+        ),
+        ["<1>", "<1>,<2>,<3>"],
+        ["", "<1><2>", "<1>,"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("form", "good", "bad"), MATCHES, ids=range(len(MATCHES)))
+def test_texts_that_fit_may_be_generated_and_others_not(guidance, form, good, bad):
+    assert [text for text in good if not fits(guidance, form, text)] == []
+    assert [text for text in bad if fits(guidance, form, text)] == []
+
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 8},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3},
+        "more": {"anyOf": [{"type": "boolean"}, {"$ref": "#"}]},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+def context(tool_parser, reasoning_parser, *tools):
+    form = parsers.output_form(tool_parser, reasoning_parser)
+    return GrammarContext(form=form, prompt_tail="", tools=tools)
+
+
+def constraint(form):
+    return build(OutputConstraint(format=form), context("", "")).tag
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_whatever_is_generated_fits_the_schema(guidance, seed):
+    import jsonschema
+
+    text = written(guidance, constraint({"type": "json_schema", "json_schema": PERSON}), seed)
+    if text is not None:
+        jsonschema.validate(json.loads(text), PERSON)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_object_is_json(guidance, seed):
+    form = constraint({"type": "json_schema", "json_schema": {"type": "object"}})
+    text = written(guidance, form, seed)
+    assert text is None or isinstance(json.loads(text), dict)
+
+
+def test_nested_values_fit_to_a_depth(guidance):
+    form = constraint({"type": "json_schema", "json_schema": {"type": "object"}})
+    deep = '{"a":' * 15 + "1" + "}" * 15
+    assert fits(guidance, form, deep)
+    assert not fits(guidance, form, deep[:-1])
+
+
+@pytest.mark.parametrize("schema", [{}, {"type": ["object", "array"]}, {"minLength": 2, "minimum": 3, "minItems": 1}])
+def test_any_value_of_whatever_type(guidance, schema):
+    form = constraint({"type": "json_schema", "json_schema": schema})
+    deep = '[{"a":' * 3 + '[12,"bcd"]' + "}]" * 3
+    assert fits(guidance, form, deep)
+    assert not fits(guidance, form, deep[:-1])
+
+
+def test_a_pattern_is_matched_whole(guidance):
+    form = constraint({"type": "regex", "pattern": "[a-z]{3}-\\d{4}"})
+    for seed in range(5):
+        assert re.fullmatch(r"[a-z]{3}-\d{4}", written(guidance, form, seed))
+
+
+def test_calls_and_thoughts(guidance):
+    tool = {
+        "type": "function",
+        "function": {"name": "f", "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}}},
+    }
+    asked = context("hermes3", "qwen3", tool)
+    shaped = build(OutputConstraint(tool_calls="schema"), asked).tag
+    call = '<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>'
+    assert fits(guidance, shaped, "Hello.")
+    assert fits(guidance, shaped, f"<think>so < so</think>\n\nWell: {call}")
+    assert not fits(guidance, shaped, call.replace("1", "true"))
+    required = build(OutputConstraint(tool_calls="required"), asked).tag
+    assert fits(guidance, required, call)
+    assert not fits(guidance, required, "Hello.")
+
+
+def test_a_stop_of_the_request_may_end_where_the_grammar_may(guidance):
+    stop = tokens("z")[0]
+    matcher = guidance.matcher(grammar('root ::= "a" "b"?'), frozenset({EOS, stop}))
+    assert stop not in allowed(matcher)
+    assert not matcher.consume(tokens("a")[0])
+    assert {stop, EOS, 0} <= allowed(matcher)
+    assert matcher.consume(stop)
+
+
+def test_when_nothing_may_follow_only_the_end_is_allowed(guidance):
+    matcher = guidance.matcher(grammar('root ::= "a"'), frozenset({EOS}))
+    matcher.consume(tokens("a")[0])
+    assert allowed(matcher) == {EOS, 0}
+
+
+def test_a_fork_goes_its_own_way(guidance):
+    matcher = guidance.matcher(grammar('root ::= "a" ("b" | "c") "d"'), frozenset({EOS}))
+    matcher.consume(tokens("a")[0])
+    other = matcher.fork()
+    matcher.consume(tokens("b")[0])
+    other.consume(tokens("c")[0])
+    assert allowed(matcher) == allowed(other) == {tokens("d")[0]}
+
+
+def test_a_text_that_is_forced_is_cut_as_the_tokenizer_does():
+    cuts = []
+
+    def encode(text):
+        cuts.append(text)
+        return tokens(text)
+
+    guidance = Guidance(PIECES, WIDTH, [EOS], encode)
+    matcher = guidance.matcher(grammar('root ::= "name" [0-9]'), frozenset({EOS}))
+    assert allowed(matcher) == {tokens("n")[0]}
+    assert "name" in cuts
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'root ::= a{100}\na ::= b{100}\nb ::= "a"{100}',
+        "\n".join(f"r{i} ::= r{i + 1} r{i + 1}" for i in range(7000)) + '\nr7000 ::= "a"\nroot ::= r0',
+    ],
+)
+def test_what_would_take_long_is_refused_at_once(guidance, source):
+    with pytest.raises(GrammarTooComplex):
+        guidance.check(grammar(source))
+
+
+def test_a_state_that_is_too_complex_leaves_no_token(guidance):
+    matcher = guidance.matcher(grammar('root ::= "a"'), frozenset({EOS}))
+    matcher._state.consume_token(tokens("b")[0])  # against the mask: the state is in error
+    with pytest.raises(NoToken):
+        matcher.apply(np.zeros(WIDTH, np.float32))
+
+
+def test_without_llguidance_the_start_fails_with_the_command_that_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    monkeypatch.delitem(sys.modules, "lean_ovms.engine.paged.guidance")
+    with pytest.raises(StartError, match=r'PAGED needs llguidance: pip install "\.\[paged\]"'):
+        importlib.import_module("lean_ovms.engine.paged.guidance")

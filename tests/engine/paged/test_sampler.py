@@ -1,0 +1,292 @@
+"""Logits to tokens, against the definitions. Pure numpy."""
+
+from array import array
+
+import numpy as np
+import pytest
+
+from lean_ovms.engine.paged import logits as edits
+from lean_ovms.engine.paged import logprobs, sampler
+from lean_ovms.engine.paged.params import Params
+from lean_ovms.engine.paged.prompt_lookup import guess
+from lean_ovms.engine.paged.sequence import Request, Sequence
+
+VOCAB = 100
+
+
+def sequence(prompt=(1, 2, 3), generated=(), matcher=None, **asked):
+    ids = array("q", [*prompt, *generated])
+    request = Request(Params(**asked), 1, [])
+    params = request.params
+    one = Sequence(
+        request, 0, ids, len(prompt), len(prompt), 1 << 20, params.seed, params.stops, row=0, matcher=matcher
+    )
+    request.sequences.append(one)
+    return one
+
+
+def lines(count=1, vocab=VOCAB, seed=0, scale=3.0):
+    return np.random.default_rng(seed).normal(0, scale, (count, vocab)).astype(np.float32)
+
+
+def one(line, *args, **asked):
+    """The token and the details of one sequence."""
+    found = sampler.sample(line.copy(), sampler.Wishes([sequence(*args, **asked)]))
+    assert not found.failed
+    return int(found.tokens[0]), found.details.get(0)
+
+
+def softmax(x):
+    e = np.exp(x.astype(np.float64) - x.max())
+    return e / e.sum()
+
+
+def expected(line, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
+    """The distribution by definition: sorted, cut, divided by what is left."""
+    p = softmax(line.astype(np.float64) / temperature)
+    order = np.argsort(-p, kind="stable")
+    keep = np.ones(len(p), bool)
+    if top_k:
+        keep[order[top_k:]] = False
+    keep &= p >= min_p * p.max()
+    p = np.where(keep, p, 0)
+    p /= p.sum()
+    before = np.concatenate([[0], np.cumsum(p[order])[:-1]])
+    p[order[before >= top_p]] = 0
+    return p / p.sum()
+
+
+CASES = [
+    {"temperature": 1.0},
+    {"temperature": 0.5},
+    {"temperature": 2.0, "top_k": 5},
+    {"temperature": 1.0, "top_p": 0.8},
+    {"temperature": 1.5, "top_p": 0.3},
+    {"temperature": 1.0, "min_p": 0.1},
+    {"temperature": 1.0, "min_p": 0.05, "top_p": 0.9},
+    {"temperature": 1.3, "top_k": 20, "top_p": 0.7, "min_p": 0.02},
+    {"temperature": 1.0, "top_k": 1000},
+]
+
+
+@pytest.mark.parametrize("asked", CASES)
+def test_tokens_are_drawn_from_the_distribution_that_is_asked_for(asked):
+    """Chi-square with a fixed seed; outside of the cut nothing is ever drawn."""
+    count, line = 20_000, lines(seed=5, scale=2.0)[0]
+    wanted = expected(line, **asked)
+    batch = [sequence(seed=seed, **asked) for seed in range(count)]
+    found = sampler.sample(np.repeat(line[None], count, 0), sampler.Wishes(batch)).tokens
+    seen = np.bincount(found, minlength=VOCAB)
+    assert seen[wanted == 0].sum() == 0
+    often = wanted * count >= 5
+    chi = ((seen - wanted * count)[often] ** 2 / (wanted * count)[often]).sum()
+    free = max(1, often.sum() - 1)
+    assert chi < free + 5 * np.sqrt(2 * free)
+
+
+@pytest.mark.parametrize("asked", CASES)
+def test_a_wide_vocabulary_is_cut_at_the_same_place(asked):
+    """151,000 tokens, not a multiple of the chunks, drawn a few lines at a time."""
+    x = lines(6, 151_003, seed=7)
+    batch = [sequence(seed=seed, **asked) for seed in range(len(x))]
+    found = sampler.sample(x.copy(), sampler.Wishes(batch)).tokens
+    for line, token in zip(x, found, strict=True):
+        assert expected(line, **asked)[token] > 0
+
+
+def test_the_greatest_wins_at_temperature_zero():
+    x = lines(8)
+    found = sampler.sample(x.copy(), sampler.Wishes([sequence() for _ in x]))
+    assert found.tokens.tolist() == x.argmax(-1).tolist()
+
+
+def test_a_seed_gives_the_same_token_alone_and_in_any_company():
+    x = lines(6, seed=3)
+    wishes = [{"temperature": 1.0}, {"temperature": 1.0, "top_k": 7}, {}, {"temperature": 2.0, "top_p": 0.9}] * 2
+    batch = [sequence(seed=i, **asked) for i, asked in zip(range(6), wishes, strict=False)]
+    together = sampler.sample(x.copy(), sampler.Wishes(batch)).tokens
+    alone = [int(sampler.sample(x[i : i + 1].copy(), sampler.Wishes([s])).tokens[0]) for i, s in enumerate(batch)]
+    assert together.tolist() == alone
+
+
+def test_the_place_in_the_text_decides_and_not_how_much_of_it_was_prompt():
+    line = np.zeros((1, VOCAB), np.float32)
+    asked = {"temperature": 1.0, "seed": 9}
+    first, _ = one(line, (1, 2), (3, 4, 5), **asked)
+    whole = sequence((1, 2, 3, 4, 5), (), **asked)
+    whole.counted = 2  # taken up again: three of them were generated
+    assert sampler.sample(line.copy(), sampler.Wishes([whole])).tokens.tolist() == [first]
+    drawn = {one(line, (1, 2), (3,) * place, **asked)[0] for place in range(50)}
+    assert len(drawn) > 20
+
+
+def test_random_numbers_are_spread_evenly():
+    seeds, places = np.meshgrid(np.arange(200, dtype=np.uint64), np.arange(200, dtype=np.uint64))
+    numbers = sampler.uniform(seeds.reshape(-1), places.reshape(-1), 0)
+    assert 0 <= numbers.min() < 0.001
+    assert 0.999 < numbers.max() < 1
+    counts = np.histogram(numbers, 50, (0, 1))[0]
+    assert ((counts - 800) ** 2 / 800).sum() < 49 + 5 * np.sqrt(98)
+    grid = numbers.reshape(200, 200)
+    for shifted in (grid[1:], grid[:, 1:]):
+        other = grid[:-1] if shifted.shape[0] == 199 else grid[:, :-1]
+        assert abs(np.corrcoef(shifted.ravel(), other.ravel())[0, 1]) < 0.02
+
+
+def test_logits_that_are_no_numbers_end_nothing():
+    x = np.full((2, VOCAB), np.nan, np.float32)
+    with np.errstate(invalid="ignore"):
+        found = sampler.sample(x, sampler.Wishes([sequence(temperature=1.0), sequence(temperature=1.0, top_k=3)]))
+    assert all(0 <= token < VOCAB for token in found.tokens)
+
+
+# --- what requests ask of the logits
+
+
+def test_repetition_penalty_is_transformers_formula():
+    line = lines()[0]
+    s = sequence((1, 2, 2), (5, 6, 5), repetition_penalty=1.7)
+    wanted = line.copy()
+    for token in {1, 2, 5, 6}:
+        wanted[token] = line[token] * 1.7 if line[token] < 0 else line[token] / 1.7
+    edits.edit(line, s)
+    np.testing.assert_allclose(line, wanted, rtol=1e-6)
+
+
+def test_repetition_penalty_equals_transformers_own():
+    torch = pytest.importorskip("torch")
+    from transformers import RepetitionPenaltyLogitsProcessor
+
+    line = lines(seed=4)[0]
+    ids = [1, 2, 2, 5, 6, 5]
+    wanted = RepetitionPenaltyLogitsProcessor(1.3)(torch.tensor([ids]), torch.tensor(line[None].copy())).numpy()[0]
+    edits.edit(line, sequence(ids, repetition_penalty=1.3))
+    np.testing.assert_allclose(line, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_presence_and_frequency_lower_what_was_generated_whatever_its_logit(sign):
+    line = sign * np.abs(lines()[0])
+    s = sequence((1, 2, 2), (5, 6, 5), presence_penalty=0.5, frequency_penalty=0.25)
+    wanted = line.copy()
+    wanted[5] -= 0.5 + 2 * 0.25
+    wanted[6] -= 0.5 + 0.25
+    edits.edit(line, s)
+    np.testing.assert_allclose(line, wanted, rtol=1e-5)
+
+
+def test_penalties_follow_the_text_token_by_token():
+    s = sequence((1, 2), (), presence_penalty=1.0, frequency_penalty=0.5, repetition_penalty=1.2)
+    for token in [5, 7, 5, 9, 300, 5]:
+        fresh = sequence((1, 2), s.ids[2:], presence_penalty=1.0, frequency_penalty=0.5, repetition_penalty=1.2)
+        mine, other = lines(vocab=400)[0], lines(vocab=400)[0]
+        edits.edit(mine, s)
+        edits.edit(other, fresh)
+        np.testing.assert_array_equal(mine, other)
+        s.ids.append(token)
+        s.follow(token)
+
+
+def test_more_different_tokens_than_the_tables_began_with():
+    s = sequence(range(1000), range(500, 1500), frequency_penalty=1.0)
+    line = np.zeros(2000, np.float32)
+    edits.edit(line, s)
+    assert line[:500].tolist() == [0] * 500
+    assert line[500:1500].tolist() == [-1] * 1000
+    assert line[1500:].tolist() == [0] * 500
+
+
+def test_logit_bias_is_added():
+    token, _ = one(lines(), logit_bias={42: 100.0})
+    assert token == 42
+    best = int(lines().argmax())
+    assert one(lines(), logit_bias={best: -100.0})[0] != best
+
+
+def test_only_allowed_tokens_are_chosen_greedy_and_drawn():
+    for seed in range(20):
+        assert one(lines(seed=seed), allowed_token_ids=(3, 5), temperature=seed % 2 * 2.0, seed=seed)[0] in (3, 5)
+
+
+def test_a_bad_word_is_not_completed_but_its_parts_may_stand_alone():
+    line = lines()
+    best = int(line.argmax())
+    assert one(line, bad_words=((best,),))[0] != best
+    assert one(line, (1, 2), (7,), bad_words=((7, best),))[0] != best
+    assert one(line, (1, 2), (8,), bad_words=((7, best),))[0] == best
+    assert one(line, (1, 7), (), bad_words=((7, best),))[0] == best  # the prompt's own words are no reason
+    assert one(line, (1, 2), (6, 7), bad_words=((6, 7, best),))[0] != best
+
+
+def test_no_stop_before_the_least_length():
+    line = lines()
+    best = int(line.argmax())
+    asked = {"stops": frozenset({best}), "min_tokens": 2}
+    assert one(line, (1,), (5,), **asked)[0] != best
+    assert one(line, (1,), (5, 6), **asked)[0] == best
+
+
+def test_who_leaves_no_token_fails_alone():
+    best = lines().argmax()
+    batch = [sequence(), sequence(allowed_token_ids=(3,), bad_words=((3,),)), sequence(temperature=1.0)]
+    found = sampler.sample(np.repeat(lines(), 3, 0), sampler.Wishes(batch))
+    assert list(found.failed) == [1]
+    assert "allows" in found.failed[1]
+    assert found.tokens[0] == best
+
+
+class Broken:
+    def apply(self, line):
+        raise ValueError("no such state")
+
+
+def test_whose_grammar_breaks_fails_alone():
+    found = sampler.sample(np.repeat(lines(), 2, 0), sampler.Wishes([sequence(matcher=Broken()), sequence()]))
+    assert found.failed == {0: "the token could not be chosen: no such state"}
+    assert found.tokens[1] == lines().argmax()
+
+
+# --- log probabilities
+
+
+def test_log_probabilities_are_the_models_own_before_anything_is_asked():
+    line = lines()
+    wanted = np.log(softmax(line[0]))
+    token, detail = one(line, logprobs=4, temperature=2.0, presence_penalty=1.0, logit_bias={7: 50.0}, seed=3)
+    order = np.argsort(-wanted, kind="stable")
+    assert detail.logprob == pytest.approx(wanted[token], abs=1e-5)
+    assert detail.rank == order.tolist().index(token) + 1
+    assert [i for i, _ in detail.top] == order[:4].tolist()
+    assert [v for _, v in detail.top] == pytest.approx(wanted[order[:4]], abs=1e-5)
+
+
+def test_everybody_gets_as_many_alternatives_as_asked_for():
+    batch = [sequence(logprobs=k) for k in (0, 3, -1, 20)]
+    found = sampler.sample(lines(4), sampler.Wishes(batch))
+    assert {i: len(d.top) for i, d in found.details.items()} == {0: 0, 1: 3, 3: 20}
+
+
+def test_equal_logits_are_listed_by_id():
+    x = np.zeros((1, VOCAB), np.float32)
+    (detail,) = logprobs.details(x, np.array([50]), 3)
+    assert detail.rank == 1
+    assert [i for i, _ in logprobs.details(x, np.array([50]), VOCAB)[0].top] == list(range(VOCAB))
+    assert detail.logprob == pytest.approx(-np.log(VOCAB))
+
+
+# --- guesses
+
+
+@pytest.mark.parametrize(
+    ("ids", "most", "found"),
+    [
+        ([1, 2, 3, 4, 1, 2], 2, [3, 4]),
+        ([1, 2, 3, 4, 1, 2], 9, [3, 4, 1, 2]),
+        ([5, 1, 2, 9, 5, 1, 2, 8, 5, 1, 2], 1, [8]),  # the last place counts
+        ([7, 1, 8, 9, 6, 1], 1, [8]),  # one token, where no two are known
+        ([1, 2, 3, 4], 3, []),
+        ([1], 3, []),
+    ],
+)
+def test_guesses_go_on_as_the_text_did_before(ids, most, found):
+    assert guess(array("q", ids), most) == found
