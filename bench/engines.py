@@ -1,8 +1,8 @@
 """Both engines for text in one process, in turns: openvino_genai's pipeline (LM_CB) and the paged one (PAGED).
 
-Bare loops behind the same contract, nothing around: N requests with random prompts are added, stepped and read to their
-end. Per round both get the same prompts, in alternating order; the figures are medians over rounds and the ratio is
-taken round by round, as the machine's load changes. Greedy tokens are compared as well.
+Bare loops on the same interface (engine.generation.pipeline): N requests with random prompts are added, stepped and
+read to their end. Per round both get the same prompts, in alternating order; the figures are medians over rounds and
+the ratio is taken round by round, as the machine's load changes. Greedy tokens are compared as well.
 
 python -m bench.engines [--streams 1,8,32,64] [--tokens 48] [--prompt 24] [--rounds 11] [--temperature T] [--top_p P]
 [options of the server]
@@ -49,13 +49,13 @@ def run(pipe: Pipeline, prompts: list[list[int]], tokens: int, sampling: Samplin
     found: list[list[int]] = [[] for _ in handles]
     steps = []
     while pipe.busy():
-        start, heard = time.perf_counter(), 0
+        start, outputs = time.perf_counter(), 0
         pipe.step()
         for handle, ids in zip(handles, found, strict=True):
             if handle.can_read():
                 ids += handle.read()[0].generated_ids
-                heard += 1
-        if heard == len(handles):
+                outputs += 1
+        if outputs == len(handles):
             steps.append(time.perf_counter() - start)
     took = time.perf_counter() - wall, time.process_time() - cpu
     return Round(*took, statistics.median(steps) if steps else 0.0, found)
@@ -63,11 +63,11 @@ def run(pipe: Pipeline, prompts: list[list[int]], tokens: int, sampling: Samplin
 
 def compare(pipes: list[Pipeline], streams: int, args: argparse.Namespace) -> str:
     """One line of the table. The first round of all is thrown away."""
-    dice, rounds = random.Random(streams), []
+    rng, rounds = random.Random(streams), []
     vocab = min(pipe.info.vocab_size for pipe in pipes)
     sampling = SamplingParams(temperature=args.temperature, top_p=args.top_p, ignore_eos=True)
     for number in range(args.rounds + 1):
-        prompts = [[dice.randrange(3, vocab) for _ in range(args.prompt)] for _ in range(streams)]
+        prompts = [[rng.randrange(3, vocab) for _ in range(args.prompt)] for _ in range(streams)]
         both: list[Round | None] = [None, None]
         for which in (0, 1) if number % 2 else (1, 0):
             both[which] = run(pipes[which], prompts, args.tokens, sampling)

@@ -1,1 +1,1 @@
-"""A generation engine on plain openvino: paged attention, continuous batching and sampling of our own."""
+"""The paged engine: continuous batching, sampling and grammars in Python on openvino's paged attention. Opt-in."""

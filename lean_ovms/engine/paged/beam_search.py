@@ -1,4 +1,4 @@
-"""Beam search as transformers and openvino_genai do it, one group of beams. Knows no cache: `engine` forks.
+"""Beam search as transformers and openvino_genai do it, one group of beams. `engine` forks the KV cache.
 
 Of the 2 * width best continuations, those that end the text among the first `width` are finished hypotheses; the best
 others become the next beams. The search is over when `width` hypotheses are finished and the best running beam cannot

@@ -1,9 +1,9 @@
-"""Who holds which block of the KV cache, and which blocks hold which beginning of a text. Knows no openvino.
+"""Reference counts of the KV cache's blocks, and the prefix cache: which blocks hold which prefix. No openvino.
 
 A block holds `block_size` tokens. Full blocks are found again by the tokens in them and all that comes before: the key
 of a block is the serial number of the block before it (or the salt, for the first) and its own tokens. Keys are exact,
-not hashes of tokens, so no text can be taken for another. Blocks that nobody holds stay findable until they are needed;
-the one that was released longest ago goes first, and the end of a text before its beginning.
+not hashes of tokens, so no text can be taken for another. Blocks without a holder stay in the prefix cache until
+they are needed; the one that was released longest ago goes first, and the end of a text before its beginning.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BlockManager:
         self.block_size = block_size
         self._free = list(range(total - 1, -1, -1))
         self._holders = [0] * total
-        self._idle: OrderedDict[int, None] = OrderedDict()  # findable and held by nobody, oldest first
+        self._idle: OrderedDict[int, None] = OrderedDict()  # in the prefix cache, without a holder, oldest first
         self._keys: list[tuple[Parent, bytes] | None] = [None] * total
         self._found: dict[tuple[Parent, bytes], tuple[int, int]] = {}  # key -> block, serial number
         self._serial = 0
@@ -52,7 +52,7 @@ class BlockManager:
             block = self._free.pop()
         elif self._idle:
             block, _ = self._idle.popitem(last=False)
-            self._forget(block)
+            self._unregister(block)
         else:
             raise OutOfBlocks
         self._holders[block] = 1
@@ -107,14 +107,14 @@ class BlockManager:
             self._found[key], self._keys[block] = hit, key
         return hit[1]
 
-    def forget_all(self) -> None:
-        """Find nothing from now on. Blocks that are held stay held."""
+    def clear_cache(self) -> None:
+        """Empty the prefix cache. Blocks that are held stay held."""
         for block in [*self._idle, *(b for b, count in enumerate(self._holders) if count)]:
-            self._forget(block)
+            self._unregister(block)
         self._free += list(self._idle)
         self._idle.clear()
 
-    def _forget(self, block: int) -> None:
+    def _unregister(self, block: int) -> None:
         key = self._keys[block]
         if key is not None:
             del self._found[key]

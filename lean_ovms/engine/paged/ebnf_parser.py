@@ -1,5 +1,5 @@
-"""XGrammar's EBNF (https://xgrammar.mlc.ai/docs/tutorials/ebnf_guided_generation.html), as text/ebnf.py writes it and
-clients send it, to expressions. Pure text; knows no grammar library.
+"""XGrammar's EBNF (https://xgrammar.mlc.ai/docs/tutorials/ebnf_guided_generation.html), as text/grammar/ebnf.py
+writes it and clients send it, to expressions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Chars:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """What a rule says."""
+    """Another rule."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""One step after the other: schedule, compute, sample, book. Nobody's request can harm another's.
+"""The paged engine's steps: schedule, compute, sample, append. A request that fails does not affect others.
 
 Not thread-safe. An exception out of `step` leaves everything consistent: the step can be tried again, or all requests
 cancelled.
@@ -21,14 +21,14 @@ from .model_inputs import Chunk, ModelInputs
 from .network import Network
 from .params import Params
 from .rows import Rows
-from .sampler import Sampled, Wishes, sample
+from .sampler import Sampled, SamplingBatch, sample
 from .scheduler import Scheduler, Step
 from .sequence import Request, Sequence, forked
 
 Lines = NDArray[np.float32]
-MOST_ROWS = 1024
-"""Texts at once, however many tokens a step may have (as many as the context, when prompts are not split)."""
-MOST_SEED = (1 << 64) - 1
+MAX_ROWS = 1024
+"""Sequences at once, however many tokens a step may have (as many as the context, when prompts are not split)."""
+MAX_SEED = (1 << 64) - 1
 
 
 class Engine:
@@ -42,22 +42,22 @@ class Engine:
         block_size: int,
         context: int,
         step_tokens: int,
-        most_sequences: int,
+        max_sequences: int,
         split: bool = True,
         caching: bool = True,
     ) -> None:
-        """most_sequences: of one request (n, beams). split, caching: as in Scheduler."""
-        rows = Rows(max(min(step_tokens, MOST_ROWS), most_sequences), context, block_size)
+        """max_sequences: of one request (n, beams). split, caching: as in Scheduler."""
+        rows = Rows(max(min(step_tokens, MAX_ROWS), max_sequences), context, block_size)
         network.allocate(blocks, rows.total)
         self._network = network
         self._rows = rows
         self.blocks = BlockManager(blocks, block_size)
         self.scheduler = Scheduler(network, self.blocks, rows, step_tokens, split=split, caching=caching)
-        self.most_sequences = rows.total
+        self.max_sequences = rows.total
         self.steps = self.scheduled = 0
         self._inputs = ModelInputs(network, rows)
-        self._wishes = Wishes(())
-        self._gone: list[Request] = []
+        self._batch = SamplingBatch(())
+        self._cancelled: list[Request] = []
         self._arrived = 0
 
     def add(
@@ -68,7 +68,7 @@ class Engine:
         done: how many of the tokens, at the end, count as generated. echo: the first output begins with the prompt.
         """
         self._arrived += 1
-        request = Request(params, self._arrived, self._gone)
+        request = Request(params, self._arrived, self._cancelled)
         ids = array("q", tokens)
         sequence = Sequence(
             request,
@@ -89,12 +89,12 @@ class Engine:
         return request
 
     def busy(self) -> bool:
-        """Somebody waits or runs, or was cancelled and holds blocks still."""
+        """Requests wait or run, or are cancelled and not yet freed by a step."""
         scheduler = self.scheduler
-        return bool(scheduler.waiting or scheduler.prefilling or scheduler.decoding or self._gone)
+        return bool(scheduler.waiting or scheduler.prefilling or scheduler.decoding or self._cancelled)
 
     def step(self) -> None:
-        """Compute once for everybody who can be scheduled. Raises what openvino raises."""
+        """Compute once for every sequence that can be scheduled. Raises what openvino raises."""
         self._clear()
         self.scheduled = 0
         step = self.scheduler.schedule()
@@ -104,30 +104,30 @@ class Engine:
         try:
             self._inputs.write(step.rows, step.chunks, step.changed)
             self._network.start()
-            if self._wishes.sequences is not step.decoding:
-                self._wishes = Wishes(step.decoding)
+            if self._batch.sequences is not step.decoding:
+                self._batch = SamplingBatch(step.decoding)
             self._prepare(step)
             lines = self._network.wait()
         except BaseException:
-            self._inputs.forget()
+            self._inputs.invalidate()
             self.scheduler.changed = True
             raise
         self.steps += 1
         self._rows.computed[step.rows] += 1
-        if step.chunks or self._wishes.searching:
-            self._take_in(step, lines)
+        if step.chunks or self._batch.searching:
+            self._process(step, lines)
         else:
-            self._book(self._wishes, sample(lines, self._wishes))
+            self._append_tokens(self._batch, sample(lines, self._batch))
 
     def _clear(self) -> None:
-        """Those who were cancelled leave."""
-        while self._gone:
-            for sequence in self._gone.pop().sequences:
+        """Remove cancelled requests."""
+        while self._cancelled:
+            for sequence in self._cancelled.pop().sequences:
                 self.scheduler.leave(sequence)
 
     def _prepare(self, step: Step) -> None:
-        """While the network computes: what may come next by the grammars."""
-        for place in self._wishes.edited:
+        """Compute the grammars' masks while the network computes."""
+        for place in self._batch.edited:
             matcher = step.decoding[place].matcher
             if matcher is not None:
                 matcher.prepare()
@@ -135,10 +135,10 @@ class Engine:
             if chunk.sequence.matcher is not None and chunk.wanted:
                 chunk.sequence.matcher.prepare()
 
-    # --- what came out
+    # --- results of a step
 
-    def _take_in(self, step: Step, lines: Lines) -> None:
-        """A step that is not one token for everybody."""
+    def _process(self, step: Step, lines: Lines) -> None:
+        """Results of a step with prompts, guesses or beams."""
         owners, places = list(step.decoding), list(range(len(step.decoding)))
         at = len(owners)
         for chunk in step.chunks:
@@ -161,14 +161,14 @@ class Engine:
             self._search([s for s, _ in beams], lines[[p for _, p in beams]])
 
     def _prompt_computed(self, chunk: Chunk, lines: Lines) -> bool:
-        """Book a part of a prompt; True if it was the last."""
+        """Record a computed part of a prompt; True if it was the last."""
         sequence, end = chunk.sequence, chunk.start + chunk.length
         self.scheduler.computed(sequence, end)
-        if sequence.untold:
+        if sequence.needs_prompt_logprobs:
             following = sequence.ids[chunk.start + 1 : min(end + 1, sequence.prompt)]
-            told = lines[: len(following)]
+            scored = lines[: len(following)]
             sequence.request.prompt_details += logprobs.details(
-                told, np.array(following, np.int64), sequence.params.prompt_logprobs
+                scored, np.array(following, np.int64), sequence.params.prompt_logprobs
             )
         if end < len(sequence.ids):
             return False
@@ -183,7 +183,7 @@ class Engine:
         if not self.scheduler.make_room(sequence, wanted - 1):
             return []
         for index in range(1, wanted):
-            child = forked(sequence, index, (sequence.seed + index) & MOST_SEED)
+            child = forked(sequence, index, (sequence.seed + index) & MAX_SEED)
             self.scheduler.fork(sequence, child)
             request.sequences.append(child)
         return list(request.sequences)
@@ -191,9 +191,9 @@ class Engine:
     def _sample(self, wanting: list[tuple[Sequence, int]], lines: Lines) -> None:
         """A token for each, and one more for as long as it is the one that was guessed."""
         while wanting:
-            wishes = Wishes([sequence for sequence, _ in wanting])
-            found = sample(lines[[place for _, place in wanting]], wishes)
-            self._book(wishes, found)
+            batch = SamplingBatch([sequence for sequence, _ in wanting])
+            found = sample(lines[[place for _, place in wanting]], batch)
+            self._append_tokens(batch, found)
             right = []
             for (sequence, place), token in zip(wanting, found.tokens.tolist(), strict=True):
                 if not sequence.guess or sequence.row < 0:
@@ -205,10 +205,10 @@ class Engine:
                     sequence.guess = []
             wanting = right
 
-    def _book(self, wishes: Wishes, found: Sampled) -> None:
-        """The new tokens, to texts and tables. Who left while room was made computes its token again later."""
+    def _append_tokens(self, batch: SamplingBatch, found: Sampled) -> None:
+        """Append new tokens to sequences and tables. A sequence preempted meanwhile computes its token again later."""
         over: list[Sequence] = []
-        sequences, newest, tokens = wishes.sequences, self._rows.newest, found.tokens.tolist()
+        sequences, newest, tokens = batch.sequences, self._rows.newest, found.tokens.tolist()
         for sequence, token in zip(sequences, tokens, strict=True):
             if sequence.row < 0:
                 continue
@@ -222,7 +222,7 @@ class Engine:
         for place, detail in found.details.items():
             if sequences[place].row >= 0:
                 sequences[place].new_details.append(detail)
-        for place in wishes.edited:
+        for place in batch.edited:
             if sequences[place].row >= 0 and place not in found.failed and sequences[place].follow(tokens[place]):
                 over.append(sequences[place])
         for sequence in over:

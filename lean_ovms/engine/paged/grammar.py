@@ -1,4 +1,4 @@
-"""Grammars matched with bitmasks: what tokens may come next. Knows no grammar library."""
+"""The interface of grammars that are matched with bitmasks, for any grammar library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Matcher(Protocol):
     """The state of one text in its grammar."""
 
     def prepare(self) -> None:
-        """Find out what may come next, if there is time: while the network computes. `apply` needs it not."""
+        """Compute the mask early, while the network computes. Optional before `apply`."""
         ...
 
     def apply(self, line: NDArray[np.float32]) -> None:

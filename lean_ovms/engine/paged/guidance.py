@@ -35,7 +35,7 @@ FORBIDDEN = _BITS.astype(np.float32)
 
 
 class _Tokens:
-    """What llguidance wants to know of a vocabulary.
+    """A vocabulary in the form that llguidance reads.
 
     Where a grammar leaves one text only, its masks have just the tokens that __call__ cuts this text into. Those are
     the tokenizer's own if they print as the text itself, else the longest pieces.
@@ -126,7 +126,7 @@ class Guidance:
 
     def _try(self, built: Any) -> None:
         """Walk through the grammar at random for a while. Raises GrammarTooComplex."""
-        dice, state = random.Random(0), built.deep_copy()
+        rng, state = random.Random(0), built.deep_copy()
         end = time.monotonic() + TRIAL_S
         for _ in range(TRIAL_TOKENS):
             if state.is_stopped() or time.monotonic() > end:
@@ -140,7 +140,7 @@ class Guidance:
             allowed = np.flatnonzero(bits[: len(self._pieces)])
             if not len(allowed):
                 break
-            state.consume_token(int(dice.choice(allowed)))
+            state.consume_token(int(rng.choice(allowed)))
 
 
 def _raise_for(state: Any) -> None:

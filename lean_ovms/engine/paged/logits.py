@@ -1,4 +1,4 @@
-"""What requests ask of the logits before a token is chosen: one line [vocab] at a time, in place. Pure numpy.
+"""Changes of the logits before a token is chosen: one line [vocab] at a time, in place. Pure numpy.
 
 The order is vLLM's (vllm/v1/sample/sampler.py): allowed ids, bad words, least length, bias, penalties. The formulas of
 the penalties are transformers' (RepetitionPenaltyLogitsProcessor) and OpenAI's (presence and frequency, over generated
@@ -20,7 +20,7 @@ FORBIDDEN = np.float32(-np.inf)
 
 
 class NoToken(Exception):
-    """What was asked for leaves no token to choose."""
+    """The request's parameters leave no token to choose."""
 
 
 class TokenCounts:
@@ -65,7 +65,7 @@ class TokenCounts:
 
 
 def edit(line: Line, sequence: Sequence) -> None:
-    """All that a sequence's request asks for. Raises NoToken."""
+    """Apply all parameters of a sequence's request. Raises NoToken."""
     asked = sequence.params
     if sequence.matcher is not None:
         sequence.matcher.apply(line)

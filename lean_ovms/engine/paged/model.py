@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from openvino import opset13 as ops
 from openvino._offline_transformations import paged_attention_transformation
 
-from .network import WANTED
+from .network import LOGITS_INPUT
 
 ELEMENTWISE = ("Add", "Multiply", "Divide", "Tanh", "Convert")
 """What models do to each logit by itself behind the last projection: bias, scale, soft cap."""
@@ -30,7 +30,7 @@ STATES = "_state_table."
 
 
 class NotPageable(Exception):
-    """The network cannot be run by this engine; the text says why."""
+    """The network cannot be run by this engine. The message is the reason."""
 
 
 class PagedModel:
@@ -119,13 +119,13 @@ def _name(port: Any) -> str:
 
 
 def _gather_before_projection(model: Any) -> None:
-    """Compute logits only for the tokens whose places in the batch are in the input WANTED. Raises NotPageable.
+    """Compute logits only for the tokens whose places in the batch are in the input LOGITS_INPUT. Raises NotPageable.
 
     The exported network has logits for every token; a prompt of 4,000 needs one row of them.
     """
     projection, axis = _last_projection(model)
-    wanted = ops.parameter([-1], np.int64, WANTED)
-    wanted.output(0).get_tensor().set_names({WANTED})
+    wanted = ops.parameter([-1], np.int64, LOGITS_INPUT)
+    wanted.output(0).get_tensor().set_names({LOGITS_INPUT})
     gather = ops.gather(projection.input_value(0), wanted, np.array([axis], np.int64))
     projection.input(0).replace_source_output(gather.output(0))
     model.add_parameters([wanted])

@@ -1,8 +1,8 @@
 """The input tensors of the network, written in place; from one decode step to the next little changes.
 
-A step computes `rows` of those who decode, one token each, and after them chunks: parts of prompts, or a token with
-guesses behind it. Shapes: tokens are concatenated over the batch, [T]; `past_lens` [n] says how many tokens of each
-sequence are in the cache, `subsequence_begins` [n + 1] where its tokens begin, `block_indices` with
+A step computes `rows` of decoding sequences, one token each, and after them chunks: parts of prompts, or a token with
+guesses behind it. Shapes: tokens are concatenated over the batch, [T]; `past_lens` [n] is the number of tokens of each
+sequence in the cache, `subsequence_begins` [n + 1] where its tokens begin, `block_indices` with
 `block_indices_begins` [n + 1] its blocks.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .network import WANTED, Network
+from .network import LOGITS_INPUT, Network
 from .rows import Rows
 from .sequence import Sequence
 
@@ -44,7 +44,7 @@ class ModelInputs:
         self._settled = False  # all but the tokens themselves is as the last step wrote it
 
     def write(self, rows: NDArray[np.int64], chunks: list[Chunk], changed: bool) -> None:
-        """rows: of those who decode. changed: others than in the last step, or with other blocks."""
+        """rows: of decoding sequences. changed: others than in the last step, or with other blocks."""
         decoding, batch = len(rows), len(rows) + len(chunks)
         tokens = decoding + sum(chunk.length for chunk in chunks)
         if tokens >= len(self._count):
@@ -65,7 +65,7 @@ class ModelInputs:
             self._sized("la.past_lens", batch)[:batch] = past[:batch]
         self._longest[...] = longest
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """The tensors may have been left half written."""
         self._settled = False
 
@@ -99,7 +99,7 @@ class ModelInputs:
         first_blocks[0] = 0
         np.cumsum(held, out=first_blocks[1 : batch + 1])
         self._fill("block_indices", np.concatenate(tables))
-        self._fill(WANTED, np.concatenate(wanted))
+        self._fill(LOGITS_INPUT, np.concatenate(wanted))
         if "la.block_indices" in self._names:
             self._describe_states(rows, chunks)
 

@@ -1,4 +1,4 @@
-"""What the engine asks of a network with paged attention. `model.PagedModel` is one; a test may have its own."""
+"""The interface of networks with paged attention. `model.PagedModel` implements it; tests have their own."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-WANTED = "sampled_tokens_indices"
+LOGITS_INPUT = "sampled_tokens_indices"
 """The input that names the tokens, by their places in the batch, for which logits are computed."""
 
 
 class Tensor(Protocol):
-    """An input's memory. Whoever has it writes into `data` and says with `shape` how much of it counts."""
+    """An input's memory. The user writes into `data`; `shape` is the part of it that is read."""
 
     data: NDArray[Any]
     shape: Any

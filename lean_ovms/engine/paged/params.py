@@ -1,4 +1,4 @@
-"""What one request asks of the sampler, complete and in range. Pure data; knows no numpy."""
+"""Parameters of one request, complete and in range. Pure data, without numpy."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ NO_LOGPROBS = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Params:
-    """Defaults mean: greedy, with no wishes.
+    """The defaults are greedy decoding without other options.
 
     temperature: 0 is greedy. top_k: 0 is off. logit_bias: token id to what is added to its logit. allowed_token_ids:
     None allows all. bad_words: sequences of ids that must not be completed. stops: ids that end the text; none of them
     is generated among the first min_tokens tokens. logprobs: -1 none, 0 of the chosen token, k also of the k likeliest.
-    prompt_logprobs: the same for the prompt's tokens. seed: decides, with the place in the text, what is drawn.
+    prompt_logprobs: the same for the prompt's tokens. seed: with the place in the text it determines the random number.
     beams: 1 is off. lookahead: most tokens guessed per step; ngram: longest run of tokens that a guess goes on from.
     priority: smaller goes first. salt: texts find only blocks of the same salt in the prefix cache.
     """

@@ -50,7 +50,7 @@ class PagedPipeline:
                 block_size=settings.block_size,
                 context=settings.context + ASSISTANT_TOKENS,
                 step_tokens=settings.step_tokens,
-                most_sequences=config.best_of_limit,
+                max_sequences=config.best_of_limit,
                 split=settings.split_prompts,
                 caching=settings.prefix_caching,
             )
@@ -77,8 +77,8 @@ class PagedPipeline:
         for ids, what in ((request.tokens, "prompt"), (request.stops, "stop_token_ids")):
             if ids and not (min(ids) >= 0 and max(ids) < vocab):
                 raise BadRequest(f"{what} has token ids that are not in [0, {vocab})")
-        if request.sampling.beams > self._engine.most_sequences:
-            raise BadRequest(f"more than {self._engine.most_sequences} beams")
+        if request.sampling.beams > self._engine.max_sequences:
+            raise BadRequest(f"more than {self._engine.max_sequences} beams")
 
     def add(self, request: PipelineRequest) -> Handle:
         self.check(request)
@@ -153,7 +153,7 @@ class PagedPipeline:
                 self._engine.add([(seed + place + i) % 32 for i in range(length)], asked)
             while self._engine.busy():
                 self._engine.step()
-        self._engine.blocks.forget_all()
+        self._engine.blocks.clear_cache()
 
 
 def load(config: Config) -> PagedPipeline:

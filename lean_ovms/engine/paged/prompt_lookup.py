@@ -1,4 +1,4 @@
-"""Prompt lookup decoding: what followed the last time that the text said the same. Knows no model.
+"""Prompt lookup decoding: guesses the tokens that followed the last earlier occurrence of the newest ones.
 
 Whether a guess is right is decided where the model's own token is known (`engine`): a guess is kept when it is the
 token that would have been drawn there anyway, so answers are the same with and without guesses, sampled ones too.

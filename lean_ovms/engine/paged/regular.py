@@ -1,4 +1,4 @@
-"""Expressions to one regular expression, written as terminals of llguidance's Lark. Knows no grammar library.
+"""Expressions to one regular expression, written as terminals of llguidance's Lark dialect.
 
 llguidance cuts text into the longest lexemes that a grammar allows, which takes other texts than the grammar does where
 lexemes overlap. One lexeme has no borders: so the whole grammar becomes one. What is recursive is unrolled, to
@@ -15,8 +15,8 @@ from ...errors import GrammarInvalid, GrammarTooComplex
 from .ebnf_parser import Chars, Either, Node, Pattern, Ref, Repeat, Rules, Series, Text, Until, Without, references
 
 MAX_DEPTH = 32
-MOST_TERMINALS = 6000
-MOST_REPEATS = 500_000
+MAX_TERMINALS = 6000
+MAX_REPEATS = 500_000
 """Of repeats within repeats, their counts multiplied: a million of them took 13 s for one mask."""
 BRACKETS = 4
 _FIXED = "ANY: /(?s:.)*/\n"
@@ -47,16 +47,16 @@ class _Unrolled:
     def text(self) -> str:
         for name in self._order:
             self._repeats[name] = self._product(self._rules[name])
-        if self._repeats["root"] > MOST_REPEATS:
-            raise GrammarTooComplex(f"The grammar repeats what repeats, more than {MOST_REPEATS} times together")
-        if len(self._order) > MOST_TERMINALS:
-            raise GrammarTooComplex(f"The grammar has more than {MOST_TERMINALS} rules")
-        most = max(2, min(MAX_DEPTH, MOST_TERMINALS // max(1, len(self._recurring)))) if self._back else 0
+        if self._repeats["root"] > MAX_REPEATS:
+            raise GrammarTooComplex(f"The grammar repeats what repeats, more than {MAX_REPEATS} times together")
+        if len(self._order) > MAX_TERMINALS:
+            raise GrammarTooComplex(f"The grammar has more than {MAX_TERMINALS} rules")
+        most = max(2, min(MAX_DEPTH, MAX_TERMINALS // max(1, len(self._recurring)))) if self._back else 0
         for level in range(most + 1):
             for name in self._order:
                 if not level or name in self._recurring:
                     self._write(name, level)
-        root = self._said("root", most)
+        root = self._expression("root", most)
         if not root:
             raise GrammarInvalid("No text fits the grammar")
         return f"%llguidance {{}}\nstart: ROOT\n{_FIXED}{chr(10).join(self._lines)}\nROOT: {root}\n"
@@ -75,14 +75,14 @@ class _Unrolled:
             self._lines.append(f"{self._names[body]}: {body}")
         return self._names[body]
 
-    def _said(self, name: str, depth: int) -> str:
+    def _expression(self, name: str, depth: int) -> str:
         """The terminal of a rule with so many levels of recursion left; "" when no text fits."""
         return self._terminals.get((name, depth if name in self._recurring else 0), "")
 
     def _node(self, node: Node, rule: str, depth: int, nesting: int) -> str:
         """The expression as Lark; "" when no text fits. llguidance refuses brackets that are nested deep."""
         if isinstance(node, Ref):
-            return self._said(node.name, depth - ((rule, node.name) in self._back))
+            return self._expression(node.name, depth - ((rule, node.name) in self._back))
         if isinstance(node, Series):
             parts = [self._node(part, rule, depth, nesting) for part in node.parts]
             return "" if "" in parts else " ".join(part for part in parts if part != _EMPTY) or _EMPTY
@@ -106,7 +106,7 @@ class _Unrolled:
         if isinstance(node, Repeat):
             inner = self._product(node.body)
             count = max(1, node.most if node.most is not None else node.least)
-            return count * inner if inner > 1 else min(count, MOST_REPEATS)
+            return count * inner if inner > 1 else min(count, MAX_REPEATS)
         return 1
 
 
@@ -182,7 +182,7 @@ def _walked(rules: Rules) -> tuple[list[str], set[tuple[str, str]]]:
 
 
 def _leading_to(wanted: set[str], rules: Rules) -> set[str]:
-    """The rules from which one of these can be reached: what they say depends on the levels that are left."""
+    """The rules from which one of these can be reached: their text depends on the levels that are left."""
     callers: dict[str, set[str]] = {}
     for name, node in rules.items():
         for other in references(node):

@@ -1,4 +1,4 @@
-"""The tables of those who run, one row each, so that a step's inputs are made without a loop over sequences."""
+"""Tables of the running sequences, one row each, so that a step's inputs are made without a loop over sequences."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""From logits to tokens for a whole batch. Pure numpy; requests without special wishes cost one argmax together.
+"""From logits to tokens for a whole batch. Pure numpy; greedy requests without other options share one argmax.
 
 top_k, then min_p, then top_p, all after the temperature, as in openvino_genai (transformers differs in min_p's place).
-Random numbers depend on the seed and the place in the text and on nothing else: a text is the same alone, in company
-and after a preemption, as far as the logits are.
+Random numbers depend on the seed and the place in the text and on nothing else: equal logits give the same text
+in every batch and after a preemption.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ CHUNK = 64
 """Weights that are summed before the one is looked for that a random number falls on."""
 CACHED = 1 << 16
 """Weights that are drawn from at a time: what stays in the CPU's cache."""
-MOST_TRIALS = 64
+MAX_TRIALS = 64
 
 
 class Sampled(NamedTuple):
-    """details: by place in the batch, of those who asked. failed: why a place has no token."""
+    """details: by place in the batch, for requests with logprobs. failed: why a place has no token."""
 
     tokens: Tokens
     details: dict[int, TokenLogprobs]
     failed: dict[int, str]
 
 
-class Wishes:
-    """Who in a batch wants what; made once for as long as the same sequences decode."""
+class SamplingBatch:
+    """The sampling parameters of a batch, grouped by method; built once for as long as the same sequences decode."""
 
     def __init__(self, sequences: Seq[Sequence]) -> None:
         self.sequences = sequences
         asked = [sequence.params for sequence in sequences]
         self.edited = [i for i, s in enumerate(sequences) if s.matcher is not None or asked[i].edited]
-        self.told = [i for i, a in enumerate(asked) if a.logprobs != NO_LOGPROBS]
-        self.most = max((asked[i].logprobs for i in self.told), default=0)
+        self.with_logprobs = [i for i, a in enumerate(asked) if a.logprobs != NO_LOGPROBS]
+        self.most = max((asked[i].logprobs for i in self.with_logprobs), default=0)
         hot = [i for i, a in enumerate(asked) if a.temperature > 0]
         self.few = _Drawing([i for i in hot if asked[i].top_k], sequences)
         self.many = _Drawing([i for i in hot if not asked[i].top_k], sequences)
         self.searching = any(s.request.search is not None for s in sequences)
-        self.none = not (self.edited or self.told or hot)
+        self.none = not (self.edited or self.with_logprobs or hot)
 
 
 class _Drawing:
-    """The numbers of those who are drawn, as arrays. places: in the batch."""
+    """Parameters of the sequences that are sampled, as arrays. places: in the batch."""
 
     def __init__(self, places: list[int], sequences: Seq[Sequence]) -> None:
         self.places = places
@@ -66,7 +66,7 @@ class _Drawing:
         self.min_p = np.array([a.min_p for a in asked], np.float32)[:, None]
         self.seeds = np.array([s.seed for s in self.sequences], np.uint64)
 
-    def dice(self) -> NDArray[np.uint64]:
+    def positions(self) -> NDArray[np.uint64]:
         """The places in their texts of the tokens to be drawn."""
         return np.array([s.generated for s in self.sequences], np.uint64)
 
@@ -74,15 +74,15 @@ class _Drawing:
 _Draw = Callable[[Lines, _Drawing, slice, NDArray[np.uint64]], Tokens]
 
 
-def sample(lines: Lines, wishes: Wishes) -> Sampled:
-    """A token for each line [n, vocab], in the order of wishes.sequences. The lines may be changed."""
-    if wishes.none:
+def sample(lines: Lines, batch: SamplingBatch) -> Sampled:
+    """A token for each line [n, vocab], in the order of batch.sequences. The lines may be changed."""
+    if batch.none:
         return Sampled(lines.argmax(axis=-1), {}, {})
-    raw = lines[wishes.told] if wishes.told else lines[:0]  # a copy, before any edit
+    raw = lines[batch.with_logprobs] if batch.with_logprobs else lines[:0]  # a copy, before any edit
     failed: dict[int, str] = {}
-    for place in wishes.edited:
+    for place in batch.edited:
         try:
-            edit(lines[place], wishes.sequences[place])
+            edit(lines[place], batch.sequences[place])
         except NoToken as error:
             failed[place] = str(error)
             lines[place] = 0
@@ -90,25 +90,25 @@ def sample(lines: Lines, wishes: Wishes) -> Sampled:
             failed[place] = f"the token could not be chosen: {error}"
             lines[place] = 0
     tokens = lines.argmax(axis=-1)
-    for drawing, draw in ((wishes.few, draw_few), (wishes.many, draw_many)):
+    for drawing, draw in ((batch.few, draw_few), (batch.many, draw_many)):
         if drawing.places:
             _draw(lines, drawing, draw, tokens)
-    told = details(raw, tokens[wishes.told], wishes.most) if wishes.told else []
-    for place, detail in zip(wishes.told, told, strict=True):
-        del detail.top[max(0, wishes.sequences[place].params.logprobs) :]
-    return Sampled(tokens, dict(zip(wishes.told, told, strict=True)), failed)
+    logprobs = details(raw, tokens[batch.with_logprobs], batch.most) if batch.with_logprobs else []
+    for place, detail in zip(batch.with_logprobs, logprobs, strict=True):
+        del detail.top[max(0, batch.sequences[place].params.logprobs) :]
+    return Sampled(tokens, dict(zip(batch.with_logprobs, logprobs, strict=True)), failed)
 
 
 def _draw(lines: Lines, drawing: _Drawing, draw: _Draw, tokens: Tokens) -> None:
     """As many lines at a time as stay in the cache."""
     at_once = max(1, CACHED // lines.shape[1])
-    dice, places = drawing.dice(), drawing.places
+    positions, places = drawing.positions(), drawing.places
     for start in range(0, len(places), at_once):
         part = slice(start, start + at_once)
         mine = places[part]
         whole = mine[-1] - mine[0] == len(mine) - 1
         group = lines[mine[0] : mine[-1] + 1] if whole else lines[mine]
-        tokens[mine] = draw(group, drawing, part, dice[part])
+        tokens[mine] = draw(group, drawing, part, positions[part])
 
 
 def uniform(seeds: NDArray[np.uint64], places: NDArray[np.uint64], trial: int) -> NDArray[np.float64]:
@@ -127,7 +127,7 @@ def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return mixed
 
 
-def draw_few(lines: Lines, drawing: _Drawing, part: slice, dice: NDArray[np.uint64]) -> Tokens:
+def draw_few(lines: Lines, drawing: _Drawing, part: slice, positions: NDArray[np.uint64]) -> Tokens:
     """With a top-k: only so many are looked at, in descending order. Of equal ones at the border some are in."""
     top_k = np.minimum(drawing.top_k[part], lines.shape[1])
     most, line = int(top_k.max()), np.arange(len(lines))[:, None]
@@ -142,12 +142,12 @@ def draw_few(lines: Lines, drawing: _Drawing, part: slice, dice: NDArray[np.uint
     sums = weights.cumsum(axis=-1)
     weights[sums - weights >= drawing.top_p[part, None] * sums[:, -1:]] = 0
     sums = weights.cumsum(axis=-1)
-    target = uniform(drawing.seeds[part], dice, 0)[:, None] * sums[:, -1:]
+    target = uniform(drawing.seeds[part], positions, 0)[:, None] * sums[:, -1:]
     chosen: Tokens = ids[line[:, 0], np.minimum((sums <= target).sum(axis=-1), most - 1)]
     return chosen
 
 
-def draw_many(lines: Lines, drawing: _Drawing, part: slice, dice: NDArray[np.uint64]) -> Tokens:
+def draw_many(lines: Lines, drawing: _Drawing, part: slice, positions: NDArray[np.uint64]) -> Tokens:
     """Without a top-k, and without sorting.
 
     A token is drawn from all. If it is outside of top_p (the likelier ones alone make it up) it and all that are not
@@ -157,9 +157,9 @@ def draw_many(lines: Lines, drawing: _Drawing, part: slice, dice: NDArray[np.uin
     seeds, top_p = drawing.seeds[part], drawing.top_p[part]
     chosen, left = np.empty(len(lines), np.int64), np.arange(len(lines))
     whole = weights.sum(axis=-1, dtype=np.float64)
-    for trial in range(MOST_TRIALS):
+    for trial in range(MAX_TRIALS):
         mine = weights if len(left) == len(lines) else weights[left]
-        tokens = _fallen_on(mine, uniform(seeds[left], dice[left], trial))
+        tokens = _locate(mine, uniform(seeds[left], positions[left], trial))
         value = mine[np.arange(len(left)), tokens]
         chosen[left] = np.minimum(tokens, lines.shape[1] - 1)
         if (top_p[left] >= 1).all() and value.all():
@@ -190,13 +190,13 @@ def _weights(lines: Lines, temperature: Lines, min_p: Lines) -> Lines:
     return weights
 
 
-def _fallen_on(weights: Lines, dice: NDArray[np.float64]) -> Tokens:
+def _locate(weights: Lines, numbers: NDArray[np.float64]) -> Tokens:
     """The places in [n, chunks * CHUNK] weights on which numbers in [0, 1) fall: first the chunk, then in it."""
     line = np.arange(len(weights))
     chunks = weights.reshape(len(weights), -1, CHUNK)
     sums = chunks.sum(axis=-1)
     edges = sums.cumsum(axis=-1, dtype=np.float64)
-    target = dice * edges[:, -1]
+    target = numbers * edges[:, -1]
     chunk = np.minimum((edges <= target[:, None]).sum(axis=-1), edges.shape[1] - 1)
     inner = chunks[line, chunk].cumsum(axis=-1, dtype=np.float64)
     rest = target - edges[line, chunk] + sums[line, chunk]

@@ -1,8 +1,8 @@
-"""Who computes what in the next step: those who decode a token each, then prompts in chunks, as far as it reaches.
+"""The scheduler: a step computes one token of every decoding sequence, then prompts in chunks, up to its token limit.
 
-Blocks are taken as texts grow. When there are none left, whoever is least important (by priority, then by age) gives
-all of its own back and waits; it is computed again later from the tokens that it has, and the prefix cache helps. Only
-a text that has everything and still does not fit is given up, alone.
+Blocks are allocated as sequences grow. When none is left, the sequence of lowest priority (then the youngest) is
+preempted: its blocks are freed, it waits, and it is computed again later from its tokens and the prefix cache. Only a
+sequence that runs alone and still does not fit is dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .rows import Rows
 from .sequence import Request, Sequence, members
 
 PREFILL_TOKENS = 32
-"""Of a step's tokens, so many are kept for prompts: those who decode could take all for ever."""
+"""Tokens of a step reserved for prompts, which decoding sequences could otherwise keep out for ever."""
 
 
 class Step(NamedTuple):
@@ -50,10 +50,10 @@ class Scheduler:
         self._network = network
         self._step_tokens = step_tokens
         self._split = split
-        self._most_rows = min(rows.total, max(1, step_tokens - min(PREFILL_TOKENS, step_tokens // 4)))
+        self._max_rows = min(rows.total, max(1, step_tokens - min(PREFILL_TOKENS, step_tokens // 4)))
         self._plain: list[Sequence] = []  # of the decoding, those without guesses
         self._plain_rows = np.zeros(0, np.int64)
-        self.changed = True  # who decodes, or whose blocks
+        self.changed = True  # the decoding sequences, or their blocks
         self._regroup = True
 
     @property
@@ -82,7 +82,7 @@ class Scheduler:
             self._register(sequence, tokens)
 
     def decode(self, sequence: Sequence) -> None:
-        """Its prompt is through."""
+        """Its prompt is computed."""
         self.prefilling.remove(sequence)
         self.decoding.append(sequence)
         sequence.state = "decode"
@@ -125,13 +125,13 @@ class Scheduler:
         sequence.guess = []
 
     def make_room(self, sequence: Sequence, blocks: int) -> bool:
-        """So many blocks are free, whoever has to leave for it. False: that was this sequence, or it is lost."""
+        """Preempt sequences until so many blocks are free. False: this one was preempted itself, or dropped."""
         while self.blocks.available < blocks:
             running = self.running
             victim = max(running, key=_order)
             mine = set(members(victim))
             if mine.issuperset(running):
-                _give_up(self, sequence.request)
+                _drop(self, sequence.request)
                 return False
             self._preempt(victim)
             if sequence in mine:
@@ -141,7 +141,7 @@ class Scheduler:
     # --- admission
 
     def _admit(self) -> None:
-        """In order, by priority; who needs more than there is waits, and those behind it too, or it would starve."""
+        """In order of priority. A sequence that does not fit waits, and so do those behind it, or it would starve."""
         if len(self.waiting) > 1:
             first = min(self.waiting, key=_order)
             if first is not self.waiting[0]:
@@ -149,17 +149,17 @@ class Scheduler:
         while self.waiting:
             sequence = self.waiting[0]
             places, used = _places(sequence.request), self._used()
-            if used and used + places > self._most_rows:
+            if used and used + places > self._max_rows:
                 return
             need = self.blocks.blocks(len(sequence.ids))
             if need > self.blocks.total:
-                _give_up(self, sequence.request)
+                _drop(self, sequence.request)
                 continue
             if not self._start(sequence, need, spare=used // 4):
                 return
 
     def _used(self) -> int:
-        """Rows that those who run have, or will have when their prompts are through."""
+        """Rows that running requests have, or will have when their prompts are computed."""
         running = {id(s.request): s.request for s in self.running}
         return sum(_places(request) for request in running.values())
 
@@ -184,7 +184,7 @@ class Scheduler:
 
         Log probabilities of a prompt need all of it computed.
         """
-        if not self.caching or sequence.untold:
+        if not self.caching or sequence.needs_prompt_logprobs:
             return []
         parent = sequence.chain[-1] if sequence.chain else sequence.params.salt
         return self.blocks.match(sequence.ids, start, len(sequence.ids) - 1, parent)
@@ -192,7 +192,7 @@ class Scheduler:
     # --- growth
 
     def _extend(self) -> None:
-        """Blocks for the next token of those who decode."""
+        """Blocks for the next token of decoding sequences."""
         if self._regroup:
             self._group()
         plain = self._plain
@@ -206,7 +206,7 @@ class Scheduler:
             self._grow(sequence, computed + 1)
 
     def _grow(self, sequence: Sequence, tokens: int) -> bool:
-        """Blocks for so many tokens. False: it was preempted itself, or is lost."""
+        """Blocks for so many tokens. False: it was preempted itself, or dropped."""
         need = self.blocks.blocks(tokens) - len(sequence.blocks)
         if need <= 0:
             return True
@@ -249,12 +249,12 @@ class Scheduler:
         count = known - start if not self._split else min(budget, known - start)
         if not self._grow(sequence, start + count):
             return 0
-        wanted = count if sequence.untold else int(start + count == known)
+        wanted = count if sequence.needs_prompt_logprobs else int(start + count == known)
         chunks.append(Chunk(sequence, start, count, wanted))
         return count
 
     def _catch_up(self, sequence: Sequence, start: int) -> int:
-        """Somebody with the same prompt may have got ahead meanwhile: take its blocks instead of computing them."""
+        """Share blocks that another sequence with the same prompt has computed meanwhile."""
         found = self._known(sequence, start)
         if not found:
             return start
@@ -288,7 +288,7 @@ class Scheduler:
         request = victim.request
         for sequence in list(members(victim)):
             self.leave(sequence)
-        if victim.untold:
+        if victim.needs_prompt_logprobs:
             request.prompt_details = []
         if request.search is not None:
             victim = request.search.begin_again(request)
@@ -297,11 +297,11 @@ class Scheduler:
 
 
 def _places(request: Request) -> int:
-    """Texts that a request computes at once."""
+    """Sequences that a request computes at once."""
     return max(request.params.beams, request.params.n)
 
 
-def _give_up(scheduler: Scheduler, request: Request) -> None:
+def _drop(scheduler: Scheduler, request: Request) -> None:
     for sequence in list(request.sequences):
         scheduler.leave(sequence)
     request.end("lost")

@@ -28,7 +28,7 @@ class TokenLogprobs:
 
 
 class Output:
-    """New tokens of one text: contract.Output, and what it has no names for yet."""
+    """New tokens of one text: pipeline.Output, and details of log probabilities."""
 
     __slots__ = ("details", "generated_ids", "generated_log_probs", "score")
 
@@ -42,13 +42,13 @@ class Output:
 
 
 class Request:
-    """One request: contract.Handle. What several steps brought is read at once.
+    """One request: pipeline.Handle. The outputs of several steps are read at once.
 
     cached: prompt tokens that were found in the prefix cache. prompt_details: for each prompt token but the first.
     """
 
     __slots__ = (
-        "_gone",
+        "_cancelled",
         "arrival",
         "cached",
         "error",
@@ -61,8 +61,8 @@ class Request:
         "status",
     )
 
-    def __init__(self, params: Params, arrival: int, gone: list[Request]) -> None:
-        """gone: where the request goes when it is cancelled."""
+    def __init__(self, params: Params, arrival: int, cancelled: list[Request]) -> None:
+        """cancelled: the list that a cancelled request is appended to."""
         self.params = params
         self.arrival = arrival
         self.sequences: list[Sequence] = []
@@ -73,7 +73,7 @@ class Request:
         self.prompt_details: list[TokenLogprobs] = []
         self.search: BeamSearch | None = None
         self.final: list[Output] = []  # of a beam search that is over, best first
-        self._gone = gone
+        self._cancelled = cancelled
 
     def can_read(self) -> bool:
         return self.ready
@@ -90,7 +90,7 @@ class Request:
 
     def cancel(self) -> None:
         if self.status == "running":
-            self._gone.append(self)
+            self._cancelled.append(self)
         self.status = "cancelled"
         self.ready = False
 
@@ -106,10 +106,10 @@ class Sequence:
     """One text. ids: prompt and generated tokens; all but the newest are in the KV cache when it decodes.
 
     prompt: tokens of the request's prompt. counted: where the tokens begin that count as generated (a request that is
-    taken up again brings some in its prompt). row: its place in the tables of those who run, -1 if it does not.
+    taken up again brings some in its prompt). row: its place in the tables of running sequences, -1 if it does not run.
     blocks: its KV blocks in order; chain: the serial numbers of those that are in the prefix cache.
     guess: tokens that the running step computes for, behind ids. preempted: it has given its blocks back once.
-    echo: the prompt is to be told before the first token. score, logprobs: of a beam, cumulative and token by token.
+    echo: the first output starts with the prompt. score, logprobs: of a beam, cumulative and token by token.
     """
 
     request: Request
@@ -144,14 +144,14 @@ class Sequence:
         return len(self.ids) - self.counted
 
     @property
-    def untold(self) -> bool:
+    def needs_prompt_logprobs(self) -> bool:
         """Log probabilities of its prompt are asked for, and not all are there: all of it has to be computed."""
         request = self.request
         return request.params.prompt_logprobs != NO_LOGPROBS and len(request.prompt_details) < self.prompt - 1
 
     @property
     def order(self) -> tuple[int, int]:
-        """Who is greatest has to go first when blocks run out."""
+        """The greatest is preempted first."""
         return self.request.params.priority, self.request.arrival
 
     def follow(self, token: int) -> bool:
@@ -161,7 +161,7 @@ class Sequence:
         return self.matcher is not None and self.matcher.consume(token)
 
     def taken(self) -> Output:
-        """What is new, which is not new any more."""
+        """The new tokens, removed from the sequence."""
         ids, details = self.new_ids, self.new_details
         self.new_ids, self.new_details = [], []
         logprobs = [detail.logprob for detail in details]
@@ -192,7 +192,7 @@ def forked(parent: Sequence, index: int, seed: int) -> Sequence:
 
 
 def members(sequence: Sequence) -> Iterator[Sequence]:
-    """Those who run and who leave together: all beams of a search, or the sequence alone."""
+    """The running sequences that are preempted together: all beams of a search, or the sequence alone."""
     if sequence.params.beams > 1:
         yield from (s for s in sequence.request.sequences if s.row >= 0 or s is sequence)
     else:

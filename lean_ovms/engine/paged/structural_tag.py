@@ -1,6 +1,6 @@
-"""Structural tags, the JSON notation of grammars that a request comes with, to expressions. Knows no grammar library.
+"""Structural tags, the JSON notation of grammars that a request comes with, to expressions.
 
-The formats are XGrammar's (https://xgrammar.mlc.ai/docs/tutorials/structural_tag.html); text/guides.py has put EBNF in
+The formats are XGrammar's (https://xgrammar.mlc.ai/docs/tutorials/structural_tag.html); text/grammar/ has put EBNF in
 the place of every JSON schema before.
 """
 

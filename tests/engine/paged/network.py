@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from lean_ovms.engine.paged.network import WANTED
+from lean_ovms.engine.paged.network import LOGITS_INPUT
 
 VOCAB = 64
 NAMES = (
@@ -20,7 +20,7 @@ NAMES = (
     "block_indices",
     "block_indices_begins",
     "max_context_len",
-    WANTED,
+    LOGITS_INPUT,
 )
 EMPTY = -1
 
@@ -51,7 +51,7 @@ class FakeNetwork:
         self.cache = np.full((blocks, self.block_size), EMPTY, np.int64)
 
     def tensor(self, name, shape):
-        kind = np.int64 if name in ("input_ids", "position_ids", WANTED) else np.int32
+        kind = np.int64 if name in ("input_ids", "position_ids", LOGITS_INPUT) else np.int32
         made = self.tensors[name] = SimpleNamespace(data=np.full(shape, -9, kind), shape=shape)
         return made
 

@@ -122,7 +122,7 @@ def test_forgetting_all_leaves_those_who_hold_blocks_alone():
     manager = BlockManager(4, SIZE)
     held = fill(manager, text(*range(8)))
     manager.release(fill(manager, text(*range(50, 58))))
-    manager.forget_all()
+    manager.clear_cache()
     assert manager.available == 2
     assert known(manager, text(*range(8))) == known(manager, text(*range(50, 58))) == 0
     manager.release(held)

@@ -10,7 +10,7 @@ import pytest
 from lean_ovms.engine.paged.engine import Engine
 from lean_ovms.engine.paged.logprobs import log_sum_exp
 from lean_ovms.engine.paged.params import Params
-from lean_ovms.engine.paged.sampler import Wishes, sample
+from lean_ovms.engine.paged.sampler import SamplingBatch, sample
 from lean_ovms.engine.paged.sequence import Request, Sequence
 from tests.engine.paged.network import VOCAB, FakeNetwork, logits_after
 
@@ -25,7 +25,7 @@ def engine(blocks=64, step_tokens=32, **options):
             "block_size": SIZE,
             "context": 400,
             "step_tokens": step_tokens,
-            "most_sequences": 8,
+            "max_sequences": 8,
             **options,
         },
     )
@@ -54,7 +54,7 @@ def alone(prompt, asked):
     one = Sequence(request, 0, ids, len(ids), len(ids), 1 << 20, asked.seed, asked.stops, row=0)
     for _ in range(asked.max_tokens):
         line = logits_after(ids.tolist())[None]
-        ids.append(int(sample(line, Wishes([one])).tokens[0]))
+        ids.append(int(sample(line, SamplingBatch([one])).tokens[0]))
         one.follow(ids[-1])
         if ids[-1] in asked.stops:
             break

@@ -1,4 +1,4 @@
-"""The paged engine and openvino_genai say the same, on the demo model: greedy tokens, beams, log probabilities."""
+"""The paged engine and openvino_genai give the same greedy tokens, beams and log probabilities on the demo model."""
 
 import json
 import random
@@ -143,7 +143,7 @@ def test_beams_are_the_same(paged, genai, penalty):
 
 
 def test_log_probabilities_are_the_same(paged, genai):
-    told = []
+    logprobs = []
     for pipe in (genai, paged):
         tokens = pipe.encode(chat("What is the capital of France?"), False)
         handle, values = pipe.add(work(tokens, 12, replace(GREEDY, logprobs=True))), []
@@ -151,25 +151,25 @@ def test_log_probabilities_are_the_same(paged, genai):
             pipe.step()
             if handle.can_read():
                 values += handle.read()[0].generated_log_probs
-        told.append(values)
-    assert len(told[0]) == 12
-    assert told[0] == pytest.approx(told[1], abs=1e-4)
+        logprobs.append(values)
+    assert len(logprobs[0]) == 12
+    assert logprobs[0] == pytest.approx(logprobs[1], abs=1e-4)
 
 
 def test_an_echo_is_the_same_with_a_warm_cache_as_openvino_genais_without(paged, engine):
     dice = random.Random(5)
     tokens = [dice.randrange(3, 2000) for _ in range(300)]
-    told = []
+    logprobs = []
     for pipe in (engine, paged, paged):
         handle = pipe.add(work(tokens, 2, replace(GREEDY, logprobs=True), echo=True))
         while not handle.can_read():
             pipe.step()
-        told.append(handle.read()[0].generated_log_probs[1:])
+        logprobs.append(handle.read()[0].generated_log_probs[1:])
         while pipe.busy():
             pipe.step()
-    assert len(told[0]) == 300
-    assert told[0] == pytest.approx(told[1], abs=2e-3)
-    assert told[1] == pytest.approx(told[2], abs=1e-4)
+    assert len(logprobs[0]) == 300
+    assert logprobs[0] == pytest.approx(logprobs[1], abs=2e-3)
+    assert logprobs[1] == pytest.approx(logprobs[2], abs=1e-4)
 
 
 def test_requests_with_a_grammar_and_others_together(paged):
@@ -204,7 +204,7 @@ def test_penalties_have_the_sign_of_the_definition(paged):
     assert len(set(ids)) > len(set(again))
 
 
-def test_the_cache_is_as_large_as_the_option_says():
+def test_the_cache_is_as_large_as_the_option():
     config = Config(**EXACT, pipeline_type="PAGED", cache_size=1)
     pipe = PagedPipeline(config, settings.resolve(config, 1 << 30))
     assert pipe.info.kv_blocks == (1 << 30) // pipe._model.block_bytes

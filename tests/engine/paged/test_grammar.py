@@ -219,7 +219,7 @@ def context(tool_parser, reasoning_parser, *tools):
 
 
 def constraint(form):
-    return build(OutputConstraint(format=form), context("", "")).tag
+    return build(OutputConstraint(format=form), context(None, None)).tag
 
 
 @pytest.mark.parametrize("seed", range(15))

@@ -31,7 +31,7 @@ def lines(count=1, vocab=VOCAB, seed=0, scale=3.0):
 
 def one(line, *args, **asked):
     """The token and the details of one sequence."""
-    found = sampler.sample(line.copy(), sampler.Wishes([sequence(*args, **asked)]))
+    found = sampler.sample(line.copy(), sampler.SamplingBatch([sequence(*args, **asked)]))
     assert not found.failed
     return int(found.tokens[0]), found.details.get(0)
 
@@ -75,7 +75,7 @@ def test_tokens_are_drawn_from_the_distribution_that_is_asked_for(asked):
     count, line = 20_000, lines(seed=5, scale=2.0)[0]
     wanted = expected(line, **asked)
     batch = [sequence(seed=seed, **asked) for seed in range(count)]
-    found = sampler.sample(np.repeat(line[None], count, 0), sampler.Wishes(batch)).tokens
+    found = sampler.sample(np.repeat(line[None], count, 0), sampler.SamplingBatch(batch)).tokens
     seen = np.bincount(found, minlength=VOCAB)
     assert seen[wanted == 0].sum() == 0
     often = wanted * count >= 5
@@ -89,23 +89,25 @@ def test_a_wide_vocabulary_is_cut_at_the_same_place(asked):
     """151,000 tokens, not a multiple of the chunks, drawn a few lines at a time."""
     x = lines(6, 151_003, seed=7)
     batch = [sequence(seed=seed, **asked) for seed in range(len(x))]
-    found = sampler.sample(x.copy(), sampler.Wishes(batch)).tokens
+    found = sampler.sample(x.copy(), sampler.SamplingBatch(batch)).tokens
     for line, token in zip(x, found, strict=True):
         assert expected(line, **asked)[token] > 0
 
 
 def test_the_greatest_wins_at_temperature_zero():
     x = lines(8)
-    found = sampler.sample(x.copy(), sampler.Wishes([sequence() for _ in x]))
+    found = sampler.sample(x.copy(), sampler.SamplingBatch([sequence() for _ in x]))
     assert found.tokens.tolist() == x.argmax(-1).tolist()
 
 
 def test_a_seed_gives_the_same_token_alone_and_in_any_company():
     x = lines(6, seed=3)
-    wishes = [{"temperature": 1.0}, {"temperature": 1.0, "top_k": 7}, {}, {"temperature": 2.0, "top_p": 0.9}] * 2
-    batch = [sequence(seed=i, **asked) for i, asked in zip(range(6), wishes, strict=False)]
-    together = sampler.sample(x.copy(), sampler.Wishes(batch)).tokens
-    alone = [int(sampler.sample(x[i : i + 1].copy(), sampler.Wishes([s])).tokens[0]) for i, s in enumerate(batch)]
+    options = [{"temperature": 1.0}, {"temperature": 1.0, "top_k": 7}, {}, {"temperature": 2.0, "top_p": 0.9}] * 2
+    batch = [sequence(seed=i, **asked) for i, asked in zip(range(6), options, strict=False)]
+    together = sampler.sample(x.copy(), sampler.SamplingBatch(batch)).tokens
+    alone = [
+        int(sampler.sample(x[i : i + 1].copy(), sampler.SamplingBatch([s])).tokens[0]) for i, s in enumerate(batch)
+    ]
     assert together.tolist() == alone
 
 
@@ -115,7 +117,7 @@ def test_the_place_in_the_text_decides_and_not_how_much_of_it_was_prompt():
     first, _ = one(line, (1, 2), (3, 4, 5), **asked)
     whole = sequence((1, 2, 3, 4, 5), (), **asked)
     whole.counted = 2  # taken up again: three of them were generated
-    assert sampler.sample(line.copy(), sampler.Wishes([whole])).tokens.tolist() == [first]
+    assert sampler.sample(line.copy(), sampler.SamplingBatch([whole])).tokens.tolist() == [first]
     drawn = {one(line, (1, 2), (3,) * place, **asked)[0] for place in range(50)}
     assert len(drawn) > 20
 
@@ -136,7 +138,9 @@ def test_random_numbers_are_spread_evenly():
 def test_logits_that_are_no_numbers_end_nothing():
     x = np.full((2, VOCAB), np.nan, np.float32)
     with np.errstate(invalid="ignore"):
-        found = sampler.sample(x, sampler.Wishes([sequence(temperature=1.0), sequence(temperature=1.0, top_k=3)]))
+        found = sampler.sample(
+            x, sampler.SamplingBatch([sequence(temperature=1.0), sequence(temperature=1.0, top_k=3)])
+        )
     assert all(0 <= token < VOCAB for token in found.tokens)
 
 
@@ -229,7 +233,7 @@ def test_no_stop_before_the_least_length():
 def test_who_leaves_no_token_fails_alone():
     best = lines().argmax()
     batch = [sequence(), sequence(allowed_token_ids=(3,), bad_words=((3,),)), sequence(temperature=1.0)]
-    found = sampler.sample(np.repeat(lines(), 3, 0), sampler.Wishes(batch))
+    found = sampler.sample(np.repeat(lines(), 3, 0), sampler.SamplingBatch(batch))
     assert list(found.failed) == [1]
     assert "allows" in found.failed[1]
     assert found.tokens[0] == best
@@ -241,7 +245,7 @@ class Broken:
 
 
 def test_whose_grammar_breaks_fails_alone():
-    found = sampler.sample(np.repeat(lines(), 2, 0), sampler.Wishes([sequence(matcher=Broken()), sequence()]))
+    found = sampler.sample(np.repeat(lines(), 2, 0), sampler.SamplingBatch([sequence(matcher=Broken()), sequence()]))
     assert found.failed == {0: "the token could not be chosen: no such state"}
     assert found.tokens[1] == lines().argmax()
 
@@ -262,7 +266,7 @@ def test_log_probabilities_are_the_models_own_before_anything_is_asked():
 
 def test_everybody_gets_as_many_alternatives_as_asked_for():
     batch = [sequence(logprobs=k) for k in (0, 3, -1, 20)]
-    found = sampler.sample(lines(4), sampler.Wishes(batch))
+    found = sampler.sample(lines(4), sampler.SamplingBatch(batch))
     assert {i: len(d.top) for i, d in found.details.items()} == {0: 0, 1: 3, 3: 20}
 
 

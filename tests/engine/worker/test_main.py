@@ -311,5 +311,5 @@ def test_the_paged_engine_serves_when_it_is_asked_for():
 
 @pytest.mark.model
 def test_the_paged_engine_refuses_a_model_with_vision():
-    with pytest.raises(StartError, match="--pipeline_type PAGED: .* is a model with vision"):
+    with pytest.raises(StartError, match="colours is a model with vision"):
         load_pipeline(Config(pipeline_type="PAGED", model_path=str(VISION)))
