@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from bench import __main__ as command
 from bench import front, parts, rivals, serve, stall, start, timeline
 
 Rows = list[dict]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -118,3 +122,14 @@ def test_timeline_adds_up_to_the_time_to_first_token(run, tmp_path: Path) -> Non
     assert medians["first token computed"]["p50"] > 0
     assert sum(part["max"] for part in medians.values()) >= medians["all: time to first token"]["max"]
     assert (tmp_path / "timeline.png").stat().st_size > 10_000
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_engines() -> None:
+    options = ["--streams", "2", "--tokens", "4", "--rounds", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.engines", *options], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert re.search(r"2 streams: +\d+ / +\d+ tokens/s, ratio \d", done.stdout)
