@@ -170,7 +170,7 @@ def chunks() -> Iterator[Part]:
         special=frozenset(),
     )
     record = protocol.Tokens(1, 0, [97], None, None)
-    delta = decoder.take(record, ["word"])
+    delta = decoder.decode(record, ["word"])
     assert delta.events == [Text("word")]
-    yield "a record to a delta", lambda: decoder.take(record, ["word"]), 1
+    yield "a record to a delta", lambda: decoder.decode(record, ["word"]), 1
     yield "a delta to a chunk", lambda: renderer.deltas([delta]), 1
