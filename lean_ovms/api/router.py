@@ -44,21 +44,21 @@ class RouteDoc:
 class Route:
     """method and path of a handler. path may hold "{id}", which takes any text, slashes included.
 
-    guard: "key" needs the API key, "models" only with --protect_models, "open" never.
+    auth: "key" needs the API key, "models" only with --protect_models, "open" never.
     """
 
     method: str
     path: str
     handle: Handler
-    guard: str = "key"
-    about: RouteDoc | None = None
+    auth: str = "key"
+    doc: RouteDoc | None = None
 
 
 def for_each_prefix(
-    method: str, path: str, handle: Handler, guard: str = "key", *, about: RouteDoc | None = None
+    method: str, path: str, handle: Handler, auth: str = "key", *, doc: RouteDoc | None = None
 ) -> list[Route]:
     """One handler under every prefix."""
-    return [Route(method, base + path, handle, guard, about) for base in BASES]
+    return [Route(method, base + path, handle, auth, doc) for base in BASES]
 
 
 def collect() -> list[Route]:

@@ -103,7 +103,7 @@ SAMPLING = FieldSet((
 ))  # fmt: skip
 """Rows of OVMS's parameter tables and of vLLM's that the engine can honour."""
 
-_BUILTIN = {row.name: row.builtin for row in SAMPLING if row.builtin is not None}
+_BUILTIN = {field.name: field.builtin for field in SAMPLING if field.builtin is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +173,7 @@ def build_output(
     stream: bool,
     parse: bool = False,
     tools: list[Json] | None = None,
-    guide: OutputConstraint | None = None,
+    constraint: OutputConstraint | None = None,
 ) -> OutputParams:
     """What the text room does with the tokens. A stop string stays in a stream unless refused (seeds 000, 001)."""
     include = given["include_stop_str_in_output"]
@@ -187,7 +187,7 @@ def build_output(
         skip_special_tokens=skip_special,
         parse=parse and skip_special,
         tools=tuple(tools or ()),
-        constraint=guide,
+        constraint=constraint,
     )
 
 
@@ -212,12 +212,12 @@ def _sequences(given: Json, limits: Limits) -> tuple[int, int]:
 
 
 def _max_tokens(given: Json, defaults: Defaults, limits: Limits) -> int | None:
-    asked = given["max_tokens"]
-    if asked is None:
+    requested = given["max_tokens"]
+    if requested is None:
         default = limits.max_tokens or int(defaults.number("max_new_tokens", 0))
         return default or None
-    check_max_tokens("max_tokens", asked, limits.max_tokens)
-    return min(int(asked), INT32_MAX)  # the engine counts in 32 bits; nothing is that long
+    check_max_tokens("max_tokens", requested, limits.max_tokens)
+    return min(int(requested), INT32_MAX)  # the engine counts in 32 bits; nothing is that long
 
 
 def check_max_tokens(name: str, value: int, limit: int) -> None:
@@ -228,14 +228,16 @@ def check_max_tokens(name: str, value: int, limit: int) -> None:
 
 def _min_tokens(given: Json, defaults: Defaults) -> int:
     """vLLM's name for it wins in generation_config.json over transformers'."""
-    asked = given["min_tokens"]
-    return int(asked if asked is not None else defaults.number("min_tokens", defaults.number("min_new_tokens", 0)))
+    requested = given["min_tokens"]
+    return int(
+        requested if requested is not None else defaults.number("min_tokens", defaults.number("min_new_tokens", 0))
+    )
 
 
 def _top_k(given: Json, defaults: Defaults) -> int:
-    asked = given["top_k"]
-    if asked is not None:
-        return min(max(int(asked), 0), INT32_MAX)
+    requested = given["top_k"]
+    if requested is not None:
+        return min(max(int(requested), 0), INT32_MAX)
     return min(max(int(defaults.number("top_k", _BUILTIN["top_k"])), 0), INT32_MAX)
 
 

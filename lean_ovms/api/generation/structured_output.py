@@ -66,11 +66,11 @@ XGRAMMAR_FORMATS = (
 
 def read_constraint(values: Json, config: Config) -> tuple[OutputConstraint | None, list[str]]:
     """(the constraint that these fields ask for, warnings of what will not be imposed). Raises BadRequest."""
-    asked = {name: values[name] for name in _READERS if values.get(name) is not None}
-    if len(asked) > 1:
-        first, second = list(asked)[:2]
+    requested = {name: values[name] for name in _READERS if values.get(name) is not None}
+    if len(requested) > 1:
+        first, second = list(requested)[:2]
         raise BadRequest(f"{first} and {second} exclude each other", param=second)
-    for name, value in asked.items():
+    for name, value in requested.items():
         strict = name not in ("response_format", "text.format")
         try:
             form = _READERS[name](value, name)
@@ -150,11 +150,11 @@ def _structural_tag(form: Json, param: str) -> Json:
 
 
 def _structured(value: Json, param: str) -> Json | None:
-    asked = {key: part for key, part in value.items() if key in _PARTS and part not in (None, False)}
-    if len(asked) != 1:
+    requested = {key: part for key, part in value.items() if key in _PARTS and part not in (None, False)}
+    if len(requested) != 1:
         known = ", ".join(_PARTS)
         raise BadRequest(f"{param} needs exactly one of {known}", param=param)
-    for key, part in asked.items():
+    for key, part in requested.items():
         return _PARTS[key](part, f"{param}.{key}")
     return None
 

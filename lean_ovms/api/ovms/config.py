@@ -40,10 +40,8 @@ async def handle_reload(request: Request, app: App) -> Response:
 STATES = RouteDoc(summary="The state of every model", answer="ModelStates")
 RELOAD = RouteDoc(summary="Read the configuration again", answer="ModelStates")
 ROUTES = [
-    *for_each_prefix("GET", "/config", handle, "models", about=STATES),
-    *for_each_prefix(
-        "POST", "/config/reload", handle_reload, about=RELOAD
-    ),  # whoever may reload may load: with the key
+    *for_each_prefix("GET", "/config", handle, "models", doc=STATES),
+    *for_each_prefix("POST", "/config/reload", handle_reload, doc=RELOAD),  # whoever may reload may load: with the key
 ]
 
 

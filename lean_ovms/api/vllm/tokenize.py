@@ -125,10 +125,10 @@ TO_TOKENS = RouteDoc(summary="Text to token ids", body=FIELDS, answer="Tokens")
 TO_TEXT = RouteDoc(summary="Token ids to text", body=DETOKENIZE_FIELDS, answer="Text")
 
 ROUTES = [
-    *for_each_prefix("POST", "/tokenize", handle, about=TO_TOKENS),
-    *for_each_prefix("POST", "/detokenize", handle_detokenize, about=TO_TEXT),
-    Route("POST", "/tokenize", handle, about=TO_TOKENS),
-    Route("POST", "/detokenize", handle_detokenize, about=TO_TEXT),
+    *for_each_prefix("POST", "/tokenize", handle, doc=TO_TOKENS),
+    *for_each_prefix("POST", "/detokenize", handle_detokenize, doc=TO_TEXT),
+    Route("POST", "/tokenize", handle, doc=TO_TOKENS),
+    Route("POST", "/detokenize", handle_detokenize, doc=TO_TEXT),
 ]
 
 

@@ -26,4 +26,4 @@ async def handle(request: Request, app: App) -> Response:
 DOC = RouteDoc(
     summary="Chat template and special tokens", query=(SOME_MODEL,), answer="TokenizerInfo", errors=(404, 503)
 )
-ROUTES = [Route("GET", "/tokenizer_info", handle, about=DOC)]
+ROUTES = [Route("GET", "/tokenizer_info", handle, doc=DOC)]

@@ -1,7 +1,7 @@
 """Background responses: generated to the end whether or not a client reads their events.
 
 A BackgroundResponse owns its generation and its events; an EventFollower streams them to one client, from any event on;
-a Waiter waits for the response of another server. Knows no HTTP and not where responses are stored.
+a ResponsePoller waits for the response of another server. Knows no HTTP and not where responses are stored.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ logger = logging.getLogger("lean_ovms.api")
 class BackgroundResponse:
     """One background response. frames: its events so far; the last one is among them when `finished` is set.
 
-    keep: awaited with the final response object and all its frames before the last event is published.
+    save: awaited with the final response object and all its frames before the last event is published.
     """
 
-    def __init__(self, events: Events, generation: DeltaStream, keep: Callable[[Json, bytes], Awaitable[None]]) -> None:
+    def __init__(self, events: Events, generation: DeltaStream, save: Callable[[Json, bytes], Awaitable[None]]) -> None:
         self.events = events
         self.frames = events.start()
         self.finished = False
         self._generation = generation
-        self._keep = keep
+        self._save = save
         self._cancelled = False
         self._error: RequestError | None = None
         self._read_all = False  # the generation is over, and with it the status is known
@@ -66,7 +66,7 @@ class BackgroundResponse:
         final = self.events.finalize(usage, error, cancelled=self._cancelled)
         last = self.events.end()
         try:
-            await self._keep(final, b"".join([*self.frames, *last]))
+            await self._save(final, b"".join([*self.frames, *last]))
         finally:
             self.finished = True
             self._publish(last)
@@ -120,28 +120,30 @@ class EventFollower:
         self._done = True
 
 
-class Waiter:
+class ResponsePoller:
     """A ByteStream of a response that another server makes: pings until it is over, then its events all at once.
 
     kept: the whole stream once it is there, else None. Raises RequestError when the response has gone or failed
     without one: the stream then ends with the error.
     """
 
-    def __init__(self, kept: Callable[[], Awaitable[bytes | None]], start: int, ping_s: float, look_s: float) -> None:
-        self._kept = kept
+    def __init__(
+        self, load: Callable[[], Awaitable[bytes | None]], start: int, ping_s: float, poll_interval_s: float
+    ) -> None:
+        self._load = load
         self._start = start
         self._ping_s = ping_s
-        self._look_s = look_s
+        self._look_s = poll_interval_s
         self._done = False
 
-    def __aiter__(self) -> Waiter:
+    def __aiter__(self) -> ResponsePoller:
         return self
 
     async def __anext__(self) -> bytes:
         waited = 0.0
         while not self._done:
             try:
-                whole = await self._kept()
+                whole = await self._load()
             except RequestError as error:
                 self._done = True
                 return b"event: error\ndata: " + orjson.dumps(_event(error)) + b"\n\n" + DONE

@@ -25,7 +25,7 @@ logger = logging.getLogger("lean_ovms.responses")
 T = TypeVar("T")
 Work = Callable[[Connection], T]
 
-PATIENCE_S = 20.0
+JOB_TIMEOUT_S = 20.0
 """Nobody waits longer for a database that neither answers nor fails."""
 
 
@@ -42,7 +42,7 @@ class _Job:
         self.result: Any = None
         self.error: Exception | None = None
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self.loop.call_soon_threadsafe(self._resolve)
 
@@ -62,15 +62,15 @@ class Database:
     something to do, so that one that only reads must write after all.
     """
 
-    def __init__(self, path: str, prepare: Work[None], before: Work[None], due: Work[bool]) -> None:
+    def __init__(self, path: str, prepare: Work[None], cleanup: Work[None], cleanup_due: Work[bool]) -> None:
         self._path = path
         self._prepare = prepare
-        self._before = before
-        self._due = due
+        self._cleanup = cleanup
+        self._cleanup_due = cleanup_due
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
-        self._away = False
+        self._unavailable = False
         self._closed = False
 
     async def open(self) -> None:
@@ -78,7 +78,7 @@ class Database:
         shown = self._path
         if postgres.is_url(self._path):
             postgres.check(self._path)
-            shown = postgres.shown(self._path)
+            shown = postgres.without_credentials(self._path)
         elif "://" in self._path:
             raise StartError(
                 f"--response_store takes a file or postgresql://..., not {self._path.split('://')[0]}://..."
@@ -96,14 +96,14 @@ class Database:
         if self._closed:
             raise StoreFailure("the response store is closed")
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="response-store", daemon=True)
+            self._thread = threading.Thread(target=self._run_jobs, name="response-store", daemon=True)
             self._thread.start()
         job = _Job(work, write)
         self._jobs.put(job)
-        done, _ = await asyncio.wait([job.future], timeout=PATIENCE_S)
+        done, _ = await asyncio.wait([job.future], timeout=JOB_TIMEOUT_S)
         if not done:
             job.future.cancel()
-            self._sever()
+            self._disconnect()
             raise StoreUnavailable("the response store's database does not answer")
         answer: T = job.future.result()
         return answer
@@ -113,30 +113,30 @@ class Database:
         if self._thread is not None and not self._closed:
             self._jobs.put(None)
             joining = asyncio.get_running_loop().run_in_executor(None, self._thread.join)
-            done, _ = await asyncio.wait([joining], timeout=PATIENCE_S)
+            done, _ = await asyncio.wait([joining], timeout=JOB_TIMEOUT_S)
             if not done:
-                self._sever()
+                self._disconnect()
                 await joining
         self._closed = True
 
-    def _sever(self) -> None:
+    def _disconnect(self) -> None:
         if isinstance(connection := self._connection, postgres.Postgres):
-            connection.sever()
+            connection.disconnect()
 
     # --- the thread's side ---
 
-    def _serve(self) -> None:
-        going = True
-        while going:
-            jobs, going = self._waiting()
+    def _run_jobs(self) -> None:
+        running = True
+        while running:
+            jobs, running = self._next_jobs()
             if jobs:
-                self._attempt(jobs)
+                self._run_batch(jobs)
             for job in jobs:
-                job.tell()
+                job.notify()
         if self._connection is not None:
             self._connection.close()
 
-    def _waiting(self) -> tuple[list[_Job], bool]:
+    def _next_jobs(self) -> tuple[list[_Job], bool]:
         """All that waits and is still wanted, and whether to go on. Blocks until there is something."""
         found = [self._jobs.get()]
         try:
@@ -148,7 +148,7 @@ class Database:
         jobs = [job for job in found if job is not None and not job.future.cancelled()]
         return jobs, found[-1] is not None
 
-    def _attempt(self, jobs: list[_Job]) -> None:
+    def _run_batch(self, jobs: list[_Job]) -> None:
         """One transaction. When the connection was lost before it could take effect, once more on a new one."""
         for _ in range(2):
             for job in jobs:
@@ -156,12 +156,12 @@ class Database:
             connection = self._connected(jobs)
             if connection is None:
                 return
-            undone = self._transact(connection, jobs)
+            retryable = self._transact(connection, jobs)
             if not connection.lost:
                 return
             connection.close()
             self._connection = None
-            if not undone:
+            if not retryable:
                 return
 
     def _connected(self, jobs: list[_Job]) -> Connection | None:
@@ -172,15 +172,15 @@ class Database:
             self._connection = self._connect()
         except Exception as error:  # it is away, or the file cannot be opened: whoever waits learns it
             failure = self._failure(error)
-            if not self._away:
-                logger.error("the response store cannot be opened: %s", self._explained(error))
-            self._away = True
+            if not self._unavailable:
+                logger.error("the response store cannot be opened: %s", self._log_text(error))
+            self._unavailable = True
             for job in jobs:
                 job.error = failure
             return None
-        if self._away:
+        if self._unavailable:
             logger.info("the response store is back")
-        self._away = False
+        self._unavailable = False
         return self._connection
 
     def _connect(self) -> Connection:
@@ -200,28 +200,28 @@ class Database:
         write, committing = any(job.write for job in jobs), False
         try:
             connection.begin(write)
-            if not write and self._due(connection):
+            if not write and self._cleanup_due(connection):
                 connection.execute("COMMIT")
                 write = True
                 connection.begin(write)
             if write:
-                self._before(connection)
+                self._cleanup(connection)
             for job in jobs:
-                self._one(connection, job)
+                self._run_job(connection, job)
             committing = write
             connection.execute("COMMIT")
             return False
         except Exception as error:  # a full disk, a lost database, a bug: whoever waits learns it, the thread goes on
             failure = self._failure(error)
             known = isinstance(failure, StoreUnavailable) or str(error) == FULL
-            logger.error("the response store failed: %s", self._explained(error), exc_info=not known)
+            logger.error("the response store failed: %s", self._log_text(error), exc_info=not known)
             with contextlib.suppress(Exception):
                 connection.execute("ROLLBACK")
             for job in jobs:
                 job.error = failure
             return not committing
 
-    def _one(self, connection: Connection, job: _Job) -> None:
+    def _run_job(self, connection: Connection, job: _Job) -> None:
         connection.execute("SAVEPOINT job")
         try:
             job.result = job.work(connection)
@@ -242,7 +242,7 @@ class Database:
             return sqlite_failure(error)
         return postgres.postgres_failure(error)
 
-    def _explained(self, error: Exception) -> str:
+    def _log_text(self, error: Exception) -> str:
         if isinstance(error, RequestError):
             return error.message
-        return postgres.explained(error, self._path) if postgres.is_url(self._path) else str(error)
+        return postgres.log_text(error, self._path) if postgres.is_url(self._path) else str(error)

@@ -64,7 +64,7 @@ def is_url(value: str) -> bool:
     return value.startswith(SCHEMES)
 
 
-def shown(url: str) -> str:
+def without_credentials(url: str) -> str:
     """The URL as a log may have it: neither user nor password, nor parameters, which may be secrets too."""
     return f"postgresql://{urlsplit(url).netloc.rpartition('@')[2]}{urlsplit(url).path}"
 
@@ -142,7 +142,7 @@ class Postgres:
     def close(self) -> None:
         self._connection.close()
 
-    def sever(self) -> None:
+    def disconnect(self) -> None:
         """From any thread: cut the connection, so that whoever waits for the database fails now."""
         with (
             contextlib.suppress(Exception),  # it is closed, or just being closed
@@ -160,7 +160,7 @@ def postgres_failure(error: Exception) -> StoreFailure:
     return StoreFailure("the response store failed; the server's log says why")
 
 
-def explained(error: Exception, url: str) -> str:
+def log_text(error: Exception, url: str) -> str:
     """An error for the log, on one line and without the password, should the library repeat it."""
     text = " ".join(str(error).split())
     password = urlsplit(url).password or ""

@@ -38,14 +38,14 @@ class Context:
     conversation: where the turn is added when it is over.
     """
 
-    before: list[Entry] = field(default_factory=list)
-    own: list[Entry] = field(default_factory=list)
+    history: list[Entry] = field(default_factory=list)
+    input: list[Entry] = field(default_factory=list)
     conversation: str | None = None
 
     @property
     def items(self) -> list[Json]:
         """All items, in order."""
-        return [entry.item for entry in (*self.before, *self.own)]
+        return [entry.item for entry in (*self.history, *self.input)]
 
 
 class Store:
@@ -53,10 +53,10 @@ class Store:
 
     def __init__(self, config: Config, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._age_s = config.response_store_max_age_s
-        self._most = config.response_store_max_count
-        self._most_bytes = config.response_store_max_mb << 20
-        self._db = Database(config.response_store, self._opened, self._before, self._due)
+        self._max_age_s = config.response_store_max_age_s
+        self._max_count = config.response_store_max_count
+        self._max_bytes = config.response_store_max_mb << 20
+        self._db = Database(config.response_store, self._prepare, self._cleanup, self._cleanup_due)
         self.running: set[str] = set()  # what this server makes in the background
         self._connected = 0.0  # time.monotonic()
 
@@ -69,35 +69,35 @@ class Store:
         await self._db.close()
 
     def _bounds(self) -> tables.Bounds:
-        since = self._clock() - self._age_s if self._age_s else float("-inf")
-        return tables.Bounds(since=since, most=self._most, most_bytes=self._most_bytes)
+        since = self._clock() - self._max_age_s if self._max_age_s else float("-inf")
+        return tables.Bounds(since=since, max_count=self._max_count, max_bytes=self._max_bytes)
 
-    def _opened(self, connection: Connection) -> None:
+    def _prepare(self, connection: Connection) -> None:
         """A new connection. While the database was away no server was seen, so none is taken for lost at once."""
         self._connected = time.monotonic()
         for body in tables.prepare(connection):
             tables.put_response(connection, interrupted(body), live=False)
 
-    def _before(self, connection: Connection) -> None:
+    def _cleanup(self, connection: Connection) -> None:
         tables.drop_old(connection, self._bounds())
-        for body in self._lost(connection):
+        for body in self._stale(connection):
             tables.put_response(connection, interrupted(body), live=False)
 
-    def _due(self, connection: Connection) -> bool:
-        return tables.any_old(connection, self._bounds()) or bool(self._lost(connection))
+    def _cleanup_due(self, connection: Connection) -> bool:
+        return tables.any_old(connection, self._bounds()) or bool(self._stale(connection))
 
-    def _lost(self, connection: Connection) -> list[Json]:
+    def _stale(self, connection: Connection) -> list[Json]:
         """Responses that nobody makes any more."""
         if time.monotonic() < self._connected + LEASE_S:
             return []
-        return [body for body in tables.lost_runs(connection, LEASE_S) if body["id"] not in self.running]
+        return [body for body in tables.stale_runs(connection, LEASE_S) if body["id"] not in self.running]
 
     # --- before a generation ---
 
     async def context(self, previous: str | None, conversation: str | None, items: list[Json]) -> Context:
         """What to answer. Raises BadRequest and NotFound for what is not kept."""
         if previous is None and conversation is None and not any(item["type"] == REFERENCE for item in items):
-            return Context(own=[Entry(item) for item in items])
+            return Context(input=[Entry(item) for item in items])
         return await self._db.run(
             lambda c: self._context(c, previous, conversation, items), write=conversation is not None
         )
@@ -107,16 +107,16 @@ class Store:
     ) -> Context:
         context = Context(conversation=conversation)
         if previous is not None:
-            context.before = _turns_until(connection, previous)
+            context.history = _turns_through(connection, previous)
         if conversation is not None:
             _require(tables.touch_conversation(connection, conversation, self._clock()), "Conversation", conversation)
-            context.before = tables.items_of(connection, conversation)
-        context.own = [_resolved(connection, item) for item in items]
+            context.history = tables.items_of(connection, conversation)
+        context.input = [_resolve(connection, item) for item in items]
         return context
 
     # --- responses ---
 
-    async def begin(self, body: Json, context: Context) -> None:
+    async def start(self, body: Json, context: Context) -> None:
         """Keep a response that is only beginning, so that it is not lost with the process."""
 
         def work(connection: Connection) -> None:
@@ -136,30 +136,30 @@ class Store:
         def work(connection: Connection) -> list[str]:
             if see:
                 for response_id in mine:
-                    tables.see_run(connection, response_id)
-            return [response_id for response_id in mine if tables.run_of(connection, response_id) is not False]
+                    tables.touch_run(connection, response_id)
+            return [response_id for response_id in mine if tables.stop_requested(connection, response_id) is not False]
 
         return await self._db.run(work, write=see)
 
-    async def ask_to_stop(self, response_id: str) -> None:
+    async def request_stop(self, response_id: str) -> None:
         """Ask the server that makes a response to end it."""
-        await self._db.run(lambda c: tables.cancel_run(c, response_id))
+        await self._db.run(lambda c: tables.request_stop(c, response_id))
 
-    async def finish(self, body: Json, context: Context, *, begun: bool = False, frames: bytes = b"") -> None:
-        """Keep a response that is over. begun: `begin` has kept its input. frames: its stream, if that is kept.
+    async def finish(self, body: Json, context: Context, *, started: bool = False, frames: bytes = b"") -> None:
+        """Keep a response that is over. started: `begin` has kept its input. frames: its stream, if that is kept.
 
         One that was deleted meanwhile stays deleted, and one that was given up failed. May be tried again.
         """
 
         def work(connection: Connection) -> None:
-            if begun:
+            if started:
                 events = zlib.compress(frames, 1) if frames else None
-                if tables.run_of(connection, body["id"]) is None:
+                if tables.stop_requested(connection, body["id"]) is None:
                     return
                 tables.put_response(connection, body, live=False, events=events)
             else:
                 self._write(connection, body, context, live=False)
-            self._conclude(connection, body, context)
+            self._add_output(connection, body, context)
             tables.drop_excess(connection, self._bounds(), spare=body["id"])
 
         await self._db.run(work)
@@ -167,17 +167,17 @@ class Store:
 
     @staticmethod
     def _write(connection: Connection, body: Json, context: Context, live: bool) -> None:
-        tables.add_items(connection, body["id"], [*context.before, *context.own])
+        tables.add_items(connection, body["id"], [*context.history, *context.input])
         tables.put_response(connection, body, live)
 
-    def _conclude(self, connection: Connection, body: Json, context: Context) -> None:
-        said = [Entry(item) for item in body["output"]]
-        tables.add_items(connection, body["id"], said, output=True)
-        told = context.conversation
-        if told is None or body["status"] not in ("completed", "incomplete"):
+    def _add_output(self, connection: Connection, body: Json, context: Context) -> None:
+        output = [Entry(item) for item in body["output"]]
+        tables.add_items(connection, body["id"], output, output=True)
+        conversation_id = context.conversation
+        if conversation_id is None or body["status"] not in ("completed", "incomplete"):
             return
-        if tables.touch_conversation(connection, told, self._clock()):  # else it was deleted meanwhile
-            tables.add_items(connection, told, [*context.own, *_usable(said)])
+        if tables.touch_conversation(connection, conversation_id, self._clock()):  # else it was deleted meanwhile
+            tables.add_items(connection, conversation_id, [*context.input, *_usable(output)])
 
     async def get(self, response_id: str) -> tuple[Json, bool]:
         """(the response object, whether it was still being made when it was written). Raises NotFound."""
@@ -215,7 +215,7 @@ class Store:
 
         def work(connection: Connection) -> None:
             tables.put_conversation(connection, body, self._clock())
-            tables.add_items(connection, body["id"], [_resolved(connection, item) for item in items])
+            tables.add_items(connection, body["id"], [_resolve(connection, item) for item in items])
             tables.drop_excess(connection, self._bounds(), spare=body["id"])
 
         await self._db.run(work)
@@ -254,7 +254,7 @@ class Store:
         def work(connection: Connection) -> list[Json]:
             found = tables.touch_conversation(connection, conversation_id, self._clock())
             _require(found, "Conversation", conversation_id)
-            entries = [_resolved(connection, item) for item in items]
+            entries = [_resolve(connection, item) for item in items]
             tables.add_items(connection, conversation_id, entries)
             tables.drop_excess(connection, self._bounds(), spare=conversation_id)
             return [entry.item for entry in entries]
@@ -296,7 +296,7 @@ def _require(found: object, what: str, name: str) -> None:
         raise not_found(what, name)
 
 
-def _turns_until(connection: Connection, previous: str) -> list[Entry]:
+def _turns_through(connection: Connection, previous: str) -> list[Entry]:
     """Everything up to the end of a response. Raises BadRequest."""
     found = tables.get_response(connection, previous)
     if found is None:
@@ -312,12 +312,12 @@ def _turns_until(connection: Connection, previous: str) -> list[Entry]:
     return _usable(tables.items_of(connection, previous))
 
 
-def _usable(said: list[Entry]) -> list[Entry]:
+def _usable(output: list[Entry]) -> list[Entry]:
     """What a next turn can stand on: not a call that was cut, whose arguments mean nothing."""
-    return [e for e in said if e.item["type"] != "function_call" or e.item["status"] == "completed"]
+    return [e for e in output if e.item["type"] != "function_call" or e.item["status"] == "completed"]
 
 
-def _resolved(connection: Connection, item: Json) -> Entry:
+def _resolve(connection: Connection, item: Json) -> Entry:
     """An item, or the one that a reference means. Raises NotFound."""
     if item["type"] != REFERENCE:
         return Entry(item)

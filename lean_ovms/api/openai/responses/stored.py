@@ -52,8 +52,8 @@ CANCELLING = RouteDoc(summary="End a background response", answer="Response", er
 INPUT_ITEMS = RouteDoc(summary="All that a response answers", query=PAGE, answer="Items")
 
 ROUTES = [
-    *for_each_prefix("GET", ONE, handle_get, about=GET),
-    *for_each_prefix("DELETE", ONE, handle_delete, about=RouteDoc(summary="Delete a response", answer="Deleted")),
-    *for_each_prefix("POST", CANCEL, handle_cancel, about=CANCELLING),
-    *for_each_prefix("GET", ITEMS, handle_input_items, about=INPUT_ITEMS),
+    *for_each_prefix("GET", ONE, handle_get, doc=GET),
+    *for_each_prefix("DELETE", ONE, handle_delete, doc=RouteDoc(summary="Delete a response", answer="Deleted")),
+    *for_each_prefix("POST", CANCEL, handle_cancel, doc=CANCELLING),
+    *for_each_prefix("GET", ITEMS, handle_input_items, doc=INPUT_ITEMS),
 ]

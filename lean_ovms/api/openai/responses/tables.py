@@ -60,8 +60,8 @@ class Bounds:
     """How much is kept. created before `since` is too old; most: responses, and conversations; size in bytes."""
 
     since: float
-    most: int
-    most_bytes: int
+    max_count: int
+    max_bytes: int
 
 
 def prepare(connection: Connection) -> list[Json]:
@@ -81,7 +81,7 @@ def prepare(connection: Connection) -> list[Json]:
     if version:
         for sql in _ALL_BYTES:
             size, rows = connection.execute(sql).fetchone()
-            _count(connection, int(size) + ROW_BYTES * rows)
+            _add_bytes(connection, int(size) + ROW_BYTES * rows)
     connection.set_version(VERSION)
     return [orjson.loads(row[0]) for row in connection.execute("SELECT body FROM response WHERE live = 1")]
 
@@ -93,7 +93,7 @@ _ALL_BYTES = (
 )
 
 
-def _count(connection: Connection, size: int) -> None:
+def _add_bytes(connection: Connection, size: int) -> None:
     """Note that so many bytes are kept in addition."""
     if size:
         connection.execute("UPDATE kept SET bytes = bytes + ?", (size,))
@@ -133,12 +133,12 @@ def add_items(connection: Connection, owner: str, entries: Iterable[Entry], outp
     first = 0 if row[0] is None else row[0] + 1
     size = 0
     for position, entry in enumerate(entries, first):
-        size += _keep(connection, entry) + ROW_BYTES
+        size += _insert_item(connection, entry) + ROW_BYTES
         connection.execute("INSERT INTO place VALUES (?, ?, ?, ?)", (owner, position, entry.number, int(output)))
-    _count(connection, size)
+    _add_bytes(connection, size)
 
 
-def _keep(connection: Connection, entry: Entry) -> int:
+def _insert_item(connection: Connection, entry: Entry) -> int:
     """Write an item unless it is there; how many bytes were added."""
     known = "SELECT 1 FROM item WHERE number = ? AND id = ?"
     if entry.number is not None and connection.execute(known, (entry.number, entry.item["id"])).fetchone():
@@ -154,14 +154,14 @@ def drop_items(connection: Connection, owner: str) -> None:
     """Let go of all items of an owner, and forget those that nobody else has."""
     numbers = connection.execute("SELECT DISTINCT item FROM place WHERE owner = ?", (owner,)).fetchall()
     size = ROW_BYTES * connection.execute("DELETE FROM place WHERE owner = ?", (owner,)).rowcount
-    size += sum(_forget_item(connection, number) for (number,) in numbers)
-    _count(connection, -size)
+    size += sum(_drop_unused_item(connection, number) for (number,) in numbers)
+    _add_bytes(connection, -size)
 
 
-def _forget_item(connection: Connection, number: int) -> int:
+def _drop_unused_item(connection: Connection, number: int) -> int:
     """Forget an item if nobody has it; how many bytes went."""
-    forget = "DELETE FROM item WHERE number = ? AND NOT EXISTS (SELECT 1 FROM place WHERE item = ?)"
-    return _sizes(connection.execute(f"{forget} RETURNING length(body)", (number, number)))
+    delete = "DELETE FROM item WHERE number = ? AND NOT EXISTS (SELECT 1 FROM place WHERE item = ?)"
+    return _sizes(connection.execute(f"{delete} RETURNING length(body)", (number, number)))
 
 
 def _sizes(rows: Rows) -> int:
@@ -177,8 +177,8 @@ def drop_item(connection: Connection, owner: str, item_id: str) -> bool:
     size = 0
     for position, number in rows:
         connection.execute("DELETE FROM place WHERE owner = ? AND position = ?", (owner, position))
-        size += ROW_BYTES + _forget_item(connection, number)
-    _count(connection, -size)
+        size += ROW_BYTES + _drop_unused_item(connection, number)
+    _add_bytes(connection, -size)
     return bool(rows)
 
 
@@ -186,7 +186,7 @@ def drop_item(connection: Connection, owner: str, item_id: str) -> bool:
 
 
 def put_response(connection: Connection, body: Json, live: bool, events: bytes | None = None) -> None:
-    """Keep a response object, new or changed. live: it is still being made; `run_of` says how that goes."""
+    """Keep a response object, new or changed. live: it is still being made; `stop_requested` says how that goes."""
     data = orjson.dumps(body)
     old = "SELECT length(body) + coalesce(length(events), 0) FROM response WHERE id = ?"
     size = len(data) + len(events or b"") + ROW_BYTES - _sizes(connection.execute(old, (body["id"],)))
@@ -195,7 +195,7 @@ def put_response(connection: Connection, body: Json, live: bool, events: bytes |
         " created = excluded.created, live = excluded.live, body = excluded.body, events = excluded.events",
         (body["id"], float(body["created_at"]), int(live), data, events),
     )
-    _count(connection, size)
+    _add_bytes(connection, size)
     if live:
         connection.execute("INSERT INTO run VALUES (?, ?, 0)", (body["id"], connection.now()))
     else:
@@ -216,10 +216,10 @@ def get_events(connection: Connection, response_id: str) -> bytes | None:
 
 def drop_response(connection: Connection, response_id: str) -> bool:
     """Forget a response; whether there was one."""
-    forget = "DELETE FROM response WHERE id = ? RETURNING length(body) + coalesce(length(events), 0)"
-    size = _sizes(connection.execute(forget, (response_id,)))
+    delete = "DELETE FROM response WHERE id = ? RETURNING length(body) + coalesce(length(events), 0)"
+    size = _sizes(connection.execute(delete, (response_id,)))
     if size:
-        _count(connection, -size)
+        _add_bytes(connection, -size)
         connection.execute("DELETE FROM run WHERE response = ?", (response_id,))
         drop_items(connection, response_id)
     return size > 0
@@ -228,28 +228,28 @@ def drop_response(connection: Connection, response_id: str) -> bool:
 # --- responses that are being made ---
 
 
-def see_run(connection: Connection, response_id: str) -> None:
+def touch_run(connection: Connection, response_id: str) -> None:
     """Note that the server that makes a response is there."""
     connection.execute("UPDATE run SET seen = ? WHERE response = ?", (connection.now(), response_id))
 
 
-def cancel_run(connection: Connection, response_id: str) -> None:
+def request_stop(connection: Connection, response_id: str) -> None:
     """Ask the server that makes a response to stop."""
     connection.execute("UPDATE run SET cancelled = 1 WHERE response = ?", (response_id,))
 
 
-def run_of(connection: Connection, response_id: str) -> bool | None:
+def stop_requested(connection: Connection, response_id: str) -> bool | None:
     """Whether a response that is being made shall stop; None: it is over, or deleted."""
     row = connection.execute("SELECT cancelled FROM run WHERE response = ?", (response_id,)).fetchone()
     return None if row is None else bool(row[0])
 
 
-def lost_runs(connection: Connection, silent_s: float) -> list[Json]:
+def stale_runs(connection: Connection, timeout_s: float) -> list[Json]:
     """The responses that are being made by servers that were not seen for so long."""
     if connection.execute("SELECT 1 FROM run LIMIT 1").fetchone() is None:
         return []
     rows = connection.execute(
-        "SELECT body FROM run JOIN response ON id = response WHERE seen < ?", (connection.now() - silent_s,)
+        "SELECT body FROM run JOIN response ON id = response WHERE seen < ?", (connection.now() - timeout_s,)
     )
     return [orjson.loads(row[0]) for row in rows]
 
@@ -312,10 +312,10 @@ def drop_old(connection: Connection, bounds: Bounds) -> None:
 def drop_excess(connection: Connection, bounds: Bounds, spare: str) -> None:
     """Forget the oldest of what is too much; never the one that was just written (spare), nor live ones."""
     for kind in _KINDS:
-        excess = connection.execute(kind.count).fetchone()[0] - bounds.most
+        excess = connection.execute(kind.count).fetchone()[0] - bounds.max_count
         for row in connection.execute(kind.oldest, (spare, max(excess, 0))).fetchall():
             kind.drop(connection, row[0])
-    while _bytes_used(connection) > bounds.most_bytes and _drop_one(connection, spare):
+    while _bytes_used(connection) > bounds.max_bytes and _drop_one(connection, spare):
         pass
 
 
