@@ -1,7 +1,7 @@
-"""A conversation with images: they are loaded, and tags for them take their places in the text.
+"""Images of a conversation: they are loaded, and tags in the text mark their places.
 
-GenAI puts the images where the tags are, so a client's text must not hold any, nor what the model itself writes for an
-image: that would move images to other places. Rules and texts: contract sections 2.8, 6.2 and 6.3.
+GenAI inserts the images at the tags, so a client's text must not contain tags or the model's own image tokens: they
+would move images to other places. Rules and texts: contract sections 2.8, 6.2 and 6.3.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TEXT_ONLY = "This servable supports only text input, but image_url has been prov
 
 
 async def load_images(prompt: ChatPrompt, model: TextModel, loader: ImageLoader) -> ChatPrompt:
-    """The prompt with its images loaded; one of many messages is searched beside the loop. Raises RequestError."""
+    """The prompt with its images loaded; a long prompt is searched in a worker thread. Raises RequestError."""
     native = model.image_tokens
     if native is None and not prompt.has_parts:
         return prompt
@@ -73,7 +73,7 @@ def _with_tags(message: Json, numbers: Iterator[int]) -> Json:
 
 
 def _refuse_image_tokens(prompt: ChatPrompt, native: list[str]) -> None:
-    """Raises BadRequest if anything that may come into the prompt's text stands for an image."""
+    """Raises BadRequest if a string that may enter the prompt contains a tag or token that stands for an image."""
     places = {"messages": prompt.messages, "tools": prompt.tools, "chat_template_kwargs": prompt.template_kwargs}
     for place, value in places.items():
         for text in _texts(value):
@@ -85,7 +85,7 @@ def _refuse_image_tokens(prompt: ChatPrompt, native: list[str]) -> None:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every string in a JSON value but the images themselves; without recursion, which a client could make deep."""
+    """Every string in a JSON value except image URLs; iterative, because clients choose the depth."""
     stack = [value]
     while stack:
         value = stack.pop()

@@ -1,7 +1,7 @@
 """POST …/load_lora_adapter and …/unload_lora_adapter, with --allow_runtime_lora.
 
-https://docs.vllm.ai/en/stable/features/lora.html#dynamically-serving-lora-adapters: bodies and answers are vLLM's.
-`model` names the model that the adapter is for where several are served; `alpha` is as in --lora_modules.
+https://docs.vllm.ai/en/stable/features/lora.html#dynamically-serving-lora-adapters: requests and responses are vLLM's.
+`model` names the base model if several are served; `alpha` is as in --lora_modules.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ NAME = Field(
 )
 FIELDS = FieldSet(
     (
-        replace(MODEL, required=False, help="the model that it is for, where several are served"),
+        replace(MODEL, required=False, help="name of the base model, if several are served"),
         NAME,
         Field(
             name="lora_path",
             kind="string",
             required=True,
-            help="its file on the server",
+            help="path of the adapter on the server",
             wrong=BOTH,
             schema={"minLength": 1},
         ),
         Field(name="alpha", kind="number", help="as in --lora_modules", wrong="alpha is not a number"),
-        Field(name="load_inplace", kind="bool", help="true: in place of a loaded one of that name"),
+        Field(name="load_inplace", kind="bool", help="true: replacement of a loaded adapter with this name"),
     )
 )
 UNLOAD_FIELDS = FieldSet((NAME,))
@@ -67,7 +67,7 @@ async def handle_unload(request: Request, app: App) -> Response:
 
 
 def _base_model(app: App, named: str | None) -> Model:
-    """The model that an adapter is for: the one named, else the first. Raises NotFound where clients may not load."""
+    """The base model of an adapter: the named one, else the first. Raises NotFound if clients may not load adapters."""
     model = app.registry.get(named) if named is not None else next(iter(app.registry.models.values()), None)
     if model is None or not model.config.allow_runtime_lora:
         raise NotFound(NOT_ALLOWED)

@@ -1,4 +1,4 @@
-"""…/conversations: conversations that responses go on in, and their items.
+"""…/conversations: conversations, which responses continue, and their items.
 
 https://platform.openai.com/docs/api-reference/conversations.
 """
@@ -25,7 +25,7 @@ FIELDS = FieldSet(
         Field(
             name="items",
             kind="array",
-            help="what the conversation begins with, in the form of a response's input",
+            help="initial items, in the form of a response's input",
             schema={"items": {"type": "object"}},
         ),
     )
@@ -104,7 +104,7 @@ async def handle_delete_item(request: Request, app: App) -> Response:
     return json(await app.service(ResponseService).store.delete_conversation_item(*_item_of(request)))
 
 
-CREATE = RouteDoc(summary="Begin a conversation", body=FIELDS, body_optional=True, answer="Conversation")
+CREATE = RouteDoc(summary="Create a conversation", body=FIELDS, body_optional=True, answer="Conversation")
 UPDATE = RouteDoc(summary="Replace a conversation's metadata", body=METADATA_FIELDS, answer="Conversation")
 LIST = RouteDoc(summary="A conversation's items", query=PAGE, answer="Items")
 ADD = RouteDoc(summary="Add items to a conversation", body=(replace(FIELDS[1], required=True),), answer="Items")

@@ -1,8 +1,8 @@
-"""A database in a thread of its own, so that neither disk nor network ever holds up the event loop.
+"""A database in its own thread, so that neither disk nor network blocks the event loop.
 
-Whatever waits when the thread looks is done in one transaction: one fsync acknowledges it all. A piece of work that
-fails takes nothing of the others with it. A database that goes away is a StoreUnavailable until it is back: each
-transaction looks for it again. Knows no tables; an idle database costs nothing.
+All waiting jobs run in one transaction: one fsync for all. Each job has a savepoint, so that its failure does not
+affect the others. While the database cannot be reached, jobs fail with StoreUnavailable; each transaction tries to
+connect again. Knows no tables; an idle database costs nothing.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ T = TypeVar("T")
 Work = Callable[[Connection], T]
 
 JOB_TIMEOUT_S = 20.0
-"""Nobody waits longer for a database that neither answers nor fails."""
+"""Longest wait for a database that neither answers nor fails."""
 
 
 class _Job:
-    """Work, and who waits for it. write: it may change something."""
+    """Work, and the future for its result. write: it may change data."""
 
     __slots__ = ("error", "future", "loop", "result", "work", "write")
 
@@ -43,7 +43,7 @@ class _Job:
         self.error: Exception | None = None
 
     def notify(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits for the result
             self.loop.call_soon_threadsafe(self._resolve)
 
     def _resolve(self) -> None:
@@ -56,10 +56,10 @@ class _Job:
 
 
 class Database:
-    """A PostgreSQL URL, a SQLite file, or memory if path is empty. Opened by `open`, or else by the first work.
+    """A PostgreSQL URL, a SQLite file, or memory if path is empty. Opened by `open`, or else by the first job.
 
-    prepare: run once for each connection. before: run when a transaction that writes begins. due: whether `before` has
-    something to do, so that one that only reads must write after all.
+    prepare: run once for each connection. cleanup: run at the start of each write transaction. cleanup_due: whether
+    `cleanup` would change anything; a read transaction then becomes a write transaction.
     """
 
     def __init__(self, path: str, prepare: Work[None], cleanup: Work[None], cleanup_due: Work[bool]) -> None:
@@ -74,7 +74,7 @@ class Database:
         self._closed = False
 
     async def open(self) -> None:
-        """Open it now. Raises StartError."""
+        """Connect now. Raises StartError."""
         shown = self._path
         if postgres.is_url(self._path):
             postgres.check(self._path)
@@ -89,9 +89,9 @@ class Database:
             raise StartError(f"--response_store {shown}: {error.message}") from None
 
     async def run(self, work: Work[T], *, write: bool = True) -> T:
-        """What work returns, once its transaction is on disk. Raises what it raises, and StoreFailure.
+        """Run work in a transaction; returns its result after the commit. Raises what work raises, and StoreFailure.
 
-        write: False for work that changes nothing; it does not wait for other servers that write.
+        write: False for work that changes nothing; it does not wait for writes of other servers.
         """
         if self._closed:
             raise StoreFailure("the response store is closed")
@@ -109,7 +109,7 @@ class Database:
         return answer
 
     async def close(self) -> None:
-        """Finish what waits, and let go of the database. Idempotent."""
+        """Finish waiting jobs, and close the database. Idempotent."""
         if self._thread is not None and not self._closed:
             self._jobs.put(None)
             joining = asyncio.get_running_loop().run_in_executor(None, self._thread.join)
@@ -137,19 +137,19 @@ class Database:
             self._connection.close()
 
     def _next_jobs(self) -> tuple[list[_Job], bool]:
-        """All that waits and is still wanted, and whether to go on. Blocks until there is something."""
+        """(all waiting jobs, whether to continue). Blocks until there is at least one."""
         found = [self._jobs.get()]
         try:
             while found[-1] is not None:
                 found.append(self._jobs.get_nowait())
         except Empty:
             pass
-        # Who has waited too long was told that it failed: then it must not be done later.
+        # A job that timed out was reported as failed: it must not run later.
         jobs = [job for job in found if job is not None and not job.future.cancelled()]
         return jobs, found[-1] is not None
 
     def _run_batch(self, jobs: list[_Job]) -> None:
-        """One transaction. When the connection was lost before it could take effect, once more on a new one."""
+        """Run jobs in one transaction. If the connection was lost before the commit, retry once on a new one."""
         for _ in range(2):
             for job in jobs:
                 job.error = None
@@ -165,12 +165,12 @@ class Database:
                 return
 
     def _connected(self, jobs: list[_Job]) -> Connection | None:
-        """The connection, or None: the jobs have their error."""
+        """The connection; None if it cannot be opened, with the error set on each job."""
         if self._connection is not None:
             return self._connection
         try:
             self._connection = self._connect()
-        except Exception as error:  # it is away, or the file cannot be opened: whoever waits learns it
+        except Exception as error:  # unreachable, or the file cannot be opened: every job fails
             failure = self._failure(error)
             if not self._unavailable:
                 logger.error("the response store cannot be opened: %s", self._log_text(error))
@@ -179,7 +179,7 @@ class Database:
                 job.error = failure
             return None
         if self._unavailable:
-            logger.info("the response store is back")
+            logger.info("the response store is available again")
         self._unavailable = False
         return self._connection
 
@@ -196,7 +196,7 @@ class Database:
         return connection
 
     def _transact(self, connection: Connection, jobs: list[_Job]) -> bool:
-        """Do it all in one transaction. Whether that failed, and surely changed nothing."""
+        """Run jobs in one transaction; whether it failed and certainly changed nothing, so that a retry is safe."""
         write, committing = any(job.write for job in jobs), False
         try:
             connection.begin(write)
@@ -211,7 +211,7 @@ class Database:
             committing = write
             connection.execute("COMMIT")
             return False
-        except Exception as error:  # a full disk, a lost database, a bug: whoever waits learns it, the thread goes on
+        except Exception as error:  # a full disk, a lost connection, a bug: every job fails, the thread continues
             failure = self._failure(error)
             known = isinstance(failure, StoreUnavailable) or str(error) == FULL
             logger.error("the response store failed: %s", self._log_text(error), exc_info=not known)
@@ -227,7 +227,7 @@ class Database:
             job.result = job.work(connection)
         except RequestError as error:
             job.error = error
-        except Exception as error:  # whatever it was, the thread and the other work go on
+        except Exception as error:  # of any kind: the thread and the other jobs continue
             job.error = self._failure(error)
             if not connection.lost:
                 logger.exception("the response store failed")

@@ -1,4 +1,4 @@
-"""What the response object repeats of its request (contract section 5.3, OpenAI's Response)."""
+"""The fields of the response object that repeat its request (contract section 5.3, OpenAI's Response)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def echo(values: Json, sampling: SamplingParams) -> Json:
 
 
 def _text(values: Json) -> Json:
-    """`text`, with the response_format of other APIs in its response_format."""
+    """`text`, with response_format (of the other APIs) as its format."""
     text = values["text"] or {"format": TEXT_FORMAT}
     response_format = values["response_format"]
     if response_format is None:
@@ -55,7 +55,7 @@ def _text(values: Json) -> Json:
 
 
 def _tool_choice(tool_choice: Any) -> str | Json:
-    """tool_choice as OpenAI writes it; it has been read."""
+    """A validated tool_choice in OpenAI's form."""
     if isinstance(tool_choice, dict) and isinstance(tool_choice.get("function"), dict):
         return {"type": "function", "name": tool_choice["function"]["name"]}
     return "auto" if tool_choice is None else tool_choice

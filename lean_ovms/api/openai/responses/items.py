@@ -1,7 +1,7 @@
-"""Input items: their shape, as they are item and listed, and what they mean as messages for a chat template.
+"""Input items: their validation, their stored form, and their conversion to messages for a chat template.
 
-Rules and texts: contract sections 2.7 and 6.7. An item that would have to be ignored is refused instead. Knows no model
-and no store; references to stored items are resolved before.
+Rules and texts: contract sections 2.7 and 6.7. Unsupported items are refused, not ignored. Knows no model and no
+store; references to stored items are resolved earlier.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REFERENCE = "item_reference"
 
 
 def read_input(value: Any) -> list[Json]:
-    """The items of `input`, each whole: with a type, an id, and its content as a list. Raises BadRequest."""
+    """The items of `input`, each with a type, an id, and its content as a list. Raises BadRequest."""
     if isinstance(value, str):
         if not value:
             raise BadRequest("input cannot be empty", param="input")
@@ -32,7 +32,7 @@ def read_input(value: Any) -> list[Json]:
 
 
 def read_items(values: list[Any], param: str) -> list[Json]:
-    """As read_input, of an array. Raises BadRequest."""
+    """As read_input, for an array. Raises BadRequest."""
     if len(values) > MAX_ITEMS:
         raise BadRequest(f"{param} must have no more than {MAX_ITEMS} items", param=param)
     return [_item(value, f"{param}[{i}]") for i, value in enumerate(values)]
@@ -72,7 +72,7 @@ def _message(given: Json, param: str) -> Json:
 
 
 def _with_id(given: Json, prefix: str) -> Json:
-    """The item's id, or a new one."""
+    """{"id": the item's id, or a new one}."""
     known = given.get("id")
     return {"id": known if isinstance(known, str) and known else item_id(prefix)}
 
@@ -92,7 +92,7 @@ def _part(part: Any, role: str, param: str) -> Json:
     if kind == "input_image":
         return _image(part, param)
     if kind in ("input_file", "input_audio"):
-        raise BadRequest(f"{kind} is not supported: this model reads text and images at most", param=param)
+        raise BadRequest(f"{kind} is not supported; supported: input_text and input_image", param=param)
     raise BadRequest(f"unsupported input content item type: {kind[:60]}", param=f"{param}.type")
 
 
@@ -178,11 +178,11 @@ _READERS: dict[str, Callable[[Json, str], Json]] = {
 }
 
 
-# --- what items mean ---
+# --- conversion to messages ---
 
 
 def to_messages(items: list[Json]) -> list[Json]:
-    """Whole items as chat messages. Consecutive reasoning, text and calls of the assistant are one message."""
+    """Items as chat messages. Consecutive reasoning, text and calls of the assistant become one message."""
     builder = _MessageBuilder()
     for item in items:
         builder.add(item)
@@ -190,7 +190,7 @@ def to_messages(items: list[Json]) -> list[Json]:
 
 
 class _MessageBuilder:
-    """Gathers messages; `turn` is the assistant's while it may still grow."""
+    """Collects messages; `_turn` is the assistant message that further items may extend."""
 
     def __init__(self) -> None:
         self._messages: list[Json] = []
@@ -199,7 +199,7 @@ class _MessageBuilder:
     def add(self, item: Json) -> None:
         kind = item["type"]
         if kind == "reasoning":
-            if text := _reasoning_text(item):  # some servers send none, only ciphertext
+            if text := _reasoning_text(item):  # some servers send only encrypted reasoning
                 self._add_reasoning(text)
         elif kind == "function_call":
             function = {"name": item["name"], "arguments": item["arguments"]}
@@ -226,7 +226,7 @@ class _MessageBuilder:
 
     def _add_reasoning(self, text: str) -> None:
         if self._turn is not None and (self._turn["content"] or "tool_calls" in self._turn):
-            self._flush()  # thinking begins a new turn
+            self._flush()  # reasoning starts a new turn
         turn = self._assistant()
         before = turn.get("reasoning_content")
         turn["reasoning_content"] = f"{before}\n{text}" if before else text
@@ -242,12 +242,12 @@ class _MessageBuilder:
 
 
 def _reasoning_text(item: Json) -> str:
-    """All text of a reasoning item; the thinking itself rather than its summary, where there is both."""
+    """The text of a reasoning item: its content if there is any, else its summary."""
     return "\n".join(part["text"] for part in item.get("content") or item["summary"])
 
 
 def _content(content: str | list[Json]) -> str | list[Json]:
-    """Content for a chat message: a string where there is one text, else parts."""
+    """Content for a chat message: a string for a single text, else parts."""
     if isinstance(content, str):
         return content
     parts = [_chat_part(part) for part in content]
