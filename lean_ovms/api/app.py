@@ -161,6 +161,6 @@ class App:
         if methods:
             allow = ", ".join(methods)
             raise MethodNotAllowed(f"{safe(request.path)} answers {allow}, not {safe(request.method)}", allow=allow)
-        near = self._table.near(request.path)
+        near = self._table.suggest(request.path)
         advice = f"did you mean {near}?" if near else "/docs says what is served"
         raise NotFound(f"Invalid request URL: {safe(request.path)}; {advice}")

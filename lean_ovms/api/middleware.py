@@ -67,7 +67,7 @@ class Auth:
 
     def check(self, route: Route, request: Request) -> None:
         """Raises Unauthorized where the route needs the key and the request does not have it."""
-        if not self._key or route.guard == "open" or (route.guard == "models" and not self._protect_models):
+        if not self._key or route.auth == "open" or (route.auth == "models" and not self._protect_models):
             return
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("latin-1", "replace"), self._key):

@@ -126,24 +126,24 @@ def _parameters_named(path: str) -> str:
 
 
 def _operation(route: Route, path: str, models: list[str], *, key: bool) -> Json:
-    about = route.about or RouteDoc(summary=_first_line(route))
-    guarded = key and route.guard != "open"
+    doc = route.doc or RouteDoc(summary=_first_line(route))
+    authenticated = key and route.auth != "open"
     operation: Json = {
         "operationId": _operation_id(route.method, path),
-        "summary": about.summary,
+        "summary": doc.summary,
         "tags": [_tag(path)],
-        "responses": _responses(about, _errors(route, path, guarded=guarded)),
+        "responses": _responses(doc, _errors(route, path, authenticated=authenticated)),
     }
     parameters = [_path_parameter(name) for name in re.findall(r"\{(\w+)\}", path)]
     parameters += [
-        {"name": r.name, "in": "query", "schema": schema(r, nullable=False), "description": r.help} for r in about.query
+        {"name": r.name, "in": "query", "schema": schema(r, nullable=False), "description": r.help} for r in doc.query
     ]
     if parameters:
         operation["parameters"] = parameters
-    if about.body:
-        content = {"application/json": {"schema": body_schema(about.body, models)}}
-        operation["requestBody"] = {"required": not about.body_optional, "content": content}
-    if guarded:
+    if doc.body:
+        content = {"application/json": {"schema": body_schema(doc.body, models)}}
+        operation["requestBody"] = {"required": not doc.body_optional, "content": content}
+    if authenticated:
         operation["security"] = [{"key": []}]
     return operation
 
@@ -167,28 +167,28 @@ def _first_line(route: Route) -> str:
     return text.strip().splitlines()[0]
 
 
-def _errors(route: Route, path: str, *, guarded: bool) -> list[int]:
-    about = route.about
-    found = {500, 503} | ({401} if guarded else set())
+def _errors(route: Route, path: str, *, authenticated: bool) -> list[int]:
+    doc = route.doc
+    found = {500, 503} | ({401} if authenticated else set())
     if "{" in path:
         found.add(404)
-    if about is not None and about.body:
+    if doc is not None and doc.body:
         found |= {400, 404, 413, 415, 429}
-    if about is not None and about.query:
+    if doc is not None and doc.query:
         found.add(400)
-    if about is not None:
-        found |= set(about.errors)
+    if doc is not None:
+        found |= set(doc.errors)
     return sorted(found)
 
 
-def _responses(about: RouteDoc, errors: list[int]) -> Json:
+def _responses(doc: RouteDoc, errors: list[int]) -> Json:
     content: Json = {}
-    if "/" in about.answer:
-        content[about.answer] = {"schema": {"type": "string"}}
-    elif about.answer:
-        content["application/json"] = {"schema": ref(about.answer)}
-    if about.chunks:
-        content["text/event-stream"] = {"schema": {"type": "string"}, "x-event-schema": ref(about.chunks)}
+    if "/" in doc.answer:
+        content[doc.answer] = {"schema": {"type": "string"}}
+    elif doc.answer:
+        content["application/json"] = {"schema": ref(doc.answer)}
+    if doc.chunks:
+        content["text/event-stream"] = {"schema": {"type": "string"}, "x-event-schema": ref(doc.chunks)}
     ok: Json = {"description": "It worked.", "headers": {"X-Request-Id": {"schema": {"type": "string"}}}}
     if content:
         ok["content"] = content

@@ -25,10 +25,10 @@ BASES = ("/v1", "/v3", "/v3/v1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteDoc:
-    """What the OpenAPI document says of a route.
+    """A route's description in the OpenAPI document.
 
-    body, query: the fields that its handler reads. answer: a name in schemas.ANSWERS, or a media type; chunks: of the
-    events of a stream. errors: statuses beside those that follow from the rest.
+    body, query: the fields that its handler reads. answer: a name in schemas.ANSWERS, or a media type. chunks: the same
+    for the events of a stream. errors: statuses in addition to those that follow from the other fields.
     """
 
     summary: str
@@ -42,23 +42,23 @@ class RouteDoc:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """method and path of a handler. path may hold "{id}", which takes any text, slashes included.
+    """The method and path of a handler. "{id}" in path matches any text, slashes included.
 
-    guard: "key" needs the API key, "models" only with --protect_models, "open" never.
+    auth: whether the API key is required: "key" always, "models" only with --protect_models, "open" never.
     """
 
     method: str
     path: str
     handle: Handler
-    guard: str = "key"
-    about: RouteDoc | None = None
+    auth: str = "key"
+    doc: RouteDoc | None = None
 
 
 def for_each_prefix(
-    method: str, path: str, handle: Handler, guard: str = "key", *, about: RouteDoc | None = None
+    method: str, path: str, handle: Handler, auth: str = "key", *, doc: RouteDoc | None = None
 ) -> list[Route]:
     """One handler under every prefix."""
-    return [Route(method, base + path, handle, guard, about) for base in BASES]
+    return [Route(method, base + path, handle, auth, doc) for base in BASES]
 
 
 def collect() -> list[Route]:
@@ -81,14 +81,13 @@ def endpoints() -> list[ModuleType]:
 
 
 MAX_PARTS = 4
-"""Last parts of an unknown path that are compared with known ones; a client may send thousands."""
+"""The last parts of an unknown path that are compared with known paths; a client may send thousands."""
 
 
 class Table:
-    """Look up a handler by method and path. Of several patterns that fit, the one with most text of its own wins.
+    """Look up a handler by method and path. Of several matching patterns, the one with most literal text wins.
 
-    A slash at the end makes no difference to a path without an "{id}": where FastAPI redirects (vLLM), clients exist
-    that send one.
+    A trailing slash is ignored in a path without an "{id}": some clients send one, and FastAPI (vLLM) redirects.
     """
 
     def __init__(self, routes: list[Route]) -> None:
@@ -100,16 +99,16 @@ class Table:
                 raise AssertionError(f"two handlers for {route.method} {route.path}")
             methods[route.method] = route
         longest = sorted(self._patterns, key=lambda pattern: len(pattern.replace("{id}", "")), reverse=True)
-        self._ordered = [(_compiled(pattern), self._patterns[pattern]) for pattern in longest]
+        self._ordered = [(_compile(pattern), self._patterns[pattern]) for pattern in longest]
 
     def methods(self, path: str) -> dict[str, Route]:
-        """The routes of a path by method; empty when there are none."""
+        """The routes of a path by method; empty if there are none."""
         found = self._exact.get(path) or self._exact.get(path.removesuffix("/"))
         if found is None:
             found = next((methods for pattern, methods in self._ordered if pattern.fullmatch(path)), {})
         return found
 
-    def near(self, path: str) -> str:
+    def suggest(self, path: str) -> str:
         """A known path with the same end as this unknown one (a wrong base URL), "" if there is none."""
         parts = [part for part in path.split("/") if part][-MAX_PARTS:]
         tails = ["/" + "/".join(parts[start:]) for start in range(len(parts))]
@@ -117,17 +116,17 @@ class Table:
 
 
 def ids_in(path: str, pattern: str) -> tuple[str, ...]:
-    """The text in a path for each "{id}" of a pattern that is served under the prefixes."""
+    """The text in a path for each "{id}" of a pattern, under any prefix."""
     bases = sorted(BASES, key=len, reverse=True)
-    return next(found.groups() for base in bases if (found := _compiled(base + pattern).fullmatch(path)))
+    return next(found.groups() for base in bases if (found := _compile(base + pattern).fullmatch(path)))
 
 
 def id_in(path: str, pattern: str) -> str:
-    """As ids_in, of a pattern with one "{id}"."""
+    """As ids_in, for a pattern with one "{id}"."""
     [found] = ids_in(path, pattern)
     return found
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile("(.+)".join(map(re.escape, pattern.split("{id}"))), re.DOTALL)

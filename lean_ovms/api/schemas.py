@@ -1,6 +1,6 @@
 """JSON Schemas of nested request values and of responses, for the OpenAPI document only.
 
-Request schemas contain what is checked; response schemas what a client may rely on (contract section 5; OpenAI's
+Request schemas contain the checked rules; response schemas the guaranteed members (contract section 5; OpenAI's
 reference). tests/api/test_openapi.py validates real responses against them.
 """
 
@@ -21,9 +21,9 @@ def object_of(required: Json, **optional: Json) -> Json:
     return {"type": "object", "properties": {**required, **optional}, "required": list(required)}
 
 
-def array(items: Json, least: int = 0) -> Json:
-    """An array of at least `least` items."""
-    return {"type": "array", "items": items} | ({"minItems": least} if least else {})
+def array(items: Json, min_items: int = 0) -> Json:
+    """An array of at least `min_items` items."""
+    return {"type": "array", "items": items} | ({"minItems": min_items} if min_items else {})
 
 
 def any_of(*schemas: Json) -> Json:
@@ -43,13 +43,13 @@ def const(value: str) -> Json:
 
 # --- requests
 
-PART = object_of({"type": STRING}, text={"description": "of the type text"})
+PART = object_of({"type": STRING}, text={"description": "text of a part of type text"})
 MESSAGE = object_of(
     {"role": STRING},
     content=any_of(STRING, array(PART), NULL),
     tool_calls=any_of(array(object_of({"function": OBJECT})), NULL),
-    tool_call_id={"description": "of the role tool: the call that this answers"},
-    reasoning_content={"description": "what an assistant thought, as it was answered"},
+    tool_call_id={"description": "with role tool: id of the answered tool call"},
+    reasoning_content={"description": "reasoning of an assistant message"},
 )
 MESSAGES = array(MESSAGE, 1)
 FUNCTION = object_of({"name": {"type": "string", "minLength": 1}}, description={}, parameters=OBJECT, strict={})

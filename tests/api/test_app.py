@@ -117,7 +117,7 @@ async def test_generating_needs_the_key(make_app: MakeApp, given: str | None) ->
 async def test_every_generating_route_is_guarded(make_app: MakeApp) -> None:
     app, _ = await make_app(api_key="secret")
     for route in collect():
-        if route.method == "POST" and route.guard != "open":
+        if route.method == "POST" and route.auth != "open":
             assert (await post(app, route.path, {})).status == 401, route.path
 
 

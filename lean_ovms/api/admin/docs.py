@@ -1,7 +1,7 @@
 """GET /openapi.json: the OpenAPI 3.1 document of this server, and GET /docs: a page to read and try it, offline.
 
-The document names the served models, so it is guarded like their list; the page holds nothing of this server and is
-open.
+The document names the served models, so it needs the API key when their list does; the page contains no data of this
+server and never needs it.
 https://spec.openapis.org/oas/v3.1.1
 """
 
@@ -18,7 +18,7 @@ from ..router import Route, RouteDoc, collect
 
 PAGE = Path(__file__).parents[1] / "docs.html"
 SAFETY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
-"""The page may talk to this server and to nobody else."""
+"""The page may connect to this server only."""
 
 
 async def handle(request: Request, app: App) -> Response:

@@ -27,9 +27,9 @@ async def handle_version(request: Request, app: App) -> Response:
     return json({"version": __version__, **versions})
 
 
-HEALTH = RouteDoc(summary="Every model is served that can be")
-PING = RouteDoc(summary="The process answers")
-VERSION = RouteDoc(summary="Versions of the server and of what it runs on", answer="Version")
+HEALTH = RouteDoc(summary="Readiness of all models")
+PING = RouteDoc(summary="Liveness of the process")
+VERSION = RouteDoc(summary="Versions of the server and its runtime", answer="Version")
 
 ROUTES = [
     Route("GET", "/health", handle_health, "open", HEALTH),

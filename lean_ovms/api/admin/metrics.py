@@ -1,7 +1,7 @@
 """GET /metrics: Prometheus' text format, with --metrics_enable.
 
-https://prometheus.io/docs/instrumenting/exposition_formats/. The engine's own figures are read at each scrape, and
-left out when the engine does not answer within a second (it answers between two steps).
+https://prometheus.io/docs/instrumenting/exposition_formats/. The engine's statistics are read at each scrape, and
+omitted if the engine does not answer within a second (it answers between two steps).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def _stats(model: Model) -> EngineStats | None:
 
 
 def _memory(pid: int | None) -> int | None:
-    """Resident bytes of a process; None where /proc does not have it (10 us on Linux)."""
+    """Resident bytes of a process; None if /proc does not have it (10 us on Linux)."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             return int(file.read().split()[1]) * PAGE_SIZE

@@ -7,11 +7,11 @@ from ...types import Json, SamplingParams
 
 
 def unknown(values: Json, sampling: SamplingParams) -> list[str]:
-    """Warnings for requested alternatives that are not known.
+    """Warnings for requested alternatives that the engine cannot report.
 
-    Raises BadRequest for alternatives of prompt tokens: clients take the likeliest token in the response for the
-    likeliest of all, and decide by it whether greedy decoding would give the text that they score
-    (lm-evaluation-harness: is_greedy).
+    Raises BadRequest for alternatives of prompt tokens: clients treat the likeliest token in the response as the
+    likeliest of all, and derive from it whether greedy decoding gives the scored text (lm-evaluation-harness:
+    is_greedy).
     """
     if sampling.prompt_logprobs and values["logprobs"]:
         raise BadRequest(

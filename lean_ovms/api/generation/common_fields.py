@@ -17,11 +17,11 @@ from ..response import MAX_REQUEST_ID, is_safe_id
 MODEL = Field(
     name="model", kind="string", help="name of a served model", wrong="model field is not a string", required=True
 )
-SOME_MODEL = replace(MODEL, required=False, help=f"{MODEL.help}; vLLM: the only one may be left out")
+SOME_MODEL = replace(MODEL, required=False, help=f"{MODEL.help}; optional if there is only one, as in vLLM")
 STREAM = Field(
     name="stream",
     kind="bool",
-    help="answer with server-sent events",
+    help="server-sent events as the response",
     wrong="stream field is not a boolean",
     default=False,
 )
@@ -31,8 +31,8 @@ def _flag(name: str, help: str) -> Field:  # noqa: A002 - as in Field
     return Field(name=name, kind="bool", help=help, wrong=f"stream_options.{name} is not a boolean", default=False)
 
 
-INCLUDE_USAGE = _flag("include_usage", "a last chunk with the token counts")
-INCLUDE_OBFUSCATION = _flag("include_obfuscation", "pad events to lengths that tell little")
+INCLUDE_USAGE = _flag("include_usage", "last chunk with the token counts")
+INCLUDE_OBFUSCATION = _flag("include_obfuscation", "padding of events, which hides token lengths")
 STREAM_OPTIONS = Field(
     name="stream_options",
     kind="object",
@@ -42,7 +42,7 @@ STREAM_OPTIONS = Field(
 RESPONSE_STREAM_OPTIONS = Field(
     name="stream_options",
     kind="object",
-    help="include_obfuscation; usage always comes",
+    help="include_obfuscation; usage is always included",
     fields=(INCLUDE_OBFUSCATION, INCLUDE_USAGE),
 )
 
@@ -54,12 +54,12 @@ def _request_id(value: str) -> str:
 
 
 TOKEN_IDS = (
-    Field(name="return_token_ids", kind="bool", help="add prompt_token_ids and token_ids", default=False),
+    Field(name="return_token_ids", kind="bool", help="prompt_token_ids and token_ids in the response", default=False),
     Field(
-        name="return_tokens_as_token_ids", kind="bool", help="logprobs name tokens as token_id:NUMBER", default=False
+        name="return_tokens_as_token_ids", kind="bool", help="token names in logprobs as token_id:NUMBER", default=False
     ),
 )
-REQUEST_ID = Field(name="request_id", kind="string", help="vLLM's: the answer's id ends with it", read=_request_id)
+REQUEST_ID = Field(name="request_id", kind="string", help="vLLM's: end of the response's id", read=_request_id)
 ANSWERING = (
     MODEL,
     STREAM,
@@ -67,12 +67,12 @@ ANSWERING = (
     *TOKEN_IDS,
     REQUEST_ID,
 )
-"""Fields for the form of the answer of chat and completions."""
+"""Fields for the form of the response of chat and completions."""
 
 MESSAGES = Field(
     name="messages",
     kind="any",
-    help="the conversation: role, content, tool_calls, tool_call_id, name",
+    help="conversation: role, content, tool_calls, tool_call_id, name",
     schema=schemas.MESSAGES,
 )
 TOOLS = (
@@ -83,10 +83,12 @@ TOOLS = (
         help="none, auto, required, one function, or allowed_tools",
         schema=schemas.TOOL_CHOICE,
     ),
-    Field(name="parallel_tool_calls", kind="bool", help="false: the answer has one call at most", default=True),
+    Field(name="parallel_tool_calls", kind="bool", help="false: at most one call in the response", default=True),
 )
 LOGPROBS = Field(name="logprobs", kind="bool", help="log probability of each chosen token", default=False)
-TOP_LOGPROBS = Field(name="top_logprobs", kind="uint", high=20, help="accepted; only the chosen token is known")
+TOP_LOGPROBS = Field(
+    name="top_logprobs", kind="uint", high=20, help="number of alternatives; only the chosen token is reported"
+)
 TEMPLATE_KWARGS = Field(
     name="chat_template_kwargs",
     kind="object",
@@ -94,7 +96,7 @@ TEMPLATE_KWARGS = Field(
     wrong="chat_template_kwargs must be an object",
 )
 ADD_GENERATION_PROMPT = Field(
-    name="add_generation_prompt", kind="bool", help="end the prompt with the assistant's turn (default true)"
+    name="add_generation_prompt", kind="bool", help="assistant header at the end of the prompt (default true)"
 )
 
 
@@ -104,24 +106,22 @@ def _documents(value: list[Any]) -> list[Any]:
     return value
 
 
-DOCUMENTS = Field(
-    name="documents", kind="array", help="for chat templates that answer from documents: objects", read=_documents
-)
+DOCUMENTS = Field(name="documents", kind="array", help="objects for chat templates with retrieval", read=_documents)
 
 
 def _no_template(value: str) -> None:
     if value:
-        raise BadRequest("chat_template is not taken from a request: start with --chat_template", param="chat_template")
+        raise BadRequest("chat_template is not accepted in requests: start with --chat_template", param="chat_template")
 
 
 CHAT_TEMPLATE = Field(name="chat_template", kind="string", help="refused unless empty, as in vLLM", read=_no_template)
 CONTINUE_FINAL_MESSAGE = Field(
-    name="continue_final_message", kind="bool", help="go on inside the last message", default=False
+    name="continue_final_message", kind="bool", help="continuation of the last message", default=False
 )
 
 
 def template_kwargs(values: Json) -> Json:
-    """Variables for the chat template: chat_template_kwargs, and fields that are such variables."""
+    """Variables for the chat template: chat_template_kwargs, and other fields that set such variables."""
     kwargs = dict(values["chat_template_kwargs"] or {})
     if kwargs.get("add_generation_prompt") is None:
         kwargs.pop("add_generation_prompt", None)

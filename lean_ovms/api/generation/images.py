@@ -1,7 +1,7 @@
-"""A conversation with images: they are loaded, and tags for them take their places in the text.
+"""Images of a conversation: they are loaded, and tags in the text mark their places.
 
-GenAI puts the images where the tags are, so a client's text must not hold any, nor what the model itself writes for an
-image: that would move images to other places. Rules and texts: contract sections 2.8, 6.2 and 6.3.
+GenAI inserts the images at the tags, so a client's text must not contain tags or the model's own image tokens: they
+would move images to other places. Rules and texts: contract sections 2.8, 6.2 and 6.3.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ TAG_START = "<ov_genai_"
 TEXT_ONLY = "This servable supports only text input, but image_url has been provided"
 
 
-async def load_images(prompt: ChatPrompt, model: TextModel, gallery: ImageLoader) -> ChatPrompt:
-    """The prompt with its images loaded; one of many messages is searched beside the loop. Raises RequestError."""
+async def load_images(prompt: ChatPrompt, model: TextModel, loader: ImageLoader) -> ChatPrompt:
+    """The prompt with its images loaded; a long prompt is searched in a worker thread. Raises RequestError."""
     native = model.image_tokens
     if native is None and not prompt.has_parts:
         return prompt
-    search = partial(_searched, prompt, native)
-    messages, wanted = await model.offload.run(prompt.render_cost, search, inline_below=INLINE_CHARACTERS)
-    return prompt.with_images(messages, tuple(await gallery.load(wanted))) if wanted else prompt
+    search = partial(_find_images, prompt, native)
+    messages, images = await model.offload.run(prompt.render_cost, search, inline_below=INLINE_CHARACTERS)
+    return prompt.with_images(messages, tuple(await loader.load(images))) if images else prompt
 
 
-def _searched(prompt: ChatPrompt, native: list[str] | None) -> tuple[list[Json], list[ImageRequest]]:
+def _find_images(prompt: ChatPrompt, native: list[str] | None) -> tuple[list[Json], list[ImageRequest]]:
     """The messages with a tag for each image, and the images. native: as TextModel.image_tokens. Raises BadRequest."""
-    wanted = list(_wanted(prompt.messages))
-    if native is None and wanted:
-        raise BadRequest(TEXT_ONLY, param=wanted[0].param.removesuffix(".image_url.url"))
+    images = list(_image_requests(prompt.messages))
+    if native is None and images:
+        raise BadRequest(TEXT_ONLY, param=images[0].param.removesuffix(".image_url.url"))
     if native is not None:
-        _guard(prompt, native)
-    if not wanted:
-        return prompt.messages, wanted
-    numbers = iter(range(len(wanted)))
-    return [_tagged(message, numbers) for message in prompt.messages], wanted
+        _refuse_image_tokens(prompt, native)
+    if not images:
+        return prompt.messages, images
+    numbers = iter(range(len(images)))
+    return [_with_tags(message, numbers) for message in prompt.messages], images
 
 
 def refuse_images(messages: list[Json], why: str) -> None:
     """Raises BadRequest if there is an image."""
-    for one in _wanted(messages):
-        raise BadRequest(why, param=one.param)
+    for image in _image_requests(messages):
+        raise BadRequest(why, param=image.param)
 
 
-def _wanted(messages: list[Json]) -> Iterator[ImageRequest]:
+def _image_requests(messages: list[Json]) -> Iterator[ImageRequest]:
     for m, message in enumerate(messages):
         content = message.get("content")
         for p, part in enumerate(content if isinstance(content, list) else ()):
@@ -60,7 +60,7 @@ def _wanted(messages: list[Json]) -> Iterator[ImageRequest]:
                 yield ImageRequest(url=image["url"], detail=image.get("detail") or "auto", param=param)
 
 
-def _tagged(message: Json, numbers: Iterator[int]) -> Json:
+def _with_tags(message: Json, numbers: Iterator[int]) -> Json:
     """The message with a text part for each image."""
     content = message.get("content")
     if not isinstance(content, list):
@@ -72,8 +72,8 @@ def _tagged(message: Json, numbers: Iterator[int]) -> Json:
     return {**message, "content": parts}
 
 
-def _guard(prompt: ChatPrompt, native: list[str]) -> None:
-    """Raises BadRequest if anything that may come into the prompt's text stands for an image."""
+def _refuse_image_tokens(prompt: ChatPrompt, native: list[str]) -> None:
+    """Raises BadRequest if a string that may enter the prompt contains a tag or token that stands for an image."""
     places = {"messages": prompt.messages, "tools": prompt.tools, "chat_template_kwargs": prompt.template_kwargs}
     for place, value in places.items():
         for text in _texts(value):
@@ -85,7 +85,7 @@ def _guard(prompt: ChatPrompt, native: list[str]) -> None:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every string in a JSON value but the images themselves; without recursion, which a client could make deep."""
+    """Every string in a JSON value except image URLs; iterative, because clients choose the depth."""
     stack = [value]
     while stack:
         value = stack.pop()

@@ -114,7 +114,7 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
         stream=values["stream"],
         parse=schema.parse_output,
         tools=offer.tools,
-        guide=add_tool_rule(constraint, offer.rule, config, sampling),
+        constraint=add_tool_rule(constraint, offer.rule, config, sampling),
     )
     return GenerationRequest(
         values=values,

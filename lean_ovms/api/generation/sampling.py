@@ -1,4 +1,4 @@
-"""Request fields that every generating endpoint shares, and their one way into Sampling and OutputParams.
+"""Sampling fields of every generating endpoint, and their conversion to SamplingParams and OutputParams.
 
 Precedence: request, then the model's generation_config.json, then the built-in default (contract section 3.1).
 `do_sample` and `rng_seed` of generation_config.json are not honoured, as in OVMS: temperature decides, and seeds are
@@ -51,7 +51,7 @@ def _truncate(value: int) -> int:
 
 
 def token_ids(values: list[Any], param: str) -> list[int]:
-    """values as token ids; the engine checks them against its vocabulary. Names the position of a wrong one."""
+    """values as token ids; the engine checks them against its vocabulary. Raises BadRequest."""
     for position, value in enumerate(values):
         if type(value) is not int or not 0 <= value <= UINT32_MAX:
             raise BadRequest(f"{param}[{position}] is not a token id", param=param)
@@ -67,48 +67,55 @@ def _salt(value: str) -> str:
 _STOP: Json = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
 
 SAMPLING = FieldSet((
-    Field(name="max_tokens", kind="uint", high=UINT32_MAX, help="most tokens to generate",
+    Field(name="max_tokens", kind="uint", high=UINT32_MAX, help="maximum number of generated tokens",
         outside=f"max_tokens value can't be greater than {UINT32_MAX}"),
-    Field(name="min_tokens", kind="uint", high=UINT32_MAX, help="no end of text before so many tokens"),
-    Field(name="temperature", kind="number", low=0, high=2, builtin=1.0, help="0 is greedy"),
-    Field(name="top_p", kind="number", above=0, high=1, builtin=1.0, help="nucleus sampling"),
-    Field(name="top_k", kind="int", low=-1, high=UINT32_MAX, builtin=40, help="-1 or 0: all tokens",
+    Field(name="min_tokens", kind="uint", high=UINT32_MAX, help="minimum number of generated tokens"),
+    Field(name="temperature", kind="number", low=0, high=2, builtin=1.0, help="sampling temperature; 0: greedy"),
+    Field(name="top_p", kind="number", above=0, high=1, builtin=1.0, help="probability mass for nucleus sampling"),
+    Field(name="top_k", kind="int", low=-1, high=UINT32_MAX, builtin=40,
+        help="number of likeliest tokens to sample from; -1 or 0: all",
         outside="top_k must be -1 (all tokens) or a positive integer"),
     Field(name="min_p", kind="number", low=0, below=1, builtin=0.0,
-        help="drop tokens less likely than this share of the likeliest"),
-    Field(name="repetition_penalty", kind="number", above=0, high=100, builtin=1.0, help="1 is none"),
-    Field(name="presence_penalty", kind="number", low=-2, high=2, builtin=0.0, help="for tokens seen in the answer"),
-    Field(name="frequency_penalty", kind="number", low=-2, high=2, builtin=0.0, help="per occurrence in the answer"),
-    Field(name="seed", kind="int", low=0, high=UINT32_MAX, help="repeats a sampled answer; random if not given"),
-    Field(name="n", kind="uint", help="answers to return (default 1)"),
-    Field(name="best_of", kind="uint", help="> 1: beam search of that width, the n best are returned"),
+        help="minimum probability, relative to the likeliest token"),
+    Field(name="repetition_penalty", kind="number", above=0, high=100, builtin=1.0,
+        help="factor for repeated tokens; 1: none"),
+    Field(name="presence_penalty", kind="number", low=-2, high=2, builtin=0.0,
+        help="penalty for tokens that were generated before"),
+    Field(name="frequency_penalty", kind="number", low=-2, high=2, builtin=0.0,
+        help="penalty for each earlier occurrence of a token"),
+    Field(name="seed", kind="int", low=0, high=UINT32_MAX, help="seed of the random generator; random if absent"),
+    Field(name="n", kind="uint", help="number of choices to return (default 1)"),
+    Field(name="best_of", kind="uint", help="> 1: width of a beam search, which returns the n best"),
     Field(name="use_beam_search", kind="bool", default=False,
-        help="vLLM's: n without best_of is a beam search of width n"),
-    Field(name="length_penalty", kind="number", low=-100, high=100, builtin=1.0, help="beam search only"),
-    Field(name="stop", kind="any", help=f"up to {MAX_STOPS} strings that end the answer", read=_stop,
+        help="vLLM's: beam search of width n, without best_of"),
+    Field(name="length_penalty", kind="number", low=-100, high=100, builtin=1.0,
+        help="exponent of the length, for beam search only"),
+    Field(name="stop", kind="any", help=f"up to {MAX_STOPS} strings that end the output", read=_stop,
         schema=any_of(_STOP, array(_STOP) | {"maxItems": MAX_STOPS})),
-    Field(name="include_stop_str_in_output", kind="bool", help="keep the stop string; true in streams if not given"),
-    Field(name="stop_token_ids", kind="array", help="token ids that end the answer", read=_stop_ids,
+    Field(name="include_stop_str_in_output", kind="bool", help="stop string in the output; default true in streams"),
+    Field(name="stop_token_ids", kind="array", help="token ids that end the output", read=_stop_ids,
         schema=TOKENS | {"maxItems": MAX_STOP_IDS}),
-    Field(name="ignore_eos", kind="bool", help="generate to max_tokens"),
+    Field(name="ignore_eos", kind="bool", help="generation up to max_tokens, past the end of text"),
     Field(name="skip_special_tokens", kind="bool", default=True,
-        wrong="skip_special_tokens is not a bool", help="false: special tokens stay visible, no parsing"),
+        wrong="skip_special_tokens is not a bool", help="false: visible special tokens, no parsing"),
     Field(name="truncate_prompt_tokens", kind="int", low=-1, high=UINT32_MAX,
-        help="keep only so many last prompt tokens; -1: as many as fit", read=_truncate),
+        help="number of last prompt tokens to keep; -1: as many as fit", read=_truncate),
     Field(name="cache_salt", kind="string", help="vLLM's: needs --enable_prefix_caching false, else a Warning header",
         read=_salt),
-    Field(name="num_assistant_tokens", kind="uint", high=64, help="draft model or prompt lookup only"),
-    Field(name="assistant_confidence_threshold", kind="number", low=0, high=1, help="draft model only"),
-    Field(name="max_ngram_size", kind="uint", high=64, help="prompt lookup only"),
+    Field(name="num_assistant_tokens", kind="uint", high=64,
+        help="speculated tokens per step; draft model or prompt lookup only"),
+    Field(name="assistant_confidence_threshold", kind="number", low=0, high=1,
+        help="confidence threshold for speculated tokens; draft model only"),
+    Field(name="max_ngram_size", kind="uint", high=64, help="maximum n-gram size; prompt lookup only"),
 ))  # fmt: skip
-"""Rows of OVMS's parameter tables and of vLLM's that the engine can honour."""
+"""OVMS's and vLLM's parameters that the engine supports."""
 
-_BUILTIN = {row.name: row.builtin for row in SAMPLING if row.builtin is not None}
+_BUILTIN = {field.name: field.builtin for field in SAMPLING if field.builtin is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The options that bound a request's sampling. max_tokens: 0 is none."""
+    """The server's limits for a request. max_tokens: 0 is no limit."""
 
     max_tokens: int
     sequences: int
@@ -135,14 +142,14 @@ class Defaults:
 
 
 def build_sampling(given: Json, defaults: Defaults, limits: Limits) -> SamplingParams:
-    """Sampling from the values of the SAMPLING rows. Raises BadRequest for what is impossible together."""
+    """SamplingParams from the values of the SAMPLING fields. Raises BadRequest for invalid combinations."""
     n, beams = _sequences(given, limits)
     temperature = _pick(given, defaults, "temperature")
     max_tokens = _max_tokens(given, defaults, limits)
     min_tokens = _min_tokens(given, defaults)
     if max_tokens is not None and min_tokens > max_tokens:
         raise BadRequest(f"min_tokens {min_tokens} exceeds max_tokens {max_tokens}", param="min_tokens")
-    logprobs = given.get("logprobs") is not None and given["logprobs"] is not False  # 0 asks for them, too
+    logprobs = given.get("logprobs") is not None and given["logprobs"] is not False  # 0 requests them, too
     seed = given["seed"]
     first = seed if seed is not None else int.from_bytes(os.urandom(8), "little") % UINT32_MAX + 1
     return SamplingParams(
@@ -173,9 +180,9 @@ def build_output(
     stream: bool,
     parse: bool = False,
     tools: list[Json] | None = None,
-    guide: OutputConstraint | None = None,
+    constraint: OutputConstraint | None = None,
 ) -> OutputParams:
-    """What the text room does with the tokens. A stop string stays in a stream unless refused (seeds 000, 001)."""
+    """OutputParams from the request. In streams a stop string is included by default (seeds 000, 001)."""
     include = given["include_stop_str_in_output"]
     if include is None:
         include = stream or defaults.flag("include_stop_str_in_output")
@@ -187,7 +194,7 @@ def build_output(
         skip_special_tokens=skip_special,
         parse=parse and skip_special,
         tools=tuple(tools or ()),
-        constraint=guide,
+        constraint=constraint,
     )
 
 
@@ -212,35 +219,37 @@ def _sequences(given: Json, limits: Limits) -> tuple[int, int]:
 
 
 def _max_tokens(given: Json, defaults: Defaults, limits: Limits) -> int | None:
-    asked = given["max_tokens"]
-    if asked is None:
+    requested = given["max_tokens"]
+    if requested is None:
         default = limits.max_tokens or int(defaults.number("max_new_tokens", 0))
         return default or None
-    check_max_tokens("max_tokens", asked, limits.max_tokens)
-    return min(int(asked), INT32_MAX)  # the engine counts in 32 bits; nothing is that long
+    check_max_tokens("max_tokens", requested, limits.max_tokens)
+    return min(int(requested), INT32_MAX)  # the engine counts in 32 bits; no output is that long
 
 
 def check_max_tokens(name: str, value: int, limit: int) -> None:
-    """Raises BadRequest for a field that asks for more tokens than this server's limit. limit: 0 is none."""
+    """Raises BadRequest for a field above the server's token limit. limit: 0 is no limit."""
     if limit and value > limit:
         raise BadRequest(f"{name} exceeds limit of this server: {limit}", param=name)
 
 
 def _min_tokens(given: Json, defaults: Defaults) -> int:
-    """vLLM's name for it wins in generation_config.json over transformers'."""
-    asked = given["min_tokens"]
-    return int(asked if asked is not None else defaults.number("min_tokens", defaults.number("min_new_tokens", 0)))
+    """In generation_config.json, vLLM's name takes precedence over transformers'."""
+    requested = given["min_tokens"]
+    return int(
+        requested if requested is not None else defaults.number("min_tokens", defaults.number("min_new_tokens", 0))
+    )
 
 
 def _top_k(given: Json, defaults: Defaults) -> int:
-    asked = given["top_k"]
-    if asked is not None:
-        return min(max(int(asked), 0), INT32_MAX)
+    requested = given["top_k"]
+    if requested is not None:
+        return min(max(int(requested), 0), INT32_MAX)
     return min(max(int(defaults.number("top_k", _BUILTIN["top_k"])), 0), INT32_MAX)
 
 
 def _penalties(given: Json, defaults: Defaults, beams: int) -> dict[str, Any]:
-    """The engine refuses penalties with beams: a client's are an error, those of generation_config.json are dropped."""
+    """The engine refuses penalties with beams: an error in a request, ignored in generation_config.json."""
     neutral = {name: _BUILTIN[name] for name in ("repetition_penalty", "presence_penalty", "frequency_penalty")}
     if beams == 1:
         return {name: _pick(given, defaults, name) for name in neutral}

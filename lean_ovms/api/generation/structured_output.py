@@ -1,7 +1,7 @@
-"""Reading what a client says about the form of its answer, in OpenAI's, XGrammar's and vLLM's words.
+"""Fields for structured output, in OpenAI's, XGrammar's and vLLM's forms.
 
 response_format (chat; OVMS takes any XGrammar format there), structured_outputs and the guided_* fields (vLLM, chat and
-completions). The result is a shapes.Guide with an XGrammar format; whether it can be imposed, the model finds out.
+completions). The result is an OutputConstraint with an XGrammar format, which the model compiles later.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ STRUCTURED = (
     ),
     Field(name="guided_grammar", kind="string", help="vLLM's older form: an EBNF grammar"),
 )
-"""Rows for every generating endpoint."""
+"""Fields of every generating endpoint."""
 
 
 ANY_OBJECT = {"type": "object", "additionalProperties": True}
@@ -65,12 +65,12 @@ XGRAMMAR_FORMATS = (
 
 
 def read_constraint(values: Json, config: Config) -> tuple[OutputConstraint | None, list[str]]:
-    """(the constraint that these fields ask for, warnings of what will not be imposed). Raises BadRequest."""
-    asked = {name: values[name] for name in _READERS if values.get(name) is not None}
-    if len(asked) > 1:
-        first, second = list(asked)[:2]
+    """(the requested constraint, warnings for formats that are not applied). Raises BadRequest."""
+    requested = {name: values[name] for name in _READERS if values.get(name) is not None}
+    if len(requested) > 1:
+        first, second = list(requested)[:2]
         raise BadRequest(f"{first} and {second} exclude each other", param=second)
-    for name, value in asked.items():
+    for name, value in requested.items():
         strict = name not in ("response_format", "text.format")
         try:
             form = _READERS[name](value, name)
@@ -87,12 +87,12 @@ def read_constraint(values: Json, config: Config) -> tuple[OutputConstraint | No
 def add_tool_rule(
     constraint: OutputConstraint | None, tools: ToolRule, config: Config, sampling: SamplingParams
 ) -> OutputConstraint | None:
-    """The constraint with what tool_choice, parallel_tool_calls and strict demand."""
+    """The constraint with the rules of tool_choice, parallel_tool_calls and strict."""
     calls = ""
     if tools.offered and tools.required:
         calls = "required"
     elif tools.offered and (tools.strict or config.enable_tool_guided_generation):
-        # Beams ignore grammars and a least length breaks them: then calls are as good as the model makes them.
+        # Beam search ignores grammars and min_tokens breaks them: then calls are not constrained.
         calls = "schema" if sampling.beams == 1 and not sampling.min_tokens else ""
     if constraint is None and not calls:
         return None
@@ -106,7 +106,7 @@ def read_format(form: Json, param: str = "response_format") -> Json | None:
     if kind == "text":
         return None
     if kind == "json_object":
-        schema = form.get("schema")  # where llama.cpp, Together and Fireworks take one
+        schema = form.get("schema")  # llama.cpp, Together and Fireworks have it here
         return {"type": "json_schema", "json_schema": schema if isinstance(schema, dict) else ANY_OBJECT}
     if kind == "json_schema":
         return {"type": "json_schema", "json_schema": _schema(form, param)}
@@ -150,11 +150,11 @@ def _structural_tag(form: Json, param: str) -> Json:
 
 
 def _structured(value: Json, param: str) -> Json | None:
-    asked = {key: part for key, part in value.items() if key in _PARTS and part not in (None, False)}
-    if len(asked) != 1:
+    requested = {key: part for key, part in value.items() if key in _PARTS and part not in (None, False)}
+    if len(requested) != 1:
         known = ", ".join(_PARTS)
         raise BadRequest(f"{param} needs exactly one of {known}", param=param)
-    for key, part in asked.items():
+    for key, part in requested.items():
         return _PARTS[key](part, f"{param}.{key}")
     return None
 
@@ -195,7 +195,7 @@ def _tag(value: Any, param: str) -> Json:
 
 def _text(value: Any, param: str) -> str:
     if not isinstance(value, str) or not value:
-        raise BadRequest(f"{param} is not a string with something in it", param=param)
+        raise BadRequest(f"{param} is not a non-empty string", param=param)
     return value
 
 

@@ -102,7 +102,7 @@ async def handle(request: Request, app: App) -> Response:
 DOC = RouteDoc(
     summary="The next message of a conversation", body=ALL_FIELDS, answer="ChatCompletion", chunks="ChatCompletionChunk"
 )
-ROUTES = for_each_prefix("POST", "/chat/completions", handle, about=DOC)
+ROUTES = for_each_prefix("POST", "/chat/completions", handle, doc=DOC)
 
 
 def parse_chat(body: Json, app: App) -> ChatRequest:

@@ -88,7 +88,7 @@ async def handle(request: Request, app: App) -> Response:
 
 
 DOC = RouteDoc(summary="How a text goes on", body=ALL_FIELDS, answer="Completion", chunks="Completion")
-ROUTES = for_each_prefix("POST", "/completions", handle, about=DOC)
+ROUTES = for_each_prefix("POST", "/completions", handle, doc=DOC)
 
 
 def parse_completion(body: Json, app: App) -> CompletionRequest:

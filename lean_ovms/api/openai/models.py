@@ -53,7 +53,7 @@ def _known(model: Model) -> Json:
 
 ROUTES = [
     *for_each_prefix(
-        "GET", "/models", handle_list, "models", about=RouteDoc(summary="The models served", answer="Models")
+        "GET", "/models", handle_list, "models", doc=RouteDoc(summary="The models served", answer="Models")
     ),
-    *for_each_prefix("GET", "/models/{id}", handle_one, "models", about=RouteDoc(summary="One model", answer="Model")),
+    *for_each_prefix("GET", "/models/{id}", handle_one, "models", doc=RouteDoc(summary="One model", answer="Model")),
 ]

@@ -15,7 +15,7 @@ from ..router import RouteDoc, for_each_prefix
 
 
 class ReloadFailed(RequestError):
-    """500: the configuration could not be read, or a model of it does not load."""
+    """500: the configuration cannot be read, or one of its models cannot be loaded."""
 
     status = 500
     kind = "server_error"
@@ -40,15 +40,15 @@ async def handle_reload(request: Request, app: App) -> Response:
 STATES = RouteDoc(summary="The state of every model", answer="ModelStates")
 RELOAD = RouteDoc(summary="Read the configuration again", answer="ModelStates")
 ROUTES = [
-    *for_each_prefix("GET", "/config", handle, "models", about=STATES),
+    *for_each_prefix("GET", "/config", handle, "models", doc=STATES),
     *for_each_prefix(
-        "POST", "/config/reload", handle_reload, about=RELOAD
-    ),  # whoever may reload may load: with the key
+        "POST", "/config/reload", handle_reload, doc=RELOAD
+    ),  # reloading can load models, so it needs the key
 ]
 
 
 def describe(app: App) -> Json:
-    """Each model's state by name, also of those that were served once."""
+    """Each model's state by name, unloaded models included."""
     states = {name: _status(state, "OK", "OK") for name, state in app.registry.unloaded.items()}
     return {model.name: _state(model) for model in app.registry.served} | states
 
@@ -56,7 +56,7 @@ def describe(app: App) -> Json:
 def _state(model: Model) -> Json:
     state = "AVAILABLE" if model.ready else "LOADING"
     if model.failure is not None:
-        why = "The model could not be loaded." if not model.ready else "What should replace it could not be loaded."
+        why = "The model could not be loaded." if not model.ready else "Its replacement could not be loaded."
         return _status(state, "FAILED_PRECONDITION", f"{why} {model.failure.reason}")
     if model.engine.state == "failed":
         return _status(state, "UNKNOWN", "The engine stopped and could not be started again; the server keeps trying.")

@@ -1,7 +1,7 @@
 """KServe's health endpoints: GET /v2/health/live, /v2/health/ready, /v2/models/{id}[/versions/{n}]/ready.
 
-Contract section 1.5; https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol. Ids may hold
-"/". Every model is version 1, as graphs are in OVMS.
+Contract section 1.5; https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol. Ids may
+contain "/". Every model is version 1, as graphs are in OVMS.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ async def handle_ready(request: Request, app: App) -> Response:
 
 async def handle_model_ready(request: Request, app: App) -> Response:
     found = MODEL_PATH.fullmatch(request.path)
-    assert found is not None, "the route's pattern is no wider"
+    assert found is not None, "the route matches no other paths"
     if found["version"] not in (None, "1"):
         raise ModelNotFound("Model with requested version is not found")
     app.registry.get(found["name"]).require_ready()
     return Response(200)
 
 
-LIVE = RouteDoc(summary="The process answers")
-READY = RouteDoc(summary="Every model is served that can be")
-MODEL_READY = RouteDoc(summary="One model is served", errors=(503,))
+LIVE = RouteDoc(summary="Liveness of the process")
+READY = RouteDoc(summary="Readiness of all models")
+MODEL_READY = RouteDoc(summary="Readiness of one model", errors=(503,))
 
 ROUTES = [
     Route("GET", "/v2/health/live", handle_live, "open", LIVE),

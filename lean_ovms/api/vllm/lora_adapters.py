@@ -1,7 +1,7 @@
 """POST …/load_lora_adapter and …/unload_lora_adapter, with --allow_runtime_lora.
 
-https://docs.vllm.ai/en/stable/features/lora.html#dynamically-serving-lora-adapters: bodies and answers are vLLM's.
-`model` names the model that the adapter is for where several are served; `alpha` is as in --lora_modules.
+https://docs.vllm.ai/en/stable/features/lora.html#dynamically-serving-lora-adapters: requests and responses are vLLM's.
+`model` names the base model if several are served; `alpha` is as in --lora_modules.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ NAME = Field(
 )
 FIELDS = FieldSet(
     (
-        replace(MODEL, required=False, help="the model that it is for, where several are served"),
+        replace(MODEL, required=False, help="name of the base model, if several are served"),
         NAME,
         Field(
             name="lora_path",
             kind="string",
             required=True,
-            help="its file on the server",
+            help="path of the adapter on the server",
             wrong=BOTH,
             schema={"minLength": 1},
         ),
         Field(name="alpha", kind="number", help="as in --lora_modules", wrong="alpha is not a number"),
-        Field(name="load_inplace", kind="bool", help="true: in place of a loaded one of that name"),
+        Field(name="load_inplace", kind="bool", help="true: replacement of a loaded adapter with this name"),
     )
 )
-NAME_ALONE = FieldSet((NAME,))
+UNLOAD_FIELDS = FieldSet((NAME,))
 
 
 async def handle_load(request: Request, app: App) -> Response:
@@ -48,7 +48,7 @@ async def handle_load(request: Request, app: App) -> Response:
     module = Module(_required(values, "lora_name"), _required(values, "lora_path"), values["alpha"])
     model = _base_model(app, values["model"])
     replaces = module.name in model.adapters.models and values["load_inplace"]
-    if not replaces and any(module.name == one.name for one in app.registry.served):
+    if not replaces and any(module.name == served.name for served in app.registry.served):
         raise BadRequest(f"The lora adapter {safe(module.name)!r} has already been loaded.", param="lora_name")
     try:
         await model.adapters.add(module)
@@ -58,7 +58,7 @@ async def handle_load(request: Request, app: App) -> Response:
 
 
 async def handle_unload(request: Request, app: App) -> Response:
-    name = _required(await app.parse_body(request, partial(_read, NAME_ALONE)), "lora_name")
+    name = _required(await app.parse_body(request, partial(_read, UNLOAD_FIELDS)), "lora_name")
     model = next((m for m in app.registry.models.values() if name in m.adapters.models), None)
     if model is None:
         raise ModelNotFound(f"The lora adapter {safe(name)!r} cannot be found.", param="lora_name")
@@ -67,17 +67,17 @@ async def handle_unload(request: Request, app: App) -> Response:
 
 
 def _base_model(app: App, named: str | None) -> Model:
-    """The model that an adapter is for: the one named, else the first. Raises NotFound where clients may not load."""
+    """The base model of an adapter: the named one, else the first. Raises NotFound if clients may not load adapters."""
     model = app.registry.get(named) if named is not None else next(iter(app.registry.models.values()), None)
     if model is None or not model.config.allow_runtime_lora:
         raise NotFound(NOT_ALLOWED)
     return model
 
 
-def _read(rows: FieldSet, body: Json, app: App) -> Json:
+def _read(fields: FieldSet, body: Json, app: App) -> Json:
     if not any(model.config.allow_runtime_lora for model in app.registry.models.values()):
         raise NotFound(NOT_ALLOWED)
-    return read(rows, body)
+    return read(fields, body)
 
 
 def _required(values: Json, name: str) -> str:
@@ -91,8 +91,8 @@ def _text_response(text: str) -> Response:
 
 
 LOAD = RouteDoc(summary="Load a LoRA adapter, with --allow_runtime_lora", body=FIELDS, answer="text/plain")
-UNLOAD = RouteDoc(summary="Unload a LoRA adapter", body=NAME_ALONE, answer="text/plain")
+UNLOAD = RouteDoc(summary="Unload a LoRA adapter", body=UNLOAD_FIELDS, answer="text/plain")
 ROUTES = [
-    *for_each_prefix("POST", "/load_lora_adapter", handle_load, about=LOAD),
-    *for_each_prefix("POST", "/unload_lora_adapter", handle_unload, about=UNLOAD),
+    *for_each_prefix("POST", "/load_lora_adapter", handle_load, doc=LOAD),
+    *for_each_prefix("POST", "/unload_lora_adapter", handle_unload, doc=UNLOAD),
 ]

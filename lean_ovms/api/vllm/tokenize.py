@@ -1,7 +1,7 @@
 """POST …/tokenize and …/detokenize: text to ids and back.
 
 Two bodies in one endpoint: OVMS's (`text`, contract section 11.1: {"tokens": [...]}) and vLLM's (`prompt` or
-`messages`: {"tokens", "count", "max_model_len", "token_strs"}). Also without a base, as vLLM serves them.
+`messages`: {"tokens", "count", "max_model_len", "token_strs"}). Also served without a prefix, as in vLLM.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..schemas import LENGTH, TEXTS, TOKENS
 
 MAX_TEXTS = 2048
 MAX_PADDED = 1 << 20
-"""Tokens of all texts together when they are filled up."""
+"""Tokens of all texts together after padding."""
 
 
 def _max_length(value: Any) -> int:
@@ -125,10 +125,10 @@ TO_TOKENS = RouteDoc(summary="Text to token ids", body=FIELDS, answer="Tokens")
 TO_TEXT = RouteDoc(summary="Token ids to text", body=DETOKENIZE_FIELDS, answer="Text")
 
 ROUTES = [
-    *for_each_prefix("POST", "/tokenize", handle, about=TO_TOKENS),
-    *for_each_prefix("POST", "/detokenize", handle_detokenize, about=TO_TEXT),
-    Route("POST", "/tokenize", handle, about=TO_TOKENS),
-    Route("POST", "/detokenize", handle_detokenize, about=TO_TEXT),
+    *for_each_prefix("POST", "/tokenize", handle, doc=TO_TOKENS),
+    *for_each_prefix("POST", "/detokenize", handle_detokenize, doc=TO_TEXT),
+    Route("POST", "/tokenize", handle, doc=TO_TOKENS),
+    Route("POST", "/detokenize", handle_detokenize, doc=TO_TEXT),
 ]
 
 
@@ -203,5 +203,5 @@ async def _vllm(values: Json, conversation: ChatPrompt | None, model: TextModel)
 def _conversation(values: Json, model: TextModel) -> ChatPrompt:
     tools, _ = read_tools(values["tools"], None)
     messages = map_developer_role(read_messages(values["messages"]), model)
-    refuse_images(messages, "images have no token ids; responses/input_tokens tells how many tokens they take")
+    refuse_images(messages, "images have no token ids; responses/input_tokens counts their tokens")
     return chat_prompt({**values, "messages": messages}, tools)

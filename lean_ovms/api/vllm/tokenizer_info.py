@@ -1,7 +1,7 @@
-"""GET /tokenizer_info: the chat template and the special tokens, for clients that write prompts themselves.
+"""GET /tokenizer_info: the chat template and the special tokens, for clients that build prompts themselves.
 
-vLLM's, with which lm-evaluation-harness does without a tokenizer of its own (tokenizer_backend=remote). As there, no
-base stands before the path.
+As in vLLM, and without a prefix. With it lm-evaluation-harness needs no tokenizer of its own
+(tokenizer_backend=remote).
 """
 
 from __future__ import annotations
@@ -26,4 +26,4 @@ async def handle(request: Request, app: App) -> Response:
 DOC = RouteDoc(
     summary="Chat template and special tokens", query=(SOME_MODEL,), answer="TokenizerInfo", errors=(404, 503)
 )
-ROUTES = [Route("GET", "/tokenizer_info", handle, about=DOC)]
+ROUTES = [Route("GET", "/tokenizer_info", handle, doc=DOC)]

@@ -71,7 +71,7 @@ async def test_a_model_that_did_not_load_says_why_without_paths() -> None:
 async def test_a_model_whose_change_failed_goes_on_and_says_so(make_app: MakeApp) -> None:
     app, _ = await make_app()
     app.registry.models["m"].failure = StartError("x", reason="Its graph is not valid.")
-    told = "What should replace it could not be loaded. Its graph is not valid."
+    told = "Its replacement could not be loaded. Its graph is not valid."
     assert await whole(await get(app, "/v1/config")) == {"m": status("AVAILABLE", "FAILED_PRECONDITION", told)}
 
 

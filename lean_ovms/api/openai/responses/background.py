@@ -1,7 +1,7 @@
 """Background responses: generated to the end whether or not a client reads their events.
 
 A BackgroundResponse owns its generation and its events; an EventFollower streams them to one client, from any event on;
-a Waiter waits for the response of another server. Knows no HTTP and not where responses are stored.
+a ResponsePoller polls the store for the response of another server. Knows no HTTP and not where responses are stored.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ logger = logging.getLogger("lean_ovms.api")
 
 
 class BackgroundResponse:
-    """One background response. frames: its events so far; the last one is among them when `finished` is set.
+    """One background response. frames: its events so far, all of them when `finished` is set.
 
-    keep: awaited with the final response object and all its frames before the last event is published.
+    save: awaited with the final response object and all its frames before the last event is published.
     """
 
-    def __init__(self, events: Events, generation: DeltaStream, keep: Callable[[Json, bytes], Awaitable[None]]) -> None:
+    def __init__(self, events: Events, generation: DeltaStream, save: Callable[[Json, bytes], Awaitable[None]]) -> None:
         self.events = events
         self.frames = events.start()
         self.finished = False
         self._generation = generation
-        self._keep = keep
+        self._save = save
         self._cancelled = False
         self._error: RequestError | None = None
-        self._read_all = False  # the generation is over, and with it the status is known
+        self._read_all = False  # the generation has finished, so the status is known
         self._waiters: set[asyncio.Future[None]] = set()
         self.task = asyncio.get_running_loop().create_task(self._produce())
 
     async def stop(self, error: RequestError | None = None) -> None:
-        """End it now, as cancelled or with this error, and wait until it is stored. No effect if it has ended."""
+        """Stop now, as cancelled or with this error, and wait until it is stored. No effect if it has finished."""
         if not self._read_all:
             self._cancelled, self._error = error is None, error
             await self._generation.aclose()
@@ -66,7 +66,7 @@ class BackgroundResponse:
         final = self.events.finalize(usage, error, cancelled=self._cancelled)
         last = self.events.end()
         try:
-            await self._keep(final, b"".join([*self.frames, *last]))
+            await self._save(final, b"".join([*self.frames, *last]))
         finally:
             self.finished = True
             self._publish(last)
@@ -120,36 +120,38 @@ class EventFollower:
         self._done = True
 
 
-class Waiter:
-    """A ByteStream of a response that another server makes: pings until it is over, then its events all at once.
+class ResponsePoller:
+    """A ByteStream of a response that another server generates: pings until it has finished, then all its events.
 
-    kept: the whole stream once it is there, else None. Raises RequestError when the response has gone or failed
-    without one: the stream then ends with the error.
+    load: returns the stored stream, or None while the response runs. If it raises RequestError (the response was
+    deleted, or failed without a stream), the stream ends with that error.
     """
 
-    def __init__(self, kept: Callable[[], Awaitable[bytes | None]], start: int, ping_s: float, look_s: float) -> None:
-        self._kept = kept
+    def __init__(
+        self, load: Callable[[], Awaitable[bytes | None]], start: int, ping_s: float, poll_interval_s: float
+    ) -> None:
+        self._load = load
         self._start = start
         self._ping_s = ping_s
-        self._look_s = look_s
+        self._poll_interval_s = poll_interval_s
         self._done = False
 
-    def __aiter__(self) -> Waiter:
+    def __aiter__(self) -> ResponsePoller:
         return self
 
     async def __anext__(self) -> bytes:
         waited = 0.0
         while not self._done:
             try:
-                whole = await self._kept()
+                whole = await self._load()
             except RequestError as error:
                 self._done = True
                 return b"event: error\ndata: " + orjson.dumps(_event(error)) + b"\n\n" + DONE
             if whole is not None:
                 self._done = True
                 return frames_from(whole, self._start)
-            await asyncio.sleep(self._look_s)
-            waited += self._look_s
+            await asyncio.sleep(self._poll_interval_s)
+            waited += self._poll_interval_s
             if self._ping_s and waited >= self._ping_s:
                 return PING
         raise StopAsyncIteration

@@ -1,7 +1,7 @@
-"""What the tables ask of a database, and SQLite as one: a file that processes of one machine share, or memory.
+"""The interface of a database connection, and SQLite: a file that processes of one machine share, or memory.
 
-postgres.py is the other. SQL is written for both: `?` marks a value, `{number}`, `{blob}` and the like stand for types
-that the two name differently.
+PostgreSQL is in postgres.py. SQL is written for both: `?` marks a value; `{number}`, `{blob}` and similar names stand
+for column types that the two name differently.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ....errors import StoreFailure, StoreUnavailable
 MEMORY = ":memory:"
 
 BUSY_TIMEOUT_S = 10.0
-"""Wait so long for other servers' transactions; then it is a 503."""
+"""Longest wait for other servers' transactions; then requests fail with 503."""
 
 BUSY, LOCKED = 5, 6
-"""SQLite's error codes; the sqlite3 module has their names from Python 3.11 on only."""
+"""SQLite's error codes; the sqlite3 module names them from Python 3.11 on."""
 
 FULL = "database or disk is full"
-"""SQLite's words; every response says so until there is room again, and a traceback adds nothing."""
+"""SQLite's message. It repeats for every response until space is freed, so it is logged without a traceback."""
 
 
 class Rows(Protocol):
-    """What a statement found. rowcount: how many rows it changed."""
+    """The result of a statement. rowcount: how many rows it changed."""
 
     @property
     def rowcount(self) -> int: ...
@@ -42,30 +42,30 @@ class Connection(Protocol):
     types: Mapping[str, str]
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> Rows:
-        """Run one statement. Raises what the database's library raises."""
+        """Run one statement. Raises the errors of the database's library."""
 
     def begin(self, write: bool) -> None:
-        """Begin a transaction. One that writes has the database for itself until it ends; others may read."""
+        """Begin a transaction. Only one write transaction runs at a time; readers may run beside it."""
 
     def version(self) -> int:
-        """The version of the tables, 0 before there are any. Raises StoreFailure for what is not ours."""
+        """The version of the tables, 0 for an empty database. Raises StoreFailure for foreign tables."""
 
     def set_version(self, version: int) -> None:
-        """Note the version of the tables."""
+        """Store the version of the tables."""
 
     def now(self) -> float:
         """Seconds since 1970 by a clock that all servers on this database share."""
 
     @property
     def lost(self) -> bool:
-        """It will not work again; take another."""
+        """Whether the connection is broken and must be replaced."""
 
     def close(self) -> None:
-        """Let go of the database. Idempotent."""
+        """Close the connection. Idempotent."""
 
 
 class Sqlite:
-    """A file, made if it is not there, or memory if path is empty. Raises OSError and sqlite3.Error."""
+    """A file, created if it does not exist; memory if path is empty. Raises OSError and sqlite3.Error."""
 
     types: Mapping[str, str] = {
         "number": "INTEGER PRIMARY KEY AUTOINCREMENT",
@@ -78,17 +78,17 @@ class Sqlite:
 
     def __init__(self, path: str) -> None:
         if path:
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # what people said is nobody else's to read
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # conversations are private
         self._connection = sqlite3.connect(path or MEMORY, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         try:
             self._to_wal()
-            self._connection.execute("PRAGMA synchronous = FULL")  # acknowledged means: survives a power cut
+            self._connection.execute("PRAGMA synchronous = FULL")  # a commit survives a power failure
         except BaseException:
             self._connection.close()
             raise
 
     def _to_wal(self) -> None:
-        """Readers beside one writer. Another server that opens or closes the file may refuse that for a moment."""
+        """Allow readers beside one writer. Fails briefly while another server opens or closes the file."""
         deadline = time.monotonic() + BUSY_TIMEOUT_S
         while True:
             try:
@@ -108,7 +108,7 @@ class Sqlite:
     def version(self) -> int:
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
         if not version and self._connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-            raise StoreFailure("the file holds something else")
+            raise StoreFailure("the file contains other tables")
         return int(version)
 
     def set_version(self, version: int) -> None:
@@ -122,7 +122,7 @@ class Sqlite:
 
 
 def sqlite_failure(error: Exception) -> StoreFailure:
-    """What a client may know of an error of a file: no paths."""
+    """The error for clients: without paths."""
     if isinstance(error, sqlite3.Error) and _is_locked(error):
         return StoreUnavailable("the response store is busy")
     reason = (error.strerror or "an error") if isinstance(error, OSError) else str(error)

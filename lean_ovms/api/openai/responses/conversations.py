@@ -1,4 +1,4 @@
-"""…/conversations: conversations that responses go on in, and their items.
+"""…/conversations: conversations, which responses continue, and their items.
 
 https://platform.openai.com/docs/api-reference/conversations.
 """
@@ -25,12 +25,12 @@ FIELDS = FieldSet(
         Field(
             name="items",
             kind="array",
-            help="what the conversation begins with, in the form of a response's input",
+            help="initial items, in the form of a response's input",
             schema={"items": {"type": "object"}},
         ),
     )
 )
-METADATA_ALONE = FieldSet((METADATA,))
+METADATA_FIELDS = FieldSet((METADATA,))
 
 ONE = "/conversations/{id}"
 ITEMS = "/conversations/{id}/items"
@@ -59,7 +59,7 @@ async def handle_get(request: Request, app: App) -> Response:
 
 
 async def handle_update(request: Request, app: App) -> Response:
-    metadata = await app.parse_body(request, lambda body, _: read(METADATA_ALONE, body)["metadata"])
+    metadata = await app.parse_body(request, lambda body, _: read(METADATA_FIELDS, body)["metadata"])
     return json(await app.service(ResponseService).store.conversation(id_in(request.path, ONE), metadata or {}))
 
 
@@ -79,13 +79,13 @@ async def handle_add_items(request: Request, app: App) -> Response:
     _, items = await app.parse_body(request, _conversation)
     if not items:
         raise BadRequest("items missing in request", param="items")
-    kept = await app.service(ResponseService).store.add_conversation_items(id_in(request.path, ITEMS), items)
+    items = await app.service(ResponseService).store.add_conversation_items(id_in(request.path, ITEMS), items)
     return json(
         {
             "object": "list",
-            "data": kept,
-            "first_id": kept[0]["id"],
-            "last_id": kept[-1]["id"],
+            "data": items,
+            "first_id": items[0]["id"],
+            "last_id": items[-1]["id"],
             "has_more": False,
         }
     )
@@ -104,20 +104,18 @@ async def handle_delete_item(request: Request, app: App) -> Response:
     return json(await app.service(ResponseService).store.delete_conversation_item(*_item_of(request)))
 
 
-CREATE = RouteDoc(summary="Begin a conversation", body=FIELDS, body_optional=True, answer="Conversation")
-UPDATE = RouteDoc(summary="Replace a conversation's metadata", body=METADATA_ALONE, answer="Conversation")
+CREATE = RouteDoc(summary="Create a conversation", body=FIELDS, body_optional=True, answer="Conversation")
+UPDATE = RouteDoc(summary="Replace a conversation's metadata", body=METADATA_FIELDS, answer="Conversation")
 LIST = RouteDoc(summary="A conversation's items", query=PAGE, answer="Items")
 ADD = RouteDoc(summary="Add items to a conversation", body=(replace(FIELDS[1], required=True),), answer="Items")
 
 ROUTES = [
-    *for_each_prefix("POST", "/conversations", handle_create, about=CREATE),
-    *for_each_prefix("GET", ONE, handle_get, about=RouteDoc(summary="A conversation", answer="Conversation")),
-    *for_each_prefix("POST", ONE, handle_update, about=UPDATE),
-    *for_each_prefix("DELETE", ONE, handle_delete, about=RouteDoc(summary="Delete a conversation", answer="Deleted")),
-    *for_each_prefix("GET", ITEMS, handle_items, about=LIST),
-    *for_each_prefix("POST", ITEMS, handle_add_items, about=ADD),
-    *for_each_prefix("GET", ITEM, handle_item, about=RouteDoc(summary="An item", answer="Item")),
-    *for_each_prefix(
-        "DELETE", ITEM, handle_delete_item, about=RouteDoc(summary="Delete an item", answer="Conversation")
-    ),
+    *for_each_prefix("POST", "/conversations", handle_create, doc=CREATE),
+    *for_each_prefix("GET", ONE, handle_get, doc=RouteDoc(summary="A conversation", answer="Conversation")),
+    *for_each_prefix("POST", ONE, handle_update, doc=UPDATE),
+    *for_each_prefix("DELETE", ONE, handle_delete, doc=RouteDoc(summary="Delete a conversation", answer="Deleted")),
+    *for_each_prefix("GET", ITEMS, handle_items, doc=LIST),
+    *for_each_prefix("POST", ITEMS, handle_add_items, doc=ADD),
+    *for_each_prefix("GET", ITEM, handle_item, doc=RouteDoc(summary="An item", answer="Item")),
+    *for_each_prefix("DELETE", ITEM, handle_delete_item, doc=RouteDoc(summary="Delete an item", answer="Conversation")),
 ]

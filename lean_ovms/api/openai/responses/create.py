@@ -48,7 +48,7 @@ async def handle_create(request: Request, app: App) -> Response:
 
 
 DOC = RouteDoc(summary="A response to an input", body=fields.ALL_FIELDS, answer="Response", chunks="ResponseEvent")
-ROUTES = for_each_prefix("POST", "/responses", handle_create, about=DOC)
+ROUTES = for_each_prefix("POST", "/responses", handle_create, doc=DOC)
 
 
 async def start(asked: ResponsesRequest, items: list[Json], app: App) -> Generation:
@@ -81,7 +81,7 @@ async def collect_response(
         await stream.aclose()
     final = events.finalize(stream.usage)
     if asked.store:
-        await app.service(ResponseService).keep(final, context)
+        await app.service(ResponseService).save(final, context)
     return final
 
 
@@ -90,7 +90,7 @@ async def start_background(
 ) -> Response:
     """The response object at the start, or its events; the generation goes on whether they are read or not."""
     events = Events(body, queued=True, obfuscate=asked.obfuscate)
-    background = await app.service(ResponseService).launch(events, stream, context)
+    background = await app.service(ResponseService).start_background(events, stream, context)
     if asked.generation.stream:
         return Response(200, list(HEADERS), EventFollower(background, 0, app.config.sse_ping_s))
     return json(events.response())
@@ -105,7 +105,7 @@ def stream_response(
     async def before_end(error: RequestError | None) -> None:
         final = events.finalize(Usage() if error else stream.usage, error)
         if asked.store:
-            await app.service(ResponseService).keep(final, context)
+            await app.service(ResponseService).save(final, context)
 
     opening = b"".join(events.start())
     return EventStream(stream, ResponseRenderer(events), app.config.sse_ping_s, opening=opening, before_end=before_end)

@@ -1,8 +1,8 @@
-"""A database in a thread of its own, so that neither disk nor network ever holds up the event loop.
+"""A database in its own thread, so that neither disk nor network blocks the event loop.
 
-Whatever waits when the thread looks is done in one transaction: one fsync acknowledges it all. A piece of work that
-fails takes nothing of the others with it. A database that goes away is a StoreUnavailable until it is back: each
-transaction looks for it again. Knows no tables; an idle database costs nothing.
+All waiting jobs run in one transaction: one fsync for all. Each job has a savepoint, so that its failure does not
+affect the others. While the database cannot be reached, jobs fail with StoreUnavailable; each transaction tries to
+connect again. Knows no tables; an idle database costs nothing.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ logger = logging.getLogger("lean_ovms.responses")
 T = TypeVar("T")
 Work = Callable[[Connection], T]
 
-PATIENCE_S = 20.0
-"""Nobody waits longer for a database that neither answers nor fails."""
+JOB_TIMEOUT_S = 20.0
+"""Longest wait for a database that neither answers nor fails."""
 
 
 class _Job:
-    """Work, and who waits for it. write: it may change something."""
+    """Work, and the future for its result. write: it may change data."""
 
     __slots__ = ("error", "future", "loop", "result", "work", "write")
 
@@ -42,8 +42,8 @@ class _Job:
         self.result: Any = None
         self.error: Exception | None = None
 
-    def tell(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    def notify(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits for the result
             self.loop.call_soon_threadsafe(self._resolve)
 
     def _resolve(self) -> None:
@@ -56,29 +56,29 @@ class _Job:
 
 
 class Database:
-    """A PostgreSQL URL, a SQLite file, or memory if path is empty. Opened by `open`, or else by the first work.
+    """A PostgreSQL URL, a SQLite file, or memory if path is empty. Opened by `open`, or else by the first job.
 
-    prepare: run once for each connection. before: run when a transaction that writes begins. due: whether `before` has
-    something to do, so that one that only reads must write after all.
+    prepare: run once for each connection. cleanup: run at the start of each write transaction. cleanup_due: whether
+    `cleanup` would change anything; a read transaction then becomes a write transaction.
     """
 
-    def __init__(self, path: str, prepare: Work[None], before: Work[None], due: Work[bool]) -> None:
+    def __init__(self, path: str, prepare: Work[None], cleanup: Work[None], cleanup_due: Work[bool]) -> None:
         self._path = path
         self._prepare = prepare
-        self._before = before
-        self._due = due
+        self._cleanup = cleanup
+        self._cleanup_due = cleanup_due
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
-        self._away = False
+        self._unavailable = False
         self._closed = False
 
     async def open(self) -> None:
-        """Open it now. Raises StartError."""
+        """Connect now. Raises StartError."""
         shown = self._path
         if postgres.is_url(self._path):
             postgres.check(self._path)
-            shown = postgres.shown(self._path)
+            shown = postgres.without_credentials(self._path)
         elif "://" in self._path:
             raise StartError(
                 f"--response_store takes a file or postgresql://..., not {self._path.split('://')[0]}://..."
@@ -89,98 +89,98 @@ class Database:
             raise StartError(f"--response_store {shown}: {error.message}") from None
 
     async def run(self, work: Work[T], *, write: bool = True) -> T:
-        """What work returns, once its transaction is on disk. Raises what it raises, and StoreFailure.
+        """Run work in a transaction; returns its result after the commit. Raises what work raises, and StoreFailure.
 
-        write: False for work that changes nothing; it does not wait for other servers that write.
+        write: False for work that changes nothing; it does not wait for writes of other servers.
         """
         if self._closed:
             raise StoreFailure("the response store is closed")
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="response-store", daemon=True)
+            self._thread = threading.Thread(target=self._run_jobs, name="response-store", daemon=True)
             self._thread.start()
         job = _Job(work, write)
         self._jobs.put(job)
-        done, _ = await asyncio.wait([job.future], timeout=PATIENCE_S)
+        done, _ = await asyncio.wait([job.future], timeout=JOB_TIMEOUT_S)
         if not done:
             job.future.cancel()
-            self._sever()
+            self._disconnect()
             raise StoreUnavailable("the response store's database does not answer")
         answer: T = job.future.result()
         return answer
 
     async def close(self) -> None:
-        """Finish what waits, and let go of the database. Idempotent."""
+        """Finish waiting jobs, and close the database. Idempotent."""
         if self._thread is not None and not self._closed:
             self._jobs.put(None)
             joining = asyncio.get_running_loop().run_in_executor(None, self._thread.join)
-            done, _ = await asyncio.wait([joining], timeout=PATIENCE_S)
+            done, _ = await asyncio.wait([joining], timeout=JOB_TIMEOUT_S)
             if not done:
-                self._sever()
+                self._disconnect()
                 await joining
         self._closed = True
 
-    def _sever(self) -> None:
+    def _disconnect(self) -> None:
         if isinstance(connection := self._connection, postgres.Postgres):
-            connection.sever()
+            connection.disconnect()
 
     # --- the thread's side ---
 
-    def _serve(self) -> None:
-        going = True
-        while going:
-            jobs, going = self._waiting()
+    def _run_jobs(self) -> None:
+        running = True
+        while running:
+            jobs, running = self._next_jobs()
             if jobs:
-                self._attempt(jobs)
+                self._run_batch(jobs)
             for job in jobs:
-                job.tell()
+                job.notify()
         if self._connection is not None:
             self._connection.close()
 
-    def _waiting(self) -> tuple[list[_Job], bool]:
-        """All that waits and is still wanted, and whether to go on. Blocks until there is something."""
+    def _next_jobs(self) -> tuple[list[_Job], bool]:
+        """(all waiting jobs, whether to continue). Blocks until there is at least one."""
         found = [self._jobs.get()]
         try:
             while found[-1] is not None:
                 found.append(self._jobs.get_nowait())
         except Empty:
             pass
-        # Who has waited too long was told that it failed: then it must not be done later.
+        # A job that timed out was reported as failed: it must not run later.
         jobs = [job for job in found if job is not None and not job.future.cancelled()]
         return jobs, found[-1] is not None
 
-    def _attempt(self, jobs: list[_Job]) -> None:
-        """One transaction. When the connection was lost before it could take effect, once more on a new one."""
+    def _run_batch(self, jobs: list[_Job]) -> None:
+        """Run jobs in one transaction. If the connection was lost before the commit, retry once on a new one."""
         for _ in range(2):
             for job in jobs:
                 job.error = None
             connection = self._connected(jobs)
             if connection is None:
                 return
-            undone = self._transact(connection, jobs)
+            retryable = self._transact(connection, jobs)
             if not connection.lost:
                 return
             connection.close()
             self._connection = None
-            if not undone:
+            if not retryable:
                 return
 
     def _connected(self, jobs: list[_Job]) -> Connection | None:
-        """The connection, or None: the jobs have their error."""
+        """The connection; None if it cannot be opened, with the error set on each job."""
         if self._connection is not None:
             return self._connection
         try:
             self._connection = self._connect()
-        except Exception as error:  # it is away, or the file cannot be opened: whoever waits learns it
+        except Exception as error:  # unreachable, or the file cannot be opened: every job fails
             failure = self._failure(error)
-            if not self._away:
-                logger.error("the response store cannot be opened: %s", self._explained(error))
-            self._away = True
+            if not self._unavailable:
+                logger.error("the response store cannot be opened: %s", self._log_text(error))
+            self._unavailable = True
             for job in jobs:
                 job.error = failure
             return None
-        if self._away:
-            logger.info("the response store is back")
-        self._away = False
+        if self._unavailable:
+            logger.info("the response store is available again")
+        self._unavailable = False
         return self._connection
 
     def _connect(self) -> Connection:
@@ -196,38 +196,38 @@ class Database:
         return connection
 
     def _transact(self, connection: Connection, jobs: list[_Job]) -> bool:
-        """Do it all in one transaction. Whether that failed, and surely changed nothing."""
+        """Run jobs in one transaction; whether it failed and certainly changed nothing, so that a retry is safe."""
         write, committing = any(job.write for job in jobs), False
         try:
             connection.begin(write)
-            if not write and self._due(connection):
+            if not write and self._cleanup_due(connection):
                 connection.execute("COMMIT")
                 write = True
                 connection.begin(write)
             if write:
-                self._before(connection)
+                self._cleanup(connection)
             for job in jobs:
-                self._one(connection, job)
+                self._run_job(connection, job)
             committing = write
             connection.execute("COMMIT")
             return False
-        except Exception as error:  # a full disk, a lost database, a bug: whoever waits learns it, the thread goes on
+        except Exception as error:  # a full disk, a lost connection, a bug: every job fails, the thread continues
             failure = self._failure(error)
             known = isinstance(failure, StoreUnavailable) or str(error) == FULL
-            logger.error("the response store failed: %s", self._explained(error), exc_info=not known)
+            logger.error("the response store failed: %s", self._log_text(error), exc_info=not known)
             with contextlib.suppress(Exception):
                 connection.execute("ROLLBACK")
             for job in jobs:
                 job.error = failure
             return not committing
 
-    def _one(self, connection: Connection, job: _Job) -> None:
+    def _run_job(self, connection: Connection, job: _Job) -> None:
         connection.execute("SAVEPOINT job")
         try:
             job.result = job.work(connection)
         except RequestError as error:
             job.error = error
-        except Exception as error:  # whatever it was, the thread and the other work go on
+        except Exception as error:  # of any kind: the thread and the other jobs continue
             job.error = self._failure(error)
             if not connection.lost:
                 logger.exception("the response store failed")
@@ -242,7 +242,7 @@ class Database:
             return sqlite_failure(error)
         return postgres.postgres_failure(error)
 
-    def _explained(self, error: Exception) -> str:
+    def _log_text(self, error: Exception) -> str:
         if isinstance(error, RequestError):
             return error.message
-        return postgres.explained(error, self._path) if postgres.is_url(self._path) else str(error)
+        return postgres.log_text(error, self._path) if postgres.is_url(self._path) else str(error)

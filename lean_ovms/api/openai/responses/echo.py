@@ -1,4 +1,4 @@
-"""What the response object repeats of its request (contract section 5.3, OpenAI's Response)."""
+"""The fields of the response object that repeat its request (contract section 5.3, OpenAI's Response)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from .fields import TEXT_FORMAT
 
 def echo(values: Json, sampling: SamplingParams) -> Json:
     """The response object's fields that repeat the request, in the contract's order."""
-    offered, _ = read_tools(values["tools"], None)
-    said: Json = {
+    functions, _ = read_tools(values["tools"], None)
+    fields: Json = {
         "parallel_tool_calls": values["parallel_tool_calls"],
         "store": values["store"],
         "temperature": sampling.temperature,
-        "text": _echo_text(values),
-        "tool_choice": _choice(values["tool_choice"]),
-        "tools": [{"type": "function", "strict": None, "parameters": None, **t["function"]} for t in offered],
+        "text": _text(values),
+        "tool_choice": _tool_choice(values["tool_choice"]),
+        "tools": [{"type": "function", "strict": None, "parameters": None, **t["function"]} for t in functions],
         "top_p": sampling.top_p,
     }
     if values["min_p"] is not None:
-        said["min_p"] = values["min_p"]
+        fields["min_p"] = values["min_p"]
     conversation = values["conversation"]
-    return said | {
+    return fields | {
         "truncation": values["truncation"] or "disabled",
         "metadata": values["metadata"] or {},
         "max_output_tokens": sampling.max_tokens,
@@ -43,19 +43,19 @@ def echo(values: Json, sampling: SamplingParams) -> Json:
     }
 
 
-def _echo_text(values: Json) -> Json:
-    """`text`, with the response_format of other APIs in its form."""
+def _text(values: Json) -> Json:
+    """`text`, with response_format (of the other APIs) as its format."""
     text = values["text"] or {"format": TEXT_FORMAT}
-    form = values["response_format"]
-    if form is None:
+    response_format = values["response_format"]
+    if response_format is None:
         return text
-    inner = form.get("json_schema")
-    flat = {"type": "json_schema", **inner} if isinstance(inner, dict) and "schema" in inner else form
+    inner = response_format.get("json_schema")
+    flat = {"type": "json_schema", **inner} if isinstance(inner, dict) and "schema" in inner else response_format
     return {**text, "format": flat}
 
 
-def _choice(given: Any) -> str | Json:
-    """tool_choice as OpenAI writes it; it has been read."""
-    if isinstance(given, dict) and isinstance(given.get("function"), dict):
-        return {"type": "function", "name": given["function"]["name"]}
-    return "auto" if given is None else given
+def _tool_choice(tool_choice: Any) -> str | Json:
+    """A validated tool_choice in OpenAI's form."""
+    if isinstance(tool_choice, dict) and isinstance(tool_choice.get("function"), dict):
+        return {"type": "function", "name": tool_choice["function"]["name"]}
+    return "auto" if tool_choice is None else tool_choice

@@ -22,4 +22,4 @@ async def handle(request: Request, app: App) -> Response:
 
 
 DOC = RouteDoc(summary="How many tokens the input of a response would have", body=ALL_FIELDS, answer="InputTokens")
-ROUTES = for_each_prefix("POST", "/responses/input_tokens", handle, about=DOC)
+ROUTES = for_each_prefix("POST", "/responses/input_tokens", handle, doc=DOC)

@@ -1,7 +1,7 @@
-"""Input items: their shape, as they are kept and listed, and what they mean as messages for a chat template.
+"""Input items: their validation, their stored form, and their conversion to messages for a chat template.
 
-Rules and texts: contract sections 2.7 and 6.7. An item that would have to be ignored is refused instead. Knows no model
-and no store; references to stored items are resolved before.
+Rules and texts: contract sections 2.7 and 6.7. Unsupported items are refused, not ignored. Knows no model and no
+store; references to stored items are resolved earlier.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REFERENCE = "item_reference"
 
 
 def read_input(value: Any) -> list[Json]:
-    """The items of `input`, each whole: with a type, an id, and its content as a list. Raises BadRequest."""
+    """The items of `input`, each with a type, an id, and its content as a list. Raises BadRequest."""
     if isinstance(value, str):
         if not value:
             raise BadRequest("input cannot be empty", param="input")
@@ -32,7 +32,7 @@ def read_input(value: Any) -> list[Json]:
 
 
 def read_items(values: list[Any], param: str) -> list[Json]:
-    """As read_input, of an array. Raises BadRequest."""
+    """As read_input, for an array. Raises BadRequest."""
     if len(values) > MAX_ITEMS:
         raise BadRequest(f"{param} must have no more than {MAX_ITEMS} items", param=param)
     return [_item(value, f"{param}[{i}]") for i, value in enumerate(values)]
@@ -41,7 +41,7 @@ def read_items(values: list[Any], param: str) -> list[Json]:
 def _item(value: Any, param: str) -> Json:
     if not isinstance(value, dict):
         raise BadRequest("input array items must be objects", param=param)
-    given = {key: kept for key, kept in value.items() if kept is not None}
+    given = {key: inner for key, inner in value.items() if inner is not None}
     kind = given.get("type")
     if kind is None and "role" not in given and isinstance(given.get("id"), str):
         kind = REFERENCE
@@ -68,11 +68,11 @@ def _message(given: Json, param: str) -> Json:
     if not content:
         raise BadRequest("input item content array must not be empty", param=f"{param}.content")
     parts = [_part(part, role, f"{param}.content[{i}]") for i, part in enumerate(content)]
-    return {**_known(given, "msg"), "type": "message", "role": role, "status": "completed", "content": parts}
+    return {**_with_id(given, "msg"), "type": "message", "role": role, "status": "completed", "content": parts}
 
 
-def _known(given: Json, prefix: str) -> Json:
-    """The item's id, or a new one."""
+def _with_id(given: Json, prefix: str) -> Json:
+    """{"id": the item's id, or a new one}."""
     known = given.get("id")
     return {"id": known if isinstance(known, str) and known else item_id(prefix)}
 
@@ -92,7 +92,7 @@ def _part(part: Any, role: str, param: str) -> Json:
     if kind == "input_image":
         return _image(part, param)
     if kind in ("input_file", "input_audio"):
-        raise BadRequest(f"{kind} is not supported: this model reads text and images at most", param=param)
+        raise BadRequest(f"{kind} is not supported; supported: input_text and input_image", param=param)
     raise BadRequest(f"unsupported input content item type: {kind[:60]}", param=f"{param}.type")
 
 
@@ -101,8 +101,8 @@ def _text(part: Json, kind: str, role: str, param: str) -> Json:
         raise BadRequest(f"{kind} requires a valid text field", param=f"{param}.text")
     if role == "assistant":
         logprobs = part.get("logprobs")
-        kept = logprobs if isinstance(logprobs, list) else []
-        return {"type": "output_text", "text": part["text"], "annotations": [], "logprobs": kept}
+        stored = logprobs if isinstance(logprobs, list) else []
+        return {"type": "output_text", "text": part["text"], "annotations": [], "logprobs": stored}
     return {"type": "input_text", "text": part["text"]}
 
 
@@ -130,7 +130,7 @@ def _call(given: Json, param: str) -> Json:
         if not isinstance(given.get(name), str):
             raise BadRequest(f"function_call item is missing required {name} field", param=f"{param}.{name}")
     return {
-        **_known(given, "fc"),
+        **_with_id(given, "fc"),
         "type": "function_call",
         "status": "completed",
         "call_id": call_id,
@@ -147,12 +147,12 @@ def _call_output(given: Json, param: str) -> Json:
         output = [_part(part, "tool", f"{param}.output[{i}]") for i, part in enumerate(output)]
     elif not isinstance(output, str):
         raise BadRequest("function_call_output.output must be a string or an array", param=f"{param}.output")
-    kept = {**_known(given, "fco"), "type": "function_call_output", "status": "completed", "call_id": call_id}
-    return {**kept, "output": output}
+    item = {**_with_id(given, "fco"), "type": "function_call_output", "status": "completed", "call_id": call_id}
+    return {**item, "output": output}
 
 
 def _reasoning(given: Json, param: str) -> Json:
-    kept: Json = {**_known(given, "rs"), "type": "reasoning", "status": "completed"}
+    item: Json = {**_with_id(given, "rs"), "type": "reasoning", "status": "completed"}
     for name, kind in (("summary", "summary_text"), ("content", "reasoning_text")):
         parts = given.get(name, [])
         if not isinstance(parts, list) or not all(
@@ -160,8 +160,8 @@ def _reasoning(given: Json, param: str) -> Json:
         ):
             raise BadRequest(f"reasoning.{name} must be an array of objects with a text field", param=f"{param}.{name}")
         if parts or name == "summary":
-            kept[name] = [{"type": kind, "text": part["text"]} for part in parts]
-    return kept
+            item[name] = [{"type": kind, "text": part["text"]} for part in parts]
+    return item
 
 
 def _reference(given: Json, param: str) -> Json:
@@ -178,19 +178,19 @@ _READERS: dict[str, Callable[[Json, str], Json]] = {
 }
 
 
-# --- what items mean ---
+# --- conversion to messages ---
 
 
 def to_messages(items: list[Json]) -> list[Json]:
-    """Whole items as chat messages. Consecutive reasoning, text and calls of the assistant are one message."""
-    turns = _Turns()
+    """Items as chat messages. Consecutive reasoning, text and calls of the assistant become one message."""
+    builder = _MessageBuilder()
     for item in items:
-        turns.add(item)
-    return turns.finished()
+        builder.add(item)
+    return builder.build()
 
 
-class _Turns:
-    """Gathers messages; `turn` is the assistant's while it may still grow."""
+class _MessageBuilder:
+    """Collects messages; `_turn` is the assistant message that further items may extend."""
 
     def __init__(self) -> None:
         self._messages: list[Json] = []
@@ -199,15 +199,15 @@ class _Turns:
     def add(self, item: Json) -> None:
         kind = item["type"]
         if kind == "reasoning":
-            if text := _reasoning_text(item):  # some servers send none, only ciphertext
-                self._think(text)
+            if text := _reasoning_text(item):  # some servers send only encrypted reasoning
+                self._add_reasoning(text)
         elif kind == "function_call":
             function = {"name": item["name"], "arguments": item["arguments"]}
             calls = self._assistant().setdefault("tool_calls", [])
             calls.append({"id": item["call_id"], "type": "function", "function": function})
         elif kind == "function_call_output":
-            of = {"tool_call_id": item["call_id"]} if item["call_id"] else {}
-            self._append({"role": "tool", **of, "content": _content(item["output"])})
+            reference = {"tool_call_id": item["call_id"]} if item["call_id"] else {}
+            self._append({"role": "tool", **reference, "content": _content(item["output"])})
         elif item["role"] == "assistant":
             if self._turn is not None and self._turn["content"]:
                 self._flush()
@@ -215,7 +215,7 @@ class _Turns:
         else:
             self._append({"role": item["role"], "content": _content(item["content"])})
 
-    def finished(self) -> list[Json]:
+    def build(self) -> list[Json]:
         self._flush()
         return self._messages
 
@@ -224,9 +224,9 @@ class _Turns:
             self._turn = {"role": "assistant", "content": ""}
         return self._turn
 
-    def _think(self, text: str) -> None:
+    def _add_reasoning(self, text: str) -> None:
         if self._turn is not None and (self._turn["content"] or "tool_calls" in self._turn):
-            self._flush()  # thinking begins a new turn
+            self._flush()  # reasoning starts a new turn
         turn = self._assistant()
         before = turn.get("reasoning_content")
         turn["reasoning_content"] = f"{before}\n{text}" if before else text
@@ -242,12 +242,12 @@ class _Turns:
 
 
 def _reasoning_text(item: Json) -> str:
-    """All text of a reasoning item; the thinking itself rather than its summary, where there is both."""
+    """The text of a reasoning item: its content if there is any, else its summary."""
     return "\n".join(part["text"] for part in item.get("content") or item["summary"])
 
 
 def _content(content: str | list[Json]) -> str | list[Json]:
-    """Content for a chat message: a string where there is one text, else parts."""
+    """Content for a chat message: a string for a single text, else parts."""
     if isinstance(content, str):
         return content
     parts = [_chat_part(part) for part in content]

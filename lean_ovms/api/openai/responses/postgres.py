@@ -1,7 +1,7 @@
-"""PostgreSQL as the response store's database: shared by servers on several machines. psycopg 3, in the store's thread.
+"""PostgreSQL as the response store's database, for servers on several machines. psycopg 3, in the store's thread.
 
-The tables are in a schema of their own, `lean_ovms`. Transactions that write take one lock, one after another, as with
-SQLite; those that read see one moment of it all. The URL holds a password: no message here repeats it.
+The tables are in their own schema, `lean_ovms`. Write transactions take one advisory lock: they run one after
+another, as in SQLite. Read transactions see one snapshot. The URL contains a password: no message here repeats it.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 SCHEMES = ("postgresql://", "postgres://")
 
 CONNECT_TIMEOUT_S = 3
-"""libpq's least is 2."""
+"""libpq's minimum is 2."""
 
 LOCK_TIMEOUT_S = 10
-"""Wait so long for other servers' transactions; then it is a 503."""
+"""Longest wait for other servers' transactions; then requests fail with 503."""
 
 STATEMENT_TIMEOUT_S = 15
-"""No statement of ours takes long; one that does must not hold up the others. Waiting for the lock counts."""
+"""Longest time of one statement, waiting for the lock included: a slow one must not delay the others."""
 
 IDLE_TIMEOUT_S = 15
-"""The database ends the transaction, and frees the lock, of a server that vanished or hangs."""
+"""After this time the database ends the transaction of a server that crashed or hangs, and frees its lock."""
 
 NETWORK_TIMEOUT_S = 6
-"""A database that the network has lost is noticed within."""
+"""A lost network connection is detected within this time."""
 
 WRITERS = 0x6C65616E
-"""The number of the advisory lock."""
+"""The key of the advisory lock."""
 
 _SETTINGS = f"""
 SET search_path = lean_ovms;
@@ -60,17 +60,17 @@ _KEEPALIVES = {
 
 
 def is_url(value: str) -> bool:
-    """Whether a response_store is a PostgreSQL database, not a file."""
+    """Whether a response_store is a PostgreSQL URL, not a file."""
     return value.startswith(SCHEMES)
 
 
-def shown(url: str) -> str:
-    """The URL as a log may have it: neither user nor password, nor parameters, which may be secrets too."""
+def without_credentials(url: str) -> str:
+    """The URL for logs: without user, password and parameters, which may be secrets too."""
     return f"postgresql://{urlsplit(url).netloc.rpartition('@')[2]}{urlsplit(url).path}"
 
 
 def check(url: str) -> None:
-    """Raises StartError for a URL that psycopg cannot read, or when there is no psycopg."""
+    """Raises StartError for a URL that psycopg cannot parse, or if psycopg is not installed."""
     try:
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict
@@ -78,7 +78,7 @@ def check(url: str) -> None:
         raise StartError('--response_store is a PostgreSQL URL: that needs `pip install ".[postgres]"`') from None
     try:
         conninfo_to_dict(url)
-    except ProgrammingError:  # its words repeat the URL
+    except ProgrammingError:  # its message repeats the URL
         raise StartError("--response_store is not a valid PostgreSQL URL") from None
 
 
@@ -106,12 +106,12 @@ class Postgres:
             raise
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> Rows:
-        # An id that a client made up may hold a NUL, which PostgreSQL's text does not take: then it is another id.
+        # A client's id may contain a NUL, which PostgreSQL's text type refuses: replaced, it is a different id.
         fit = [value.replace("\0", "\ufffd") if isinstance(value, str) else value for value in values]
         return self._connection.execute(sql.replace("?", "%s").encode(), fit)
 
     def begin(self, write: bool) -> None:
-        if write:  # each statement sees what was committed before it: all, since the lock is ours
+        if write:  # each statement sees all earlier commits; the lock excludes later ones
             self._connection.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({WRITERS})")
         else:
             self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -142,26 +142,26 @@ class Postgres:
     def close(self) -> None:
         self._connection.close()
 
-    def sever(self) -> None:
-        """From any thread: cut the connection, so that whoever waits for the database fails now."""
+    def disconnect(self) -> None:
+        """Shut the socket down, from any thread, so that waiting calls fail now."""
         with (
-            contextlib.suppress(Exception),  # it is closed, or just being closed
+            contextlib.suppress(Exception),  # it is closed, or being closed
             socket.socket(fileno=os.dup(self._connection.fileno())) as copy,
         ):
             copy.shutdown(socket.SHUT_RDWR)
 
 
 def postgres_failure(error: Exception) -> StoreFailure:
-    """What a client may know of an error of the database: neither its address nor its words."""
+    """The error for clients: without the database's address and message."""
     from psycopg import InterfaceError, OperationalError
 
     if isinstance(error, (OperationalError, InterfaceError)):
         return StoreUnavailable("the response store's database is not available")
-    return StoreFailure("the response store failed; the server's log says why")
+    return StoreFailure("the response store failed; see the server's log")
 
 
-def explained(error: Exception, url: str) -> str:
-    """An error for the log, on one line and without the password, should the library repeat it."""
+def log_text(error: Exception, url: str) -> str:
+    """An error for the log: on one line, and without the password if the library repeats it."""
     text = " ".join(str(error).split())
     password = urlsplit(url).password or ""
     for secret in {password, unquote(password)} - {""}:

@@ -1,9 +1,9 @@
-"""What is kept of responses and conversations, and for how long. Everything here waits for the disk, nothing blocks.
+"""Stored responses and conversations, and their retention. Methods wait for the disk without blocking the event loop.
 
-What a method has returned for is durable if the store is a file or a database (`--response_store`), which several
-servers may share; in memory it lasts as long as the process. A response that is being made in the background belongs to
-the server that makes it: that one shows every few seconds that it is still there, and looks whether it shall stop. When
-it was not seen for LEASE_S, any other server marks the response as failed. Knows no HTTP and no generation.
+When a method returns, its changes are durable if the store is a file or a database (`--response_store`), which several
+servers may share; in memory they last as long as the process. A background response belongs to the server that
+generates it: that server writes a heartbeat every few seconds and polls for stop requests. Without a heartbeat for
+LEASE_S, any other server marks the response as failed. Knows no HTTP and no generation.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ logger = logging.getLogger("lean_ovms.responses")
 INTERRUPTED = {"code": "server_error", "message": "The server stopped before this response was finished."}
 
 LEASE_S = 15.0
-"""A server that was not seen for so long does not finish its responses any more."""
+"""Without a heartbeat for this time, the responses of a server count as failed."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """What a response is about to answer. before: earlier turns. own: this request's items, references resolved.
+    """The input of a response. history: earlier turns. input: this request's items, references resolved.
 
-    conversation: where the turn is added when it is over.
+    conversation: the conversation to which the finished turn is added.
     """
 
-    before: list[Entry] = field(default_factory=list)
-    own: list[Entry] = field(default_factory=list)
+    history: list[Entry] = field(default_factory=list)
+    input: list[Entry] = field(default_factory=list)
     conversation: str | None = None
 
     @property
     def items(self) -> list[Json]:
         """All items, in order."""
-        return [entry.item for entry in (*self.before, *self.own)]
+        return [entry.item for entry in (*self.history, *self.input)]
 
 
 class Store:
@@ -53,11 +53,11 @@ class Store:
 
     def __init__(self, config: Config, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._age_s = config.response_store_max_age_s
-        self._most = config.response_store_max_count
-        self._most_bytes = config.response_store_max_mb << 20
-        self._db = Database(config.response_store, self._opened, self._before, self._due)
-        self.running: set[str] = set()  # what this server makes in the background
+        self._max_age_s = config.response_store_max_age_s
+        self._max_count = config.response_store_max_count
+        self._max_bytes = config.response_store_max_mb << 20
+        self._db = Database(config.response_store, self._prepare, self._cleanup, self._cleanup_due)
+        self.running: set[str] = set()  # ids of the background responses of this server
         self._connected = 0.0  # time.monotonic()
 
     async def open(self) -> None:
@@ -65,39 +65,39 @@ class Store:
         await self._db.open()
 
     async def close(self) -> None:
-        """Let go of the database; idempotent."""
+        """Close the database. Idempotent."""
         await self._db.close()
 
     def _bounds(self) -> tables.Bounds:
-        since = self._clock() - self._age_s if self._age_s else float("-inf")
-        return tables.Bounds(since=since, most=self._most, most_bytes=self._most_bytes)
+        since = self._clock() - self._max_age_s if self._max_age_s else float("-inf")
+        return tables.Bounds(since=since, max_count=self._max_count, max_bytes=self._max_bytes)
 
-    def _opened(self, connection: Connection) -> None:
-        """A new connection. While the database was away no server was seen, so none is taken for lost at once."""
+    def _prepare(self, connection: Connection) -> None:
+        """Set up a new connection. While there was none, heartbeats failed, so LEASE_S starts again here."""
         self._connected = time.monotonic()
         for body in tables.prepare(connection):
             tables.put_response(connection, interrupted(body), live=False)
 
-    def _before(self, connection: Connection) -> None:
+    def _cleanup(self, connection: Connection) -> None:
         tables.drop_old(connection, self._bounds())
-        for body in self._lost(connection):
+        for body in self._stale(connection):
             tables.put_response(connection, interrupted(body), live=False)
 
-    def _due(self, connection: Connection) -> bool:
-        return tables.any_old(connection, self._bounds()) or bool(self._lost(connection))
+    def _cleanup_due(self, connection: Connection) -> bool:
+        return tables.any_old(connection, self._bounds()) or bool(self._stale(connection))
 
-    def _lost(self, connection: Connection) -> list[Json]:
-        """Responses that nobody makes any more."""
+    def _stale(self, connection: Connection) -> list[Json]:
+        """Unfinished responses whose server has stopped."""
         if time.monotonic() < self._connected + LEASE_S:
             return []
-        return [body for body in tables.lost_runs(connection, LEASE_S) if body["id"] not in self.running]
+        return [body for body in tables.stale_runs(connection, LEASE_S) if body["id"] not in self.running]
 
     # --- before a generation ---
 
     async def context(self, previous: str | None, conversation: str | None, items: list[Json]) -> Context:
-        """What to answer. Raises BadRequest and NotFound for what is not kept."""
+        """The input of a response. Raises BadRequest and NotFound for unknown ids."""
         if previous is None and conversation is None and not any(item["type"] == REFERENCE for item in items):
-            return Context(own=[Entry(item) for item in items])
+            return Context(input=[Entry(item) for item in items])
         return await self._db.run(
             lambda c: self._context(c, previous, conversation, items), write=conversation is not None
         )
@@ -107,17 +107,17 @@ class Store:
     ) -> Context:
         context = Context(conversation=conversation)
         if previous is not None:
-            context.before = _turns_until(connection, previous)
+            context.history = _turns_through(connection, previous)
         if conversation is not None:
             _require(tables.touch_conversation(connection, conversation, self._clock()), "Conversation", conversation)
-            context.before = tables.items_of(connection, conversation)
-        context.own = [_resolved(connection, item) for item in items]
+            context.history = tables.items_of(connection, conversation)
+        context.input = [_resolve(connection, item) for item in items]
         return context
 
     # --- responses ---
 
-    async def begin(self, body: Json, context: Context) -> None:
-        """Keep a response that is only beginning, so that it is not lost with the process."""
+    async def start(self, body: Json, context: Context) -> None:
+        """Store a response that has just started, so that it survives a crash of the process."""
 
         def work(connection: Connection) -> None:
             self._write(connection, body, context, live=True)
@@ -126,40 +126,40 @@ class Store:
         await self._db.run(work)
         self.running.add(body["id"])
 
-    async def attend(self, see: bool) -> list[str]:
-        """Of the responses that this server makes, those that shall stop: cancelled, deleted or given up elsewhere.
+    async def poll_stops(self, heartbeat: bool) -> list[str]:
+        """The running responses of this server that must stop: cancelled, deleted or failed elsewhere.
 
-        see: let the other servers see that this one is there.
+        heartbeat: also renew the lease of the running responses.
         """
         mine = list(self.running)
 
         def work(connection: Connection) -> list[str]:
-            if see:
+            if heartbeat:
                 for response_id in mine:
-                    tables.see_run(connection, response_id)
-            return [response_id for response_id in mine if tables.run_of(connection, response_id) is not False]
+                    tables.touch_run(connection, response_id)
+            return [response_id for response_id in mine if tables.stop_requested(connection, response_id) is not False]
 
-        return await self._db.run(work, write=see)
+        return await self._db.run(work, write=heartbeat)
 
-    async def ask_to_stop(self, response_id: str) -> None:
-        """Ask the server that makes a response to end it."""
-        await self._db.run(lambda c: tables.cancel_run(c, response_id))
+    async def request_stop(self, response_id: str) -> None:
+        """Ask the server that generates a response to stop it."""
+        await self._db.run(lambda c: tables.request_stop(c, response_id))
 
-    async def finish(self, body: Json, context: Context, *, begun: bool = False, frames: bytes = b"") -> None:
-        """Keep a response that is over. begun: `begin` has kept its input. frames: its stream, if that is kept.
+    async def finish(self, body: Json, context: Context, *, started: bool = False, frames: bytes = b"") -> None:
+        """Store a finished response. started: `start` has stored its input. frames: its stream, if that is stored.
 
-        One that was deleted meanwhile stays deleted, and one that was given up failed. May be tried again.
+        A response that was deleted meanwhile stays deleted; one that was marked as failed stays failed. Safe to retry.
         """
 
         def work(connection: Connection) -> None:
-            if begun:
+            if started:
                 events = zlib.compress(frames, 1) if frames else None
-                if tables.run_of(connection, body["id"]) is None:
+                if tables.stop_requested(connection, body["id"]) is None:
                     return
                 tables.put_response(connection, body, live=False, events=events)
             else:
                 self._write(connection, body, context, live=False)
-            self._conclude(connection, body, context)
+            self._add_output(connection, body, context)
             tables.drop_excess(connection, self._bounds(), spare=body["id"])
 
         await self._db.run(work)
@@ -167,27 +167,27 @@ class Store:
 
     @staticmethod
     def _write(connection: Connection, body: Json, context: Context, live: bool) -> None:
-        tables.add_items(connection, body["id"], [*context.before, *context.own])
+        tables.add_items(connection, body["id"], [*context.history, *context.input])
         tables.put_response(connection, body, live)
 
-    def _conclude(self, connection: Connection, body: Json, context: Context) -> None:
-        said = [Entry(item) for item in body["output"]]
-        tables.add_items(connection, body["id"], said, output=True)
-        told = context.conversation
-        if told is None or body["status"] not in ("completed", "incomplete"):
+    def _add_output(self, connection: Connection, body: Json, context: Context) -> None:
+        output = [Entry(item) for item in body["output"]]
+        tables.add_items(connection, body["id"], output, output=True)
+        conversation_id = context.conversation
+        if conversation_id is None or body["status"] not in ("completed", "incomplete"):
             return
-        if tables.touch_conversation(connection, told, self._clock()):  # else it was deleted meanwhile
-            tables.add_items(connection, told, [*context.own, *_usable(said)])
+        if tables.touch_conversation(connection, conversation_id, self._clock()):  # False: it was deleted meanwhile
+            tables.add_items(connection, conversation_id, [*context.input, *_usable(output)])
 
     async def get(self, response_id: str) -> tuple[Json, bool]:
-        """(the response object, whether it was still being made when it was written). Raises NotFound."""
+        """(the response object, whether the response was still running when it was written). Raises NotFound."""
         found = await self._db.run(lambda c: tables.get_response(c, response_id), write=False)
         if found is None:
             raise not_found("Response", response_id)
         return found
 
     async def frames(self, response_id: str) -> bytes | None:
-        """The whole stream of a response, if it was kept."""
+        """The whole stream of a response, if it was stored."""
 
         def work(connection: Connection) -> bytes | None:
             events = tables.get_events(connection, response_id)
@@ -196,7 +196,7 @@ class Store:
         return await self._db.run(work, write=False)
 
     async def input_items(self, response_id: str) -> list[Json]:
-        """All that a response answers, oldest first. Raises NotFound."""
+        """The input items of a response, earlier turns included, oldest first. Raises NotFound."""
 
         def work(connection: Connection) -> list[Json]:
             _require(tables.get_response(connection, response_id), "Response", response_id)
@@ -205,23 +205,23 @@ class Store:
         return await self._db.run(work, write=False)
 
     async def delete(self, response_id: str) -> None:
-        """Forget a response. Raises NotFound."""
+        """Delete a response. Raises NotFound."""
         _require(await self._db.run(lambda c: tables.drop_response(c, response_id)), "Response", response_id)
 
     # --- conversations ---
 
     async def create_conversation(self, body: Json, items: list[Json]) -> None:
-        """Keep a new conversation."""
+        """Store a new conversation."""
 
         def work(connection: Connection) -> None:
             tables.put_conversation(connection, body, self._clock())
-            tables.add_items(connection, body["id"], [_resolved(connection, item) for item in items])
+            tables.add_items(connection, body["id"], [_resolve(connection, item) for item in items])
             tables.drop_excess(connection, self._bounds(), spare=body["id"])
 
         await self._db.run(work)
 
     async def conversation(self, conversation_id: str, metadata: Json | None = None) -> Json:
-        """The conversation object, with this metadata from now on if any is given. Raises NotFound."""
+        """The conversation object; metadata, if given, replaces its metadata first. Raises NotFound."""
 
         def work(connection: Connection) -> Json:
             body = tables.get_conversation(connection, conversation_id)
@@ -235,7 +235,7 @@ class Store:
         return await self._db.run(work, write=metadata is not None)
 
     async def delete_conversation(self, conversation_id: str) -> None:
-        """Forget a conversation; its responses stay. Raises NotFound."""
+        """Delete a conversation, but not its responses. Raises NotFound."""
         found = await self._db.run(lambda c: tables.drop_conversation(c, conversation_id))
         _require(found, "Conversation", conversation_id)
 
@@ -249,12 +249,12 @@ class Store:
         return await self._db.run(work, write=False)
 
     async def add_conversation_items(self, conversation_id: str, items: list[Json]) -> list[Json]:
-        """Put items behind those of a conversation; as they are kept. Raises NotFound."""
+        """Append items to a conversation; returns them as stored. Raises NotFound."""
 
         def work(connection: Connection) -> list[Json]:
             found = tables.touch_conversation(connection, conversation_id, self._clock())
             _require(found, "Conversation", conversation_id)
-            entries = [_resolved(connection, item) for item in items]
+            entries = [_resolve(connection, item) for item in items]
             tables.add_items(connection, conversation_id, entries)
             tables.drop_excess(connection, self._bounds(), spare=conversation_id)
             return [entry.item for entry in entries]
@@ -269,7 +269,7 @@ class Store:
         raise not_found("Item", item_id)
 
     async def delete_conversation_item(self, conversation_id: str, item_id: str) -> Json:
-        """Take one item out of a conversation, which is returned. Raises NotFound."""
+        """Remove one item from a conversation; returns the conversation object. Raises NotFound."""
 
         def work(connection: Connection) -> Json:
             body = tables.get_conversation(connection, conversation_id)
@@ -282,12 +282,12 @@ class Store:
 
 
 def interrupted(body: Json) -> Json:
-    """A response object that was being made by somebody who is gone."""
+    """The failed response object of a response whose server has stopped."""
     return {**body, "status": "failed", "error": INTERRUPTED, "incomplete_details": None, "usage": None}
 
 
 def not_found(what: str, name: str) -> NotFound:
-    """The error for an id that is not kept."""
+    """The error for an unknown id."""
     return NotFound(f"{what} with id {name[:100]!r} not found.")
 
 
@@ -296,8 +296,8 @@ def _require(found: object, what: str, name: str) -> None:
         raise not_found(what, name)
 
 
-def _turns_until(connection: Connection, previous: str) -> list[Entry]:
-    """Everything up to the end of a response. Raises BadRequest."""
+def _turns_through(connection: Connection, previous: str) -> list[Entry]:
+    """All items up to the end of a response. Raises BadRequest."""
     found = tables.get_response(connection, previous)
     if found is None:
         raise BadRequest(
@@ -308,20 +308,20 @@ def _turns_until(connection: Connection, previous: str) -> list[Entry]:
     if found[1]:
         raise BadRequest(f"Response {previous!r} is not finished yet.", param="previous_response_id")
     if found[0]["status"] == "failed":
-        raise BadRequest(f"Response {previous!r} failed: nothing follows from it.", param="previous_response_id")
+        raise BadRequest(f"Response {previous!r} failed and cannot be continued.", param="previous_response_id")
     return _usable(tables.items_of(connection, previous))
 
 
-def _usable(said: list[Entry]) -> list[Entry]:
-    """What a next turn can stand on: not a call that was cut, whose arguments mean nothing."""
-    return [e for e in said if e.item["type"] != "function_call" or e.item["status"] == "completed"]
+def _usable(output: list[Entry]) -> list[Entry]:
+    """The items that a next turn can use: without truncated calls, whose arguments are incomplete."""
+    return [e for e in output if e.item["type"] != "function_call" or e.item["status"] == "completed"]
 
 
-def _resolved(connection: Connection, item: Json) -> Entry:
-    """An item, or the one that a reference means. Raises NotFound."""
+def _resolve(connection: Connection, item: Json) -> Entry:
+    """The item itself, or the stored item of a reference. Raises NotFound."""
     if item["type"] != REFERENCE:
         return Entry(item)
     entry = tables.find_item(connection, item["id"])
     if entry is None:
-        raise NotFound(f"Item with id {item['id'][:100]!r} not found: it was not stored, or not for so long.")
+        raise NotFound(f"Item with id {item['id'][:100]!r} not found: it was not stored, or has expired.")
     return entry

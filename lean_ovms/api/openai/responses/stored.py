@@ -1,7 +1,7 @@
 """GET and DELETE …/responses/{id}, …/responses/{id}/input_items, …/responses/{id}/cancel: responses by their ids.
 
-https://platform.openai.com/docs/api-reference/responses. input_items are all that a response answers, earlier turns
-included. A background response streams from any event on: `?stream=true&starting_after=N`.
+https://platform.openai.com/docs/api-reference/responses. input_items include the items of earlier turns. A
+background response can be streamed from any event on: `?stream=true&starting_after=N`.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ async def handle_input_items(request: Request, app: App) -> Response:
 
 
 STREAMING = (
-    Field(name="stream", kind="bool", help="its events, as they come"),
-    Field(name="starting_after", kind="uint", help="only events with a higher number"),
+    Field(name="stream", kind="bool", help="server-sent events instead of the object"),
+    Field(name="starting_after", kind="uint", help="number of the last event to skip"),
 )
 GET = RouteDoc(summary="A stored response", query=STREAMING, answer="Response", chunks="ResponseEvent")
-CANCELLING = RouteDoc(summary="End a background response", answer="Response", errors=(400,))
-INPUT_ITEMS = RouteDoc(summary="All that a response answers", query=PAGE, answer="Items")
+CANCELLING = RouteDoc(summary="Cancel a background response", answer="Response", errors=(400,))
+INPUT_ITEMS = RouteDoc(summary="Input items of a response, earlier turns included", query=PAGE, answer="Items")
 
 ROUTES = [
-    *for_each_prefix("GET", ONE, handle_get, about=GET),
-    *for_each_prefix("DELETE", ONE, handle_delete, about=RouteDoc(summary="Delete a response", answer="Deleted")),
-    *for_each_prefix("POST", CANCEL, handle_cancel, about=CANCELLING),
-    *for_each_prefix("GET", ITEMS, handle_input_items, about=INPUT_ITEMS),
+    *for_each_prefix("GET", ONE, handle_get, doc=GET),
+    *for_each_prefix("DELETE", ONE, handle_delete, doc=RouteDoc(summary="Delete a response", answer="Deleted")),
+    *for_each_prefix("POST", CANCEL, handle_cancel, doc=CANCELLING),
+    *for_each_prefix("GET", ITEMS, handle_input_items, doc=INPUT_ITEMS),
 ]

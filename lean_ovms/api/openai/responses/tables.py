@@ -1,9 +1,9 @@
-"""What is kept, as SQL for SQLite and PostgreSQL: responses, conversations, and the items that they share.
+"""The tables of the store, as SQL for SQLite and PostgreSQL: responses, conversations, and the items that they share.
 
-An item is written once; responses and conversations name the items of their context by number (`place`), so a long
-conversation costs one row of two integers for each item and turn, and nothing breaks when an early response is deleted
-or has aged: an item goes when nobody names it any more. Tables with bodies have rowids: without, SQLite gives every row
-of more than 1,000 bytes a page of its own beside it. All functions run inside somebody's transaction.
+An item is written once; responses and conversations reference their items by number (`place`), so a long conversation
+costs one small row for each item and turn. Deleting or expiring an early response breaks nothing: an item is deleted
+with its last reference. Tables with bodies have rowids: without them, SQLite gives every row of more than 1,000 bytes
+an overflow page. All functions run inside the caller's transaction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .connection import Connection, Rows
 VERSION = 2
 
 ROW_BYTES = 100
-"""What a row costs beside its bodies, about, with its place in the indexes."""
+"""Approximate size of a row without its bodies, index entries included."""
 
 _SCHEMA = """
 CREATE TABLE response (
@@ -44,12 +44,12 @@ _SCHEMA_2 = """
 CREATE TABLE run (response TEXT PRIMARY KEY, seen {real} NOT NULL, cancelled {integer} NOT NULL) {compact};
 CREATE TABLE kept (bytes {integer} NOT NULL)
 """
-"""Since version 2. run: the responses that are being made, when their server was last seen, whether it shall stop."""
+"""Since version 2. run: the running responses, the time of their server's last heartbeat, whether they must stop."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """An item, and its number once it is kept. Numbers are never used again."""
+    """An item, and its number once it is stored. Numbers are never reused."""
 
     item: Json
     number: int | None = None
@@ -57,31 +57,31 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How much is kept. created before `since` is too old; most: responses, and conversations; size in bytes."""
+    """The limits of the store. since: oldest creation time. max_count: of responses, and of conversations."""
 
     since: float
-    most: int
-    most_bytes: int
+    max_count: int
+    max_bytes: int
 
 
 def prepare(connection: Connection) -> list[Json]:
-    """Make the tables of a new database, or bring older ones up to date.
+    """Create the tables of a new database, or migrate older ones.
 
-    The result are responses that an older version has left unfinished. Raises StoreFailure for a database that holds
-    something else.
+    Returns the responses that an older version has left unfinished. Raises StoreFailure for a database with other
+    tables.
     """
     version = connection.version()
     if version == VERSION:
         return []
     if version > VERSION:
-        raise StoreFailure("the response store comes from a newer version")
+        raise StoreFailure("the response store was written by a newer version")
     for statement in ([] if version else _SCHEMA.split(";")) + _SCHEMA_2.split(";"):
         connection.execute(statement.format(**connection.types))
     connection.execute("INSERT INTO kept VALUES (0)")
     if version:
         for sql in _ALL_BYTES:
             size, rows = connection.execute(sql).fetchone()
-            _count(connection, int(size) + ROW_BYTES * rows)
+            _add_bytes(connection, int(size) + ROW_BYTES * rows)
     connection.set_version(VERSION)
     return [orjson.loads(row[0]) for row in connection.execute("SELECT body FROM response WHERE live = 1")]
 
@@ -93,8 +93,8 @@ _ALL_BYTES = (
 )
 
 
-def _count(connection: Connection, size: int) -> None:
-    """Note that so many bytes are kept in addition."""
+def _add_bytes(connection: Connection, size: int) -> None:
+    """Add size, which may be negative, to the stored total of bytes."""
     if size:
         connection.execute("UPDATE kept SET bytes = bytes + ?", (size,))
 
@@ -103,12 +103,12 @@ def _count(connection: Connection, size: int) -> None:
 
 
 def items_of(connection: Connection, owner: str) -> list[Entry]:
-    """The items of a response (input, then output) or of a conversation, in their order."""
+    """The items of a response (input, then output) or of a conversation, in order."""
     return [entry for entry, _ in _placed(connection, owner)]
 
 
 def input_of(connection: Connection, owner: str) -> list[Entry]:
-    """What a response answers: the items of earlier turns and its own input."""
+    """The input of a response: the items of earlier turns and its own."""
     return [entry for entry, output in _placed(connection, owner) if not output]
 
 
@@ -120,7 +120,7 @@ def _placed(connection: Connection, owner: str) -> list[tuple[Entry, bool]]:
 
 
 def find_item(connection: Connection, item_id: str) -> Entry | None:
-    """The newest item of that id."""
+    """The newest item with this id."""
     row = connection.execute(
         "SELECT number, body FROM item WHERE id = ? ORDER BY number DESC LIMIT 1", (item_id,)
     ).fetchone()
@@ -128,22 +128,22 @@ def find_item(connection: Connection, item_id: str) -> Entry | None:
 
 
 def add_items(connection: Connection, owner: str, entries: Iterable[Entry], output: bool = False) -> None:
-    """Put items behind those that owner has; they get their numbers here."""
+    """Append items to those of owner; sets their numbers."""
     row = connection.execute("SELECT max(position) FROM place WHERE owner = ?", (owner,)).fetchone()
     first = 0 if row[0] is None else row[0] + 1
     size = 0
     for position, entry in enumerate(entries, first):
-        size += _keep(connection, entry) + ROW_BYTES
+        size += _insert_item(connection, entry) + ROW_BYTES
         connection.execute("INSERT INTO place VALUES (?, ?, ?, ?)", (owner, position, entry.number, int(output)))
-    _count(connection, size)
+    _add_bytes(connection, size)
 
 
-def _keep(connection: Connection, entry: Entry) -> int:
-    """Write an item unless it is there; how many bytes were added."""
+def _insert_item(connection: Connection, entry: Entry) -> int:
+    """Write an item unless it is stored already; returns the number of bytes added."""
     known = "SELECT 1 FROM item WHERE number = ? AND id = ?"
     if entry.number is not None and connection.execute(known, (entry.number, entry.item["id"])).fetchone():
         return 0
-    # Or its number is not there any more: the item's last owner has gone since it was read, or the transaction failed.
+    # Its number may be stale: the item's last owner was deleted after the item was read, or the transaction failed.
     row = (entry.item["id"], orjson.dumps(entry.item))
     found = connection.execute("INSERT INTO item (id, body) VALUES (?, ?) RETURNING number", row).fetchall()
     entry.number = found[0][0]
@@ -151,34 +151,34 @@ def _keep(connection: Connection, entry: Entry) -> int:
 
 
 def drop_items(connection: Connection, owner: str) -> None:
-    """Let go of all items of an owner, and forget those that nobody else has."""
+    """Remove all items of an owner, and delete those without another owner."""
     numbers = connection.execute("SELECT DISTINCT item FROM place WHERE owner = ?", (owner,)).fetchall()
     size = ROW_BYTES * connection.execute("DELETE FROM place WHERE owner = ?", (owner,)).rowcount
-    size += sum(_forget_item(connection, number) for (number,) in numbers)
-    _count(connection, -size)
+    size += sum(_drop_unused_item(connection, number) for (number,) in numbers)
+    _add_bytes(connection, -size)
 
 
-def _forget_item(connection: Connection, number: int) -> int:
-    """Forget an item if nobody has it; how many bytes went."""
-    forget = "DELETE FROM item WHERE number = ? AND NOT EXISTS (SELECT 1 FROM place WHERE item = ?)"
-    return _sizes(connection.execute(f"{forget} RETURNING length(body)", (number, number)))
+def _drop_unused_item(connection: Connection, number: int) -> int:
+    """Delete an item if it has no owner; returns the number of bytes freed."""
+    delete = "DELETE FROM item WHERE number = ? AND NOT EXISTS (SELECT 1 FROM place WHERE item = ?)"
+    return _sizes(connection.execute(f"{delete} RETURNING length(body)", (number, number)))
 
 
 def _sizes(rows: Rows) -> int:
-    """The bytes of rows whose bodies have these lengths."""
+    """Total bytes of rows; each result row is the length of a body."""
     return sum(int(row[0]) + ROW_BYTES for row in rows.fetchall())
 
 
 def drop_item(connection: Connection, owner: str, item_id: str) -> bool:
-    """Let go of the items of that id; whether there were any."""
+    """Remove the items with this id from owner; whether there were any."""
     rows = connection.execute(
         "SELECT position, number FROM place JOIN item ON number = item WHERE owner = ? AND id = ?", (owner, item_id)
     ).fetchall()
     size = 0
     for position, number in rows:
         connection.execute("DELETE FROM place WHERE owner = ? AND position = ?", (owner, position))
-        size += ROW_BYTES + _forget_item(connection, number)
-    _count(connection, -size)
+        size += ROW_BYTES + _drop_unused_item(connection, number)
+    _add_bytes(connection, -size)
     return bool(rows)
 
 
@@ -186,7 +186,7 @@ def drop_item(connection: Connection, owner: str, item_id: str) -> bool:
 
 
 def put_response(connection: Connection, body: Json, live: bool, events: bytes | None = None) -> None:
-    """Keep a response object, new or changed. live: it is still being made; `run_of` says how that goes."""
+    """Store a response object, new or changed. live: it is still running, and gets a row in `run`."""
     data = orjson.dumps(body)
     old = "SELECT length(body) + coalesce(length(events), 0) FROM response WHERE id = ?"
     size = len(data) + len(events or b"") + ROW_BYTES - _sizes(connection.execute(old, (body["id"],)))
@@ -195,7 +195,7 @@ def put_response(connection: Connection, body: Json, live: bool, events: bytes |
         " created = excluded.created, live = excluded.live, body = excluded.body, events = excluded.events",
         (body["id"], float(body["created_at"]), int(live), data, events),
     )
-    _count(connection, size)
+    _add_bytes(connection, size)
     if live:
         connection.execute("INSERT INTO run VALUES (?, ?, 0)", (body["id"], connection.now()))
     else:
@@ -203,53 +203,53 @@ def put_response(connection: Connection, body: Json, live: bool, events: bytes |
 
 
 def get_response(connection: Connection, response_id: str) -> tuple[Json, bool] | None:
-    """(the response object, whether it was still being made when it was written)."""
+    """(the response object, whether the response was still running when it was written)."""
     row = connection.execute("SELECT body, live FROM response WHERE id = ?", (response_id,)).fetchone()
     return row and (orjson.loads(row[0]), bool(row[1]))
 
 
 def get_events(connection: Connection, response_id: str) -> bytes | None:
-    """The stream of a response, if it was kept."""
+    """The stream of a response, if it was stored."""
     row = connection.execute("SELECT events FROM response WHERE id = ?", (response_id,)).fetchone()
     return None if row is None else row[0]
 
 
 def drop_response(connection: Connection, response_id: str) -> bool:
-    """Forget a response; whether there was one."""
-    forget = "DELETE FROM response WHERE id = ? RETURNING length(body) + coalesce(length(events), 0)"
-    size = _sizes(connection.execute(forget, (response_id,)))
+    """Delete a response; whether it existed."""
+    delete = "DELETE FROM response WHERE id = ? RETURNING length(body) + coalesce(length(events), 0)"
+    size = _sizes(connection.execute(delete, (response_id,)))
     if size:
-        _count(connection, -size)
+        _add_bytes(connection, -size)
         connection.execute("DELETE FROM run WHERE response = ?", (response_id,))
         drop_items(connection, response_id)
     return size > 0
 
 
-# --- responses that are being made ---
+# --- running responses ---
 
 
-def see_run(connection: Connection, response_id: str) -> None:
-    """Note that the server that makes a response is there."""
+def touch_run(connection: Connection, response_id: str) -> None:
+    """Write the heartbeat of a running response."""
     connection.execute("UPDATE run SET seen = ? WHERE response = ?", (connection.now(), response_id))
 
 
-def cancel_run(connection: Connection, response_id: str) -> None:
-    """Ask the server that makes a response to stop."""
+def request_stop(connection: Connection, response_id: str) -> None:
+    """Ask the server of a running response to stop it."""
     connection.execute("UPDATE run SET cancelled = 1 WHERE response = ?", (response_id,))
 
 
-def run_of(connection: Connection, response_id: str) -> bool | None:
-    """Whether a response that is being made shall stop; None: it is over, or deleted."""
+def stop_requested(connection: Connection, response_id: str) -> bool | None:
+    """Whether a running response must stop; None if it has finished or was deleted."""
     row = connection.execute("SELECT cancelled FROM run WHERE response = ?", (response_id,)).fetchone()
     return None if row is None else bool(row[0])
 
 
-def lost_runs(connection: Connection, silent_s: float) -> list[Json]:
-    """The responses that are being made by servers that were not seen for so long."""
+def stale_runs(connection: Connection, timeout_s: float) -> list[Json]:
+    """The running responses without a heartbeat for timeout_s."""
     if connection.execute("SELECT 1 FROM run LIMIT 1").fetchone() is None:
         return []
     rows = connection.execute(
-        "SELECT body FROM run JOIN response ON id = response WHERE seen < ?", (connection.now() - silent_s,)
+        "SELECT body FROM run JOIN response ON id = response WHERE seen < ?", (connection.now() - timeout_s,)
     )
     return [orjson.loads(row[0]) for row in rows]
 
@@ -258,7 +258,7 @@ def lost_runs(connection: Connection, silent_s: float) -> list[Json]:
 
 
 def put_conversation(connection: Connection, body: Json, used: float) -> None:
-    """Keep a conversation object, new or changed."""
+    """Store a conversation object, new or changed."""
     row = (body["id"], float(body["created_at"]), used, orjson.dumps(body["metadata"]))
     connection.execute(
         "INSERT INTO conversation VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
@@ -281,13 +281,13 @@ def get_conversation(connection: Connection, conversation_id: str) -> Json | Non
 
 
 def touch_conversation(connection: Connection, conversation_id: str, used: float) -> bool:
-    """Note that a conversation is in use; whether there is one."""
+    """Set the time of last use of a conversation; whether it exists."""
     row = (used, conversation_id)
     return connection.execute("UPDATE conversation SET used = ? WHERE id = ?", row).rowcount > 0
 
 
 def drop_conversation(connection: Connection, conversation_id: str) -> bool:
-    """Forget a conversation; its responses stay. Whether there was one."""
+    """Delete a conversation, but not its responses; whether it existed."""
     found = connection.execute("DELETE FROM conversation WHERE id = ?", (conversation_id,)).rowcount > 0
     if found:
         drop_items(connection, conversation_id)
@@ -298,29 +298,29 @@ def drop_conversation(connection: Connection, conversation_id: str) -> bool:
 
 
 def any_old(connection: Connection, bounds: Bounds) -> bool:
-    """Whether there is anything too old."""
+    """Whether anything has expired."""
     return any(connection.execute(f"{kind.old} LIMIT 1", (bounds.since,)).fetchone() for kind in _KINDS)
 
 
 def drop_old(connection: Connection, bounds: Bounds) -> None:
-    """Forget what is too old. Cheap when there is nothing."""
+    """Delete what has expired. Cheap if nothing has."""
     for kind in _KINDS:
         for row in connection.execute(kind.old, (bounds.since,)).fetchall():
             kind.drop(connection, row[0])
 
 
 def drop_excess(connection: Connection, bounds: Bounds, spare: str) -> None:
-    """Forget the oldest of what is too much; never the one that was just written (spare), nor live ones."""
+    """Delete the oldest beyond the limits; never `spare` (just written), nor running responses."""
     for kind in _KINDS:
-        excess = connection.execute(kind.count).fetchone()[0] - bounds.most
+        excess = connection.execute(kind.count).fetchone()[0] - bounds.max_count
         for row in connection.execute(kind.oldest, (spare, max(excess, 0))).fetchall():
             kind.drop(connection, row[0])
-    while _bytes_used(connection) > bounds.most_bytes and _drop_one(connection, spare):
+    while _bytes_used(connection) > bounds.max_bytes and _drop_one(connection, spare):
         pass
 
 
 def _drop_one(connection: Connection, spare: str) -> bool:
-    """Forget the oldest response, or if there is none the conversation that was not used for longest."""
+    """Delete the oldest response; if there is none, the least recently used conversation."""
     for kind in _KINDS:
         for row in connection.execute(kind.oldest, (spare, 1)).fetchall():
             return kind.drop(connection, row[0])
@@ -329,7 +329,7 @@ def _drop_one(connection: Connection, spare: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How to count, find and forget what is bounded."""
+    """SQL to count, find and delete one kind of stored object. old: the expired ones."""
 
     old: str
     count: str

@@ -33,8 +33,8 @@ Open = Callable[..., Awaitable[Slow]]
 @pytest.fixture
 def opened(make_app: MakeApp, kept_in: str, monkeypatch: pytest.MonkeyPatch) -> Open:
     """A server on the one store. Servers look often, so that tests are fast."""
-    monkeypatch.setattr(service, "LOOK_S", 0.01)
-    monkeypatch.setattr(service, "SHOW_S", 0.02)
+    monkeypatch.setattr(service, "POLL_INTERVAL_S", 0.01)
+    monkeypatch.setattr(service, "HEARTBEAT_INTERVAL_S", 0.02)
 
     async def make(script: Any = None, **options: Any) -> Slow:
         app, engine = await make_app([] if script is None else script, **{"response_store": kept_in, **options})
@@ -148,8 +148,8 @@ async def test_what_a_dead_server_was_making_has_failed_for_the_others(
     monkeypatch.setattr(store, "LEASE_S", 0.3)
     a, b = await opened(), await opened()
     dead, alive = await a.start(), await b.start()
-    run = a.app.service(ResponseService)._runs[dead["id"]]
-    a.app.service(ResponseService)._attending.cancel()  # type: ignore[union-attr]
+    run = a.app.service(ResponseService)._background[dead["id"]]
+    a.app.service(ResponseService)._monitor_task.cancel()  # type: ignore[union-attr]
     run.task.cancel()  # as if the process were gone: nothing is written any more
     await a.app.service(ResponseService).store.close()
     cancelling = asyncio.ensure_future(post(b.app, f"{PATH}/{dead['id']}/cancel", b""))
@@ -168,7 +168,7 @@ async def test_a_response_that_was_given_up_stays_failed(opened: Open, monkeypat
     """Its server was only slow: what the others were told does not change any more."""
     a, b = await opened(), await opened()
     made = await a.start()
-    monkeypatch.setattr(service, "LOOK_S", 3600)
+    monkeypatch.setattr(service, "POLL_INTERVAL_S", 3600)
     await asyncio.sleep(0.05)  # the server does not look any more
     monkeypatch.setattr(store, "LEASE_S", 0.0)
     failed = await b.until_over(made["id"])
@@ -193,8 +193,8 @@ def own_postgres() -> Iterator[databases.Server]:
 async def test_a_database_that_goes_away_is_a_503_until_it_is_back(
     make_app: MakeApp, own_postgres: databases.Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(service, "LOOK_S", 0.01)
-    monkeypatch.setattr(service, "SHOW_S", 0.02)
+    monkeypatch.setattr(service, "POLL_INTERVAL_S", 0.01)
+    monkeypatch.setattr(service, "HEARTBEAT_INTERVAL_S", 0.02)
     url = own_postgres.url()
     app, engine = await make_app([], response_store=url)
     slow = Slow(app, engine)
@@ -216,7 +216,7 @@ async def test_a_database_that_goes_away_is_a_503_until_it_is_back(
     await slow.say("Hello", "stop")
     own_postgres.start()
     assert (await get(app, f"{PATH}/{kept['id']}")).status == 200
-    while running["id"] in app.service(ResponseService)._runs:
+    while running["id"] in app.service(ResponseService)._background:
         await asyncio.sleep(0.01)
     assert (await slow.get(running["id"]))["status"] == "completed", "kept as soon as the database is back"
     own_postgres.stop()
@@ -230,7 +230,7 @@ async def test_a_database_that_goes_away_is_a_503_until_it_is_back(
 async def test_a_database_that_hangs_holds_up_nobody(
     make_app: MakeApp, own_postgres: databases.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(database, "JOB_TIMEOUT_S", 0.3)
     monkeypatch.setattr(postgres, "CONNECT_TIMEOUT_S", 2)
     app, _ = await make_app(lambda *_: say("Hi."), response_store=own_postgres.url())
     kept = await ask(app, "x")
@@ -272,7 +272,7 @@ async def test_a_write_that_was_given_up_is_not_done_later(
     own_postgres: databases.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waited behind one that the database did not answer; its client was told of a failure."""
-    monkeypatch.setattr(database, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(database, "JOB_TIMEOUT_S", 0.3)
     made = store.Store(Config(response_store=own_postgres.url()))
     await made.open()
     own_postgres.signal(signal.SIGSTOP)
@@ -282,7 +282,7 @@ async def test_a_write_that_was_given_up_is_not_done_later(
     for result in await asyncio.gather(reading, made.create_conversation(body, []), return_exceptions=True):
         assert isinstance(result, StoreUnavailable)
     own_postgres.signal(signal.SIGCONT)
-    monkeypatch.setattr(database, "PATIENCE_S", 20)
+    monkeypatch.setattr(database, "JOB_TIMEOUT_S", 20)
     with pytest.raises(NotFound):
         await made.conversation("conv_1")
     await made.close()

@@ -73,13 +73,13 @@ class Book:
         self.expected.pop(name, None)
 
     def age(self, since: int, _: int) -> None:
-        tables.drop_old(self.connection, Bounds(since=since, most=99, most_bytes=1 << 30))
+        tables.drop_old(self.connection, Bounds(since=since, max_count=99, max_bytes=1 << 30))
         young = {f"resp_{number}" for number in range(since, len(self.made))}
         young |= {f"conv_{which}" for which in range(3) if since <= 0}
         self.expected = {name: items for name, items in self.expected.items() if name in young}
 
     def crowd(self, most: int, _: int) -> None:
-        tables.drop_excess(self.connection, Bounds(since=0, most=most, most_bytes=1 << 30), spare="")
+        tables.drop_excess(self.connection, Bounds(since=0, max_count=most, max_bytes=1 << 30), spare="")
         for kind in ("resp_", "conv_"):
             mine = [name for name in self.expected if name.startswith(kind)]
             if kind == "conv_":
