@@ -46,6 +46,7 @@ SCALARS = st.sampled_from(
      '"<|im_end|>"', '"json_object"', '"json_schema"', '"text"', '"function"', '"user"', "01", "+1", ".5", "1.", "'x'",
      "undefined", "[", "{", '"', "", '"\\x"', '"\n"', "\u2028", '"' + "x" * 5000 + '"']
 )  # fmt: skip
+MAX_TEXT = 1 << 18
 NAMES = st.sampled_from(
     ["role", "content", "type", "text", "function", "name", "parameters", "schema", "json_schema", "tool_calls",
      "id", "arguments", "include_usage", "$ref", "properties", "items", "pattern", "format", "effort", "allowed_tools",
@@ -58,11 +59,16 @@ def _object(pairs: list[tuple[str, str]]) -> str:
     return "{" + ",".join(f'"{name}":{value}' for name, value in pairs) + "}"
 
 
+def _repeat(part: str, count: int) -> list[str]:
+    """count copies, fewer of what is long: HEAVY has the largest bodies, and writing them takes longer than reading."""
+    return [part] * max(1, min(count, MAX_TEXT // max(1, len(part))))
+
+
 def _grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.one_of(
         st.lists(inner, max_size=4).map(lambda parts: "[" + ",".join(parts) + "]"),
         st.lists(st.tuples(NAMES, inner), max_size=5).map(_object),
-        st.tuples(inner, st.sampled_from([3, 50, 400])).map(lambda of: "[" + ",".join([of[0]] * of[1]) + "]"),
+        st.tuples(inner, st.sampled_from([3, 50, 400])).map(lambda of: "[" + ",".join(_repeat(*of)) + "]"),
         st.tuples(inner, st.sampled_from([5, 90, 300, 3000])).map(lambda of: "[" * of[1] + of[0] + "]" * of[1]),
         st.tuples(inner, st.sampled_from([5, 90, 300])).map(lambda of: '{"items":' * of[1] + of[0] + "}" * of[1]),
         inner.map(json.dumps),  # JSON in a text, as arguments of calls have it
