@@ -139,7 +139,10 @@ def _read(body: Json, app: App) -> tuple[Json, ChatPrompt | None]:
         for name in ("prompt", "messages"):
             if values[name] is not None:
                 raise BadRequest(f"text and {name} exclude each other", param=name)
-    return values, None if values["messages"] is None else _conversation(values, _model(values, app))
+    if values["messages"] is None:
+        read_tools(values["tools"], None)  # not used with a text, and checked as with messages
+        return values, None
+    return values, _conversation(values, _model(values, app))
 
 
 def _tokens(body: Json, app: App) -> Json:

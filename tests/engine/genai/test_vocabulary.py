@@ -431,5 +431,5 @@ def test_a_window_of_the_engines_own_decodes_reads_as_one_decode(real, step):
         tokens = [token for word in words for token in word]
         window, shown = WindowDetokenizer(), ""
         for i in range(0, len(tokens), step):
-            shown += window.update([tokenizer.decode(ids) for ids in window.wanted(tokens[i : i + step])])
+            shown += window.update([tokenizer.decode(ids) for ids in window.windows(tokens[i : i + step])])
         assert shown + window.flush() == tokenizer.decode(tokens)
