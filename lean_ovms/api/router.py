@@ -71,13 +71,14 @@ def service_types() -> list[type[Any]]:
     return list(dict.fromkeys(module.SERVICE for module in endpoints() if hasattr(module, "SERVICE")))
 
 
-def endpoints() -> list[ModuleType]:
+@cache
+def endpoints() -> tuple[ModuleType, ...]:
     """Every module below this package that has ROUTES, by its name."""
     from . import __name__ as package
     from . import __path__ as places  # the modules import this file
 
     names = sorted(found.name for found in pkgutil.walk_packages(places, f"{package}."))
-    return [module for name in names if hasattr(module := importlib.import_module(name), "ROUTES")]
+    return tuple(module for name in names if hasattr(module := importlib.import_module(name), "ROUTES"))
 
 
 MAX_PARTS = 4
