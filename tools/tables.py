@@ -12,9 +12,10 @@ from lean_ovms.api.generation import sampling, structured_output, unsupported
 from lean_ovms.api.router import BASES, collect, endpoints
 from lean_ovms.config import Config
 from lean_ovms.observability.families import FAMILIES
+from tests.conventions import test_layout as layout
 
 ROOT = Path(__file__).parent.parent
-FILES = (ROOT / "README.md", ROOT / "docs" / "fields.md", ROOT / "docs" / "operations.md")
+FILES = (ROOT / "README.md", ROOT / "docs" / "fields.md", ROOT / "docs" / "operations.md", ROOT / "docs" / "tour.md")
 
 
 def options() -> str:
@@ -84,7 +85,34 @@ def metrics() -> str:
     return "\n".join(lines)
 
 
-TABLES = {"options": options, "routes": routes, "fields": request_fields, "metrics": metrics}
+def imports() -> str:
+    """What each folder may import, of ours and of others."""
+    lines = ["| folder or module | may import | and of other packages |", "|---|---|---|"]
+    for name, allowed in layout.ALLOWED.items():
+        if name != "__init__":
+            base = layout.BASE if allowed >= layout.BASE else set()
+            mine = ", ".join(["base"] * bool(base) + [_file(other) for other in sorted(allowed - base)])
+            lines.append(f"| {_file(name)} | {mine or 'nothing'} | {', '.join(_packages(name))} |")
+    rest = ", ".join(_file(name) for name in sorted(layout.EVERYTHING))
+    return "\n".join([*lines, f"| {rest} | everything | |"])
+
+
+def _file(name: str) -> str:
+    path = name.replace(".", "/") if name != "__version__" else "__init__"
+    return f"`{path}/`" if (ROOT / "lean_ovms" / path).is_dir() else f"`{path}.py`"
+
+
+def _packages(name: str) -> list[str]:
+    """The packages that a folder may import, each with the file if it is one only."""
+    found = []
+    for package, places in sorted(layout.FOREIGN.items()):
+        for place in sorted(places):
+            if layout.rule_of(place.rstrip("/").removesuffix(".py").replace("/", ".")) == name:
+                found.append(f"{package} in `{place}`" if place.rstrip("/").replace("/", ".") != name else package)
+    return found
+
+
+TABLES = {"options": options, "routes": routes, "fields": request_fields, "metrics": metrics, "imports": imports}
 
 
 def rewritten(text: str) -> str:

@@ -13,10 +13,9 @@ from typing import Any
 from ...errors import BadRequest
 from ...media.images.loader import ImageLoader, ImageRequest
 from ...models.text_model import TextModel
-from ...types import IMAGE_TAG, ChatPrompt, Json
+from ...types import IMAGE_TAG, IMAGE_TAG_START, ChatPrompt, Json
 from ...util.concurrency import INLINE_CHARACTERS
 
-TAG_START = "<ov_genai_"
 TEXT_ONLY = "This servable supports only text input, but image_url has been provided"
 
 
@@ -77,7 +76,7 @@ def _refuse_image_tokens(prompt: ChatPrompt, native: list[str]) -> None:
     places = {"messages": prompt.messages, "tools": prompt.tools, "chat_template_kwargs": prompt.template_kwargs}
     for place, value in places.items():
         for text in _texts(value):
-            if TAG_START in text:
+            if IMAGE_TAG_START in text:
                 raise BadRequest("Message contains restricted <ov_genai_image> tag", param=place)
             found = next((token for token in native if token in text), None) if "<" in text else None
             if found is not None:

@@ -23,7 +23,7 @@ from typing import Literal
 
 from ...config import Config
 from ...errors import BadRequest, StartError
-from ...types import ModelInfo
+from ...types import IMAGE_TAG, ModelInfo
 from . import fake_tokenizer as words
 from .pipeline import Grammars, Handle, ImagePrompt, ImageTokenCounter, PipelineRequest, Status
 
@@ -106,7 +106,7 @@ class AnyGrammar:
 
 
 IMAGE_TOKENS = 16
-_TAG = re.compile(r"<ov_genai_image_(\d+)>")
+_TAG = re.compile(IMAGE_TAG.format(r"(\d+)"))
 
 
 class FakeImageTokens:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 
 from ...errors import BadRequest, too_many_characters
-from ...types import Image
+from ...types import IMAGE_TAG_START, Image
 from ..protocol import Submit
 from .pipeline import ImagePrompt, ImageTokenCounter
 
-TAG = re.compile(r"<ov_genai_(?:image_(\d{1,6})>)?")
+TAG = re.compile(IMAGE_TAG_START + r"(?:image_(\d{1,6})>)?")
 """An image tag, or the beginning of other text that openvino_genai might read as one."""
 
 
