@@ -6,15 +6,14 @@ A value out of bounds stops the start with a message that names the option. --he
 
 from __future__ import annotations
 
-import json
-import math
 import os
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from . import lora_modules
 from .errors import StartError
+from .options import check, option
 
 DEMO_MODEL = Path(__file__).parent / "demo_model"
 """The small model that ships with the package; served when no option points to a model."""
@@ -24,34 +23,6 @@ SERVED_TASKS = ("text_generation",)
 
 PER_MODEL = ("model", "engine")
 """Groups of options that each model of a config file may set; the others are those of the server."""
-
-TYPE_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
-"""The types of options, for messages."""
-
-
-def option(
-    default: Any,
-    help: str,  # noqa: A002 - argparse's word
-    *,
-    group: str,
-    low: float | None = None,
-    high: float | None = None,
-    choices: tuple[str, ...] = (),
-    env: str | None = None,
-    secret: bool = False,
-    bare: str | None = None,
-    several: bool = False,
-    private: bool = False,
-) -> Any:
-    """One option. low, high: inclusive bounds. env: a second environment variable. secret: never sent or logged.
-    private: it may hold a password: not sent to the engine child, nor in a Config's repr.
-
-    bare: meaning of the flag without a value. several: the flag takes several values, which are joined by blanks.
-    """
-    row = {"help": help, "group": group, "low": low, "high": high, "choices": choices, "env": env, "secret": secret,
-           "private": private or secret,
-           "several": several, "bare": "true" if isinstance(default, bool) else bare}  # fmt: skip
-    return field(default=default, metadata=row, repr=not row["private"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +104,15 @@ class Config:
     max_tokens_limit: int = option(0, "largest and default max_tokens of a request; 0: no limit", group="model", low=0)
     best_of_limit: int = option(20, "largest n and best_of of a request", group="model", low=1, high=512)
     generation_config_path: str = option(
-        "", "file of request defaults to use instead of generation_config.json, relative to the model", group="model"
+        "",
+        "file of request defaults to use instead of generation_config.json, relative to the model; none: no defaults",
+        group="model",
+    )
+    override_generation_config: str = option(
+        "", "request defaults as a JSON object, above those of the file", group="model", json_object=True
+    )
+    default_chat_template_kwargs: str = option(
+        "", "variables for the chat template as a JSON object, below those of requests", group="model", json_object=True
     )
     lora_modules: str = option(
         "", "LoRA adapters, each served as a model: name=path[,alpha] name=path ...", group="model", several=True
@@ -160,7 +139,7 @@ class Config:
     target_device: str = option(
         "CPU", "OpenVINO device, also AUTO:... or HETERO:...; auto: the best GPU, else CPU", group="engine"
     )
-    plugin_config: str = option("", "OpenVINO properties as a JSON object", group="engine")
+    plugin_config: str = option("", "OpenVINO properties as a JSON object", group="engine", json_object=True)
     cache_size: int = option(0, "size of the KV cache in GB; 0: by cache_memory_percent", group="engine", low=0)
     cache_memory_percent: int = option(
         25,
@@ -174,8 +153,12 @@ class Config:
     max_num_seqs: int = option(256, "sequences running at once; further ones wait", group="engine", low=1, high=4096)
     dynamic_split_fuse: bool = option(True, "split long prompts over steps", group="engine")
     enable_prefix_caching: bool = option(True, "reuse the KV cache of common prompt prefixes", group="engine")
-    cache_eviction_config: str = option("", "KV cache eviction as a JSON object; empty: off", group="engine")
-    sparse_attention_config: str = option("", "sparse attention as a JSON object; empty: off", group="engine")
+    cache_eviction_config: str = option(
+        "", "KV cache eviction as a JSON object; empty: off", group="engine", json_object=True
+    )
+    sparse_attention_config: str = option(
+        "", "sparse attention as a JSON object; empty: off", group="engine", json_object=True
+    )
     cache_interval_multiplier: int = option(
         0, "KV blocks between checkpoints of a linear attention state; 0: GenAI's default", group="engine", low=0
     )
@@ -206,6 +189,9 @@ class Config:
     rest_port: int = option(8000, "TCP port; 0: a free one", group="listen", low=0, high=65535)
     rest_bind_address: str = option("0.0.0.0", "addresses to listen on, separated by commas; IPv6 too", group="listen")
     unix_socket: str = option("", "path of a Unix socket to listen on instead of TCP", group="listen")
+    root_path: str = option(
+        "", "path that a proxy puts before every path, such as /llm; served with and without", group="listen"
+    )
     ssl_certfile: str = option("", "TLS certificate chain (PEM)", group="listen")
     ssl_keyfile: str = option("", "TLS private key (PEM)", group="listen")
     api_key_file: str = option("", "file with the API key in line 1; empty: the variable API_KEY", group="listen")
@@ -297,6 +283,9 @@ class Config:
     neutralize_special_tokens: bool = option(
         False, "tokenize special tokens in the text of users and tools as plain text", group="behaviour"
     )
+    return_tokens_as_token_ids: bool = option(
+        False, "token names in logprobs as token_id:NUMBER in every response", group="behaviour"
+    )
     sse_ping_s: float = option(
         0.0, "seconds of silence in a stream before a comment line is sent; 0: off", group="behaviour", low=0
     )
@@ -316,23 +305,28 @@ class Config:
 
     def __post_init__(self) -> None:
         for row in fields(self):
-            _check(row.name, getattr(self, row.name), row.metadata)
+            check(row.name, getattr(self, row.name), row.metadata)
         if self.task and self.task not in SERVED_TASKS:
             only = ", ".join(SERVED_TASKS)
             raise StartError(f"--task {self.task} is not served: {only} is the only task of this server")
+        if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
+            raise StartError(f"--root_path must begin with a slash and not end with one, not {self.root_path!r}")
         if bool(self.ssl_certfile) != bool(self.ssl_keyfile):
             raise StartError("--ssl_certfile and --ssl_keyfile go together")
-        if self.draft_model_path and self.draft_source_model:
-            raise StartError("--draft_model_path and --draft_source_model exclude each other")
-        if (self.draft_model_path or self.draft_source_model) and self.prompt_lookup:
-            raise StartError("a draft model and --prompt_lookup exclude each other")
-        if not (self.draft_model_path or self.draft_source_model):
-            for row in fields(self):
-                if row.name.startswith("draft_") and getattr(self, row.name) != row.default:
-                    raise StartError(f"--{row.name} needs --draft_model_path")
+        self._check_draft()
         lora_modules.parse(self.lora_modules)
         if self.metrics_list and not self.metrics_enable:
             raise StartError("--metrics_list needs --metrics_enable")
+
+    def _check_draft(self) -> None:
+        draft = self.draft_model_path or self.draft_source_model
+        if self.draft_model_path and self.draft_source_model:
+            raise StartError("--draft_model_path and --draft_source_model exclude each other")
+        if draft and self.prompt_lookup:
+            raise StartError("a draft model and --prompt_lookup exclude each other")
+        for row in fields(self):
+            if not draft and row.name.startswith("draft_") and getattr(self, row.name) != row.default:
+                raise StartError(f"--{row.name} needs --draft_model_path")
 
     def for_engine(self) -> dict[str, Any]:
         """All fields but the private ones, as JSON for the engine child."""
@@ -369,36 +363,3 @@ class Config:
         if len(origins) > 1:
             headers.append(("Vary", "Origin"))
         return headers + ([("Access-Control-Allow-Credentials", "true")] if self.allow_credentials else [])
-
-
-def from_json(value: Any, kind: type) -> Any:
-    """A JSON value as an option of this type; an object becomes a JSON text. Raises ValueError for another type."""
-    if kind is str and isinstance(value, dict):
-        return json.dumps(value)
-    if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is not kind:
-        raise ValueError(TYPE_NAMES[kind])
-    return value
-
-
-def _check(name: str, value: Any, row: Any) -> None:
-    low, high, choices = row["low"], row["high"], row["choices"]
-    if isinstance(value, float) and not math.isfinite(value):
-        raise StartError(f"--{name} must be a finite number, not {value}")
-    if low is not None and value < low:
-        raise StartError(f"--{name} must be at least {low:g}, not {value:g}")
-    if high is not None and value > high:
-        raise StartError(f"--{name} must be at most {high:g}, not {value:g}")
-    if isinstance(value, str) and not _is_text(value):
-        raise StartError(f"--{name} must be text that UTF-8 can encode, without NUL, not {value!a}")
-    if choices and value not in choices:
-        raise StartError(f"--{name} must be one of {', '.join(filter(None, choices))}, not {value!r}")
-
-
-def _is_text(value: str) -> bool:
-    """Whether it has no NUL and no lone surrogate: JSON may have one, and undecodable bytes of argv become some."""
-    try:
-        return b"\0" not in value.encode()
-    except UnicodeEncodeError:
-        return False

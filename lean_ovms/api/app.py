@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from ..config import Config
@@ -120,6 +121,9 @@ class App:
 
     async def handle(self, request: Request) -> Response:
         """The response to a request; errors are responses too."""
+        root = self.config.root_path
+        if root and request.path.startswith(root + "/"):
+            request = replace(request, path=request.path.removeprefix(root))
         record = self.records.start(request)
         token = current_record.set(record)
         try:

@@ -1,7 +1,7 @@
 """argv, environment and options file to a Config. Flags, defaults and help come from the fields in config.py.
 
 Precedence: flag, environment (LEAN_OVMS_NAME), --options_file, default. `--flag-name` and `--flag_name` are the same.
-Imports nothing heavy, so that --help is fast.
+A model may also be given without a flag, after the word serve or alone. Imports nothing heavy, so that --help is fast.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .. import __version__
-from ..config import TYPE_NAMES, Config, from_json
+from ..config import Config
 from ..errors import StartError
+from ..options import TYPE_NAMES, from_json
 from ..repository import json_file
 from ..server import exit_status
-from . import ovms_flags
+from . import completion, other_flags, ovms_flags
+from . import help as help_page
 
 PREFIX = "LEAN_OVMS_"
 SERVICE = re.compile(
@@ -32,6 +34,10 @@ SERVICE = re.compile(
 """Variables that Kubernetes sets for a service named lean-ovms, in every container of its namespace.
 https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 """
+HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+"""organisation/name, as hubs have them."""
+WORDS = {"serve": {}, "pull": {"pull": "true"}, "list": {"list_models": "true"}}
+"""Commands without hyphens, as vLLM and Ollama have them, and the options that they set."""
 POINTERS = ("config_path", "model_path", "model_repository_path", "source_model")
 """Options that select the models."""
 STDERR = 2
@@ -71,8 +77,10 @@ def _open_standard_streams() -> None:
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     """The Config of a command line. Raises StartError naming the option at fault; --help and --version exit."""
-    given = vars(parser().parse_args([_underscored(a) for a in argv]))
-    _check_ovms_flags(given)
+    given = vars(parser().parse_intermixed_args(_normalized(argv)))
+    _check_foreign_flags(given)
+    _read_words(given)
+    _read_port(given)
     _check_pointers(given)
     _check_variables(environ)
     rows = {row.name: row for row in fields(Config)}
@@ -80,6 +88,46 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     values = _from_file(texts["options_file"], rows) if texts.get("options_file") else {}
     values |= {name: _convert(rows[name], text) for name, text in texts.items()}
     return Config(**values)
+
+
+def _read_words(given: dict[str, Any]) -> None:
+    """The words without a flag: serve, pull or list, and a model. Raises StartError."""
+    words = list(given["words"])
+    command = words.pop(0) if words and words[0] in WORDS else "serve"
+    given.update(WORDS[command])
+    if not words:
+        return
+    model = words.pop(0)
+    if words:
+        raise StartError(f"unrecognized arguments: {' '.join(words)} (--help lists the options)")
+    if before := [name for name in POINTERS if given.get(name) and name != "model_repository_path"]:
+        raise StartError(f"{model} and --{before[0]} exclude each other: both name the model")
+    given.update(_model_of(model, command))
+
+
+def _model_of(text: str, command: str) -> dict[str, str]:
+    """The option of a model that was given without a flag. Raises StartError."""
+    if not text:
+        raise StartError("the model is empty: give a directory, or the name of a hub's model")
+    path = os.path.expanduser(text)
+    if command != "pull" and (os.path.exists(path) or path.startswith(("/", "."))):
+        return {"model_path": path}
+    if HUB_NAME.fullmatch(text):
+        return {"source_model": text}
+    near = difflib.get_close_matches(text, WORDS, 1)
+    hint = f"did you mean {near[0]}?" if near else "a hub's model has the form organisation/name"
+    raise StartError(f"there is no directory or file {text} ({hint})")
+
+
+def _read_port(given: dict[str, Any]) -> None:
+    """--port is vLLM's and llama.cpp's name of --rest_port, and beside --rest_port OVMS's gRPC port."""
+    port = given["port"]
+    if port is None:
+        return
+    if given["rest_port"] is None:
+        given["rest_port"] = port
+    else:
+        print("lean_ovms: --port has no effect: there is no gRPC service here; REST is on --rest_port", file=sys.stderr)
 
 
 def _check_pointers(given: Mapping[str, str | None]) -> None:
@@ -110,40 +158,119 @@ def _text(row: Field[Any], given: Mapping[str, str | None], environ: Mapping[str
     return text
 
 
-def _check_ovms_flags(given: Mapping[str, str | None]) -> None:
+def _check_foreign_flags(given: Mapping[str, str | None]) -> None:
     for name, value in given.items():
         if value is None:
             continue
-        if name in ovms_flags.REFUSED:
-            raise StartError(f"--{name} is not possible: {ovms_flags.REFUSED[name]}")
-        if name in ovms_flags.IGNORED:
-            print(f"lean_ovms: --{name} has no effect: {ovms_flags.IGNORED[name]}", file=sys.stderr)
+        if why := REFUSED.get(name):
+            raise StartError(f"{other_flags.flag(name)} is not possible: {why}")
+        if why := IGNORED.get(name):
+            print(f"lean_ovms: {other_flags.flag(name)} has no effect: {why}", file=sys.stderr)
+
+
+IGNORED = ovms_flags.IGNORED | other_flags.IGNORED
+REFUSED = ovms_flags.REFUSED | other_flags.REFUSED
 
 
 def parser() -> argparse.ArgumentParser:
     """The argument parser, with a group for each group of options."""
-    result = _Parser(
+    result = _make_parser()
+    result.add_argument("-h", "--help", nargs="?", const="", metavar="TOPIC", action=_Help, help=argparse.SUPPRESS)
+    result.add_argument("--version", action="version", version=f"lean_ovms {__version__}")
+    result.add_argument(
+        "--completion", metavar="SHELL", action=_Completion, help="print completions for bash, zsh, fish"
+    )
+    groups: dict[str, Any] = {}
+    for row in _options():
+        name = row.metadata["group"]
+        _add_option(groups.get(name) or groups.setdefault(name, result.add_argument_group(name)), row)
+    result.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+    _add_foreign_flags(result)
+    return result
+
+
+def _make_parser() -> _Parser:
+    return _Parser(
         prog="lean_ovms",
+        usage="%(prog)s [serve] [MODEL] [--option VALUE ...]",
         description="OpenVINO Model Server's and vLLM's generative REST APIs, on openvino-genai.",
         epilog=f"Each option may also be set by the environment variable {PREFIX}NAME, or in --options_file.",
         allow_abbrev=False,
+        add_help=False,
     )
-    result.add_argument("--version", action="version", version=f"lean_ovms {__version__}")
-    groups: dict[str, Any] = {}
-    for row in fields(Config):
-        if row.metadata["secret"]:
+
+
+def _options() -> list[Field[Any]]:
+    return [row for row in fields(Config) if not row.metadata["secret"]]
+
+
+def _add_option(group: Any, row: Field[Any]) -> None:
+    # A flag alone means true, as in OVMS; a value may follow.
+    bare = row.metadata["bare"]
+    extra: dict[str, Any] = {} if bare is None else {"nargs": "?", "const": bare}
+    if row.metadata["several"]:
+        extra = {"nargs": "+", "action": _Joined}
+    elif alias := _OTHER_NOTATION.get(row.name):
+        extra["action"] = _aliased(alias)
+    elif row.metadata["json_object"]:
+        extra["action"] = _aliased(
+            other_flags.Alias(row.name, "", ())
+        )  # its own values are joined with those of aliases
+    group.add_argument(f"--{row.name}", metavar=_metavar(row), help=_help(row), default=None, **extra)
+
+
+def _add_foreign_flags(result: argparse.ArgumentParser) -> None:
+    own = {row.name for row in _options()}
+    for alias in other_flags.ALIASES:
+        flags = [other_flags.flag(name) for name in alias.names if name not in own]
+        if not flags:
             continue
-        name = row.metadata["group"]
-        group = groups.get(name) or groups.setdefault(name, result.add_argument_group(name))
-        # A flag alone means true, as in OVMS; a value may follow.
-        bare = row.metadata["bare"]
-        extra: dict[str, Any] = {} if bare is None else {"nargs": "?", "const": bare}
-        if row.metadata["several"]:
-            extra = {"nargs": "+", "action": _Joined}
-        group.add_argument(f"--{row.name}", metavar=_metavar(row), help=_help(row), default=None, **extra)
-    for name in (*ovms_flags.IGNORED, *ovms_flags.REFUSED):
-        result.add_argument(f"--{name}", nargs="?", const="", default=None, help=argparse.SUPPRESS)
-    return result
+        dest = "port" if alias.option == "rest_port" else alias.option
+        extra: dict[str, Any] = {"nargs": 0} if alias.bare else {"metavar": "VALUE"}
+        result.add_argument(*flags, dest=dest, action=_aliased(alias), help=argparse.SUPPRESS, default=None, **extra)
+    for name in IGNORED.keys() | REFUSED.keys():
+        flag = other_flags.flag(name)
+        result.add_argument(flag, dest=name, nargs="?", const="", default=None, help=argparse.SUPPRESS)
+
+
+_OTHER_NOTATION = {alias.option: alias for alias in other_flags.ALIASES if alias.option in alias.names}
+"""Options whose values another server writes differently under the same name."""
+
+
+def _aliased(alias: other_flags.Alias) -> type[argparse.Action]:
+    """The action of a flag with another server's notation."""
+
+    class Aliased(argparse.Action):
+        def __call__(self, _: Any, found: argparse.Namespace, values: Any, flag: str | None = None) -> None:
+            text = alias.bare if alias.bare else other_flags.read(alias, flag or "", values)
+            setattr(found, self.dest, other_flags.merge(self.dest, getattr(found, self.dest), text))
+
+    return Aliased
+
+
+class _Help(argparse.Action):
+    """Print the most used options, those of a topic, or all, and exit."""
+
+    def __call__(self, _: Any, __: argparse.Namespace, values: Any, flag: str | None = None) -> None:
+        print(help_page.text(values or "", _render_help), end="")
+        sys.exit(exit_status.OK)
+
+
+def _render_help(names: Sequence[str]) -> str:
+    shown = _make_parser()
+    rows = {row.name: row for row in _options()}
+    group = shown.add_argument_group("options")
+    for name in names:
+        _add_option(group, rows[name])
+    return shown.format_help()
+
+
+class _Completion(argparse.Action):
+    """Print a shell's completions and exit."""
+
+    def __call__(self, _: Any, __: argparse.Namespace, values: Any, flag: str | None = None) -> None:
+        print(completion.script(values), end="")
+        sys.exit(exit_status.OK)
 
 
 class _Joined(argparse.Action):
@@ -161,6 +288,21 @@ class _Parser(argparse.ArgumentParser):
         near = difflib.get_close_matches(unknown[1], names, 1) if unknown else []
         hint = f"did you mean --{near[0]}?" if near else "--help lists the options"
         raise StartError(f"{message} ({hint})")
+
+
+def _normalized(argv: Sequence[str]) -> list[str]:
+    """The arguments with underscores in flags. A flag that needs no value does not take the model after it as one."""
+    found: list[str] = []
+    switches = {f"--{row.name}" for row in _options() if isinstance(row.default, bool)}
+    ignored = {other_flags.flag(name) for name in IGNORED}
+    for argument in map(_underscored, argv):
+        if ("/" in argument or argument in WORDS) and not argument.startswith("-") and found:
+            if found[-1] in switches:
+                found[-1] += "=true"
+            elif found[-1] in ignored:
+                found.pop()
+        found.append(argument)
+    return found
 
 
 def _underscored(argument: str) -> str:

@@ -8,7 +8,6 @@ https://github.com/openvinotoolkit/model_server/blob/main/docs/parameters.md
 from __future__ import annotations
 
 IGNORED = {
-    "port": "there is no gRPC service here; REST is on --rest_port",
     "rest_workers": "one event loop serves all connections; --max_connections bounds them",
     "verbose_response": "responses have no __verbose object",
     "custom_node_resources_cleaner_interval_seconds": "there are no custom nodes to clean up after",

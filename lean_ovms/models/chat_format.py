@@ -11,6 +11,7 @@ from functools import partial
 
 from ..config import Config
 from ..errors import RequestError, StartError
+from ..options import read_object
 from ..repository.model_dir import ModelDir
 from ..text import parsers
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
@@ -40,6 +41,7 @@ class ChatFormat:
             eos_token=info.eos_token,
             content_format=config.chat_template_content_format,
             escaper=_escaper(vocabulary) if config.neutralize_special_tokens else None,
+            variables=read_object("default_chat_template_kwargs", config.default_chat_template_kwargs),
         )
         known, (tool, reasoning) = parsers.names(), parsers.detect(self.template.source)
         self.tool_parser = _parser_name("tool_parser", config.tool_parser, tool, known.tool)

@@ -80,6 +80,7 @@ class Model:
                 read_model_dir,
                 self.config.model_dir,
                 generation_config=self.config.generation_config_path,
+                override=self.config.override_generation_config,
                 task=self.config.task,
             )
         info, _ = await asyncio.gather(self.engine.start(), asyncio.to_thread(self._import))

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..config import Config
 from ..errors import StartError
+from ..options import read_object
 from .graph_schema import ENUMS, MESSAGES, PACKAGE, RENAMED, fields_of
 from .task import TEXT_GENERATION
 
@@ -100,12 +101,7 @@ def _values(config: Config) -> dict[str, Any]:
 
 
 def _plugin_config(config: Config) -> str:
-    try:
-        properties = json.loads(config.plugin_config or "{}")
-    except ValueError as error:
-        raise StartError(f"--plugin_config is not a JSON object: {error}") from None
-    if not isinstance(properties, dict):
-        raise StartError("--plugin_config is not a JSON object")
+    properties = read_object("plugin_config", config.plugin_config)
     for option, name in PLUGIN.items():
         if value := getattr(config, option):
             if properties.get(name, value) != value:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..config import SERVED_TASKS
 from ..errors import StartError
+from ..options import read_object
 from . import task as model_task
 
 WEIGHTS = ("openvino_model.xml", "openvino_language_model.xml")
@@ -47,20 +48,22 @@ class ModelDir:
     special_tokens: dict[str, str] = field(default_factory=dict)
 
 
-def read(path: Path, *, generation_config: str = "", task: str = "") -> ModelDir:
+def read(path: Path, *, generation_config: str = "", override: str = "", task: str = "") -> ModelDir:
     """The model at path. Raises StartError if it is not one, or if a file in it is not valid.
 
-    generation_config: file to read instead of generation_config.json; it must exist. task: the model's; "": detect it.
+    generation_config, override: --generation_config_path and --override_generation_config. task: the model's; "":
+    detect it.
     """
+    above = read_object("override_generation_config", override)
     if os.path.isfile(path) and path.suffix == ".gguf":
-        return ModelDir(path=path)
+        return ModelDir(path=path, generation_config=above)
     check(path, task)
     tokenizer = _json(path / "tokenizer_config.json")
     templates = [_json(path / name).get("chat_template") for name in ("chat_template.json", "processor_config.json")]
     templates.append(tokenizer.get("chat_template"))
     return ModelDir(
         path=path,
-        generation_config=_generation_config(path, generation_config),
+        generation_config=_generation_config(path, generation_config) | above,
         config=_json(path / "config.json"),
         chat_template=_text(path / "chat_template.jinja"),
         fallback_template=next((text for entry in templates if (text := _template(entry, "default"))), ""),
@@ -71,6 +74,8 @@ def read(path: Path, *, generation_config: str = "", task: str = "") -> ModelDir
 
 
 def _generation_config(path: Path, other: str) -> dict[str, Any]:
+    if other == "none":
+        return {}
     file = path / (other or "generation_config.json")
     if other and not os.path.isfile(file):
         raise StartError(f"--generation_config_path: there is no file {file}", reason="One of its files is missing.")

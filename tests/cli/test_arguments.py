@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lean_ovms.cli import ovms_flags
+from lean_ovms.cli import completion, other_flags, ovms_flags
+from lean_ovms.cli import help as help_page
 from lean_ovms.cli.arguments import POINTERS, parse, parser
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
@@ -46,15 +47,16 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
     config = parse([], {"API_KEY": "k"})
     assert config.api_key == "k"
     assert "api_key" not in config.for_engine()
-    with pytest.raises(StartError):
-        parse(["--api_key", "k"], {})
+    config = parse(["--api-key", "typed"], {"API_KEY": "k"})  # vLLM's
+    assert config.api_key == "typed"
+    assert "api_key" not in config.for_engine()
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
         (["--no_such"], "unrecognized arguments: --no_such (--help lists the options)"),
-        (["--rest-prot", "1"], "unrecognized arguments: --rest_prot 1 (did you mean --rest_port?)"),
+        (["--rest-prot", "1"], "unrecognized arguments: --rest_prot (did you mean --rest_port?)"),
         (["--sse_ping_s", "nan"], "--sse_ping_s must be a finite number, not nan"),
         (["--task", "embeddings"], "--task embeddings is not served: text_generation is the only task"),
         (["--grpc_workers", "2"], "--grpc_workers is not possible: this server has no gRPC service; use REST"),
@@ -67,7 +69,21 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         (["--prompt_lookup", "maybe"], "--prompt_lookup takes true or false, not 'maybe'"),
         (["--log_level", "LOUD"], "--log_level must be one of"),
         (["--ssl_certfile", "x"], "--ssl_certfile and --ssl_keyfile go together"),
-        (["stray"], "unrecognized arguments: stray"),
+        (["stray"], "there is no directory or file stray (a hub's model has the form organisation/name)"),
+        (["sreve", "a/b"], "unrecognized arguments: a/b"),
+        (["lst"], "there is no directory or file lst (did you mean list?)"),
+        (["serve", "a/b", "c/d"], "unrecognized arguments: c/d"),
+        (["serve", "a/b", "--model_path", "x"], "a/b and --model_path exclude each other"),
+        (["serve", ""], "the model is empty"),
+        (["-c", "many"], "--max_model_len takes a whole number, not 'many'"),
+        (["--ctx-size", "xk"], "--ctx_size takes a number of tokens, such as 8192 or 8k, not 'xk'"),
+        (["--dtype", "int4"], "--dtype takes one of auto, float32"),
+        (
+            ["--limit-mm-per-prompt", '{"audio": 1}'],
+            '--limit_mm_per_prompt takes {"image": N}; only images are limited',
+        ),
+        (["--quantization", "awq"], "--quantization is not possible: quantize at the conversion"),
+        (["--temp", "0.5"], "--temp is not possible: give request defaults as JSON"),
     ],
 )
 def test_what_is_wrong_is_said_with_the_options_name(argv: list[str], message: str) -> None:
@@ -93,23 +109,58 @@ OVMS_COMMANDS = [
 @pytest.mark.parametrize("line", OVMS_COMMANDS)
 def test_ovms_command_lines_are_understood(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     config = parse(line.split(), {})
-    assert config.rest_port == 8000
+    assert config.rest_port == 8000  # OVMS's --port is that of gRPC, when --rest_port is given too
     assert config.model_path or config.config_path
     assert ("lean_ovms: --port has no effect: " in capsys.readouterr().err) is ("--port" in line.split())
 
 
 def test_flags_without_effect_are_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert parse(["--port", "9000", "--rest-workers=8", "--verbose_response"], {}) == Config()
+    assert parse(["--rest-workers=8", "--verbose_response", "-tp", "2", "--enforce-eager"], {}) == Config()
     said = capsys.readouterr().err.splitlines()
-    assert [line.split(" has")[0] for line in said] == [
-        f"lean_ovms: --{name}" for name in sorted(("port", "rest_workers", "verbose_response"))
+    assert sorted(line.split(" has")[0] for line in said) == [
+        f"lean_ovms: {flag}" for flag in ("--enforce_eager", "--rest_workers", "--verbose_response", "-tp")
     ]
 
 
-def test_a_foreign_flag_is_no_option_too() -> None:
+def test_a_foreign_flag_is_no_option_too_and_has_one_meaning() -> None:
     names = {row.name for row in fields(Config)}
-    assert not names & (ovms_flags.IGNORED.keys() | ovms_flags.REFUSED.keys())
-    assert not ovms_flags.IGNORED.keys() & ovms_flags.REFUSED.keys()
+    tables = [ovms_flags.IGNORED, ovms_flags.REFUSED, other_flags.IGNORED, other_flags.REFUSED]
+    found = [name for table in tables for name in table]
+    assert not names & set(found)
+    found += [name for alias in other_flags.ALIASES for name in alias.names]
+    assert sorted(found) == sorted(set(found))
+    assert {alias.option for alias in other_flags.ALIASES} <= names
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("serve /models/m --host 127.0.0.1 --port 9000", {"model_path": "/models/m", "rest_bind_address": "127.0.0.1",
+                                                         "rest_port": 9000}),
+        ("serve org/m --served-model-name chat", {"source_model": "org/m", "model_name": "chat"}),
+        ("--port 9000 serve --enable-auto-tool-choice org/m --tool-call-parser hermes", {"rest_port": 9000,
+            "source_model": "org/m", "tool_parser": "hermes3"}),
+        ("/m --dtype bfloat16 --plugin_config {\"A\":\"B\"}", {"model_path": "/m",
+            "plugin_config": '{"INFERENCE_PRECISION_HINT": "bf16", "A": "B"}'}),
+        ("/m --max-model-len 8k --kv-cache-dtype auto", {"model_path": "/m", "max_model_len": 8000}),
+        ("/m --max-model-len auto --no-enable-prefix-caching", {"model_path": "/m", "enable_prefix_caching": False}),
+        ("/m --generation-config vllm", {"model_path": "/m", "generation_config_path": "none"}),
+        ("/m --generation-config /g/", {"model_path": "/m", "generation_config_path": "/g/generation_config.json"}),
+        ('/m --allowed-origins ["https://a","https://b"]', {"model_path": "/m", "allowed_origins": "https://a,https://b"}),
+        ("/m --limit-mm-per-prompt image=4 --uds /s", {"model_path": "/m", "max_images": 4, "unix_socket": "/s"}),
+        ("-m /m/x.gguf -c 4096 -np 4 -v -a chat --metrics", {"model_path": "/m/x.gguf", "max_model_len": 4096,
+            "max_num_seqs": 4, "log_level": "DEBUG", "model_name": "chat", "metrics_enable": True}),
+        ("-hf org/m-GGUF -hff m.gguf -t 2", {"source_model": "org/m-GGUF", "gguf_filename": "m.gguf",
+            "plugin_config": '{"INFERENCE_NUM_THREADS": 2}'}),
+        ("pull org/m", {"pull": True, "source_model": "org/m"}),
+        ("list --download-dir /models", {"list_models": True, "model_repository_path": "/models"}),
+        ("--metrics_enable serve /m", {"metrics_enable": True, "model_path": "/m"}),
+        ("--metrics_enable /m", {"metrics_enable": True, "model_path": "/m"}),
+        ("--trust-remote-code /m", {"model_path": "/m"}),
+    ],
+)  # fmt: skip
+def test_commands_of_vllm_llama_cpp_and_ollama_are_understood(line: str, expected: dict[str, object]) -> None:
+    assert parse(line.split(), {}) == Config(**expected)  # type: ignore[arg-type]
 
 
 # --- options file
@@ -196,6 +247,37 @@ def test_every_option_is_in_the_help_with_its_default() -> None:
     text = parser().format_help()
     for row in fields(Config):
         assert (f"--{row.name} " in text) is not row.metadata["secret"]
+
+
+def test_help_has_the_most_used_options_a_group_or_one_option(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = {}
+    for argv in (["--help"], ["-h"], ["--help=all"], ["--help", "limits"], ["--help=--max-images"]):
+        with pytest.raises(SystemExit, match="0"):
+            parse(argv, {})
+        shown[argv[-1]] = set(re.findall(r"^  --(\w+)", capsys.readouterr().out, re.M))
+    everything = {row.name for row in fields(Config) if not row.metadata["secret"]}
+    assert shown["--help"] == shown["-h"] == set(help_page.COMMON)
+    assert shown["--help=all"] == everything
+    assert shown["limits"] == {row.name for row in fields(Config) if row.metadata["group"] == "limits"}
+    assert shown["--help=--max-images"] == {"max_images"}
+    with pytest.raises(StartError, match=r"--help=nothing: the topics are all, deployment, .*"):
+        parse(["--help=nothing"], {})
+
+
+@pytest.mark.parametrize("shell", completion.SHELLS)
+def test_completion_knows_every_flag(shell: str) -> None:
+    text = completion.script(shell)
+    for row in fields(Config):
+        assert (re.search(rf"(--|-l ){row.name}\b", text) is not None) is not row.metadata["secret"]
+    assert "PAGED" in text
+
+
+def test_bash_completes_flags_and_values() -> None:
+    ask = 'COMP_WORDS=(lean_ovms {words}); COMP_CWORD={last}; _lean_ovms; echo "${{COMPREPLY[@]}}"'
+    for words, found in (("--rest_p", "--rest_port"), ("--log_level D", "DEBUG"), ("--no_such", "")):
+        code = f"complete() {{ :; }}; {completion.script('bash')}{ask.format(words=words, last=len(words.split()))}"
+        done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == found
 
 
 def test_the_help_calls_no_default_none_which_is_a_value_of_some_options() -> None:

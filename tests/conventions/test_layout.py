@@ -21,11 +21,12 @@ ALLOWED: dict[str, set[str]] = {
     "types": set(),
     "errors": {"types"},
     "lora_modules": {"errors"},
-    "config": {"errors", "lora_modules"},
+    "options": {"errors"},
+    "config": {"errors", "lora_modules", "options"},
     "util": {"errors"},
     "observability": BASE,
     "transports": OBSERVED | {"config"},
-    "repository": OBSERVED | {"config", "lora_modules"},
+    "repository": OBSERVED | {"config", "options", "lora_modules"},
     "media": OBSERVED | {"config", "util"},
     "text.decode": BASE,
     "text.grammar": BASE,
@@ -37,7 +38,8 @@ ALLOWED: dict[str, set[str]] = {
     "engine.errors": BASE,
     "engine.client": BASE | {"engine.protocol", "config", "util"},
     "engine.generation": BASE | {"engine.protocol", "engine.errors", "config", "util"},
-    "engine.genai": BASE | {"engine.generation", "engine.errors", "repository", "lora_modules", "config", "util"},
+    "engine.genai": BASE
+    | {"engine.generation", "engine.errors", "repository", "lora_modules", "config", "options", "util"},
     "engine.paged": BASE | {"engine.generation", "engine.genai", "engine.errors", "config"},
     "engine.worker": OBSERVED
     | LOOP
@@ -45,7 +47,9 @@ ALLOWED: dict[str, set[str]] = {
     "engine.worker.loop": {"engine.protocol", "engine.worker.task", "engine.worker.transport"},
     "engine.worker.task": {"engine.protocol"},
     "engine.worker.transport": {"engine.protocol"},
-    "models": OBSERVED | TEXT | {"engine.client", "engine.protocol", "repository", "config", "lora_modules", "util"},
+    "models": OBSERVED
+    | TEXT
+    | {"engine.client", "engine.protocol", "repository", "config", "options", "lora_modules", "util"},
     "deployment": OBSERVED | {"models", "repository", "config"},
     "api": OBSERVED | {"models", "media", "config", "util", "__version__"},
     "api.generation": OBSERVED | {"api", "models", "media", "config", "util"},

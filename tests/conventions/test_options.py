@@ -28,7 +28,7 @@ COMPANIONS: dict[str, dict[str, Any]] = {
     },
 }
 """Options that do not go without others."""
-VALUES: dict[str, Any] = {"task": "text_generation", "lora_modules": "a=/dir"}
+VALUES: dict[str, Any] = {"root_path": "/proxy", "task": "text_generation", "lora_modules": "a=/dir"}
 """Values where not any will do."""
 
 ABOUT_ALL = {"laws/test_options.py", "test_cli.py", "deployment/test_pbtxt.py", "repository/test_graph_text.py"}
@@ -40,6 +40,8 @@ def another(row: Field[Any]) -> Any:
     if row.name in VALUES:
         return VALUES[row.name]
     assert row.default is not MISSING
+    if row.metadata["json_object"]:
+        return '{"key": 1}'
     default, low, high, choices = row.default, row.metadata["low"], row.metadata["high"], row.metadata["choices"]
     if choices:
         return next(choice for choice in choices if choice not in ("", default))

@@ -72,7 +72,7 @@ def test_properties_of_the_plugin_are_gathered() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"plugin_config": "{"}, "--plugin_config is not a JSON object"),
+        ({"plugin_config": "{"}, "--plugin_config is not valid JSON"),
         ({"plugin_config": "[]"}, "--plugin_config is not a JSON object"),
         ({"pipeline_type": "PAGED"}, "PAGED cannot be written"),
         ({"plugin_config": '{"KV_CACHE_PRECISION": "u8"}', "kv_cache_precision": "f16"}, "disagree about"),

@@ -95,6 +95,7 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
     model = app.registry.get(model_name(values), TextModel)
     if record := current_record.get():
         record.stream = values["stream"]
+    values["return_tokens_as_token_ids"] = values["return_tokens_as_token_ids"] or app.config.return_tokens_as_token_ids
     config, defaults = model.config, Defaults(model.directory.generation_config)
     limits = Limits(max_tokens=config.max_tokens_limit, sequences=config.best_of_limit)
     options = stream_options(schema.fields[schema.fields.places["stream_options"]], values)

@@ -6,7 +6,6 @@ number of blocks is always fixed here. Memory for them is committed as they are 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from ...config import Config
 from ...errors import StartError
+from ...options import read_object
 from ...repository import model_config
 from ...types import Json
 from . import devices
@@ -162,12 +162,7 @@ def _precision(config: Config, properties: dict[str, Any]) -> str:
 
 
 def _properties(config: Config) -> dict[str, Any]:
-    try:
-        asked = json.loads(config.plugin_config) if config.plugin_config else {}
-    except ValueError:
-        raise StartError("--plugin_config is not valid JSON") from None
-    if not isinstance(asked, dict):
-        raise StartError("--plugin_config is not a JSON object")
+    asked = read_object("plugin_config", config.plugin_config)
     # Pinned threads lose when a second busy process shares the cores, and the front end is one.
     result: dict[str, Any] = {"ENABLE_CPU_PINNING": False} if config.target_device == "CPU" else {}
     if config.kv_cache_precision:

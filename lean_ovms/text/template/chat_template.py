@@ -7,7 +7,9 @@ BadRequest of one line, without paths. Knows no token ids and no parsers, and of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jinja2
 
@@ -37,6 +39,7 @@ class ChatTemplate:
 
     special_tokens: text by name, given to the template. content_format: "string", "openai" (a list of parts) or
     "auto": the form that the template reads. directory: for includes. escaper: for texts of users and tools.
+    variables: chat_template_kwargs of every prompt, below its own.
     """
 
     def __init__(
@@ -48,7 +51,12 @@ class ChatTemplate:
         content_format: str = "auto",
         directory: Path | None = None,
         escaper: SpecialTokenEscaper | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> None:
+        """Raises StartError for variables that chat_template_kwargs may not set."""
+        self._variables = dict(variables or {})
+        if refused := sorted(RESERVED & self._variables.keys()):
+            raise StartError(f"--default_chat_template_kwargs must not set {', '.join(refused)}")
         self.source = source
         self.special_tokens = tokens = {"bos_token": "", "eos_token": "", **(special_tokens or {})}
         env = sandbox.ChatEnvironment(directory)
@@ -67,6 +75,7 @@ class ChatTemplate:
         eos_token: str = "",
         content_format: str = "auto",
         escaper: SpecialTokenEscaper | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> ChatTemplate:
         """The template of a model, by preference: override, chat_template.jinja, the tokenizer's, the JSON files'.
 
@@ -84,6 +93,7 @@ class ChatTemplate:
             content_format=content_format,
             directory=directory.path,
             escaper=escaper,
+            variables=variables,
         )
         if override and template.problem:
             raise StartError(f"--chat_template: {template.problem}")
@@ -103,6 +113,8 @@ class ChatTemplate:
         """The prompt's text. seconds: of CPU time; None: limits.INLINE_S, then TooSlowInline. Raises BadRequest."""
         if not self.source:
             raise BadRequest(NO_TEMPLATE)
+        if self._variables:
+            prompt = replace(prompt, template_kwargs=self._variables | prompt.template_kwargs)
         return (self._tool if prompt.tools else self._main).render(prompt, seconds, self._escaper)
 
 

@@ -1,0 +1,58 @@
+"""Completion of flags for a shell: `lean_ovms --completion bash`, printed for the shell to read."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from ..config import Config
+from ..errors import StartError
+
+COMMANDS = ("lean_ovms", "lean-ovms")
+
+
+def script(shell: str) -> str:
+    """The script for bash, zsh or fish. Raises StartError for another shell."""
+    if shell not in SHELLS:
+        raise StartError(f"--completion takes one of {', '.join(SHELLS)}, not {shell!r}")
+    return SHELLS[shell]()
+
+
+def _choices() -> dict[str, tuple[str, ...]]:
+    """Every flag with the values that it may have; () where any text is possible."""
+    rows = [row for row in fields(Config) if not row.metadata["secret"]]
+    truth = ("true", "false")
+    return {
+        "--" + row.name: truth if isinstance(row.default, bool) else tuple(filter(None, row.metadata["choices"]))
+        for row in rows
+    } | {"--help": (), "--version": ()}
+
+
+def _bash() -> str:
+    flags = _choices()
+    cases = "\n".join(f"    {flag}) words='{' '.join(values)}' ;;" for flag, values in flags.items() if values)
+    return f"""_lean_ovms() {{
+  local current=${{COMP_WORDS[COMP_CWORD]}} words=''
+  case ${{COMP_WORDS[COMP_CWORD-1]}} in
+{cases}
+  esac
+  [[ $current == -* ]] && words='{" ".join(flags)}'
+  if [[ $words ]]; then COMPREPLY=($(compgen -W "$words" -- "$current"))
+  else COMPREPLY=($(compgen -f -- "$current")); fi
+}}
+complete -o filenames -F _lean_ovms {" ".join(COMMANDS)}
+"""
+
+
+def _zsh() -> str:
+    return f"autoload -U +X bashcompinit && bashcompinit\n{_bash()}"
+
+
+def _fish() -> str:
+    return "".join(
+        f"complete -c {command} -l {flag[2:]}" + (f" -xa '{' '.join(values)}'" if values else "") + "\n"
+        for command in COMMANDS
+        for flag, values in _choices().items()
+    )
+
+
+SHELLS = {"bash": _bash, "zsh": _zsh, "fish": _fish}

@@ -1,0 +1,226 @@
+"""Flags of vLLM and llama.cpp: other names of our options, flags without a meaning here, flags that stop the start.
+
+A flag that is not listed is an error, as every unknown flag. docs/coming_from.md has these tables.
+https://docs.vllm.ai/en/stable/cli/serve.html
+https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import StartError
+
+VLLM, LLAMA_CPP = "vLLM", "llama.cpp"
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Another server's name of an option.
+
+    names: its flags, short ones with their hyphen. bare: the option's value for the flag alone; ""
+    if it needs one.
+    read: the value in our notation; raises ValueError with what is allowed.
+    """
+
+    option: str
+    server: str
+    names: tuple[str, ...]
+    bare: str = ""
+    read: Callable[[str], str] = str
+
+
+def _model_len(text: str) -> str:
+    """vLLM's human-readable number of tokens: 8k is 8,000, 8K is 8,192; -1 and auto are the model's own length."""
+    if text in ("auto", "-1"):
+        return "0"
+    units = {"k": 1000, "K": 1024, "m": 1_000_000, "M": 1 << 20}
+    if text[-1:] not in units:
+        return text
+    try:
+        return str(int(float(text[:-1]) * units[text[-1]]))
+    except ValueError:
+        raise ValueError("a number of tokens, such as 8192 or 8k") from None
+
+
+def _generation_config(text: str) -> str:
+    """auto: the model's; vllm: none; otherwise a directory."""
+    if text == "auto":
+        return ""
+    return "none" if text == "vllm" else f"{text.rstrip('/')}/generation_config.json"
+
+
+def _json_list(text: str) -> str:
+    """A JSON list of strings, or the text itself."""
+    if not text.startswith("["):
+        return text
+    values = json.loads(text)
+    if not all(isinstance(value, str) for value in values):
+        raise ValueError("a JSON list of strings")
+    return ",".join(values)
+
+
+def _images(text: str) -> str:
+    """{"image": 4} or image=4."""
+    limits = json.loads(text) if text.startswith("{") else dict([text.split("=", 1)])
+    if set(limits) != {"image"}:
+        raise ValueError('{"image": N}; only images are limited')
+    return str(limits["image"])
+
+
+def _cache_type(text: str) -> str:
+    """KV cache types of vLLM and llama.cpp in OpenVINO's names."""
+    known = {"auto": "", "float16": "f16", "bfloat16": "bf16", "q8_0": "u8", "int8": "u8"}
+    return known.get(text, text)
+
+
+def _threads(text: str) -> str:
+    return json.dumps({"INFERENCE_NUM_THREADS": int(text)})
+
+
+def _precision(text: str) -> str:
+    known = {"auto": "", "float32": "f32", "float": "f32", "bfloat16": "bf16", "float16": "f16", "half": "f16"}
+    if text not in known:
+        raise ValueError(f"one of {', '.join(known)}")
+    return json.dumps({"INFERENCE_PRECISION_HINT": known[text]}) if known[text] else ""
+
+
+_PARSERS = {
+    "hermes": "hermes3", "llama3_json": "llama3", "llama4_pythonic": "pythonic", "qwen3_coder": "qwen3coder",
+    "qwen3_xml": "qwen3coder", "openai": "gptoss", "deepseek_v31": "deepseek_v3", "glm45": "glm4_moe",
+    "granite4": "granite", "phi4_mini_json": "phi4", "qwen": "hermes3", "internlm": "internlm2",
+}  # fmt: skip
+"""vLLM's tool parsers that have another name here; those of the same name need no row."""
+_REASONING = {"openai_gptoss": "gptoss", "deepseek_v3": "deepseek_r1", "hunyuan_a13b": "deepseek_r1"}
+
+ALIASES = (
+    Alias("rest_bind_address", VLLM, ("host",)),
+    Alias("rest_port", VLLM, ("port",)),
+    Alias("unix_socket", VLLM, ("uds",)),
+    Alias("model_name", VLLM, ("served_model_name",)),
+    Alias("api_key", VLLM, ("api_key",)),
+    Alias("tool_parser", VLLM, ("tool_call_parser",), read=lambda text: _PARSERS.get(text, text)),
+    Alias("reasoning_parser", VLLM, ("reasoning_parser",), read=lambda text: _REASONING.get(text, text)),
+    Alias("plugin_config", VLLM, ("dtype",), read=_precision),
+    Alias("max_model_len", VLLM, ("max_model_len",), read=_model_len),
+    Alias("kv_cache_precision", VLLM, ("kv_cache_dtype",), read=_cache_type),
+    Alias("enable_prefix_caching", VLLM, ("no_enable_prefix_caching",), bare="false"),
+    Alias("dynamic_split_fuse", VLLM, ("enable_chunked_prefill",), bare="true"),
+    Alias("dynamic_split_fuse", VLLM, ("no_enable_chunked_prefill",), bare="false"),
+    Alias("generation_config_path", VLLM, ("generation_config",), read=_generation_config),
+    Alias("max_images", VLLM, ("limit_mm_per_prompt",), read=_images),
+    Alias("access_log", VLLM, ("disable_uvicorn_access_log",), bare="false"),
+    Alias("log_level", VLLM, ("uvicorn_log_level",), read=str.upper),
+    Alias("log_prompts", VLLM, ("enable_log_requests",), bare="true"),
+    Alias("model_repository_path", VLLM, ("download_dir",)),
+    Alias("allowed_origins", VLLM, ("allowed_origins",), read=_json_list),
+    Alias("allowed_methods", VLLM, ("allowed_methods",), read=_json_list),
+    Alias("allowed_headers", VLLM, ("allowed_headers",), read=_json_list),
+    Alias("drain_timeout_s", VLLM, ("shutdown_timeout",)),
+    Alias("model_path", LLAMA_CPP, ("-m",)),
+    Alias("source_model", LLAMA_CPP, ("-hf", "-hfr", "hf_repo")),
+    Alias("gguf_filename", LLAMA_CPP, ("-hff", "hf_file")),
+    Alias("max_model_len", LLAMA_CPP, ("-c", "ctx_size"), read=_model_len),
+    Alias("max_num_seqs", LLAMA_CPP, ("-np", "parallel")),
+    Alias("max_tokens_limit", LLAMA_CPP, ("-n", "predict", "n_predict")),
+    Alias("model_name", LLAMA_CPP, ("-a", "alias")),
+    Alias("plugin_config", LLAMA_CPP, ("-t", "threads"), read=_threads),
+    Alias("target_device", LLAMA_CPP, ("-dev", "device")),
+    Alias("kv_cache_precision", LLAMA_CPP, ("-ctk", "cache_type_k"), read=_cache_type),
+    Alias("draft_model_path", LLAMA_CPP, ("-md", "model_draft")),
+    Alias("chat_template", LLAMA_CPP, ("chat_template_file",)),
+    Alias("default_chat_template_kwargs", LLAMA_CPP, ("chat_template_kwargs",)),
+    Alias("ssl_keyfile", LLAMA_CPP, ("ssl_key_file",)),
+    Alias("ssl_certfile", LLAMA_CPP, ("ssl_cert_file",)),
+    Alias("metrics_enable", LLAMA_CPP, ("metrics",), bare="true"),
+    Alias("log_path", LLAMA_CPP, ("log_file",)),
+    Alias("log_level", LLAMA_CPP, ("-v", "verbose"), bare="DEBUG"),
+    Alias("model_repository_path", LLAMA_CPP, ("models_dir",)),
+    Alias("allowed_local_media_path", LLAMA_CPP, ("media_path",)),
+)
+"""In the order of the documentation. A flag with the name of our option is listed for its other notation of values."""
+
+_DEVICES = "one process computes; --target_device and --model_distribution_policy choose devices"
+_ALWAYS = "it is always so here"
+_MEMORY = "weights stay in memory; --cache_size and --cache_memory_percent size the KV cache"
+
+IGNORED = {
+    **dict.fromkeys(("tensor_parallel_size", "-tp", "pipeline_parallel_size", "-pp"), _DEVICES),
+    **dict.fromkeys(("data_parallel_size", "-dp", "distributed_executor_backend", "split_mode", "-sm"), _DEVICES),
+    **dict.fromkeys(("tensor_split", "-ts", "main_gpu", "-mg"), _DEVICES),
+    **dict.fromkeys(("gpu_memory_utilization", "swap_space", "cpu_offload_gb", "mlock", "no_mmap", "mmap"), _MEMORY),
+    **dict.fromkeys(("n_gpu_layers", "gpu_layers", "-ngl"), "a model runs on one device whole: --target_device GPU"),
+    **dict.fromkeys(("enable_auto_tool_choice", "jinja", "cont_batching", "-cb", "enable_offline_docs"), _ALWAYS),
+    **dict.fromkeys(("enable_request_id_headers", "enable_prompt_tokens_details", "enable_lora", "slots"), _ALWAYS),
+    **dict.fromkeys(("disable_log_requests", "no_enable_log_requests", "disable_log_stats"), _ALWAYS),
+    "enable_ssl_refresh": "a renewed certificate is always used",
+    "trust_remote_code": "no code of a model is ever run",
+    "enforce_eager": "OpenVINO compiles the model at the start; --cache_dir keeps the result",
+    "load_format": "models are OpenVINO IR or GGUF",
+    "tokenizer_mode": "the tokenizer is the model's own",
+    "block_size": "OpenVINO decides the size of a KV block",
+    "max_lora_rank": "adapters may have any rank",
+    "scheduling_policy": "requests are served in fair order",
+    "api_server_count": "one event loop serves all connections",
+    "flash_attn": "OpenVINO chooses the attention kernel",
+    "-fa": "OpenVINO chooses the attention kernel",
+    "no_warmup": "the warm-up makes the first answer fast",
+    "timeout": "--request_timeout_s and --stream_stall_timeout_s bound requests",
+    "-to": "--request_timeout_s and --stream_stall_timeout_s bound requests",
+    "no_webui": "there is no web page to switch off",
+    "no_slots": "there are no slots to show",
+}  # fmt: skip
+"""Flags whose absence changes no response, each with the reason."""
+
+_DEFAULTS = "give request defaults as JSON: --override_generation_config"
+_CONVERT = "quantize at the conversion: --weight_format with --source_model, or optimum-cli export openvino"
+
+REFUSED = {
+    "quantization": _CONVERT,
+    "-q": _CONVERT,
+    **dict.fromkeys(("temp", "temperature", "top_k", "top_p", "min_p"), _DEFAULTS),
+    **dict.fromkeys(("repeat_penalty", "presence_penalty", "frequency_penalty"), _DEFAULTS),
+    "response_role": "answers have the role assistant",
+    "trust_request_chat_template": "a template is a program, and those of requests are not run; use --chat_template",
+    "seed": "send seed with each request",
+    "speculative_config": "use --draft_model_path, --draft_source_model or --prompt_lookup",
+    "tokenizer": "the tokenizer is that of the model's directory",
+    "revision": "the hub's main revision is pulled; pull another one with the hub's own tool and use --model_path",
+    "hf_token": "set the environment variable HF_TOKEN",
+    "lora": "use --lora_modules name=path",
+    "mmproj": "the image encoder is part of the model's directory",
+    "middleware": "use the ASGI application in lean_ovms.asgi with middleware around it",
+    "ssl_ca_certs": "clients' certificates are not checked; put a proxy in front",
+    "ssl_cert_reqs": "clients' certificates are not checked; put a proxy in front",
+    "grammar": "send a grammar with each request: structured_outputs",
+    "json_schema": "send a schema with each request: response_format",
+    "chat_template_content_file": "use --chat_template",
+}  # fmt: skip
+"""Flags that cannot be ignored, each with what to use instead."""
+
+
+def flag(name: str) -> str:
+    """A name of these tables as it is typed."""
+    return name if name.startswith("-") else "--" + name
+
+
+def read(alias: Alias, typed: str, text: str) -> str:
+    """The value of a flag in the notation of its option. typed: the flag, for the message. Raises StartError."""
+    try:
+        return alias.read(text)
+    except (ValueError, TypeError, AttributeError) as error:
+        allowed = str(error) if not isinstance(error, json.JSONDecodeError) else f"JSON ({error})"
+        raise StartError(f"{typed} takes {allowed}, not {text!r}") from None
+
+
+def merge(option: str, first: Any, second: str) -> str:
+    """Two values for one option: JSON objects are joined, of other values the second counts."""
+    if option == "plugin_config" and first and second:
+        try:
+            return json.dumps(json.loads(first) | json.loads(second))
+        except (ValueError, TypeError):
+            return str(first)  # the option's own check reports what is wrong with it
+    return second or str(first or "")
