@@ -50,7 +50,8 @@ class Config:
     source_model: str = option("", "model of a hub (organisation/name); pulled if it is missing", group="repository")
     model_repository_path: str = option(
         "",
-        "directory of models, where source_model is pulled to; model_name in it is served, or else all models",
+        "directory of models; model_name in it is served, or else all; source_model is pulled to it, or else to the "
+        "user's cache",
         group="repository",
         env="OVMS_MODEL_REPOSITORY_PATH",
     )

@@ -138,6 +138,6 @@ def running() -> Iterator[Server | None]:
         try:
             yield server
         finally:
-            server.stop()
+            server.stop(signal.SIGKILL)  # a checkpoint of the hundreds of databases takes seconds
     finally:
         shutil.rmtree(folder, ignore_errors=True)

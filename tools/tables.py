@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 
@@ -10,12 +11,19 @@ from lean_ovms.api.fields import Field
 from lean_ovms.api.generation import common_fields as shared
 from lean_ovms.api.generation import sampling, structured_output, unsupported
 from lean_ovms.api.router import BASES, collect, endpoints
+from lean_ovms.cli import other_flags
 from lean_ovms.config import Config
 from lean_ovms.observability.families import FAMILIES
 from tests.conventions import test_layout as layout
 
 ROOT = Path(__file__).parent.parent
-FILES = (ROOT / "README.md", ROOT / "docs" / "fields.md", ROOT / "docs" / "operations.md", ROOT / "docs" / "tour.md")
+FILES = (
+    ROOT / "README.md",
+    ROOT / "docs" / "fields.md",
+    ROOT / "docs" / "operations.md",
+    ROOT / "docs" / "tour.md",
+    ROOT / "docs" / "coming_from.md",
+)
 
 
 def options() -> str:
@@ -112,7 +120,40 @@ def _packages(name: str) -> list[str]:
     return found
 
 
+def aliases() -> str:
+    """Other servers' names of options."""
+    lines = ["| server | flag | option here |", "|---|---|---|"]
+    for alias in other_flags.ALIASES:
+        value = f" {alias.bare}" if alias.bare else ""
+        lines.append(f"| {alias.server} | {_flags(alias.names)} | `--{alias.option}{value}` |")
+    return "\n".join(lines)
+
+
+def ignored() -> str:
+    """Flags without an effect."""
+    return _reasons(other_flags.IGNORED)
+
+
+def refused() -> str:
+    """Flags that stop the start."""
+    return _reasons(other_flags.REFUSED)
+
+
+def _reasons(flags: Mapping[str, str]) -> str:
+    groups: dict[str, list[str]] = {}
+    for name, reason in flags.items():
+        groups.setdefault(reason, []).append(name)
+    rows = [f"| {_flags(names)} | {reason} |" for reason, names in groups.items()]
+    return "\n".join(["| flags | reason |", "|---|---|", *rows])
+
+
+def _flags(names: Iterable[str]) -> str:
+    typed = [other_flags.flag(name) for name in names]
+    return ", ".join(f"`{flag.replace('_', '-')}`" for flag in typed)
+
+
 TABLES = {"options": options, "routes": routes, "fields": request_fields, "metrics": metrics, "imports": imports}
+TABLES |= {"aliases": aliases, "ignored": ignored, "refused": refused}
 
 
 def rewritten(text: str) -> str:

@@ -42,6 +42,7 @@ def run(config: Config) -> int:
     try:
         commands = [name for name in COMMANDS if getattr(config, name)]
         _check(config, commands)
+        config = _with_repository(config)
         with _interruptible():
             if commands:
                 COMMANDS[commands[0]](config)
@@ -68,6 +69,18 @@ def run(config: Config) -> int:
         return serve(config)
     finally:
         prestart.discard()
+
+
+def _with_repository(config: Config) -> Config:
+    """Models of a hub are pulled to the user's cache, and listed from it, unless another repository is given."""
+    if config.model_repository_path or not (config.source_model or config.pull or config.list_models):
+        return config
+    repository = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lean_ovms" / "models"
+    try:
+        repository.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartError(f"{repository}: {error.strerror}; give another --model_repository_path") from None
+    return replace(config, model_repository_path=str(repository))
 
 
 class PullFailed(StartError):
@@ -130,13 +143,10 @@ def _check(config: Config, commands: list[str]) -> None:
         raise WrongOptions(f"--source_model and --{command} exclude each other")
     if command == "pull" or config.source_model:
         _require(config.source_model or config.model_name, "--pull needs --source_model")
-        _require(config.model_repository_path, "pulling needs --model_repository_path (or OVMS_MODEL_REPOSITORY_PATH)")
-    elif command == "list_models":
-        _require(config.model_repository_path, "--list_models needs --model_repository_path")
     elif command == "configure":
         _require(config.model_path, "--configure needs --model_path")
         _require(not config.model_name, "--configure and --model_name exclude each other: a graph holds no name")
-    elif command:
+    elif command and command != "list_models":
         _require(config.model_name, f"--{command} needs --model_name")
         _require(_config_file(config) is not None, f"--{command} needs --config_path")
     for name in ("gguf_filename", "weight_format", "extra_quantization_params", "draft_source_model"):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from ..config import Config
-from ..errors import RequestError, StartError
+from ..errors import RequestError, WrongOptions
 from ..options import read_object
 from ..repository.model_dir import ModelDir
 from ..text import parsers
@@ -32,7 +32,7 @@ class ChatFormat:
     """tool_parser, reasoning_parser: their names, or None. template: renders chats."""
 
     def __init__(self, config: Config, directory: ModelDir, info: ModelInfo, vocabulary: Vocabulary) -> None:
-        """Raises StartError for a parser that does not exist."""
+        """Raises WrongOptions for a parser or a template that cannot be."""
         self.template = ChatTemplate.load(
             directory,
             override=config.chat_template,
@@ -125,6 +125,14 @@ class ChatFormat:
         return parsers.opens_reasoning(self.reasoning_parser, text)
 
 
+def check_options(config: Config) -> None:
+    """Raises WrongOptions for a parser or a chat template that cannot be."""
+    known = parsers.names()
+    _parser_name("tool_parser", config.tool_parser, None, known.tool)
+    _parser_name("reasoning_parser", config.reasoning_parser, None, known.reasoning)
+    ChatTemplate.load(ModelDir(), override=config.chat_template)
+
+
 def _escaper(vocabulary: Vocabulary) -> SpecialTokenEscaper:
     return SpecialTokenEscaper(vocabulary.pieces[token].decode("utf-8", "replace") for token in vocabulary.special)
 
@@ -135,5 +143,5 @@ def _parser_name(option: str, configured: str, detected: str | None, known: tupl
     if configured == "none":
         return None
     if configured not in known:
-        raise StartError(f"--{option} must be none or one of {', '.join(known)}, not {configured!r}")
+        raise WrongOptions(f"--{option} must be none or one of {', '.join(known)}, not {configured!r}")
     return configured

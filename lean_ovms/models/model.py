@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,6 +26,11 @@ from ..util.concurrency import InFlight, Offload
 from .adapters import AdapterSet
 
 M = TypeVar("M", bound="Model")
+
+log = logging.getLogger("lean_ovms.models")
+
+PROGRESS_S = 10.0
+"""Seconds between two log lines about a model that is still loading."""
 
 
 class Model:
@@ -66,6 +72,9 @@ class Model:
 
     async def load(self) -> None:
         """Read the directory and start the engine. Raises StartError."""
+        if not self.config.fake_engine:
+            log.info("loading %s from %s on %s", self.name, self.config.model_dir, self.config.target_device)
+        progress = asyncio.create_task(self._report_progress())
         try:
             await self._load()
             await self.adapters.load()
@@ -73,6 +82,15 @@ class Model:
             self.failure = error
             await self.engine.stop()
             raise
+        finally:
+            progress.cancel()
+        log.info("%s: %s", self.name, self.summary)
+
+    async def _report_progress(self) -> None:
+        began = time.monotonic()
+        while True:
+            await asyncio.sleep(PROGRESS_S)
+            log.info("%s is still loading after %.0f s", self.name, time.monotonic() - began)
 
     async def _load(self) -> None:
         if not self.config.fake_engine:
@@ -83,9 +101,13 @@ class Model:
                 override=self.config.override_generation_config,
                 task=self.config.task,
             )
+            await asyncio.to_thread(self._check_options)
         info, _ = await asyncio.gather(self.engine.start(), asyncio.to_thread(self._import))
         self._prepare(info)
         self._loaded = True
+
+    def _check_options(self) -> None:
+        """What can be checked of the options without an engine; called in a thread. Raises WrongOptions."""
 
     def _import(self) -> None:
         """Import what `_prepare` needs; called in a thread while the engine loads."""
@@ -118,6 +140,11 @@ class Model:
     def ready(self) -> bool:
         """Whether requests are served now."""
         return self.state == "ready"
+
+    @property
+    def summary(self) -> str:
+        """What was loaded, for the log."""
+        return self.task
 
     @property
     def listed(self) -> bool:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from ..config import Config
 from ..engine.client.engine import Engine, ReplyStream
 from ..engine.client.lazy_engine import LazyEngine
-from ..errors import BadRequest, GrammarInvalid, GrammarTooComplex, too_many_characters
+from ..errors import BadRequest, GrammarInvalid, GrammarTooComplex, WrongOptions, too_many_characters
 from ..observability.logging import safe
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord, RequestRecord, current_record
+from ..repository import model_config
 from ..text.decode.detokenizer import Detokenizer
 from ..types import ChatPrompt, ModelInfo, OutputParams, Prompt, SamplingParams, TokenPrompt
 from .generation import Generation
@@ -50,6 +51,25 @@ class TextModel(Model):
         super().__init__(config, engine, parent)
         self._chat_format: ChatFormat | None = None
         self._max_prompt_chars = 0
+
+    def _check_options(self) -> None:
+        limit = model_config.context_length(model_config.read(self.config.model_dir))
+        asked = self.config.max_model_len
+        if 0 < limit < asked:
+            raise WrongOptions(f"--max_model_len {asked} is more than the {limit} tokens that the model was made for")
+        if self.config.tool_parser or self.config.reasoning_parser or self.config.chat_template:
+            from . import chat_format
+
+            chat_format.check_options(self.config)
+
+    @property
+    def summary(self) -> str:
+        info, chat = self.info, self.chat_format
+        cache = (
+            f"KV cache for {info.kv_blocks * info.block_size} tokens" if info.kv_blocks else "no KV cache of its own"
+        )
+        parsers = f"tool parser {chat.tool_parser or 'none'}, reasoning parser {chat.reasoning_parser or 'none'}"
+        return f"{self.task}, context of {info.context_length} tokens, {cache}, {parsers}"
 
     def _import(self) -> None:
         """A third of all imports of the front end, jinja2 among them: done while the engine loads, after listening."""

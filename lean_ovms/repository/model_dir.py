@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,10 @@ def _describe(path: Path) -> str:
     if any(path.glob("[0-9]*/*.xml")):
         return "it looks like a versioned model that is not generative, which this server does not serve"
     if any(path.glob("*.safetensors")) or any(path.glob("pytorch_model*.bin")):
-        return "it looks like a Hugging Face checkpoint; convert it with: optimum-cli export openvino"
+        return (
+            "it looks like a Hugging Face checkpoint; convert it with: "
+            f"optimum-cli export openvino --model {shlex.quote(str(path))} {shlex.quote(f'{path.name}-ov')}"
+        )
     inside = sorted(entry.name for entry in path.iterdir())
     below = [entry.parent.name for entry in path.glob(f"*/{WEIGHTS[0]}")]
     if below:

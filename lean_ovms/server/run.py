@@ -6,10 +6,11 @@ import asyncio
 import gc
 import logging
 import os
+import re
 import resource
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -96,9 +97,8 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
         logger.info("lean_ovms %s listens on %s", __version__, ", ".join(server.addresses))
         await _until(load(app), signals.stop)
         if not signals.stop.is_set():
-            logger.info(
-                "ready: %s", ", ".join(name for name, model in app.registry.models.items() if model.ready) or "none"
-            )
+            ready = ", ".join(name for name, model in app.registry.models.items() if model.ready)
+            logger.info("ready: %s; %s", ready or "none", _entry_points(server.addresses, app.config.root_path))
             _freeze_gc()
             notifier.notify(READY, "STATUS=serving")
             alive = asyncio.create_task(notifier.keep_alive())  # until the end: draining takes time, too
@@ -114,6 +114,12 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
             alive.cancel()
     logger.info("stopped")
     return exit_status.OK
+
+
+def _entry_points(addresses: Sequence[str], root_path: str) -> str:
+    """Where clients and people find the API, for the log. An address of all interfaces is shown as localhost."""
+    base = re.sub(r"//(0\.0\.0\.0|\[::\])", "//localhost", addresses[0]) + root_path
+    return f"clients use {base}/v1, people {base}/docs"
 
 
 class Signals:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -18,12 +20,12 @@ from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.engine.client.engine import Engine
 from lean_ovms.engine.genai import model_info, settings
 from lean_ovms.engine.generation.task import make_grammar_queue
-from lean_ovms.errors import StartError
+from lean_ovms.errors import StartError, WrongOptions
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.repository import model_dir
 from lean_ovms.text.template.limits import TooSlowInline
 from lean_ovms.types import ChatPrompt, OutputParams, Request, SamplingParams
-from tests.api.conftest import MakeApp, post
+from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import FakeEngine, say
 
 MESSAGE = {"role": "user", "content": "hi"}
@@ -105,6 +107,80 @@ def test_defaults_of_requests_come_from_the_file_asked_for(tmp_path: Path) -> No
     assert model_dir.read(tmp_path, generation_config="other.json").generation_config == {"top_k": 2}
     with pytest.raises(StartError, match="--generation_config_path: there is no file"):
         model_dir.read(tmp_path, generation_config="none.json")
+
+    assert model_dir.read(tmp_path, generation_config="none").generation_config == {}
+    assert model_dir.read(tmp_path, override='{"top_p": 0.5}').generation_config == {"top_k": 1, "top_p": 0.5}
+    assert model_dir.read(tmp_path, generation_config="none", override='{"a": 1}').generation_config == {"a": 1}
+
+
+async def test_a_model_takes_request_defaults_from_the_options() -> None:
+    options = {"override_generation_config": '{"temperature": 0.25}', "generation_config_path": "none"}
+    model = TextModel(Config(**options), FakeEngine([]))  # type: ignore[arg-type]
+    await model.load()
+    assert model.directory.generation_config == {"temperature": 0.25}
+
+
+async def test_template_variables_of_the_options_are_below_those_of_requests() -> None:
+    options = {"chat_template": "{{ a }} {{ b }}", "default_chat_template_kwargs": '{"a": 1, "b": 2}'}
+    model = await loaded(**options)
+    prompt = ChatPrompt(messages=[MESSAGE], template_kwargs={"b": 3})
+    assert await model.render(prompt) == "1 3"
+    with pytest.raises(WrongOptions, match="--default_chat_template_kwargs must not set messages, tools"):
+        await loaded(default_chat_template_kwargs='{"tools": 1, "messages": []}')
+
+
+async def test_paths_are_served_with_and_without_the_root_path(make_app: MakeApp) -> None:
+    app, _ = await make_app(root_path="/llm")
+    for path, status in [("/v1/models", 200), ("/llm/v1/models", 200), ("/llmv1/models", 404), ("/x/v1/models", 404)]:
+        assert (await app.handle(Request("GET", path))).status == status
+    assert (await whole(await app.handle(Request("GET", "/llm/v1/models/m"))))["id"] == "m"
+    for wrong in ("llm", "/llm/"):
+        with pytest.raises(StartError, match="--root_path must begin with a slash"):
+            Config(root_path=wrong)
+
+
+async def test_names_of_tokens_are_ids_in_every_response_if_asked_for(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"), return_tokens_as_token_ids=True)
+    body = await whole(await post(app, "/v1/completions", {"model": "m", "prompt": "x", "logprobs": 0}))
+    assert all(token.startswith("token_id:") for token in body["choices"][0]["logprobs"]["tokens"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_model_len": 8193}, "--max_model_len 8193 is more than the 8192 tokens that the model was made for"),
+        ({"tool_parser": "hermes"}, "--tool_parser must be none or one of .*hermes3"),
+        ({"reasoning_parser": "deep"}, "--reasoning_parser must be none or one of"),
+        ({"chat_template": "{{"}, "--chat_template: "),
+        ({"chat_template": "/no/such"}, "--chat_template: neither the text of a template nor a readable file"),
+    ],
+)
+async def test_what_needs_no_engine_is_checked_before_one_is_started(options: dict[str, Any], message: str) -> None:
+    engine = FakeEngine([])
+    with pytest.raises(WrongOptions, match=message):
+        await TextModel(Config(**options), engine).load()  # type: ignore[arg-type]
+    assert engine.state != "ready"
+
+
+async def test_a_load_is_reported_from_its_begin_to_what_was_loaded(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lean_ovms.models.model.PROGRESS_S", 0.01)
+
+    class Slow(FakeEngine):
+        async def start(self) -> Any:
+            await asyncio.sleep(0.05)
+            return await super().start()
+
+    with caplog.at_level("INFO", "lean_ovms.models"):
+        await TextModel(Config(), Slow([])).load()  # type: ignore[arg-type]
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0] == f"loading demo from {DEMO_MODEL} on CPU"
+    assert "demo is still loading after 0 s" in lines
+    assert re.fullmatch(
+        r"demo: text generation, context of \d+ tokens, KV cache for \d+ tokens, tool parser \w+, reasoning parser \w+",
+        lines[-1],
+    )
 
 
 async def test_a_model_takes_its_generation_config_path() -> None:

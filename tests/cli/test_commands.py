@@ -106,6 +106,28 @@ def test_model_name_stands_in_for_source_model(run: Run, tmp_path: Path) -> None
     assert (tmp_path / "models/org/model/openvino_model.bin").exists()
 
 
+def test_without_a_repository_models_are_pulled_to_the_users_cache(
+    run: Run, served: list[Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert run("list") == 0
+    assert capsys.readouterr().out == ""
+    assert run("serve", "org/model", "--port", "0") == 0
+    assert served[0].model_dir == tmp_path / "cache/lean_ovms/models/org/model"
+    assert (served[0].served_name, served[0].rest_port) == ("org/model", 0)
+    assert run("list") == 0
+    assert capsys.readouterr().out == "org/model\n"
+
+
+def test_a_cache_that_cannot_be_made_stops_the_start(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert run("pull", "org/model") == 1
+    assert "give another --model_repository_path" in capsys.readouterr().err
+
+
 def test_source_model_is_pulled_and_served_by_its_graph(run: Run, served: list[Config], tmp_path: Path) -> None:
     argv = ("--source_model", "org/model", "--model_repository_path", "models", "--rest_port", "0")
     assert run(*argv, "--task", "text_generation", "--kv_cache_precision", "u8", "--prompt_lookup", "true") == 0
@@ -163,12 +185,10 @@ def test_the_repository_may_come_from_the_environment(
         ((*PULL, "--weight-format", "int4"), 1, "--weight-format"),
         ((*PULL, "--list_models"), 2, "--pull and --list_models exclude each other"),
         (("--pull", "--model_repository_path", "models"), 2, "--pull needs --source_model"),
-        (("--source_model", "org/model"), 2, "--model_repository_path (or OVMS_MODEL_REPOSITORY_PATH)"),
         (("--source_model", "org/model", "--model_path", "x"), 2, "--source_model and --model_path exclude"),
         (("--source_model", "org/model", "--config_path", "x"), 2, "--source_model and --config_path exclude"),
         (("--source_model", "o/m", "--list_models"), 2, "--source_model and --list_models exclude"),
         (("--gguf_filename", "x.gguf"), 2, "--gguf_filename needs --source_model"),
-        (("--list_models",), 2, "--list_models needs --model_repository_path"),
         (("--list_models", "--model_repository_path", "none"), 1, "none: no such directory"),
         (("--configure",), 2, "--configure needs --model_path"),
         (("--configure", "--model_path", "none"), 1, "there is no model at none"),

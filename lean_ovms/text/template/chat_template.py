@@ -13,7 +13,7 @@ from typing import Any
 
 import jinja2
 
-from ...errors import BadRequest, StartError
+from ...errors import BadRequest, WrongOptions
 from ...repository.model_dir import ModelDir
 from ...types import ChatPrompt, Json
 from . import sandbox
@@ -53,10 +53,10 @@ class ChatTemplate:
         escaper: SpecialTokenEscaper | None = None,
         variables: Mapping[str, Any] | None = None,
     ) -> None:
-        """Raises StartError for variables that chat_template_kwargs may not set."""
+        """Raises WrongOptions for variables that chat_template_kwargs may not set."""
         self._variables = dict(variables or {})
         if refused := sorted(RESERVED & self._variables.keys()):
-            raise StartError(f"--default_chat_template_kwargs must not set {', '.join(refused)}")
+            raise WrongOptions(f"--default_chat_template_kwargs must not set {', '.join(refused)}")
         self.source = source
         self.special_tokens = tokens = {"bos_token": "", "eos_token": "", **(special_tokens or {})}
         env = sandbox.ChatEnvironment(directory)
@@ -80,7 +80,7 @@ class ChatTemplate:
         """The template of a model, by preference: override, chat_template.jinja, the tokenizer's, the JSON files'.
 
         override: a file or the text itself. bos_token, eos_token: the engine's; where it has none, the model
-        directory's. Raises StartError for an override that is no template; a broken template of the model only makes
+        directory's. Raises WrongOptions for an override that is no template; a broken template of the model only makes
         chat impossible.
         """
         override = _override(override)
@@ -96,7 +96,7 @@ class ChatTemplate:
             variables=variables,
         )
         if override and template.problem:
-            raise StartError(f"--chat_template: {template.problem}")
+            raise WrongOptions(f"--chat_template: {template.problem}")
         return template
 
     @property
@@ -125,7 +125,7 @@ def _override(option: str) -> str:
     try:
         return Path(option).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
-        raise StartError(f"--chat_template: neither the text of a template nor a readable file: {option}") from error
+        raise WrongOptions(f"--chat_template: neither the text of a template nor a readable file: {option}") from error
 
 
 class _CompiledTemplate:
