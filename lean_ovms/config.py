@@ -288,7 +288,7 @@ class Config:
         False, "token names in logprobs as token_id:NUMBER in every response", group="behaviour"
     )
     sse_ping_s: float = option(
-        0.0, "seconds of silence in a stream before a comment line is sent; 0: off", group="behaviour", low=0
+        15.0, "seconds of silence in a stream before a comment line is sent; 0: off", group="behaviour", low=0
     )
     access_log: bool = option(True, "one log line per request", group="behaviour")
     log_path: str = option("", "file for a copy of the log", group="behaviour")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -76,7 +77,10 @@ class EventStream:
         self._ping_s = ping_s
         self._opening = opening
         self._before_end = before_end
-        self._pending: asyncio.Future[list[Delta]] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._clock = time.monotonic
+        self._sent_at = 0.0
+        self._ping_due = False
         self._done = False
 
     def __aiter__(self) -> EventStream:
@@ -88,15 +92,18 @@ class EventStream:
         if self._opening:
             opening, self._opening = self._opening, b""
             return opening
-        # Many deltas may render to nothing: hidden reasoning, a tool call that is sent when it is complete.
-        ping_at = asyncio.get_running_loop().time() + self._ping_s if self._ping_s else None
+        if self._timer is None and self._ping_s:
+            self._sent_at = self._clock()
+            self._timer = asyncio.get_running_loop().call_later(self._ping_s, self._check_silence)
         try:
             while True:
-                deltas = await (self._generation.__anext__() if ping_at is None else self._next_before(ping_at))
-                if deltas is None:
-                    return PING
-                if data := self._renderer.deltas(deltas):
+                # Many deltas may render to nothing: hidden reasoning, a tool call that is sent when it is complete.
+                if (deltas := await self._generation.__anext__()) and (data := self._renderer.deltas(deltas)):
+                    self._sent_at = self._clock()
                     return data
+                if self._ping_due:
+                    self._ping_due = False
+                    return PING
         except StopAsyncIteration:
             return await self._last(None)
         except RequestError as error:
@@ -107,26 +114,26 @@ class EventStream:
             return await self._last(InternalError())
 
     async def _last(self, error: RequestError | None) -> bytes:
-        self._done = True
+        self._stop()
         if self._before_end is not None:
             await self._before_end(error)
         last = self._renderer.end(self._generation.usage) if error is None else self._renderer.failed(error)
         return last + DONE
 
-    async def _next_before(self, ping_at: float) -> list[Delta] | None:
-        """The next deltas, or None when a ping is due (in the loop's time); the next call goes on waiting for them."""
-        if self._pending is None:
-            self._pending = asyncio.ensure_future(self._generation.__anext__())
-        await asyncio.wait([self._pending], timeout=max(0.0, ping_at - asyncio.get_running_loop().time()))
-        if not self._pending.done():
-            return None
-        pending, self._pending = self._pending, None
-        return pending.result()
+    def _check_silence(self) -> None:
+        """One timer for a whole stream: a timer for each chunk would cost every chunk."""
+        left_s = self._sent_at + self._ping_s - self._clock()
+        if left_s <= 0:
+            self._ping_due = True
+            self._generation.wake()
+            left_s = self._ping_s
+        self._timer = asyncio.get_running_loop().call_later(left_s, self._check_silence)
+
+    def _stop(self) -> None:
+        self._done = True
+        if self._timer is not None:
+            self._timer.cancel()
 
     async def aclose(self) -> None:
-        self._done = True
-        if self._pending is not None:
-            self._pending.cancel()
-            await asyncio.wait([self._pending])
-            self._pending = None
+        self._stop()
         await self._generation.aclose()

@@ -31,6 +31,9 @@ class DeltaStream(Protocol):
 
     async def __anext__(self) -> list[Delta]: ...
 
+    def wake(self) -> None:
+        """Let a reader that waits go on with an empty list. No effect if there is something to read."""
+
     async def aclose(self) -> None: ...
 
 
@@ -63,6 +66,7 @@ class Generation:
         self._first_token_at: float | None = None
         self._error = ""
         self._deadline: asyncio.TimerHandle | None = None
+        self._woken = False
 
     @property
     def prompt_tokens(self) -> int:
@@ -100,6 +104,9 @@ class Generation:
         # One coroutine and not one per layer: each costs 0.4 us a token and the way back up through it.
         try:
             while (records := self._reply.poll()) is None:
+                if self._woken:
+                    self._woken = False
+                    return []
                 await self._reply.wait()
         except RequestError as error:
             self._error = error.code or error.kind
@@ -143,6 +150,11 @@ class Generation:
     def _expire(self, timeout_s: float) -> None:
         self._reply.abort(RequestTimeout(f"the request took longer than this server's limit of {timeout_s:g} s"))
 
+    def wake(self) -> None:
+        """Let a reader that waits go on with an empty list. No effect if there is something to read."""
+        self._woken = True
+        self._reply.wake()
+
     async def aclose(self) -> None:
         """Cancel what has not finished in the engine. Idempotent."""
         if self._deadline is not None:
@@ -179,8 +191,9 @@ class GenerationGroup:
     def __init__(self, generations: list[Generation], n: int) -> None:
         self._generations = generations
         self._n = n
-        self._waiting: dict[asyncio.Future[list[Delta]], int] = {}
+        self._waiting: dict[asyncio.Future[list[Delta] | None], int] = {}
         self._started = False
+        self._woken = False
 
     @property
     def usage(self) -> Usage:
@@ -203,18 +216,27 @@ class GenerationGroup:
                 self._wait_for(g)
         while self._waiting:
             done, _ = await asyncio.wait(self._waiting, return_when=asyncio.FIRST_COMPLETED)
-            if deltas := [delta for future in done for delta in self._collect(future)]:
+            deltas = [delta for future in done for delta in self._collect(future)]
+            if deltas or self._woken:
+                self._woken = False
                 return deltas
         raise StopAsyncIteration
 
-    def _wait_for(self, g: int) -> None:
-        self._waiting[asyncio.ensure_future(_next_or_empty(self._generations[g]))] = g
+    def wake(self) -> None:
+        """As Generation.wake."""
+        if self._waiting:
+            self._woken = True
+            self._generations[min(self._waiting.values())].wake()
 
-    def _collect(self, future: asyncio.Future[list[Delta]]) -> list[Delta]:
+    def _wait_for(self, g: int) -> None:
+        self._waiting[asyncio.ensure_future(_next_or_none(self._generations[g]))] = g
+
+    def _collect(self, future: asyncio.Future[list[Delta] | None]) -> list[Delta]:
         g = self._waiting.pop(future)
         deltas = future.result()
-        if deltas:
-            self._wait_for(g)
+        if deltas is None:
+            return []
+        self._wait_for(g)
         for delta in deltas:
             delta.index += g * self._n
         return deltas
@@ -232,9 +254,9 @@ class GenerationGroup:
             await generation.aclose()
 
 
-async def _next_or_empty(generation: Generation) -> list[Delta]:
-    # A task cannot end with StopAsyncIteration; a generation never yields an empty list.
+async def _next_or_none(generation: Generation) -> list[Delta] | None:
+    """The next deltas, None at the end: a task cannot end with StopAsyncIteration."""
     try:
         return await generation.__anext__()
     except StopAsyncIteration:
-        return []
+        return None

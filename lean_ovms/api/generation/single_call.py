@@ -22,13 +22,17 @@ class SingleCallStream:
 
     async def __anext__(self) -> list[Delta]:
         while self._running:
-            deltas = [self._cut(d) for d in await self._generation.__anext__() if d.index in self._running]
+            found = await self._generation.__anext__()
+            deltas = [self._cut(delta) for delta in found if delta.index in self._running]
             self._running -= {delta.index for delta in deltas if delta.finish is not None}
-            if deltas:
+            if deltas or not found:
                 return deltas
         self._generation.finish_early()
         await self._generation.aclose()
         raise StopAsyncIteration
+
+    def wake(self) -> None:
+        self._generation.wake()
 
     @staticmethod
     def _cut(delta: Delta) -> Delta:

@@ -83,6 +83,12 @@ class ReplyStream:
         self._waiter = asyncio.get_running_loop().create_future()
         return self._waiter
 
+    def wake(self) -> None:
+        """Let the reader poll again, if it waits."""
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
     def cancel(self, index: int | None = None) -> None:
         """Stop one sequence, or all. No more of its tokens are returned, not even unread ones. Idempotent."""
         cancelled = set(self._running) if index is None else self._running & {index}
@@ -131,7 +137,7 @@ class ReplyStream:
             self._running.discard(index)
             self._end()
         elif self._waiter is not None:
-            self._wake()
+            self.wake()
 
     def fail(self, error: RequestError) -> None:
         """End all sequences with this error."""
@@ -143,17 +149,12 @@ class ReplyStream:
         """The engine has accepted the request."""
         self.prompt_tokens = record.prompt_tokens
         self.tokens = record.tokens
-        self._wake()
+        self.wake()
 
     def _end(self) -> None:
         if not self._running:
             self._router.close(self.id)
-        self._wake()
-
-    def _wake(self) -> None:
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        self.wake()
 
 
 class ReplyRouter:

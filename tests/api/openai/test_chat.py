@@ -330,6 +330,9 @@ async def test_a_stream_pings_too_while_what_is_generated_says_nothing() -> None
             await asyncio.sleep(0.001)
             return [Delta(0)]
 
+        def wake(self) -> None:
+            pass
+
         async def aclose(self) -> None:
             self.closed = True
 
