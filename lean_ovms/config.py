@@ -217,6 +217,12 @@ class Config:
     )
     request_timeout_s: float = option(0.0, "seconds before a generation is stopped; 0: no limit", group="limits", low=0)
     drain_timeout_s: float = option(30.0, "seconds for running requests to finish at shutdown", group="limits", low=0)
+    drain_delay_s: float = option(
+        0.0,
+        "seconds after a stop signal in which readiness is 503 and requests are still served",
+        group="limits",
+        low=0,
+    )
     template_timeout_s: float = option(
         2.0, "seconds of CPU time to render a chat template; more: 400", group="limits", low=0.05, high=600
     )
@@ -360,6 +366,7 @@ class Config:
             ("Access-Control-Allow-Origin", origin if origin in origins else origins[0]),
             ("Access-Control-Allow-Methods", self.allowed_methods),
             ("Access-Control-Allow-Headers", self.allowed_headers),
+            ("Access-Control-Expose-Headers", "X-Request-Id, Warning, Retry-After"),
         ]
         if len(origins) > 1:
             headers.append(("Vary", "Origin"))

@@ -105,6 +105,9 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
             await _until(watch(app), signals.stop)
         app.draining = True
         notifier.notify(STOPPING, "STATUS=finishing running requests")
+        if app.config.drain_delay_s:
+            logger.info("stopping: not ready any more, serving for another %g s", app.config.drain_delay_s)
+            await _until(asyncio.sleep(app.config.drain_delay_s), signals.force)
         logger.info("stopping: waiting up to %g s for running requests", app.config.drain_timeout_s)
         await _until(_drain(app, server), signals.force)
     finally:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
 from lean_ovms.config import DEMO_MODEL
-from tests.e2e.conftest import EXACT, House, open_house
+from tests.e2e.conftest import EXACT, House, open_house, start_process
 
 pytestmark = pytest.mark.model
 
@@ -200,3 +203,18 @@ async def test_prompt_tokens_from_the_prefix_cache_are_told() -> None:
         usage = (await client.completions.create(model="demo", prompt=prompt, max_tokens=2)).usage
         assert usage
         assert usage.prompt_tokens_details is None
+
+
+def test_while_a_load_balancer_looks_away_readiness_is_503_and_requests_are_served() -> None:
+    process = start_process("--fake_engine", "--model_name", "m", "--drain_delay_s", "60")
+    try:
+        process.wait_for("ready: m")
+        process.popen.send_signal(signal.SIGTERM)
+        process.wait_for("not ready any more")
+        assert httpx.get(f"{process.url}/health").status_code == 503
+        body = {"model": "m", "prompt": "x", "max_tokens": 2}
+        assert httpx.post(f"{process.url}/v1/completions", json=body).status_code == 200
+        time.sleep(0.6)  # an earlier Ctrl-C would be the same one again
+        assert process.stop(signal.SIGINT) == 0
+    finally:
+        process.end()
