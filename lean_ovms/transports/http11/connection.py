@@ -102,8 +102,8 @@ class Connection(asyncio.Protocol):
         self._protocol.feed(data)
         if self._cycle is None:
             self._advance()
-        elif self._protocol.pipelined_bytes > MAX_AHEAD_BYTES:
-            self._set_reading(False)
+        else:
+            self._limit_ahead()
 
     def eof_received(self) -> None:
         """The peer will send nothing more: it has left (see above). The transport closes now."""
@@ -172,8 +172,8 @@ class Connection(asyncio.Protocol):
             self.refuse(Unavailable("too many large requests at once", code="too_many_large_requests"))
         else:
             self._set_phase_timeout(protocol.phase)
+            self._set_reading(not protocol.has_more)
             if protocol.has_more:
-                self._set_reading(False)
                 self._loop.call_soon(self._continue_reading)
 
     def _reserve_memory(self, size: int) -> bool:
@@ -188,9 +188,15 @@ class Connection(asyncio.Protocol):
 
     def _continue_reading(self) -> None:
         """Other connections had their turn: parse the rest of the buffer."""
-        if not self._discarding:
-            self._set_reading(True)
+        if not self._discarding and self._cycle is None:
             self._advance()
+
+    def _limit_ahead(self) -> None:
+        """During a response: read only while the pipelined bytes are few, however many requests are answered.
+
+        A single read brings up to 256 KiB (asyncio's and uvloop's size), so a connection holds that much more at most.
+        """
+        self._set_reading(self._protocol.pipelined_bytes <= MAX_AHEAD_BYTES)
 
     def _set_phase_timeout(self, phase: Phase) -> None:
         """Start the phase's timeout: it counts from the start of the phase, not from the last byte."""
@@ -231,6 +237,7 @@ class Connection(asyncio.Protocol):
         self._server.request_started()
         self._cycle = Http11Cycle(self._server.handle, self._protocol, self._writer)
         self._cycle.start(self._loop, request).add_done_callback(self._cycle_done)
+        self._limit_ahead()
 
     def _cycle_done(self, task: asyncio.Task[None]) -> None:
         """The response is closed: close the connection, or read the next request."""
@@ -245,7 +252,6 @@ class Connection(asyncio.Protocol):
         elif self._protocol.phase is Phase.CLOSED:
             self._linger()
         else:
-            self._set_reading(True)
             self._advance()
 
     def _send_shutting_down(self, cycle: Http11Cycle) -> None:
