@@ -220,7 +220,15 @@ class Config:
     max_header_bytes: int = option(65536, "bytes of request line and headers; more: 431", group="limits", low=1024)
     max_body_bytes: int = option(32 << 20, "bytes of a request body; more: 413", group="limits", low=1024)
     max_body_values: int = option(1 << 18, "commas and brackets in a JSON body; more: 400", group="limits", low=1 << 16)
-    max_connections: int = option(1024, "open connections; more: 503", group="limits", low=1)
+    max_connections: int = option(
+        1024, "open connections; for another the longest idle one is closed; none idle: 503", group="limits", low=1
+    )
+    max_connections_per_client: int = option(
+        0,
+        "open connections of one address (IPv6: network of 64 bits); 0: three quarters of max_connections",
+        group="limits",
+        low=0,
+    )
     max_queued_requests: int = option(256, "requests waiting for the engine; more: 429", group="limits", low=1)
     header_timeout_s: float = option(20.0, "seconds to receive the headers; then 408", group="limits", low=0.1)
     body_timeout_s: float = option(60.0, "seconds to receive the body; then 408", group="limits", low=0.1)

@@ -118,6 +118,11 @@ class App:
             size, lambda: parse(json_body(request, max_values), self), inline_below=INLINE_BYTES
         )
 
+    def is_vital(self, method: str, path: str) -> bool:
+        """Whether this request is served when there are too many connections, too: it reports on the server."""
+        route = self._table.methods(path).get("GET" if method == "HEAD" else method)
+        return route is not None and route.vital
+
     async def handle(self, request: Request) -> Response:
         """The response to a request; errors are responses too."""
         record = self.records.start(request)

@@ -89,7 +89,7 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
     """Listen at once (health says when models are ready), serve until a signal, drain, stop."""
     notifier = notifier or SystemdNotifier()
     signals = Signals()
-    server = Server(app.config, app.handle)
+    server = Server(app.config, app.handle, app.is_vital)
     alive = None
     try:
         await server.start()
