@@ -219,6 +219,9 @@ class Config:
     # --- limits
     max_header_bytes: int = option(65536, "bytes of request line and headers; more: 431", group="limits", low=1024)
     max_body_bytes: int = option(32 << 20, "bytes of a request body; more: 413", group="limits", low=1024)
+    max_body_memory_mb: int = option(
+        512, "memory in MB for the bodies of requests in work; others wait, then 503", group="limits", low=1
+    )
     max_body_values: int = option(1 << 18, "commas and brackets in a JSON body; more: 400", group="limits", low=1 << 16)
     max_connections: int = option(
         1024, "open connections; for another the longest idle one is closed; none idle: 503", group="limits", low=1
@@ -271,6 +274,9 @@ class Config:
     max_images: int = option(32, "images in one request", group="images", low=1, high=1024)
     max_image_bytes: int = option(20_000_000, "bytes of an image file", group="images", low=64)
     max_image_pixels: int = option(1 << 25, "pixels of all images of a request", group="images", low=64, high=1 << 28)
+    max_pixels_in_work: int = option(
+        1 << 27, "pixels of the images of all requests in work; others wait, then 503", group="images", low=64
+    )
     max_image_side: int = option(
         0, "side in pixels of the square that larger images are scaled into; 0: no scaling", group="images", low=0
     )

@@ -27,6 +27,7 @@ from ..models.model import Model
 from ..models.text_model import TextModel
 from ..observability import logging as log
 from ..transports.http11.server import Server
+from ..util import memory
 from ..util.concurrency import SWITCH_INTERVAL_S
 from . import exit_status
 from .systemd import READY, STOPPING, SystemdNotifier
@@ -49,6 +50,7 @@ def run(config: Config) -> int:
         logger.error("cannot start: --log_path %s: %s", config.log_path, error.strerror)
         return exit_status.NEVER_SERVED
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    memory.configure()
     config = replace(config, max_connections=_max_connections(config.max_connections))
     try:
         return uvloop.run(serve(build(config), SystemdNotifier.from_environ(os.environ)))
