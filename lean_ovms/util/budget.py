@@ -29,7 +29,7 @@ class Budget:
         self._refusal = refusal
         self._code = code
         self._on_idle = on_idle
-        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._queue: deque[tuple[int, asyncio.Future[bool]]] = deque()
 
     async def take(self, amount: int) -> Lease:
         """Take an amount, waiting for room. Raises Unavailable."""
@@ -43,21 +43,32 @@ class Budget:
     async def _wait(self, amount: int) -> None:
         if self.waiting and self.waiting + amount > self._most_waiting:
             raise self._unavailable()
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[bool] = loop.create_future()
         self._queue.append((amount, turn))
         self.waiting += amount
+        timer = loop.call_later(MAX_WAIT_S, self._end_wait, amount, turn)
         try:
-            await asyncio.wait_for(asyncio.shield(turn), MAX_WAIT_S)
-        except BaseException as error:
-            if turn.done():  # it was granted in the same turn of the loop
+            granted = await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._end_wait(amount, turn)
+            elif turn.result():  # the grant came in the same turn of the loop
                 self.give_back(amount)
-            else:
-                self._queue.remove((amount, turn))
-                self.waiting -= amount
-                self._grant()  # a smaller one behind it may fit
-            if isinstance(error, asyncio.TimeoutError):
-                raise self._unavailable() from None
             raise
+        finally:
+            timer.cancel()
+        if not granted:
+            raise self._unavailable()
+
+    def _end_wait(self, amount: int, turn: asyncio.Future[bool]) -> None:
+        """Without a grant: the time is over, or the client has left."""
+        if (amount, turn) in self._queue:
+            self._queue.remove((amount, turn))
+            self.waiting -= amount
+        if not turn.done():
+            turn.set_result(False)
+        self._grant()  # a smaller one behind it may fit
 
     def give_back(self, amount: int) -> None:
         """Some of what was taken is free again."""
@@ -71,7 +82,7 @@ class Budget:
             amount, turn = self._queue.popleft()
             self.waiting -= amount
             self.taken += amount
-            turn.set_result(None)
+            turn.set_result(True)
 
     def _unavailable(self) -> Unavailable:
         return Unavailable(self._refusal, code=self._code)
