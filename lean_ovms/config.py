@@ -206,8 +206,12 @@ class Config:
     # --- limits
     max_header_bytes: int = option(65536, "bytes of request line and headers; more: 431", group="limits", low=1024)
     max_body_bytes: int = option(32 << 20, "bytes of a request body; more: 413", group="limits", low=1024)
-    max_body_values: int = option(1 << 18, "commas and brackets in a JSON body; more: 400", group="limits", low=1 << 16)
-    max_connections: int = option(1024, "open connections; more: 503", group="limits", low=1)
+    max_body_memory_mb: int = option(512, "MB for bodies of requests in work; others wait", group="limits", low=1)
+    max_body_values: int = option(1 << 18, "values (or commas) in a JSON body; more: 400", group="limits", low=1 << 16)
+    max_connections: int = option(1024, "open connections; more: the longest idle ends, or 503", group="limits", low=1)
+    max_connections_per_client: int = option(
+        0, "open connections of one address or IPv6 /64; 0: three quarters of max_connections", group="limits", low=0
+    )
     max_queued_requests: int = option(256, "requests waiting for the engine; more: 429", group="limits", low=1)
     header_timeout_s: float = option(20.0, "seconds to receive the headers; then 408", group="limits", low=0.1)
     body_timeout_s: float = option(60.0, "seconds to receive the body; then 408", group="limits", low=0.1)
@@ -256,6 +260,7 @@ class Config:
     max_images: int = option(32, "images in one request", group="images", low=1, high=1024)
     max_image_bytes: int = option(20_000_000, "bytes of an image file", group="images", low=64)
     max_image_pixels: int = option(1 << 25, "pixels of all images of a request", group="images", low=64, high=1 << 28)
+    max_pixels_in_work: int = option(1 << 27, "pixels of all requests in work; others wait", group="images", low=64)
     max_image_side: int = option(
         0, "side in pixels of the square that larger images are scaled into; 0: no scaling", group="images", low=0
     )

@@ -80,7 +80,7 @@ async def running(config: Config | None = None, **options: Any) -> AsyncIterator
     At the end of the block running requests may finish for drain_timeout_s; after an exception they are cancelled.
     """
     async with opened(config, **options) as app:
-        server = Server(app.config, app.handle)
+        server = Server(app.config, app.handle, app.is_vital)
         try:
             await server.start()
             yield Running(app, list(server.addresses))

@@ -17,12 +17,13 @@ from typing import Any, Protocol
 # --- HTTP: between transports and api ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
     """One whole HTTP request; the transport has already enforced size and time limits.
 
     method: upper case. path: percent-decoded, without the query. query: raw, without "?".
-    headers: lower-case names; repeated fields joined with ", ". peer: host:port of the client, for the access line.
+    headers: lower-case names; repeated fields joined with ", ". body: empty once it is parsed, to free its memory.
+    peer: host:port of the client, for the access line.
     """
 
     method: str

@@ -22,9 +22,11 @@ from ..observability.logging import safe
 from ..observability.metrics import Metrics, Prometheus
 from ..observability.records import RequestRecord, current_record
 from ..types import Json, Request, Response
+from ..util.budget import Budget
 from ..util.concurrency import Offload
+from ..util.memory import Trimmer
 from .fields import json_body
-from .middleware import Auth, Cors, RequestRecords
+from .middleware import Auth, Cors, HoldingResponse, RequestRecords, release_all
 from .response import model_name
 from .router import Route, Table, collect, service_types
 
@@ -32,8 +34,12 @@ logger = logging.getLogger("lean_ovms.api")
 
 INLINE_BYTES = 32768
 """A body below this size is parsed on the event loop: a thousand messages, 3 ms at most (2026-11)."""
-MAX_OFFLOADED_BODIES = 4
-"""Memory for large bodies that wait to be parsed, in bodies of the largest size."""
+LARGE_BODY = 65536
+"""Bodies from this size on count in --max_body_memory_mb."""
+BODY_FACTOR = 2
+"""Memory of a request in work by the size of its body: the body and what is parsed of it, or that and the prompt."""
+MAX_WAITING_BODIES = 4
+"""Memory for complete bodies that wait to be worked on, in bodies of the largest size."""
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Service")
@@ -71,7 +77,15 @@ class App:
 
     def __init__(self, config: Config, models: Iterable[Model] = (), metrics: Metrics | None = None) -> None:
         self.config = config
-        self.offload = Offload(MAX_OFFLOADED_BODIES * config.max_body_bytes)
+        self.offload = Offload(config.max_body_memory_mb << 20)
+        self.trimmer = Trimmer()
+        self.bodies = Budget(
+            config.max_body_memory_mb << 20,
+            MAX_WAITING_BODIES * BODY_FACTOR * config.max_body_bytes,
+            "too many large requests at once",
+            "too_many_large_requests",
+            self.trimmer.soon,
+        )
         self.metrics = metrics or (Prometheus(config.metrics_list) if config.metrics_enable else Metrics())
         self.registry = ModelRegistry(self.metrics, self.offload)
         for model in models:
@@ -101,6 +115,7 @@ class App:
 
     async def close(self) -> None:
         """Close every service. Idempotent."""
+        self.trimmer.close()
         for service in self._services.values():
             await service.close()
 
@@ -115,9 +130,18 @@ class App:
         """The parsed JSON body of a request; a large one is parsed in the offload thread. Raises RequestError."""
         size = len(request.body)
         max_values = 0 if size < INLINE_BYTES else self.config.max_body_values
-        return await self.offload.run(
-            size, lambda: parse(json_body(request, max_values), self), inline_below=INLINE_BYTES
-        )
+
+        def work() -> T:
+            body = json_body(request, max_values)
+            request.body = b""
+            return parse(body, self)
+
+        return await self.offload.run(size, work, inline_below=INLINE_BYTES)
+
+    def is_vital(self, method: str, path: str) -> bool:
+        """Whether this request is served when there are too many connections, too: it reports on the server."""
+        route = self._table.methods(path).get("GET" if method == "HEAD" else method)
+        return route is not None and route.vital
 
     async def handle(self, request: Request) -> Response:
         """The response to a request; errors are responses too."""
@@ -129,16 +153,21 @@ class App:
         try:
             response = await self._respond(request, record)
         except BaseException:  # the transport cancels when the client has disconnected
+            release_all(record)
             self.records.cancelled(record)
             raise
         finally:
             current_record.reset(token)
         response.headers += self._cors.headers(request)
         response.headers.append(("X-Request-Id", record.request_id))
-        return self.records.observe(request, response, record)
+        response = self.records.observe(request, response, record)
+        return HoldingResponse(response, record) if record.releases else response
 
     async def _respond(self, request: Request, record: RequestRecord) -> Response:
         try:
+            if len(request.body) >= LARGE_BODY:
+                lease = await self.bodies.take(BODY_FACTOR * len(request.body))
+                record.releases.append(lease.release)
             return await self._dispatch(request, record)
         except RequestError as error:
             record.error = error.code or error.kind

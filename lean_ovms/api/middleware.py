@@ -115,6 +115,29 @@ class RequestRecords:
         return sum(record.model == model for record in self._open)
 
 
+class HoldingResponse(Response):
+    """A response that gives back what its request has taken, when the transport closes it."""
+
+    __slots__ = ("_record", "_response")
+
+    def __init__(self, response: Response, record: RequestRecord) -> None:
+        super().__init__(response.status, response.headers, response.body, response.close)
+        self._response = response
+        self._record = record
+
+    async def aclose(self) -> None:
+        try:
+            await self._response.aclose()
+        finally:
+            release_all(self._record)
+
+
+def release_all(record: RequestRecord) -> None:
+    """Give back everything that a request has taken. Idempotent."""
+    while record.releases:
+        record.releases.pop()()
+
+
 class _ObservedResponse(Response):
     """A response that finishes its record when the transport closes it, so that a stream is measured to its end."""
 

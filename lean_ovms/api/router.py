@@ -45,6 +45,7 @@ class Route:
     """The method and path of a handler. "{id}" in path matches any text, slashes included.
 
     auth: whether the API key is required: "key" always, "models" only with --protect_models, "open" never.
+    vital: it reports on the server, cheaply, and is served when there are too many connections, too.
     """
 
     method: str
@@ -52,6 +53,7 @@ class Route:
     handle: Handler
     auth: str = "key"
     doc: RouteDoc | None = None
+    vital: bool = False
 
 
 def for_each_prefix(

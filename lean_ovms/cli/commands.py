@@ -24,6 +24,7 @@ from ..observability import logging as log
 from ..repository import config_file, model_dir
 from ..repository.graph_schema import FILE as GRAPH_FILE
 from ..server import exit_status
+from ..util.files import read_text
 
 logger = logging.getLogger("lean_ovms")
 
@@ -214,7 +215,7 @@ def _write_graph(config: Config, directory: Path, draft: str, name: str) -> Conf
     text = graph_writer.text(config, f"./{gguf}", draft, __version__)
     path = directory / GRAPH_FILE
     try:
-        if path.exists() and path.read_text("utf-8") != text:
+        if path.exists() and read_text(path) != text:
             shutil.copyfile(path, path.with_suffix(".pbtxt.bak"))
             logger.info("%s is replaced by one from the options given; the old one is %s.bak", path, path.name)
         atomic_file.write(path, text)

@@ -6,6 +6,7 @@ The record is found through a context variable, so that a handler need not pass 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
@@ -37,7 +38,7 @@ class RequestRecord:
 
     model: the served model that it names. stream: the client asked for a stream. error: the code of the error, in the
     status or in a stream. bytes, chunks: of the body, as far as the transport read it. seconds: from the request to
-    its last byte.
+    its last byte. releases: called when the response is closed: each gives back what the request has taken.
     """
 
     request_id: str
@@ -54,6 +55,7 @@ class RequestRecord:
     chunks: int = 0
     seconds: float = 0.0
     generations: list[GenerationRecord] = field(default_factory=list)
+    releases: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def ttft_s(self) -> float | None:

@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..util.files import read_bytes
+
 DEFAULT_MODE = 0o644
 
 
@@ -17,7 +19,7 @@ def write(path: Path, text: str) -> None:
     """Replace the text of path at once, keeping its permissions. Raises OSError."""
     target = path.resolve()  # a symbolic link stays, the file behind it is replaced
     with contextlib.suppress(FileNotFoundError):
-        if target.read_bytes() == text.encode():
+        if read_bytes(target) == text.encode():
             return
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import StartError
 from ..types import Json
+from ..util.files import open_regular
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 """Those that openvino-genai 2026.4.1 can load; the only tokenizer that it supports is "gpt2"."""
@@ -85,7 +86,7 @@ class Header:
 def read(path: Path) -> Header:
     """The header of a file that can be loaded. Raises StartError with the reason if it cannot."""
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             header = parse(data)
         _check(header)
     except OSError as error:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..config import Config
 from ..errors import StartError
+from ..util.files import read_bytes
 from .graph_schema import FILE, INVALID, NO_EFFECT, PATHS, RENAMED
 
 __all__ = ["FILE", "applied", "text_of"]
@@ -29,7 +30,7 @@ MAX_BYTES = 1 << 20
 def text_of(path: Path) -> str:
     """A graph's text. Raises StartError."""
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
         if len(data) > MAX_BYTES:
             raise StartError(f"{path} has more than {MAX_BYTES} bytes", reason=INVALID)
         return data.decode()

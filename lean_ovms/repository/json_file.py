@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ..util.files import read_bytes
+
 
 def read(path: Path) -> Any:
     """The value in the file. Raises OSError, or ValueError for a text that is not JSON or is nested too deeply."""
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(read_bytes(path))
     except RecursionError as error:
         raise ValueError(str(error)) from None
 

@@ -15,6 +15,7 @@ import re
 from pathlib import Path
 
 from ..lora_modules import Module, invalid
+from ..util.files import open_regular, read_text
 from . import json_file
 
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
@@ -59,14 +60,14 @@ def check(module: Module, model_dir: Path) -> None:
     if not layers:
         raise invalid(f"{file} has no tensors named {PREFIX}<layer>.lora_A.weight")
     model = model_dir / "openvino_model.xml"
-    if model.is_file() and not layers & set(_KNOWN.findall(model.read_text("utf-8", "replace"))):
+    if model.is_file() and not layers & set(_KNOWN.findall(read_text(model, "utf-8", "replace"))):
         raise invalid(f"{file} belongs to another model: it adapts {min(layers)}, which this model does not have")
 
 
 def tensors(file: Path) -> list[str]:
     """The tensor names of a .safetensors file; its header is checked against the file's size. Raises StartError."""
     try:
-        with file.open("rb") as data:
+        with open_regular(file) as data:
             file_size = file.stat().st_size
             header_size = int.from_bytes(data.read(8), "little")
             if not 2 <= header_size <= min(MAX_HEADER_BYTES, file_size - 8):

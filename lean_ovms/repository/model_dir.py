@@ -16,6 +16,7 @@ from typing import Any
 from ..config import SERVED_TASKS
 from ..errors import StartError
 from ..options import read_object
+from ..util.files import NOT_REGULAR, read_text
 from . import task as model_task
 
 WEIGHTS = ("openvino_model.xml", "openvino_language_model.xml")
@@ -101,12 +102,21 @@ def _check(path: Path, task: str) -> None:
         served = ", ".join(SERVED_TASKS)
         message = f"{path} holds a model for the task {found}, which this server does not serve (it serves {served})"
         raise StartError(f"{message}; --task {SERVED_TASKS[0]} tries it nevertheless", reason=OTHER_TASK)
+    _require_regular_files(path)
     missing = [name for name in TOKENIZERS if not (path / name).is_file()]
     if not any((path / name).is_file() for name in WEIGHTS):
         missing.insert(0, WEIGHTS[0])
     if missing:
         message = f"{path} is not a complete OpenVINO model: {', '.join(missing)} missing; {_describe(path)}"
         raise StartError(message, reason=MISSING)
+
+
+def _require_regular_files(path: Path) -> None:
+    """Raise StartError for a FIFO, a socket or a device in the directory: the engine's libraries would wait for it."""
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if os.path.exists(entry.path) and not (entry.is_file() or entry.is_dir()):
+                raise StartError(f"{entry.path} cannot be read: {NOT_REGULAR}", reason=UNREADABLE)
 
 
 def _describe(path: Path) -> str:
@@ -130,7 +140,7 @@ def _describe(path: Path) -> str:
 def _text(file: Path) -> str:
     """A file's text; "" if there is no such file."""
     try:
-        return file.read_text(encoding="utf-8-sig")
+        return read_text(file, "utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except OSError as error:

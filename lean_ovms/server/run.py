@@ -28,6 +28,7 @@ from ..models.model import Model
 from ..models.text_model import TextModel
 from ..observability import logging as log
 from ..transports.http11.server import Server
+from ..util import memory
 from ..util.concurrency import SWITCH_INTERVAL_S
 from . import exit_status
 from .systemd import READY, STOPPING, SystemdNotifier
@@ -50,6 +51,7 @@ def run(config: Config) -> int:
         logger.error("cannot start: --log_path %s: %s", config.log_path, error.strerror)
         return exit_status.NEVER_SERVED
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    memory.configure()
     config = replace(config, max_connections=_max_connections(config.max_connections))
     try:
         return uvloop.run(serve(build(config), SystemdNotifier.from_environ(os.environ)))
@@ -90,7 +92,7 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
     """Listen at once (health says when models are ready), serve until a signal, drain, stop."""
     notifier = notifier or SystemdNotifier()
     signals = Signals()
-    server = Server(app.config, app.handle)
+    server = Server(app.config, app.handle, app.is_vital)
     alive = None
     try:
         await server.start()

@@ -52,7 +52,9 @@ class Asgi:
             return
         if body is None:
             return
-        task = cycle.start(asyncio.get_running_loop(), _request(scope, headers, body))
+        request = _request(scope, headers, body)
+        del body  # the app empties the request's
+        task = cycle.start(asyncio.get_running_loop(), request)
         disconnect = asyncio.ensure_future(_disconnect(receive))
         try:
             await asyncio.wait({task, disconnect}, return_when=asyncio.FIRST_COMPLETED)

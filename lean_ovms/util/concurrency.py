@@ -48,7 +48,10 @@ class Offload:
             self._bytes += size
         future = self._pool.submit(copy_context().run, work)
         future.add_done_callback(lambda _: self._release(size))  # in the worker thread, or in the one that cancels
-        return await asyncio.wrap_future(future)
+        try:
+            return await asyncio.wrap_future(future)
+        finally:
+            del future  # its error's traceback refers to this frame: a cycle that would keep a large input alive
 
     def _release(self, size: int) -> None:
         with self._lock:

@@ -30,6 +30,14 @@ async def test_an_unknown_path_is_a_404_and_a_known_one_names_its_methods(make_a
     assert ("Allow", "POST") in response.headers
 
 
+async def test_what_reports_on_the_server_is_served_beyond_the_limit_of_connections(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    vital = ["/health", "/ping", "/metrics", "/v2/health/live", "/v2/health/ready", "/v2/models/a/b/ready"]
+    assert all(app.is_vital(method, path) for path in vital for method in ("GET", "HEAD"))
+    others = [("POST", "/ping"), ("GET", "/v1/models"), ("GET", "/docs"), ("POST", CHAT), ("GET", "/nope")]
+    assert not any(app.is_vital(method, path) for method, path in others)
+
+
 @pytest.mark.parametrize(
     ("path", "meant"),
     [

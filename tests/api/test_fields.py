@@ -135,3 +135,21 @@ def test_json_that_could_not_be_written_again_is_not_read(depth: int, good: bool
         else:
             with pytest.raises(ValueError, match=r"deep|depth"):
                 parsed(data)
+
+
+@pytest.mark.parametrize(
+    ("body", "few"),
+    [
+        (b'{"a":"' + b"x" * 3_000_000 + b'"}', True),
+        (b'{"a":"' + b"\\n" * 1_500_000 + b'"}', False),  # an eighth of them
+        (b"{" + b",".join(b'"%d":0' % n for n in range(60_000)) + b"}", False),  # colons
+        (b'{"a":[' + b"0," * 90_000 + b"0]}", True),
+    ],
+)
+def test_what_is_slow_to_parse_counts_as_values(body: bytes, few: bool) -> None:
+    request = Request("POST", "/", body=body)
+    if few:
+        assert "a" in json_body(request, 100_000)
+    else:
+        with pytest.raises(BadRequest, match="more than 100000 values"):
+            json_body(request, 100_000)

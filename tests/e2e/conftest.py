@@ -122,7 +122,7 @@ async def open_house(**options: Any) -> AsyncIterator[House]:
     options.setdefault("grammar_timeout_s", PATIENT_S)
     config = Config(rest_port=0, rest_bind_address="127.0.0.1", access_log=False, **options)
     app = build(config)
-    server = Server(app.config, app.handle)
+    server = Server(app.config, app.handle, app.is_vital)
     try:
         await server.start()
         await load(app)

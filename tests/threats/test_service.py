@@ -226,7 +226,7 @@ def test_a_burst_of_500_requests_is_served_or_refused_and_leaves_nothing(tmp_pat
 
 
 def test_a_thousand_open_connections_are_no_burden(tmp_path: Path) -> None:
-    with open_house(tmp_path, "--max_connections", "1100", "--access_log", "false") as house:
+    with open_house(tmp_path, "--max_connections", "1400", "--access_log", "false") as house:
         house.settle()
         before_mb = house.resident_mb()
         socks = [house.connect() for _ in range(1000)]

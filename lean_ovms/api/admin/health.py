@@ -32,8 +32,8 @@ PING = RouteDoc(summary="Liveness of the process")
 VERSION = RouteDoc(summary="Versions of the server and its runtime", answer="Version")
 
 ROUTES = [
-    Route("GET", "/health", handle_health, "open", HEALTH),
-    Route("GET", "/ping", handle_ping, "open", PING),
+    Route("GET", "/health", handle_health, "open", HEALTH, vital=True),
+    Route("GET", "/ping", handle_ping, "open", PING, vital=True),
     Route("POST", "/ping", handle_ping, "open", PING),
     Route("GET", "/version", handle_version, "open", VERSION),
 ]

@@ -28,7 +28,7 @@ async def handle(request: Request, app: App) -> Response:
 
 
 DOC = RouteDoc(summary="Metrics for Prometheus, with --metrics_enable", answer="text/plain", errors=(404,))
-ROUTES = [Route("GET", "/metrics", handle, "open", DOC)]
+ROUTES = [Route("GET", "/metrics", handle, "open", DOC, vital=True)]
 
 
 async def _state(app: App, model: Model) -> EngineState:

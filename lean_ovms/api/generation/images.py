@@ -13,6 +13,7 @@ from typing import Any
 from ...errors import BadRequest
 from ...media.images.loader import ImageLoader, ImageRequest
 from ...models.text_model import TextModel
+from ...observability.records import current_record
 from ...types import IMAGE_TAG, IMAGE_TAG_START, ChatPrompt, Json
 from ...util.concurrency import INLINE_CHARACTERS
 
@@ -26,7 +27,14 @@ async def load_images(prompt: ChatPrompt, model: TextModel, loader: ImageLoader)
         return prompt
     search = partial(_find_images, prompt, native)
     messages, images = await model.offload.run(prompt.render_cost, search, inline_below=INLINE_CHARACTERS)
-    return prompt.with_images(messages, tuple(await loader.load(images))) if images else prompt
+    if not images:
+        return prompt
+    loaded, lease = await loader.load(images)
+    if record := current_record.get():
+        record.releases.append(lease.release)
+    else:  # not on behalf of a request of a client
+        lease.release()
+    return prompt.with_images(messages, tuple(loaded))
 
 
 def _find_images(prompt: ChatPrompt, native: list[str] | None) -> tuple[list[Json], list[ImageRequest]]:

@@ -40,7 +40,7 @@ READY = RouteDoc(summary="Readiness of all models")
 MODEL_READY = RouteDoc(summary="Readiness of one model", errors=(503,))
 
 ROUTES = [
-    Route("GET", "/v2/health/live", handle_live, "open", LIVE),
-    Route("GET", "/v2/health/ready", handle_ready, "open", READY),
-    Route("GET", "/v2/models/{id}/ready", handle_model_ready, "models", MODEL_READY),
+    Route("GET", "/v2/health/live", handle_live, "open", LIVE, vital=True),
+    Route("GET", "/v2/health/ready", handle_ready, "open", READY, vital=True),
+    Route("GET", "/v2/models/{id}/ready", handle_model_ready, "models", MODEL_READY, vital=True),
 ]

@@ -23,6 +23,7 @@ from openvino.op.util import Variable, VariableInfo
 
 from ...errors import GrammarInvalid
 from ...repository import gguf
+from ...util.files import read_text
 from ..errors import last_line
 
 log = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ def logits_width(model_dir: Path) -> int:
 def has_byte_fallback(model_dir: Path) -> bool:
     """Whether the detokenizer turns "<0x0A>" into bytes, as SentencePiece's do: the vocabulary has them as text."""
     try:
-        return "ByteFallback" in (model_dir / "openvino_detokenizer.xml").read_text("utf-8")
+        return "ByteFallback" in read_text(model_dir / "openvino_detokenizer.xml")
     except (OSError, UnicodeDecodeError):
         return False
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...util.files import read_bytes
 from ..generation.image_prompts import TAG
 from ..generation.pipeline import Handle, ImagePrompt
 
@@ -34,7 +35,7 @@ class Patches:
     def read(cls, model_dir: Path) -> Patches | None:
         """From preprocessor_config.json; None if it has no such fields."""
         try:
-            fields = json.loads((model_dir / "preprocessor_config.json").read_text("utf-8"))
+            fields = json.loads(read_bytes(model_dir / "preprocessor_config.json"))
             size = fields.get("size") or {}
             least = fields.get("min_pixels") or size["shortest_edge"]
             most = fields.get("max_pixels") or size["longest_edge"]

@@ -10,6 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree  # a model's files are trusted input, like its weights
 
+from ...util.files import open_regular, read_bytes
+
 
 class NotUnderstood(Exception):
     """The graph is not of the expected form."""
@@ -19,7 +21,8 @@ class Graph:
     """Layers are named by their ids. Broken files raise OSError, ElementTree.ParseError, KeyError or ValueError."""
 
     def __init__(self, xml: Path) -> None:
-        root = ElementTree.parse(xml).getroot()  # noqa: S314 - see the import
+        with open_regular(xml) as file:
+            root = ElementTree.parse(file).getroot()  # noqa: S314 - see the import
         self.layers = {layer.attrib["id"]: layer for layer in root.iterfind("layers/layer")}
         self._sources: dict[tuple[str, str], str] = {}
         self._consumers: dict[tuple[str, str], list[str]] = {}
@@ -27,7 +30,7 @@ class Graph:
             source, target = edge.attrib["from-layer"], edge.attrib["to-layer"]
             self._sources[target, edge.attrib["to-port"]] = source
             self._consumers.setdefault((source, edge.attrib["from-port"]), []).append(target)
-        self._data = memoryview(xml.with_suffix(".bin").read_bytes())
+        self._data = memoryview(read_bytes(xml.with_suffix(".bin")))
 
     def only(self, kind: str) -> str:
         """The one layer of a kind. Raises NotUnderstood when there is none or more."""

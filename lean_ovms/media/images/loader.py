@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ...config import Config
 from ...errors import BadRequest
 from ...types import Image
+from ...util.budget import Budget, Lease
 from .decoder_pool import DecodeJob, DecoderPool
 from .fetch import HttpFetcher
 from .local_files import LocalFiles
@@ -19,6 +20,8 @@ from .source import FilePath, InlineData, parse_source
 LOW_DETAIL_SIDE = 512
 """Side in pixels of the square that an image with detail "low" is shrunk into, as at OpenAI."""
 DECODERS = 2
+WAITING_REQUESTS = 256
+"""Requests with images that may wait for others; the next one is a 503."""
 FETCHES = 32
 """Fetches at once, over all requests; each may take the whole time limit."""
 
@@ -40,15 +43,35 @@ class ImageLoader:
         self._decoders = DecoderPool(DECODERS, config.image_timeout_s)
         self._fetches = asyncio.Semaphore(FETCHES)
         self._fetcher = HttpFetcher(config)
+        self._pixels = Budget(
+            max(config.max_pixels_in_work, config.max_image_pixels),
+            WAITING_REQUESTS * config.max_image_pixels,
+            "too many images at once",
+            "too_many_images",
+        )
         self._files = LocalFiles(config.allowed_local_media_path, config.max_image_bytes)
 
-    async def load(self, requested: list[ImageRequest]) -> list[Image]:
-        """The images in order. Raises BadRequest that names the field at fault."""
+    async def load(self, requested: list[ImageRequest]) -> tuple[list[Image], Lease]:
+        """The images in order, and their pixels' part of the budget: to be released when the request is done.
+
+        Raises BadRequest that names the field at fault, and Unavailable. A request takes as much as it may need, so
+        that none waits while it keeps others waiting, and gives back the rest when its images are decoded.
+        """
         limit = self._config.max_images
         if len(requested) > limit:
             raise BadRequest(
                 f"{len(requested)} images are more than this server's limit: {limit}", param=requested[limit].param
             )
+        lease = await self._pixels.take(self._config.max_image_pixels)
+        try:
+            images = await self._load_all(requested)
+        except BaseException:
+            lease.release()
+            raise
+        lease.shrink(sum(image.height * image.width for image in {id(image): image for image in images}.values()))
+        return images, lease
+
+    async def _load_all(self, requested: list[ImageRequest]) -> list[Image]:
         found: dict[tuple[str, str], Image] = {}
         left = self._config.max_image_pixels
         for request in requested:

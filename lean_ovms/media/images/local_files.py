@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
 
 from ...errors import BadRequest
+from ...util.files import require_regular
 
 DISABLED = "Loading images from local filesystem is disabled."
 OUTSIDE = "Given filepath is not subpath of allowed_local_media_path"
@@ -43,9 +43,7 @@ class LocalFiles:
             raise BadRequest(OUTSIDE)
         parts = os.path.relpath(resolved, self._root).split(os.sep)
         with os.fdopen(_open(self._root, parts), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise BadRequest(FAILED)
+            require_regular(file.fileno(), path)
             data = file.read(self._max_bytes + 1)
         if len(data) > self._max_bytes:
             raise BadRequest(f"the image is larger than this server's limit: {self._max_bytes} bytes")

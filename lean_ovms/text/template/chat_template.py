@@ -16,6 +16,7 @@ import jinja2
 from ...errors import BadRequest, WrongOptions
 from ...repository.model_dir import ModelDir
 from ...types import ChatPrompt, Json
+from ...util.files import read_text
 from . import sandbox
 from .escape import SpecialTokenEscaper
 from .limits import TooSlowInline
@@ -123,7 +124,7 @@ def _override(option: str) -> str:
     if not option or "{" in option or "\n" in option:
         return option
     try:
-        return Path(option).read_text(encoding="utf-8-sig")
+        return read_text(option, "utf-8-sig")
     except (OSError, ValueError) as error:
         raise WrongOptions(f"--chat_template: neither the text of a template nor a readable file: {option}") from error
 

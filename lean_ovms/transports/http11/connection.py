@@ -18,8 +18,10 @@ from typing import Protocol, cast
 from ...config import Config
 from ...errors import RequestError, RequestTimeout, Unavailable
 from ...types import Handle, Request
+from .connection_limits import client_of, too_many_connections
 from .cycle import Http11Cycle
 from .protocol import Phase, ServerProtocol
+from .request_parser import RequestHead
 from .sockets import peer_name, tune
 from .timer import Deadline
 from .writer import Writer
@@ -33,6 +35,9 @@ SMALL_BYTES = 262_144
 LINGER_S = 2.0
 """How long, after the last response, what still comes is read and dropped: closing at once with unread bytes makes the
 kernel send a reset, which can destroy the response before the client has read it (RFC 9112 9.6; nginx: 5 to 30 s)."""
+
+SURPLUS_S = 2.0
+"""For a connection beyond the limits: time for its only request to arrive whole."""
 
 log = logging.getLogger("lean_ovms.transports")
 
@@ -49,6 +54,12 @@ class ServerContext(Protocol):
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove it."""
+
+    def connection_idle(self, connection: Connection) -> None:
+        """It is between two requests."""
+
+    def check_surplus_head(self, head: RequestHead) -> None:
+        """Raises RequestError for a request that a surplus connection may not send."""
 
     def reserve_memory(self, delta: int) -> bool:
         """Add to the memory of all unfinished bodies, in bytes; False when it exceeds the limit."""
@@ -73,7 +84,10 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._protocol: ServerProtocol
         self._writer: Writer
+        self.client = ""  # whom it belongs to, for the limits
         self._peer = ""
+        self._surplus = False
+        self._idle_since = 0.0
         self._lost = False
         self._discarding = False  # nothing more is parsed: what comes is dropped
         self._discarded = 0
@@ -88,7 +102,10 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._writer = Writer(self._loop, self._transport)
-        self._peer = peer_name(transport.get_extra_info("peername"))
+        peer = transport.get_extra_info("peername")
+        self._peer = peer_name(peer)
+        self.client = client_of(peer)
+        self._idle_since = self._loop.time()
         self._protocol = ServerProtocol(self._config, self._peer)
         tune(transport.get_extra_info("socket"))
         # A connection without a single byte gets the time of a slow head, and is closed without a response.
@@ -102,8 +119,8 @@ class Connection(asyncio.Protocol):
         self._protocol.feed(data)
         if self._cycle is None:
             self._advance()
-        elif self._protocol.pipelined_bytes > MAX_AHEAD_BYTES:
-            self._set_reading(False)
+        else:
+            self._limit_ahead()
 
     def eof_received(self) -> None:
         """The peer will send nothing more: it has left (see above). The transport closes now."""
@@ -133,6 +150,22 @@ class Connection(asyncio.Protocol):
         self._server.connection_closed(self)
 
     # --- the server's calls
+
+    @property
+    def idle_since(self) -> float | None:
+        """Since when the peer could begin a request, by the loop's clock; None if it did, or may not."""
+        if self._cycle is not None or self._discarding or self._protocol.phase is not Phase.IDLE:
+            return None
+        return self._idle_since
+
+    def restrict(self) -> None:
+        """Serve a single request, which the server's check_surplus_head accepts and which comes soon."""
+        self._surplus = True
+        self._protocol.check_heads(self._server.check_surplus_head)
+        self._deadline.set(SURPLUS_S, self._refuse_surplus)
+
+    def _refuse_surplus(self) -> None:
+        self.refuse(too_many_connections())
 
     def drain(self) -> None:
         """Close if idle. A running request is finished first, and its response announces the close."""
@@ -172,8 +205,8 @@ class Connection(asyncio.Protocol):
             self.refuse(Unavailable("too many large requests at once", code="too_many_large_requests"))
         else:
             self._set_phase_timeout(protocol.phase)
+            self._set_reading(not protocol.has_more)
             if protocol.has_more:
-                self._set_reading(False)
                 self._loop.call_soon(self._continue_reading)
 
     def _reserve_memory(self, size: int) -> bool:
@@ -188,16 +221,24 @@ class Connection(asyncio.Protocol):
 
     def _continue_reading(self) -> None:
         """Other connections had their turn: parse the rest of the buffer."""
-        if not self._discarding:
-            self._set_reading(True)
+        if not self._discarding and self._cycle is None:
             self._advance()
+
+    def _limit_ahead(self) -> None:
+        """During a response: read only while the pipelined bytes are few, however many requests are answered.
+
+        A single read brings up to 256 KiB (asyncio's and uvloop's size), so a connection holds that much more at most.
+        """
+        self._set_reading(self._protocol.pipelined_bytes <= MAX_AHEAD_BYTES)
 
     def _set_phase_timeout(self, phase: Phase) -> None:
         """Start the phase's timeout: it counts from the start of the phase, not from the last byte."""
-        if phase is self._timed_phase or (phase is Phase.IDLE and self._timed_phase is None):
+        if phase is self._timed_phase or (phase is Phase.IDLE and self._timed_phase is None) or self._surplus:
             return
         self._timed_phase = phase
         if phase is Phase.IDLE:
+            self._idle_since = self._loop.time()
+            self._server.connection_idle(self)
             self._deadline.set(self._config.keep_alive_timeout_s, self._close)
         elif phase is Phase.HEAD:
             self._deadline.set(self._config.header_timeout_s, self._request_timed_out)
@@ -227,10 +268,11 @@ class Connection(asyncio.Protocol):
     def _start_cycle(self, request: Request) -> None:
         self._timed_phase = Phase.RESPONSE
         self._deadline.clear()
-        self._protocol.closing |= self._server.draining
+        self._protocol.closing |= self._server.draining or self._surplus
         self._server.request_started()
         self._cycle = Http11Cycle(self._server.handle, self._protocol, self._writer)
         self._cycle.start(self._loop, request).add_done_callback(self._cycle_done)
+        self._limit_ahead()
 
     def _cycle_done(self, task: asyncio.Task[None]) -> None:
         """The response is closed: close the connection, or read the next request."""
@@ -245,7 +287,6 @@ class Connection(asyncio.Protocol):
         elif self._protocol.phase is Phase.CLOSED:
             self._linger()
         else:
-            self._set_reading(True)
             self._advance()
 
     def _send_shutting_down(self, cycle: Http11Cycle) -> None:

@@ -13,7 +13,7 @@ same ones for every cut.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
@@ -66,7 +66,8 @@ class HttpRequestParser:
     """Parses one connection's bytes into requests, in order. After `read` has raised, it must not be called again.
 
     head: of the request whose body is being read. body_started: part of the body came together with the head.
-    has_more: `read` stopped early; call it again without new bytes.
+    has_more: `read` stopped early; call it again without new bytes. check_head: raises RequestError for a request that
+    is not to be read further.
     """
 
     def __init__(self, max_header_bytes: int, max_body_bytes: int, peer: str = "") -> None:
@@ -78,6 +79,7 @@ class HttpRequestParser:
         self.head: RequestHead | None = None
         self.body_started = False
         self.has_more = False
+        self.check_head: Callable[[RequestHead], None] | None = None
         self._searched = 0
         self._chunks: h11.Connection | None = None
         self._parts: list[bytes] = []
@@ -132,6 +134,8 @@ class HttpRequestParser:
         if head.length is not None and head.length > self._max_body_bytes:
             raise self._too_large(head)
         self.head = head
+        if self.check_head is not None:
+            self.check_head(head)
         self.body_started = bool(self._buffer)
         if head.length is None:
             self._chunks = connection

@@ -6,21 +6,21 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 from ...config import Config
-from ...errors import StartError, Unavailable
+from ...errors import StartError
 from ...types import Handle
 from .connection import Connection
+from .connection_limits import ConnectionLimits
+from .request_parser import RequestHead
 from .response_head import response_head
 from .sockets import bind, bind_unix, close_all, remove_unix, url
 from .tls import Certificate
 
 BACKLOG = 1024
 """Connections queued by the kernel, which caps this at net.core.somaxconn (4096 on current Linux)."""
-
-MAX_SURPLUS = 64
-"""Connections beyond the limit that may read their 503 at the same time; the rest are dropped without one."""
 
 MAX_PENDING_BODIES = 4
 """Memory for all bodies that are not complete yet, in bodies of the largest size: without it, max_connections clients
@@ -39,7 +39,10 @@ class Server:
     response is not closed.
     """
 
-    def __init__(self, config: Config, handle: Handle) -> None:
+    def __init__(
+        self, config: Config, handle: Handle, is_vital: Callable[[str, str], bool] = lambda method, path: False
+    ) -> None:
+        """is_vital: whether a request (method, path) reports on the server, and is served beyond --max_connections."""
         self.config = config
         self.handle = handle
         self.addresses: list[str] = []
@@ -49,6 +52,7 @@ class Server:
         self._reload_task: asyncio.Task[None] | None = None
         self._unix_inode: int | None = None
         self._connections: set[Connection] = set()
+        self._limits = ConnectionLimits(config, is_vital)
         self._reserved_bytes = 0
         self._idle: asyncio.Event | None = None  # while draining: set when nothing is open
 
@@ -95,18 +99,26 @@ class Server:
     # --- the connections' calls
 
     def connection_opened(self, connection: Connection) -> None:
-        """Add a connection; refuse it beyond the limit or while draining."""
+        """Add a connection, within the limits; drop it while draining."""
         self._connections.add(connection)
-        surplus = len(self._connections) - self.config.max_connections
-        if surplus > MAX_SURPLUS or self.draining:
+        if self.draining:
             connection.abort()
-        elif surplus > 0:
-            connection.refuse(Unavailable("too many connections", code="too_many_connections"))
+        else:
+            self._limits.opened(connection)
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove a connection."""
         self._connections.discard(connection)
+        self._limits.closed(connection)
         self._check_idle()
+
+    def connection_idle(self, connection: Connection) -> None:
+        """It may be closed to make room for another."""
+        self._limits.idle(connection)
+
+    def check_surplus_head(self, head: RequestHead) -> None:
+        """Raises RequestError for a request that is not served beyond the limits."""
+        self._limits.check_head(head)
 
     def reserve_memory(self, delta: int) -> bool:
         """Add to the memory of all unfinished bodies, in bytes; False when it exceeds the limit."""

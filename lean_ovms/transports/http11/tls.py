@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...config import Config
 from ...errors import StartError
+from ...util.files import read_bytes
 
 NOT_PEM = "they must hold a certificate and a private key without a passphrase, as PEM"
 REASONS = dict.fromkeys(("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"), "the key belongs to another certificate")
@@ -70,7 +71,7 @@ def _context(config: Config) -> ssl.SSLContext:
 def _load(context: ssl.SSLContext, config: Config) -> None:
     for option in ("ssl_certfile", "ssl_keyfile"):  # OpenSSL does not report which
         try:
-            Path(getattr(config, option)).read_bytes()
+            read_bytes(getattr(config, option))
         except OSError as error:
             raise StartError(f"--{option} {getattr(config, option)}: {error.strerror}") from None
     try:

@@ -10,6 +10,8 @@ from typing import Any
 
 from lean_ovms.config import Config
 from lean_ovms.transports.http11.connection import Connection
+from lean_ovms.transports.http11.connection_limits import too_many_connections
+from lean_ovms.transports.http11.request_parser import RequestHead
 from lean_ovms.types import Handle, Request, Response
 
 
@@ -176,6 +178,13 @@ class FakeServer:
 
     def connection_closed(self, connection: Connection) -> None:
         self.connections.remove(connection)
+
+    def connection_idle(self, connection: Connection) -> None:
+        assert connection.idle_since is not None
+
+    def check_surplus_head(self, head: RequestHead) -> None:
+        if head.path != "/health":
+            raise too_many_connections()
 
     def reserve_memory(self, delta: int) -> bool:
         self.reserved_bytes += delta

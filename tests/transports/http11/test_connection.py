@@ -569,6 +569,52 @@ def test_reading_goes_on_when_what_came_ahead_is_used(loop: JumpLoop) -> None:
     it.run()
 
 
+@pytest.mark.parametrize("room", [None, 0])
+def test_a_flood_of_pipelined_requests_is_not_read_ahead(loop: JumpLoop, room: int | None) -> None:
+    """Issue 16.4: each answered request let the transport read 256 KiB more, whether the answers were read or not."""
+    read = GET * (262_144 // len(GET))
+    served = 0
+
+    async def handle(request: Request) -> Response:
+        nonlocal served
+        served += 1
+        return ok()
+
+    it = wire(loop, handle)
+    it.transport.room = room
+    most = 0
+    for _ in range(2000):
+        if not it.transport.reading_paused:
+            it.transport.peer_sends(read)
+        loop.run_until_complete(asyncio.sleep(0))
+        most = max(most, it.connection._protocol.pipelined_bytes)
+    assert served > 500
+    assert most <= MAX_AHEAD_BYTES + len(read)
+    it.connection.abort()
+    it.run()
+
+
+def test_others_are_served_during_a_flood_of_pipelined_requests(loop: JumpLoop) -> None:
+    order: list[str] = []
+
+    async def handle(request: Request) -> Response:
+        order.append(request.path)
+        return ok()
+
+    flood, other = wire(loop, handle), wire(loop, handle)
+    flood.transport.peer_sends(GET * 5000)
+    loop.run_until_complete(asyncio.sleep(0))
+    for _ in range(50):
+        other.transport.peer_sends(GET.replace(b"/ ", b"/other "))
+        for _ in range(4):
+            loop.run_until_complete(asyncio.sleep(0))
+    assert order.count("/other") == 50
+    assert order.count("/") < 50 * 10  # one request a turn, not all that arrived
+    for it in (flood, other):
+        it.connection.abort()
+        it.run()
+
+
 def test_a_body_of_tiny_chunks_is_read_in_turns(loop: JumpLoop) -> None:
     bodies: list[bytes] = []
 

@@ -1,0 +1,108 @@
+"""An amount that requests share, such as memory: who asks for more than is left waits, in order, for a limited time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from ..errors import Unavailable
+
+MAX_WAIT_S = 30.0
+"""For room in a budget; then a 503 with Retry-After."""
+
+
+class Budget:
+    """At most `most` is lent at once; `taken` says how much. More than that is lent only when nothing else is.
+
+    most_waiting: the sum of the amounts that may wait; beyond it the answer is a 503 at once. refusal: its message.
+    on_idle: called when everything is given back.
+    """
+
+    def __init__(
+        self, most: int, most_waiting: int, refusal: str, code: str, on_idle: Callable[[], None] | None = None
+    ) -> None:
+        self.taken = 0
+        self.waiting = 0
+        self._most = most
+        self._most_waiting = most_waiting
+        self._refusal = refusal
+        self._code = code
+        self._on_idle = on_idle
+        self._queue: deque[tuple[int, asyncio.Future[bool]]] = deque()
+
+    async def take(self, amount: int) -> Lease:
+        """Take an amount, waiting for room. Raises Unavailable."""
+        amount = min(amount, self._most)
+        if self._queue or self.taken + amount > self._most:
+            await self._wait(amount)
+        else:
+            self.taken += amount
+        return Lease(self, amount)
+
+    async def _wait(self, amount: int) -> None:
+        if self.waiting and self.waiting + amount > self._most_waiting:
+            raise self._unavailable()
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[bool] = loop.create_future()
+        self._queue.append((amount, turn))
+        self.waiting += amount
+        timer = loop.call_later(MAX_WAIT_S, self._end_wait, amount, turn)
+        try:
+            granted = await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._end_wait(amount, turn)
+            elif turn.result():  # the grant came in the same turn of the loop
+                self.give_back(amount)
+            raise
+        finally:
+            timer.cancel()
+        if not granted:
+            raise self._unavailable()
+
+    def _end_wait(self, amount: int, turn: asyncio.Future[bool]) -> None:
+        """Without a grant: the time is over, or the client has left."""
+        if (amount, turn) in self._queue:
+            self._queue.remove((amount, turn))
+            self.waiting -= amount
+        if not turn.done():
+            turn.set_result(False)
+        self._grant()  # a smaller one behind it may fit
+
+    def give_back(self, amount: int) -> None:
+        """Some of what was taken is free again."""
+        self.taken -= amount
+        self._grant()
+        if not self.taken and amount and self._on_idle is not None:
+            self._on_idle()
+
+    def _grant(self) -> None:
+        while self._queue and self.taken + self._queue[0][0] <= self._most:
+            amount, turn = self._queue.popleft()
+            self.waiting -= amount
+            self.taken += amount
+            turn.set_result(True)
+
+    def _unavailable(self) -> Unavailable:
+        return Unavailable(self._refusal, code=self._code)
+
+
+class Lease:
+    """What one request has taken of a budget."""
+
+    __slots__ = ("_amount", "_budget")
+
+    def __init__(self, budget: Budget, amount: int) -> None:
+        self._budget = budget
+        self._amount = amount
+
+    def shrink(self, amount: int) -> None:
+        """Keep only this amount, if it is less."""
+        if amount < self._amount:
+            rest, self._amount = self._amount - amount, amount
+            self._budget.give_back(rest)
+
+    def release(self) -> None:
+        """Give everything back. Idempotent."""
+        self.shrink(0)

@@ -1,0 +1,46 @@
+"""Reading files that an operator names or replaces: regular ones only, opened without waiting.
+
+Opening a FIFO waits for a writer, for ever, and in a thread that a shutdown waits for; a device may never end.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+NOT_REGULAR = "it is not a regular file"
+
+
+def open_regular(path: Path | str) -> BinaryIO:
+    """The file, to read. Raises OSError, also for what is not a regular file, and ValueError for an impossible name."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        require_regular(descriptor, path)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def require_regular(descriptor: int, path: Path | str) -> None:
+    """Raises OSError unless the descriptor is that of a regular file. path: for the error."""
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
+
+
+def read_bytes(path: Path | str) -> bytes:
+    """A file's bytes. Raises as open_regular."""
+    with open_regular(path) as file:
+        return file.read()
+
+
+def read_text(path: Path | str, encoding: str = "utf-8", errors: str = "strict") -> str:
+    """A file's text, its line ends as "\\n". Raises as open_regular, and UnicodeDecodeError."""
+    text = read_bytes(path).decode(encoding, errors)
+    return text.replace("\r\n", "\n").replace("\r", "\n")

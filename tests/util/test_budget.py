@@ -1,0 +1,86 @@
+"""A budget that requests share: order, limits, departures."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from lean_ovms.errors import Unavailable
+from lean_ovms.util import budget as budget_module
+from lean_ovms.util.budget import Budget, Lease
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_who_does_not_fit_waits_in_order() -> None:
+    idle: list[int] = []
+    budget = Budget(10, 100, "no", "full", lambda: idle.append(budget.taken))
+    first, second = await budget.take(6), await budget.take(4)
+    large, small = asyncio.ensure_future(budget.take(8)), asyncio.ensure_future(budget.take(1))
+    await turns()
+    assert (budget.taken, budget.waiting, large.done(), small.done()) == (10, 9, False, False)
+    second.release()
+    second.release()
+    await turns()
+    assert (budget.taken, small.done()) == (6, False)  # it would fit, but the large one is first
+    first.shrink(2)
+    await turns()
+    assert (budget.taken, large.done(), small.done()) == (10, True, False)
+    first.release()
+    (await large).release()
+    (await small).release()
+    assert (budget.taken, budget.waiting, idle) == (0, 0, [0])
+
+
+async def test_more_than_there_is_gets_everything() -> None:
+    budget = Budget(10, 0, "no", "full")
+    lease = await budget.take(1000)
+    assert budget.taken == 10
+    lease.release()
+    assert budget.taken == 0
+
+
+async def test_few_wait_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget_module, "MAX_WAIT_S", 0.05)
+    budget = Budget(10, 10, "too many", "full")
+    lease = await budget.take(10)
+    waiting = asyncio.ensure_future(budget.take(10))
+    await turns()
+    with pytest.raises(Unavailable, match="too many") as refused:
+        await budget.take(1)
+    assert refused.value.code == "full"
+    assert refused.value.headers() == [("Retry-After", "2")]
+    with pytest.raises(Unavailable):
+        await waiting
+    assert (budget.taken, budget.waiting) == (10, 0)
+    lease.release()
+    assert budget.taken == 0
+
+
+@pytest.mark.parametrize("granted", [False, True])
+async def test_who_leaves_takes_nothing_along(granted: bool) -> None:
+    budget = Budget(10, 100, "no", "full")
+    lease = await budget.take(10)
+    leaving, next_one = asyncio.ensure_future(budget.take(10)), asyncio.ensure_future(budget.take(3))
+    await turns()
+    if granted:
+        lease.release()  # the grant and the departure in the same turn
+    leaving.cancel()
+    await turns()
+    lease.release()
+    await turns()
+    assert leaving.cancelled()
+    (await next_one).release()
+    assert (budget.taken, budget.waiting) == (0, 0)
+
+
+def test_a_lease_does_not_grow() -> None:
+    budget = Budget(10, 0, "no", "full")
+    budget.taken = 5
+    lease = Lease(budget, 5)
+    lease.shrink(7)
+    assert budget.taken == 5
