@@ -22,6 +22,7 @@ from ..observability.metrics import Metrics, Prometheus
 from ..observability.records import RequestRecord, current_record
 from ..types import Json, Request, Response
 from ..util.concurrency import Offload
+from .clients import Clients
 from .fields import json_body
 from .middleware import Auth, Cors, RequestRecords
 from .response import model_name
@@ -83,6 +84,7 @@ class App:
         self._table = Table(collect())
         self._auth = Auth(config)
         self._cors = Cors(config)
+        self._clients = Clients(config)
 
     def service(self, kind: type[S]) -> S:
         """The one instance of a SERVICE class."""
@@ -121,6 +123,7 @@ class App:
     async def handle(self, request: Request) -> Response:
         """The response to a request; errors are responses too."""
         record = self.records.start(request)
+        record.client = self._clients.identify(request)
         token = current_record.set(record)
         try:
             response = await self._respond(request, record)

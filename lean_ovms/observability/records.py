@@ -6,6 +6,7 @@ The record is found through a context variable, so that a handler need not pass 
 
 from __future__ import annotations
 
+import itertools
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
@@ -37,7 +38,7 @@ class RequestRecord:
 
     model: the served model that it names. stream: the client asked for a stream. error: the code of the error, in the
     status or in a stream. bytes, chunks: of the body, as far as the transport read it. seconds: from the request to
-    its last byte.
+    its last byte. client: the name of its client, as api.clients has it. number: among the requests of this process.
     """
 
     request_id: str
@@ -54,6 +55,8 @@ class RequestRecord:
     chunks: int = 0
     seconds: float = 0.0
     generations: list[GenerationRecord] = field(default_factory=list)
+    client: str = ""
+    number: int = field(default_factory=itertools.count(1).__next__)
 
     @property
     def ttft_s(self) -> float | None:
