@@ -171,7 +171,6 @@ class TextModel(Model):
             log.info("prompt of %s: %s", record.request_id if record else "-", safe(str(text), MAX_LOGGED))
         tail = text[-PROMPT_TAIL:] if isinstance(text, str) else ""
         structured = self.chat_format.structured_output(output, tail, self.offload)
-        decoders = self.chat_format.decoders(output, sampling, tail, self.engine.vocabulary)
         submit = partial(
             self.engine.submit,
             text,
@@ -185,6 +184,11 @@ class TextModel(Model):
             **_origin(record),
         )
         reply = await (submit() if structured is None else _submit_constrained(structured, submit))
+        try:  # not before it is accepted: for many choices they cost more than a refusal
+            decoders = self.chat_format.decoders(output, sampling, tail, self.engine.vocabulary)
+        except BaseException:
+            reply.close()
+            raise
         generation = Generation(
             self.engine,
             reply,

@@ -112,15 +112,19 @@ class FairQueue:
             self._leave_level(group)
         return sequence
 
-    def remove(self, sequence: Sequence) -> None:
-        """Take a sequence out that waits; nothing for another."""
-        group = sequence.request.group
-        if group is not None and sequence in group.waiting:
-            group.waiting.remove(sequence)
-            self._size -= 1
-            if not group.waiting:
-                self._leave_level(group)
-                self._tidy(group)
+    def remove(self, request: Request, index: int | None = None) -> None:
+        """Take the waiting sequences of a request out, or one of them."""
+        group = request.group
+        if group is None or not group.waiting:
+            return
+        before = len(group.waiting)
+        group.waiting = deque(
+            s for s in group.waiting if s.request is not request or (index is not None and s.index != index)
+        )
+        self._size -= before - len(group.waiting)
+        if not group.waiting:
+            self._leave_level(group)
+            self._tidy(group)
 
     def dequeued(self, request: Request) -> None:
         """A sequence of the request has started, or it has ended before that."""

@@ -88,6 +88,7 @@ class Scheduler:
         if not request.unfinished:
             del self.requests[request_id]
             self.waiting.dequeued(request)
+            self.waiting.remove(request)
         for sequence in request.sequences:
             if not request.unfinished or (sequence.index in cancelled and not sequence.beams):
                 self._cancel_sequence(sequence)
@@ -134,7 +135,7 @@ class Scheduler:
             self.cleanup_due = True
             self.remove(sequence)
         else:
-            self.waiting.remove(sequence)
+            self.waiting.remove(sequence.request, sequence.index)
         self.suspects.discard(sequence)
 
     # --- admission

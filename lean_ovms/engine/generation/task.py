@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -33,6 +34,8 @@ TURN_CHARACTERS = 1 << 16
 """Characters to tokenize between two steps, where that can be chosen: 2 to 45 ms, depending on the tokenizer."""
 CALL_CHARACTERS = 64
 """The fixed cost of tokenizing any text, in characters."""
+SUBMIT_CHARACTERS = 2048
+"""The fixed cost of taking a request, in characters: a list of 128 short prompts is 128 of them."""
 GRAMMAR_GROWTH = 8
 """How many times longer a schema's grammar may be than the schema, whose length the front end has limited."""
 
@@ -101,6 +104,7 @@ class GenerationTask:
         self.grammars = grammars
         self.out = self.scheduler.out
         self._characters_left = TURN_CHARACTERS  # to tokenize in this turn
+        self._refused_groups: deque[int] = deque(maxlen=64)  # the latest
         self._encoded: dict[int, list[list[int]]] = {}  # the first texts of an Encode that is not done
 
     @property
@@ -144,7 +148,7 @@ class GenerationTask:
     def handle(self, command: Record) -> bool:
         match command:
             case Submit():
-                self._characters_left -= len(command.prompt)
+                self._characters_left -= len(command.prompt) + SUBMIT_CHARACTERS
                 self._submit(command)
             case Cancel():
                 self.scheduler.cancel(command.id, command.index)
@@ -160,7 +164,7 @@ class GenerationTask:
         try:
             if submit.id in self.scheduler.requests:
                 raise BadRequest(f"request {submit.id} exists already")
-            self._check_queue(submit.client)
+            self._check_queue(submit)
             request = self.admission.request(submit)
             runnable = not request.constraint or self._has_compiled_grammar(submit, request)
         except Exception as error:  # an error in one request must not end the loop
@@ -196,11 +200,20 @@ class GenerationTask:
     def _waiting_for_grammars(self) -> int:
         return self.grammars.waiting if self.grammars is not None else 0
 
-    def _check_queue(self, client: str) -> None:
-        """Raises TooManyRequests. Called before a prompt is tokenized, so that a flood costs next to nothing."""
-        if self._refusal_of(client) is not None:
+    def _check_queue(self, submit: Submit) -> None:
+        """Raises TooManyRequests. Called before a prompt is tokenized, so that a flood costs next to nothing.
+
+        What came with the same HTTP request shares its fate: one refusal ends all of it.
+        """
+        client = self.scheduler.waiting.clients.get(submit.client)
+        if client is not None and submit.group in client.groups:
+            return
+        if submit.group and submit.group in self._refused_groups:
+            raise self._too_many("another prompt of this request was refused", self.limits.queued)
+        if self._refusal_of(submit.client) is not None:
             self.scheduler.admit()
-            if error := self._refusal_of(client):
+            if error := self._refusal_of(submit.client):
+                self._refused_groups.append(submit.group)
                 raise error
 
     def _refusal_of(self, name: str) -> TooManyRequests | None:
