@@ -69,7 +69,7 @@ def test_unix_and_all_are_trusted_by_their_names() -> None:
 
 
 def test_what_is_no_address_stops_the_start() -> None:
-    with pytest.raises(StartError, match="--trusted_proxies: 'proxy.local' is neither"):
+    with pytest.raises(StartError, match=r"--trusted_proxies: 'proxy\.local' is neither"):
         Clients(Config(trusted_proxies="10.0.0.1, proxy.local"))
 
 

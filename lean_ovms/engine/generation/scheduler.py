@@ -13,17 +13,16 @@ from collections.abc import Callable
 from ...errors import BadRequest, RequestError
 from ..protocol import Cached, Failed, Record
 from . import preemption
-from .fair_queue import Client, FairQueue, Group, group_of
+from .fair_queue import FairQueue, group_of
 from .kv_budget import KvBudget
 from .pipeline import ASSISTANT_TOKENS, Pipeline
 from .prefill import PrefillQueue
 from .prefix_tracker import PrefixTracker
 from .sequence import Request, Sequence
+from .starting import Starter
 
 PREFILL_TOKENS = 32
 """Tokens of each step that are kept for prompts: running sequences come first and could take all of them for ever."""
-MAX_PASSES = 64
-"""Sequences of other clients that start before one that lacks KV blocks."""
 
 
 class Scheduler:
@@ -53,11 +52,11 @@ class Scheduler:
         self.cleanup_due = False
         self.clock = clock
         each = 1 + (ASSISTANT_TOKENS if info.speculative else 0)
-        self._max_running = min(max_running, _max_decoding(pipeline.step_tokens, each))
-        self.waiting = FairQueue(self._max_running, across=priority_across_clients)
-        self._across = priority_across_clients
-        self._prefill = PrefillQueue(pipeline.step_tokens, each)
-        self._prefixes = PrefixTracker(info.block_size, info.kv_blocks) if info.prefix_caching else None
+        slots = min(max_running, _max_decoding(pipeline.step_tokens, each))
+        self.waiting = FairQueue(slots, across=priority_across_clients)
+        self._starter = Starter(self, slots, across=priority_across_clients)
+        self.prefill = PrefillQueue(pipeline.step_tokens, each)
+        self.prefixes = PrefixTracker(info.block_size, info.kv_blocks) if info.prefix_caching else None
         self._reports_cached = info.reports_cached_tokens
         self._admission_times: deque[float] = deque(maxlen=32)
 
@@ -125,7 +124,7 @@ class Scheduler:
         step: behind one that is not finished, none is started.
         """
         prefilling = sequence.handle is not None and self.steps > sequence.last_output_step
-        if self._prefixes is None or not prefilling or sequence.has_output:
+        if self.prefixes is None or not prefilling or sequence.has_output:
             return False
         return sequence is next(s for s in self.running if not s.has_output)
 
@@ -141,110 +140,20 @@ class Scheduler:
     # --- admission
 
     def admit(self) -> None:
-        """Start waiting sequences, in the order of the queue, as far as slots, KV blocks and the next step allow.
+        """Start waiting sequences as far as slots, KV blocks and the next step allow."""
+        self._starter.admit()
 
-        A sequence that waits for another's prompt or for its trial as a suspect lets others pass; one that waits for
-        blocks does not, or a long prompt would starve behind short ones, except for MAX_PASSES of other clients within
-        their share. Images are encoded when their request is added, and everything else waits: only one such request
-        per step, so that running ones get a token in between.
-        """
-        passed: list[Sequence] = []
-        images_added = False
-        lacking: Client | None = None  # its next sequence lacks blocks
-        while (group := self.waiting.next_group()) is not None:
-            client, full = group.client, len(self.running) >= self._max_running
-            if full and self._leaving(group) is None:
-                break
-            if client.prefilling and self._prefill.full(len(self.running)):
-                self.waiting.hold(client)
-                continue
-            sequence = self.waiting.pop(group)
-            prompt = sequence.request.image_prompt
-            has_images = prompt is not None and bool(prompt.images)
-            if self._must_wait(sequence) or (has_images and images_added):
-                passed.append(sequence)
-                continue
-            if not self._makes_room(sequence, lacking):
-                lacking = lacking or client
-                passed.append(sequence)
-                self.waiting.hold(client)
-                continue
-            images_added = images_added or has_images
-            self._start(sequence)
-            if lacking is not None:
-                lacking.passes += 1
-        self.waiting.resume()
-        self.waiting.restore(passed)
-
-    def _leaving(self, group: Group) -> Sequence | None:
-        """Who gives its slot to the next sequence of a group."""
-        giver = self.waiting.giver(group)
-        if giver is None:
-            return None
-        least = group.priority if self._across else None
-        return preemption.for_another(self.running, giver, self.steps, least_priority=least)
-
-    def _makes_room(self, sequence: Sequence, lacking: Client | None) -> bool:
-        """Whether a sequence may start, where needed after others of clients beyond their share were preempted.
-
-        lacking: the client that has to be passed.
-        """
-        client, share = group_of(sequence).client, self.waiting.share(self.kv.total)
-        within = client.blocks + self._blocks_needed(sequence) <= share
-        if lacking is not None and (lacking.passes >= MAX_PASSES or not within):
-            return False
-        while within and len(self.waiting.clients) > 1 and not sequence.echo and not self._fits(sequence):
-            most = max(self.waiting.clients.values(), key=_blocks)
-            victim = preemption.for_another(self.running, most, self.steps) if most.blocks > share else None
-            if victim is None:
-                return False
-            self._preempt(victim)
-        if not self._fits(sequence):
-            return False
-        if len(self.running) >= self._max_running:
-            victim = self._leaving(group_of(sequence))
-            if victim is None:
-                return False
-            self._preempt(victim)
-        return True
-
-    def _preempt(self, victim: Sequence) -> None:
+    def preempt(self, victim: Sequence) -> None:
         """Give the place of a running sequence to another client; it waits for its next turn."""
         self._abort(victim)
         victim.reset()
         self.waiting.put_back(victim, first=False)
         self.preemptions += 1
 
-    def _fits(self, sequence: Sequence) -> bool:
-        if not self.running:
-            return True
-        if sequence.echo:
-            # GenAI returns other tokens' log probabilities as the prompt's if any sequence is before it in the batch;
-            # those after it do no harm.
-            return False
-        # A fourth of the others can still grow by a block, or the new sequence would be the next to be preempted.
-        spare = len(self.running) // 4
-        return self.kv.used + self._blocks_needed(sequence) + spare <= self.kv.total
-
-    def _blocks_needed(self, sequence: Sequence) -> int:
+    def blocks_needed(self, sequence: Sequence) -> int:
         return sequence.reserved_blocks or self.kv.blocks(sequence.length + sequence.headroom)
 
-    def _must_wait(self, sequence: Sequence) -> bool:
-        if self.compiling and sequence.constrained:
-            return True
-        if self.suspects and not self._may_run_with_suspects(sequence):
-            return True
-        return self._prefixes is not None and self._prefixes.must_wait(sequence)
-
-    def _may_run_with_suspects(self, sequence: Sequence) -> bool:
-        """Suspects are tried one at a time, beside sequences with output. Bystanders may resume; new ones wait."""
-        if any(s in self.suspects for s in self.running):
-            return False
-        if sequence in self.suspects:
-            return all(s.has_output for s in self.running)
-        return sequence.retries > 0
-
-    def _start(self, sequence: Sequence) -> None:
+    def start(self, sequence: Sequence) -> None:
         try:
             sequence.handle = self.pipeline.add(sequence.take_request())
         except BadRequest as error:
@@ -253,15 +162,15 @@ class Scheduler:
         self.waiting.started(sequence)
         self._admission_times.append(self.clock())
         sequence.last_output_step, sequence.has_output = self.steps, False
-        blocks, cached = self._blocks_needed(sequence), 0
-        if self._prefixes is not None:
-            cached = self._prefixes.cached_tokens(sequence, self.kv.allocated)
+        blocks, cached = self.blocks_needed(sequence), 0
+        if self.prefixes is not None:
+            cached = self.prefixes.cached_tokens(sequence, self.kv.allocated)
             if not sequence.started and not sequence.index and self._reports_cached:
                 self.out.append(Cached(sequence.request.id, cached))
-            self._prefixes.add(sequence, self.kv.reused_after)
+            self.prefixes.add(sequence, self.kv.reused_after)
         self._book(sequence, blocks)
         client, computed = group_of(sequence).client, sequence.length - cached
-        self._prefill.add(sequence, computed)
+        self.prefill.add(sequence, computed)
         client.prefilling += 1
         if not sequence.started:
             self.waiting.charge(client, computed)
@@ -278,8 +187,8 @@ class Scheduler:
             if not victim.cancel_pending:
                 self.requeue(victim)
                 self.preemptions += 1
-        if self._prefill:
-            self._prefill.step(len(self.running))
+        if self.prefill:
+            self.prefill.step(len(self.running))
         self.steps += 1
 
     def prompt_computed(self, sequence: Sequence) -> None:
@@ -287,12 +196,12 @@ class Scheduler:
         sequence.has_output, sequence.output_since = True, self.steps
         self._leave_prefill(sequence)
         self.suspects.discard(sequence)
-        if self._prefixes is not None:
-            self._prefixes.prompt_computed(sequence)
+        if self.prefixes is not None:
+            self.prefixes.prompt_computed(sequence)
 
     def grow(self, sequence: Sequence) -> None:
         """Book the blocks for the next step of a sequence."""
-        self._book(sequence, self._blocks_needed(sequence) - sequence.blocks)
+        self._book(sequence, self.blocks_needed(sequence) - sequence.blocks)
         self._charge(sequence)
 
     def _book(self, sequence: Sequence, blocks: int) -> None:
@@ -333,7 +242,7 @@ class Scheduler:
         self.waiting.put_back(sequence, first=True)
 
     def _leave_prefill(self, sequence: Sequence) -> None:
-        self._prefill.remove(sequence)
+        self.prefill.remove(sequence)
         group_of(sequence).client.prefilling -= 1
 
     def _charge(self, sequence: Sequence) -> None:
@@ -351,17 +260,13 @@ class Scheduler:
         self.waiting.stopped(sequence)
         sequence.blocks = 0
         sequence.handle = None
-        if self._prefixes is not None:
+        if self.prefixes is not None:
             if sequence.has_output and self._reports_cached:
-                self._prefixes.answer_computed(sequence)
-            self._prefixes.remove(sequence)
+                self.prefixes.answer_computed(sequence)
+            self.prefixes.remove(sequence)
 
 
 def _max_decoding(step_tokens: int, each: int) -> int:
     """Sequences that can get so many tokens each in every step and still leave some of the step to prompts."""
     spare = min(PREFILL_TOKENS, step_tokens // 4)
     return max(1, (step_tokens - spare) // each)
-
-
-def _blocks(client: Client) -> int:
-    return client.blocks

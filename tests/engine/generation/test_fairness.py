@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.engine.generation.preemption import MIN_RUN_STEPS
-from lean_ovms.engine.generation.scheduler import MAX_PASSES
+from lean_ovms.engine.generation.starting import MAX_PASSES
 from lean_ovms.engine.generation.task import Limits
 from lean_ovms.engine.protocol import Tokens
 from tests.engine.rig import Rig
@@ -30,8 +30,8 @@ def turns_until_first_token(rig, request, most=300):
 def starts(rig):
     """The requests in the order in which their sequences are added; a preempted one again."""
     found = []
-    start = rig.scheduler._start
-    rig.scheduler._start = lambda sequence: (found.append(sequence.request), start(sequence))[1]
+    start = rig.scheduler.start
+    rig.scheduler.start = lambda sequence: (found.append(sequence.request), start(sequence))[1]
     return found
 
 
@@ -122,7 +122,7 @@ def test_no_client_waits_for_more_than_a_few_admissions_of_others():
             rig.submit(f"{client} {i}", client=client, ignore_eos=True, max_tokens=3 + 2 * (ord(client) - ord("a")))
     rig.run()
     order = [request.client for request in started]
-    last = {name: 0 for name in "abc"}
+    last = dict.fromkeys("abc", 0)
     rest = {name: order.count(name) for name in "abc"}
     for place, name in enumerate(order):
         if place - last[name] > 4 * 3:
@@ -191,7 +191,7 @@ def test_a_priority_orders_all_clients_requests_with_the_option():
     limits = Limits(queued=99, running=1, sequences=20)
     rig = Rig(limits=limits, priority_across_clients=True)
     started = starts(rig)
-    for i in range(4):
+    for _ in range(4):
         rig.submit("x", client="pushy", max_tokens=2, priority=-1)
     rig.submit("x", client="other", max_tokens=2)
     rig.run()
@@ -222,7 +222,7 @@ def test_the_least_urgent_is_preempted_first_when_the_cache_is_full():
 
 def test_a_small_request_gets_blocks_from_a_client_that_holds_all():
     rig = make(slots=64, blocks=64)
-    for i in range(30):
+    for _ in range(30):
         rig.submit("ab" * 64, client="hostile", **LONG)
     rig.turn(MIN_RUN_STEPS + 2)
     polite = rig.submit("hello " * 10, client="polite", max_tokens=5)
@@ -351,7 +351,7 @@ def test_every_request_ends_once_and_no_slot_is_idle_while_something_waits(event
     start_step = scheduler.start_step
 
     def start_step_with_no_slot_idle():
-        full = len(scheduler.running) == 3 or scheduler._prefill.full(len(scheduler.running))
+        full = len(scheduler.running) == 3 or scheduler.prefill.full(len(scheduler.running))
         assert full or caching or not scheduler.waiting
         start_step()
 
@@ -379,5 +379,5 @@ def test_every_request_ends_once_and_no_slot_is_idle_while_something_waits(event
         if number not in cancelled:
             assert len(rig.answer(number).reasons) == [e for e in events if isinstance(e, tuple)][i][3]
     queue = scheduler.waiting
-    assert (queue.clients, queue.queued, len(queue), len(scheduler._prefill)) == ({}, 0, 0, 0)
+    assert (queue.clients, queue.queued, len(queue), len(scheduler.prefill)) == ({}, 0, 0, 0)
     assert scheduler.kv.used == 0
