@@ -65,6 +65,7 @@ class FakeEngine:
         self.constraints: list[str] = []
         self.images: list[tuple[Image, ...]] = []
         self.submitted: list[tuple[Any, SamplingParams]] = []
+        self.origins: list[tuple[str, int, int]] = []  # client, group, priority of each
         self.cancelled: list[protocol.Cancel] = []
         self.mail = ReplyRouter(self._sent)
 
@@ -84,7 +85,8 @@ class FakeEngine:
 
     async def submit(self, prompt: Any, *, add_special_tokens: bool, truncate: int | None, want_tokens: bool,
                      sampling: SamplingParams, constraint: str = "", images: Any = (),
-                     timeout_s: float = 0.0) -> ReplyStream:  # fmt: skip
+                     timeout_s: float = 0.0, client: str = "", group: int = 0,
+                     priority: int = 0) -> ReplyStream:  # fmt: skip
         if self.state != "ready":
             raise self.unavailable()
         if self.refusal is not None:
@@ -97,6 +99,7 @@ class FakeEngine:
         if not isinstance(prompt, str):
             validation.token_ids(prompt, INFO.vocab_size, "prompt")
         self.submitted.append((prompt, sampling))
+        self.origins.append((client, group, priority))
         self.images.append(tuple(images))
         self.constraints.append(constraint)
         tokens = list(prompt.encode()) if isinstance(prompt, str) else prompt
@@ -122,7 +125,7 @@ class FakeEngine:
         self.mail.deliver(records)
         asyncio.get_running_loop().call_soon(self._play, number, script, sampling)
 
-    async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
+    async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
         return [([EOS] if add_special_tokens else []) + list(t.encode()) for t in texts]
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:

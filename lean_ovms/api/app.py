@@ -25,6 +25,7 @@ from ..types import Json, Request, Response
 from ..util.budget import Budget
 from ..util.concurrency import Offload
 from ..util.memory import Trimmer
+from .clients import Clients
 from .fields import json_body
 from .middleware import Auth, Cors, HoldingResponse, RequestRecords, release_all
 from .response import model_name
@@ -98,6 +99,7 @@ class App:
         self._table = Table(collect())
         self._auth = Auth(config)
         self._cors = Cors(config)
+        self._clients = Clients(config)
 
     def service(self, kind: type[S]) -> S:
         """The one instance of a SERVICE class."""
@@ -149,6 +151,7 @@ class App:
         if root and request.path.startswith(root + "/"):
             request = replace(request, path=request.path.removeprefix(root))
         record = self.records.start(request)
+        record.client = self._clients.identify(request)
         token = current_record.set(record)
         try:
             response = await self._respond(request, record)

@@ -56,6 +56,8 @@ class Submit(Record):
     constraint: an XGrammar structural tag (JSON text) that the answer must match, or "". One that is invalid or
     too complex is Refused (errors.GrammarInvalid, GrammarTooComplex); a new one is compiled before Accepted is sent.
     images: [height, width] of each image of the tags in a text prompt. pixels: their bytes, sent as attachments.
+    client: who sends it; group: the number of its HTTP request, 0 for one of its own: between them the engine's time
+    is shared (generation.fair_queue). priority: the lower one starts first.
     """
 
     kind: ClassVar[str] = "submit"
@@ -67,6 +69,9 @@ class Submit(Record):
     sampling: dict[str, Any]
     constraint: str = ""
     images: list[list[int]] = field(default_factory=list)
+    client: str = ""
+    group: int = 0
+    priority: int = 0
     pixels: list[bytes] = field(default_factory=list, metadata={"attached": True})
 
 
@@ -81,12 +86,13 @@ class Cancel(Record):
 
 @dataclass(slots=True)
 class Encode(Record):
-    """Tokenize texts. Answered by one Encoded or Refused."""
+    """Tokenize texts. Answered by one Encoded or Refused. client: as in Submit."""
 
     kind: ClassVar[str] = "encode"
     id: int
     texts: list[str]
     add_special_tokens: bool
+    client: str = ""
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..config import Config
 from ..engine.client.engine import Engine, ReplyStream
@@ -119,7 +119,8 @@ class TextModel(Model):
         limit = max(MIN_ENCODE_LIMIT, 4 * self.info.context_length)
         if sum(map(len, texts)) > limit:
             raise BadRequest(f"more than {limit} characters to tokenize", code="context_length_exceeded")
-        return await self.engine.encode(texts, add_special_tokens)
+        record = current_record.get()
+        return await self.engine.encode(texts, add_special_tokens, record.client if record else "")
 
     async def count(self, prompt: ChatPrompt) -> int:
         """Tokens of a prompt, those of its images included. Raises RequestError."""
@@ -139,6 +140,7 @@ class TextModel(Model):
             want_tokens=False,
             sampling=SamplingParams(max_tokens=1),
             images=prompt.images,
+            **_origin(current_record.get()),
         )
         reply.close()
         return reply.prompt_tokens
@@ -163,17 +165,25 @@ class TextModel(Model):
         *,
         truncate: int | None = None,
         echo: bool = False,
+        priority: int = 0,
     ) -> Generation:
         """A running generation. Raises RequestError when the prompt or the engine refuses it.
 
         truncate: number of last prompt tokens to keep; -1: as many as fit. echo: the generation knows the prompt's
-        ids (prompt_ids) once started.
+        ids (prompt_ids) once started. priority: the lower one starts first.
         """
         with self.in_use() as model:
-            return await model._start(prompt, sampling, output, truncate=truncate, echo=echo)
+            return await model._start(prompt, sampling, output, truncate=truncate, echo=echo, priority=priority)
 
     async def _start(
-        self, prompt: Prompt, sampling: SamplingParams, output: OutputParams, *, truncate: int | None, echo: bool
+        self,
+        prompt: Prompt,
+        sampling: SamplingParams,
+        output: OutputParams,
+        *,
+        truncate: int | None,
+        echo: bool,
+        priority: int,
     ) -> Generation:
         requested_at, record = time.monotonic(), current_record.get()
         text, add_special_tokens = await self._prompt_input(prompt, truncate)
@@ -181,7 +191,6 @@ class TextModel(Model):
             log.info("prompt of %s: %s", record.request_id if record else "-", safe(str(text), MAX_LOGGED))
         tail = text[-PROMPT_TAIL:] if isinstance(text, str) else ""
         structured = self.chat_format.structured_output(output, tail, self.offload)
-        decoders = self.chat_format.decoders(output, sampling, tail, self.engine.vocabulary)
         submit = partial(
             self.engine.submit,
             text,
@@ -191,8 +200,15 @@ class TextModel(Model):
             sampling=sampling,
             images=prompt.images if isinstance(prompt, ChatPrompt) else (),
             timeout_s=self.config.request_timeout_s,
+            priority=priority,
+            **_origin(record),
         )
         reply = await (submit() if structured is None else _submit_constrained(structured, submit))
+        try:  # not before it is accepted: for many choices they cost more than a refusal
+            decoders = self.chat_format.decoders(output, sampling, tail, self.engine.vocabulary)
+        except BaseException:
+            reply.close()
+            raise
         generation = Generation(
             self.engine,
             reply,
@@ -244,6 +260,11 @@ class TextModel(Model):
     def _check_length(self, num_chars: int) -> None:
         if num_chars > self._max_prompt_chars:
             raise too_many_characters(num_chars, self.info.context_length)
+
+
+def _origin(record: RequestRecord | None) -> dict[str, Any]:
+    """Whose request it is, for the engine: the client, and the HTTP request among all of it."""
+    return {"client": record.client, "group": record.number} if record is not None else {}
 
 
 async def _submit_constrained(

@@ -6,6 +6,7 @@ The record is found through a context variable, so that a handler need not pass 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ class RequestRecord:
     model: the served model that it names. stream: the client asked for a stream. error: the code of the error, in the
     status or in a stream. bytes, chunks: of the body, as far as the transport read it. seconds: from the request to
     its last byte. releases: called when the response is closed: each gives back what the request has taken.
+    client: the name of its client, as api.clients has it. number: among the requests of this process.
     """
 
     request_id: str
@@ -56,6 +58,8 @@ class RequestRecord:
     seconds: float = 0.0
     generations: list[GenerationRecord] = field(default_factory=list)
     releases: list[Callable[[], None]] = field(default_factory=list)
+    client: str = ""
+    number: int = field(default_factory=itertools.count(1).__next__)
 
     @property
     def ttft_s(self) -> float | None:

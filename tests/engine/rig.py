@@ -67,21 +67,35 @@ class Replies:
 class Rig:
     """A worker and the records that it has sent so far, by request."""
 
-    def __init__(self, script=None, pipeline=None, limits=LIMITS, **changes):
+    def __init__(self, script=None, pipeline=None, limits=LIMITS, priority_across_clients=False, **changes):
         self.pipeline = pipeline or FakePipeline(script or Script(**changes))
         self.transport = MemoryTransport()
-        self.task = GenerationTask(self.pipeline, limits)
+        self.task = GenerationTask(self.pipeline, limits, priority_across_clients=priority_across_clients)
         self.worker = Worker(self.task, self.transport)
         self.scheduler = self.task.scheduler
         self._ids = 0
         self._read = 0
         self._answers = {}
 
-    def submit(self, prompt, *, request_id=0, truncate=None, want_tokens=False, add_special_tokens=False, **sampling):
+    def submit(
+        self,
+        prompt,
+        *,
+        request_id=0,
+        truncate=None,
+        want_tokens=False,
+        add_special_tokens=False,
+        client="",
+        group=0,
+        priority=0,
+        **sampling,
+    ):
         """Put a Submit into the inbox; returns its id, a new one by default. Greedy by default."""
         number = request_id or self.next_id()
         asked = SamplingParams(**{"temperature": 0.0, **sampling})
-        self.put(Submit(number, prompt, add_special_tokens, truncate, want_tokens, asdict(asked)))
+        record = Submit(number, prompt, add_special_tokens, truncate, want_tokens, asdict(asked))
+        record.client, record.group, record.priority = client, group, priority
+        self.put(record)
         return number
 
     def next_id(self):

@@ -38,7 +38,7 @@ def see(rig, prompt, *colours, size=SIZE, tag="", **sampling):
     number = rig.next_id()
     asked = asdict(SamplingParams(**{"temperature": 0.0, "max_tokens": 30, **sampling}))
     pixels = [bytes(COLOURS[c]) * (size[0] * size[1]) for c in colours]
-    rig.put(Submit(number, prompt, False, None, False, asked, tag, [list(size)] * len(pixels), pixels))
+    rig.put(Submit(number, prompt, False, None, False, asked, tag, [list(size)] * len(pixels), pixels=pixels))
     return number
 
 

@@ -221,7 +221,7 @@ async def test_a_request_that_has_begun_is_served_whole_by_the_model_that_it_res
     class Slow(FakeEngine):
         entered, go = asyncio.Event(), asyncio.Event()
 
-        async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
+        async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
             self.entered.set()
             await self.go.wait()
             assert self.state == "ready"

@@ -49,13 +49,16 @@ class GenerationRequest:
     tools: list[Json]
     one_call: bool
     truncate: int | None
+    priority: int
     headers: list[tuple[str, str]]
 
     async def start(self, prompt: Prompt, *, echo: bool = False) -> Generation:
         """The running generation. echo: it keeps the prompt's ids. Raises RequestError."""
         if isinstance(prompt, ChatPrompt):
             prompt = await load_images(prompt, self.model, self.image_loader)
-        return await self.model.start(prompt, self.sampling, self.output, truncate=self.truncate, echo=echo)
+        return await self.model.start(
+            prompt, self.sampling, self.output, truncate=self.truncate, echo=echo, priority=self.priority
+        )
 
     async def count(self, prompt: ChatPrompt) -> int:
         """Tokens of a prompt. Raises RequestError."""
@@ -128,5 +131,6 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
         tools=offer.tools,
         one_call=offer.rule.offered and not offer.rule.parallel,
         truncate=values["truncate_prompt_tokens"],
+        priority=values["priority"],
         headers=warning_headers(unsupported.warnings(schema.fields, body) + unknown + shared + dropped),
     )

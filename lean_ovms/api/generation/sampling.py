@@ -64,6 +64,8 @@ def _salt(value: str) -> str:
     return value
 
 
+MAX_PRIORITY = (1 << 31) - 1
+
 _STOP: Json = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
 
 SAMPLING = FieldSet((
@@ -102,6 +104,8 @@ SAMPLING = FieldSet((
         help="number of last prompt tokens to keep; -1: as many as fit", read=_truncate),
     Field(name="cache_salt", kind="string", help="vLLM's: needs --enable_prefix_caching false, else a Warning header",
         read=_salt),
+    Field(name="priority", kind="int", low=-MAX_PRIORITY, high=MAX_PRIORITY, default=0,
+        help="vLLM's: of this client's waiting requests, the one with the lowest number starts first"),
     Field(name="num_assistant_tokens", kind="uint", high=64,
         help="speculated tokens per step; draft model or prompt lookup only"),
     Field(name="assistant_confidence_threshold", kind="number", low=0, high=1,

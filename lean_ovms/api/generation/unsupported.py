@@ -54,7 +54,6 @@ UNSUPPORTED = FieldSet((
     Field(name="logprob_token_ids", kind="array", help="vLLM's: additional token ids with log probabilities"),
     Field(name="early_stopping", kind="any", help="vLLM's: stop condition of beam search"),
     Field(name="thinking_token_budget", kind="int", help="vLLM's: maximum number of reasoning tokens"),
-    Field(name="priority", kind="int", help="vLLM's: scheduling priority", default=0),
     Field(name="repetition_detection", kind="object", help="vLLM's: stop condition for repetitions"),
     Field(name="mm_processor_kwargs", kind="object", help="vLLM's: arguments of the image processor"),
     Field(name="media_io_kwargs", kind="object", help="vLLM's: arguments of the media loaders"),

@@ -17,7 +17,7 @@ from ...errors import BadRequest, RequestError
 from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation, GenerationGroup
 from ...models.text_model import TextModel
-from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
+from ...types import Delta, Json, Request, Response, SamplingParams, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from .. import sse
 from ..app import App
 from ..fields import Field, FieldSet
@@ -95,8 +95,10 @@ def parse_completion(body: Json, app: App) -> CompletionRequest:
     """Raises RequestError."""
     generation = parse(body, SCHEMA, app)
     values = generation.values
+    prompts = _prompts(values, app.config)
+    _check_sequences(len(prompts), generation.sampling, app.config)
     return CompletionRequest(
-        prompts=_prompts(values, app.config),
+        prompts=prompts,
         generation=generation,
         echo=values["echo"],
         score_only=values["echo"] and body.get("max_tokens") == 0,
@@ -130,6 +132,14 @@ def _prompts(values: Json, config: Config) -> TokenPrompts:
     if len(prompt) > config.max_prompts:
         raise BadRequest(f"prompt has {len(prompt)} entries; the limit is {config.max_prompts}", param="prompt")
     return [_one_prompt(item, i, special) for i, item in enumerate(prompt)]
+
+
+def _check_sequences(prompts: int, sampling: SamplingParams, config: Config) -> None:
+    """Raises BadRequest."""
+    each, limit = max(sampling.n, sampling.beams), config.max_sequences_per_request
+    if prompts * each > limit:
+        why = f"{prompts} prompts of {each} sequences each: this server takes {limit} sequences in one request"
+        raise BadRequest(why, param="best_of" if sampling.beams > 1 else "n" if each > 1 else "prompt")
 
 
 def _one_prompt(item: Any, index: int, special: bool) -> TextPrompt | TokenPrompt:

@@ -181,11 +181,15 @@ class Engine:
         constraint: str = "",
         images: Sequence[Image] = (),
         timeout_s: float = 0.0,
+        client: str = "",
+        group: int = 0,
+        priority: int = 0,
     ) -> ReplyStream:
         """Start a generation and wait until the engine has accepted it; the caller closes the stream.
 
         truncate: keep only this many last prompt tokens. constraint: as in protocol.Submit. images: those of the tags
-        in the prompt's text. timeout_s: until RequestTimeout; 0: no limit.
+        in the prompt's text. timeout_s: until RequestTimeout; 0: no limit. client, group, priority: as in
+        protocol.Submit.
         Raises RequestError: the engine's refusal, or Unavailable.
         When the waiting task is cancelled the generation is, too.
         """
@@ -196,6 +200,7 @@ class Engine:
             fields = {name: getattr(sampling, name) for name in _SAMPLING}
             record = protocol.Submit(reply.id, prompt, add_special_tokens, truncate, want_tokens, fields, constraint)
             record.images = [[image.height, image.width] for image in images]
+            record.client, record.group, record.priority = client, group, priority
             self._send(record, [image.pixels for image in images])
         except RequestError:
             self._replies.close(reply.id)
@@ -214,11 +219,13 @@ class Engine:
                 late.cancel()
         return reply
 
-    async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
-        """Tokenize. Raises RequestError."""
+    async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
+        """Tokenize. client: as in protocol.Submit. Raises RequestError."""
         self._require_ready()
         self._watchdog.start()
-        answer: list[list[int]] = await self._replies.call(lambda n: protocol.Encode(n, texts, add_special_tokens))
+        answer: list[list[int]] = await self._replies.call(
+            lambda n: protocol.Encode(n, texts, add_special_tokens, client)
+        )
         return answer
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:

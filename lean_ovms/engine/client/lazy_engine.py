@@ -195,9 +195,9 @@ class LazyEngine:
         """As client.Engine.submit, after the child has been started if need be."""
         return await (await self._running()).submit(prompt, **asked)
 
-    async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
+    async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
         """Tokenize; adapters change no tokenizer. Raises RequestError."""
-        return await (self._engine or self._base).encode(texts, add_special_tokens)
+        return await (self._engine or self._base).encode(texts, add_special_tokens, client)
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         """Detokenize. Raises RequestError."""

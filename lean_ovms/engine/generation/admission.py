@@ -44,6 +44,7 @@ class Admission:
         if submit.constraint:
             sampling = _check_constrained(sampling)
         request = Request(submit.id, sampling, set(range(sampling.n)), submit.constraint)
+        request.client, request.group_key, request.priority = submit.client, submit.group, submit.priority
         counter = self._pipeline.image_token_counter
         if counter is None:
             image_prompts.refuse_images(submit)

@@ -86,6 +86,10 @@ class GrammarQueue:
         """Requests in this queue."""
         return sum(map(len, self._waiting.values())) if self._waiting else 0
 
+    def waiting_of(self, client: str) -> int:
+        """Requests of one client in this queue."""
+        return sum(item.submit.client == client for items in self._waiting.values() for item in items)
+
     @property
     def compiling(self) -> bool:
         """A thread compiles: no request with a grammar may have its first step, not even one that was preempted."""

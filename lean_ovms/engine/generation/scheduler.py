@@ -12,10 +12,14 @@ from collections.abc import Callable
 
 from ...errors import BadRequest, RequestError
 from ..protocol import Cached, Failed, Record
+from . import preemption
+from .fair_queue import FairQueue, group_of
 from .kv_budget import KvBudget
 from .pipeline import ASSISTANT_TOKENS, Pipeline
+from .prefill import PrefillQueue
 from .prefix_tracker import PrefixTracker
 from .sequence import Request, Sequence
+from .starting import Starter
 
 PREFILL_TOKENS = 32
 """Tokens of each step that are kept for prompts: running sequences come first and could take all of them for ever."""
@@ -28,21 +32,31 @@ class Scheduler:
     a grammar, so no sequence with a grammar may start. cleanup_due: a step is due to free what was cancelled.
     """
 
-    def __init__(self, pipeline: Pipeline, max_running: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        max_running: int,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        priority_across_clients: bool = False,
+    ) -> None:
         info = pipeline.info
         self.pipeline = pipeline
         self.kv = KvBudget(info.kv_blocks, info.block_size)
         self.out: list[Record] = []
         self.requests: dict[int, Request] = {}
-        self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.suspects: set[Sequence] = set()
         self.steps = self.preemptions = 0
         self.compiling = False
         self.cleanup_due = False
         self.clock = clock
-        self._max_running = min(max_running, _max_decoding(pipeline))
-        self._prefixes = PrefixTracker(info.block_size, info.kv_blocks) if info.prefix_caching else None
+        each = 1 + (ASSISTANT_TOKENS if info.speculative else 0)
+        slots = min(max_running, _max_decoding(pipeline.step_tokens, each))
+        self.waiting = FairQueue(slots, across=priority_across_clients)
+        self._starter = Starter(self, slots, across=priority_across_clients)
+        self.prefill = PrefillQueue(pipeline.step_tokens, each)
+        self.prefixes = PrefixTracker(info.block_size, info.kv_blocks) if info.prefix_caching else None
         self._reports_cached = info.reports_cached_tokens
         self._admission_times: deque[float] = deque(maxlen=32)
 
@@ -56,12 +70,7 @@ class Scheduler:
     def add(self, request: Request) -> None:
         """Queue a request that fits the pipeline."""
         self.requests[request.id] = request
-        self.waiting.extend(request.sequences)
-
-    def queued_requests(self) -> int:
-        """Requests of which no sequence has started."""
-        started = {s.request.id for s in self.running}
-        return len({s.request.id for s in self.waiting if not s.generated} - started)
+        self.waiting.add(request)
 
     def seconds_per_admission(self) -> float:
         """Mean time between the latest admissions; the present moment counts as one."""
@@ -77,6 +86,8 @@ class Scheduler:
         request.unfinished -= cancelled
         if not request.unfinished:
             del self.requests[request_id]
+            self.waiting.dequeued(request)
+            self.waiting.remove(request)
         for sequence in request.sequences:
             if not request.unfinished or (sequence.index in cancelled and not sequence.beams):
                 self._cancel_sequence(sequence)
@@ -113,7 +124,7 @@ class Scheduler:
         step: behind one that is not finished, none is started.
         """
         prefilling = sequence.handle is not None and self.steps > sequence.last_output_step
-        if self._prefixes is None or not prefilling or sequence.has_output:
+        if self.prefixes is None or not prefilling or sequence.has_output:
             return False
         return sequence is next(s for s in self.running if not s.has_output)
 
@@ -122,110 +133,81 @@ class Scheduler:
             sequence.handle.cancel()
             self.cleanup_due = True
             self.remove(sequence)
-        elif sequence in self.waiting:
-            self.waiting.remove(sequence)
+        else:
+            self.waiting.remove(sequence.request, sequence.index)
         self.suspects.discard(sequence)
 
     # --- admission
 
     def admit(self) -> None:
-        """Start waiting sequences, in order, as far as the number of sequences and KV blocks allow.
+        """Start waiting sequences as far as slots, KV blocks and the next step allow."""
+        self._starter.admit()
 
-        A sequence that waits for another's prompt or for its trial as a suspect lets others pass; one that waits for
-        blocks does not, or a long prompt would starve behind short ones. Images are encoded when their request is
-        added, and everything else waits: only one such request per step, so that running ones get a token in between.
-        """
-        passed: list[Sequence] = []
-        images_added = False
-        while self.waiting and len(self.running) < self._max_running and self._fits(self.waiting[0]):
-            sequence = self.waiting.popleft()
-            prompt = sequence.request.image_prompt
-            has_images = prompt is not None and bool(prompt.images)
-            if self._must_wait(sequence) or (has_images and images_added):
-                passed.append(sequence)
-                continue
-            images_added = images_added or has_images
-            self._start(sequence)
-        self.waiting.extendleft(reversed(passed))
+    def preempt(self, victim: Sequence) -> None:
+        """Give the place of a running sequence to another client; it waits for its next turn."""
+        self._abort(victim)
+        victim.reset()
+        self.waiting.put_back(victim, first=False)
+        self.preemptions += 1
 
-    def _fits(self, sequence: Sequence) -> bool:
-        if not self.running:
-            return True
-        if sequence.echo:
-            # GenAI returns other tokens' log probabilities as the prompt's if any sequence is before it in the batch;
-            # those after it do no harm. None passes meanwhile, or it would wait for ever.
-            return False
-        # A fourth of the others can still grow by a block, or the new sequence would be the next to be preempted.
-        spare = len(self.running) // 4
-        return self.kv.used + self._blocks_needed(sequence) + spare <= self.kv.total
-
-    def _blocks_needed(self, sequence: Sequence) -> int:
+    def blocks_needed(self, sequence: Sequence) -> int:
         return sequence.reserved_blocks or self.kv.blocks(sequence.length + sequence.headroom)
 
-    def _must_wait(self, sequence: Sequence) -> bool:
-        if self.compiling and sequence.constrained:
-            return True
-        if self.suspects and not self._may_run_with_suspects(sequence):
-            return True
-        return self._prefixes is not None and self._prefixes.must_wait(sequence)
-
-    def _may_run_with_suspects(self, sequence: Sequence) -> bool:
-        """Suspects are tried one at a time, beside sequences with output. Bystanders may resume; new ones wait."""
-        if any(s in self.suspects for s in self.running):
-            return False
-        if sequence in self.suspects:
-            return all(s.has_output for s in self.running)
-        return sequence.retries > 0
-
-    def _start(self, sequence: Sequence) -> None:
+    def start(self, sequence: Sequence) -> None:
         try:
             sequence.handle = self.pipeline.add(sequence.take_request())
         except BadRequest as error:
             self.fail(sequence.request, error)
             return
-        first = not sequence.started and not sequence.index
+        self.waiting.started(sequence)
         self._admission_times.append(self.clock())
-        sequence.started, sequence.last_output_step, sequence.has_output = True, self.steps, False
-        blocks = self._blocks_needed(sequence)
-        if self._prefixes is not None:
-            if first and self._reports_cached:
-                cached = self._prefixes.cached_tokens(sequence, self.kv.allocated)
+        sequence.last_output_step, sequence.has_output = self.steps, False
+        blocks, cached = self.blocks_needed(sequence), 0
+        if self.prefixes is not None:
+            cached = self.prefixes.cached_tokens(sequence, self.kv.allocated)
+            if not sequence.started and not sequence.index and self._reports_cached:
                 self.out.append(Cached(sequence.request.id, cached))
-            self._prefixes.add(sequence, self.kv.reused_after)
+            self.prefixes.add(sequence, self.kv.reused_after)
         self._book(sequence, blocks)
+        client, computed = group_of(sequence).client, sequence.length - cached
+        self.prefill.add(sequence, computed)
+        client.prefilling += 1
+        if not sequence.started:
+            self.waiting.charge(client, computed)
+            sequence.started, sequence.charged = True, sequence.length
         self.running.append(sequence)
 
     # --- between two steps
 
     def start_step(self) -> None:
-        """Preempt the newest sequences until the next step fits the cache, and count the step.
-
-        Those that would have to restart from their prompt stay if others can go; then those with presence or frequency
-        penalties: after a preemption their generated tokens are part of the prompt, which these penalties ignore.
-        """
+        """Preempt sequences until the next step fits the cache, and count the step."""
         while self.kv.exceeded:
-            movable = [s for s in reversed(self.running) if not s.reserved_blocks]
-            victim = min(movable, key=lambda s: (self._half_computed(s), s.restarts_from_prompt, s.has_penalties))
+            victim = preemption.over_budget(self.running, self.waiting.clients.values(), self._half_computed)
             self._abort(victim)
             if not victim.cancel_pending:
                 self.requeue(victim)
                 self.preemptions += 1
+        if self.prefill:
+            self.prefill.step(len(self.running))
         self.steps += 1
 
     def prompt_computed(self, sequence: Sequence) -> None:
         """A sequence has its first output."""
-        sequence.has_output = True
+        sequence.has_output, sequence.output_since = True, self.steps
+        self._leave_prefill(sequence)
         self.suspects.discard(sequence)
-        if self._prefixes is not None:
-            self._prefixes.prompt_computed(sequence)
+        if self.prefixes is not None:
+            self.prefixes.prompt_computed(sequence)
 
     def grow(self, sequence: Sequence) -> None:
         """Book the blocks for the next step of a sequence."""
-        self._book(sequence, self._blocks_needed(sequence) - sequence.blocks)
+        self._book(sequence, self.blocks_needed(sequence) - sequence.blocks)
+        self._charge(sequence)
 
     def _book(self, sequence: Sequence, blocks: int) -> None:
         self.kv.allocate(blocks)
         sequence.blocks += blocks
+        group_of(sequence).client.blocks += blocks
         sequence.capacity = sequence.blocks * self.kv.block_size
 
     def finish(self, sequence: Sequence) -> None:
@@ -257,20 +239,34 @@ class Scheduler:
     def requeue(self, sequence: Sequence) -> None:
         """Put a sequence that was removed back at the head of the queue."""
         sequence.reset()
-        self.waiting.appendleft(sequence)
+        self.waiting.put_back(sequence, first=True)
+
+    def _leave_prefill(self, sequence: Sequence) -> None:
+        self.prefill.remove(sequence)
+        group_of(sequence).client.prefilling -= 1
+
+    def _charge(self, sequence: Sequence) -> None:
+        """Its client pays for the tokens generated since the last time."""
+        if sequence.length > sequence.charged:
+            self.waiting.charge(group_of(sequence).client, sequence.length - sequence.charged)
+            sequence.charged = sequence.length
 
     def _release(self, sequence: Sequence) -> None:
+        self._charge(sequence)
+        if not sequence.has_output:
+            self._leave_prefill(sequence)
         self.kv.free(sequence.blocks)
+        group_of(sequence).client.blocks -= sequence.blocks
+        self.waiting.stopped(sequence)
         sequence.blocks = 0
         sequence.handle = None
-        if self._prefixes is not None:
+        if self.prefixes is not None:
             if sequence.has_output and self._reports_cached:
-                self._prefixes.answer_computed(sequence)
-            self._prefixes.remove(sequence)
+                self.prefixes.answer_computed(sequence)
+            self.prefixes.remove(sequence)
 
 
-def _max_decoding(pipeline: Pipeline) -> int:
-    """Sequences that can get a token in every step and still leave some of the step to prompts."""
-    each = 1 + (ASSISTANT_TOKENS if pipeline.info.speculative else 0)
-    spare = min(PREFILL_TOKENS, pipeline.step_tokens // 4)
-    return max(1, (pipeline.step_tokens - spare) // each)
+def _max_decoding(step_tokens: int, each: int) -> int:
+    """Sequences that can get so many tokens each in every step and still leave some of the step to prompts."""
+    spare = min(PREFILL_TOKENS, step_tokens // 4)
+    return max(1, (step_tokens - spare) // each)

@@ -7,9 +7,13 @@ n > 1, one for a whole beam search). Nothing is decided here: the scheduler does
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ...types import SamplingParams
 from .pipeline import Handle, ImagePrompt, PipelineRequest
+
+if TYPE_CHECKING:
+    from .fair_queue import Group
 
 
 @dataclass(slots=True, eq=False)
@@ -17,7 +21,7 @@ class Request:
     """One Submit. unfinished: indices of the choices that the front end still waits for. constraint: its grammar.
 
     image_prompt: its prompt, for a pipeline of a model with vision. prompt_counted: the front end has the exact number
-    of prompt tokens.
+    of prompt tokens. client, group_key, priority: as in protocol.Submit. group, queued: fair_queue's.
     """
 
     id: int
@@ -27,6 +31,11 @@ class Request:
     sequences: list[Sequence] = field(default_factory=list)
     image_prompt: ImagePrompt | None = None
     prompt_counted: bool = True
+    client: str = ""
+    group_key: int = 0
+    priority: int = 0
+    group: Group | None = None
+    queued: bool = False  # none of its sequences has started
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +70,8 @@ class Sequence:
     blocks: int = 0
     last_output_step: int = 0
     has_output: bool = False  # since it was last added
+    output_since: int = 0  # the step of its first output since it was last added
+    charged: int = 0  # of its length: tokens that its client was charged for
     cancel_pending: bool = False  # cancelled; it is removed when its prompt is computed
     times_dropped: int = 0  # by the pipeline, for lack of KV blocks
     already_sent: list[int] = field(default_factory=list)  # tokens sent before it was started again from its prompt

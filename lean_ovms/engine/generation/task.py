@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -33,17 +34,24 @@ TURN_CHARACTERS = 1 << 16
 """Characters to tokenize between two steps, where that can be chosen: 2 to 45 ms, depending on the tokenizer."""
 CALL_CHARACTERS = 64
 """The fixed cost of tokenizing any text, in characters."""
+SUBMIT_CHARACTERS = 2048
+"""The fixed cost of taking a request, in characters: a list of 128 short prompts is 128 of them."""
 GRAMMAR_GROWTH = 8
 """How many times longer a schema's grammar may be than the schema, whose length the front end has limited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """queued: most waiting requests. running: most sequences in the pipeline. sequences: most of one request."""
+    """queued: most waiting requests; queued_by_client, queued_tokens: of one client, and tokens of their prompts.
+
+    running: most sequences in the pipeline. sequences: most of one request.
+    """
 
     queued: int
     running: int
     sequences: int
+    queued_by_client: int = 1 << 30
+    queued_tokens: int = 1 << 30
 
 
 def load(config: Config, wake: Callable[[], None], load_model: Callable[[Config], Pipeline]) -> GenerationTask:
@@ -56,8 +64,15 @@ def load(config: Config, wake: Callable[[], None], load_model: Callable[[Config]
         pipeline = load_model(config)
     # A draft model that takes fewer sequences than the main one would keep the others waiting inside GenAI for ever.
     running = min(config.max_num_seqs, config.draft_max_num_seqs or config.max_num_seqs)
-    limits = Limits(queued=config.max_queued_requests, running=running, sequences=config.best_of_limit)
-    return GenerationTask(pipeline, limits, make_grammar_queue(config, pipeline, wake))
+    limits = Limits(
+        queued=config.max_queued_requests,
+        running=running,
+        sequences=config.best_of_limit,
+        queued_by_client=config.max_queued_requests_per_client,
+        queued_tokens=config.max_queued_tokens_per_client,
+    )
+    grammars = make_grammar_queue(config, pipeline, wake)
+    return GenerationTask(pipeline, limits, grammars, priority_across_clients=config.priority_across_clients)
 
 
 def make_grammar_queue(config: Config, pipeline: Pipeline, wake: Callable[[], None]) -> GrammarQueue | None:
@@ -72,16 +87,24 @@ def make_grammar_queue(config: Config, pipeline: Pipeline, wake: Callable[[], No
 class GenerationTask:
     """A worker.task.Task that generates text with one pipeline."""
 
-    def __init__(self, pipeline: Pipeline, limits: Limits, grammars: GrammarQueue | None = None) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        limits: Limits,
+        grammars: GrammarQueue | None = None,
+        *,
+        priority_across_clients: bool = False,
+    ) -> None:
         """grammars: None refuses requests with a grammar."""
         self.pipeline = pipeline
         self.limits = limits
-        self.scheduler = Scheduler(pipeline, limits.running)
+        self.scheduler = Scheduler(pipeline, limits.running, priority_across_clients=priority_across_clients)
         self.stepper = Stepper(self.scheduler)
         self.admission = Admission(pipeline, limits.sequences)
         self.grammars = grammars
         self.out = self.scheduler.out
         self._characters_left = TURN_CHARACTERS  # to tokenize in this turn
+        self._refused_groups: deque[int] = deque(maxlen=64)  # the latest
         self._encoded: dict[int, list[list[int]]] = {}  # the first texts of an Encode that is not done
 
     @property
@@ -125,7 +148,7 @@ class GenerationTask:
     def handle(self, command: Record) -> bool:
         match command:
             case Submit():
-                self._characters_left -= len(command.prompt)
+                self._characters_left -= len(command.prompt) + SUBMIT_CHARACTERS
                 self._submit(command)
             case Cancel():
                 self.scheduler.cancel(command.id, command.index)
@@ -141,7 +164,7 @@ class GenerationTask:
         try:
             if submit.id in self.scheduler.requests:
                 raise BadRequest(f"request {submit.id} exists already")
-            self._check_queue()
+            self._check_queue(submit)
             request = self.admission.request(submit)
             runnable = not request.constraint or self._has_compiled_grammar(submit, request)
         except Exception as error:  # an error in one request must not end the loop
@@ -177,18 +200,49 @@ class GenerationTask:
     def _waiting_for_grammars(self) -> int:
         return self.grammars.waiting if self.grammars is not None else 0
 
-    def _check_queue(self) -> None:
-        """Raises TooManyRequests. Called before a prompt is tokenized, so that a flood costs next to nothing."""
-        limit = self.limits.queued - self._waiting_for_grammars
-        if len(self.scheduler.waiting) < limit:
+    def _check_queue(self, submit: Submit) -> None:
+        """Raises TooManyRequests. Called before a prompt is tokenized, so that a flood costs next to nothing.
+
+        What came with the same HTTP request shares its fate: one refusal ends all of it.
+        """
+        client = self.scheduler.waiting.clients.get(submit.client)
+        if client is not None and submit.group in client.groups:
             return
-        self.scheduler.admit()
-        if self.scheduler.queued_requests() >= limit:
-            error = TooManyRequests(f"{self.limits.queued} requests are waiting already; please try again later")
-            # When an eighth of the queue will have started: earlier the retry finds it full again, later it is idle.
-            seconds = self.scheduler.seconds_per_admission() * limit / 8
-            error.retry_after_s = max(1, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))
-            raise error
+        if submit.group and submit.group in self._refused_groups:
+            raise self._too_many("another prompt of this request was refused", self.limits.queued)
+        if self._refusal_of(submit.client) is not None:
+            self.scheduler.admit()
+            if error := self._refusal_of(submit.client):
+                self._refused_groups.append(submit.group)
+                raise error
+
+    def _refusal_of(self, name: str) -> TooManyRequests | None:
+        """The error for one more request of a client.
+
+        In a full queue a client may still have its share, up to twice the limit in all: others cannot keep it out.
+        """
+        limits, queue, grammars = self.limits, self.scheduler.waiting, self._waiting_for_grammars
+        total = queue.queued + grammars
+        if not total:
+            return None
+        client = queue.clients.get(name)
+        mine, tokens = (client.queued, client.queued_tokens) if client is not None else (0, 0)
+        mine += self.grammars.waiting_of(name) if grammars and self.grammars is not None else 0
+        if mine >= limits.queued_by_client:
+            return self._too_many(f"{mine} requests of this client are waiting already", mine)
+        if tokens >= limits.queued_tokens:
+            return self._too_many(f"{tokens} prompt tokens of this client are waiting already", mine)
+        share = max(1, limits.queued // (len(queue.clients) + (client is None)))
+        if total >= (limits.queued if mine >= share else 2 * limits.queued):
+            return self._too_many(f"{limits.queued} requests are waiting already", limits.queued)
+        return None
+
+    def _too_many(self, why: str, queued: int) -> TooManyRequests:
+        error = TooManyRequests(f"{why}; please try again later")
+        # When an eighth of the queue will have started: earlier the retry finds it full again, later it is idle.
+        seconds = self.scheduler.seconds_per_admission() * queued / 8
+        error.retry_after_s = max(1, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))
+        return error
 
     def _encode(self, command: Encode) -> bool:
         """Tokenize texts for one turn; False: the rest is left for the next."""

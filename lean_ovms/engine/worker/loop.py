@@ -6,9 +6,8 @@ to commands, so that the front end learns of an acceptance without waiting for t
 
 from __future__ import annotations
 
-from collections import deque
-
-from ..protocol import Ping, Pong, Record
+from ..protocol import Ping, Pong
+from .lanes import Lanes
 from .task import Task
 from .transport import Transport
 
@@ -19,7 +18,7 @@ class Worker:
     def __init__(self, task: Task, transport: Transport) -> None:
         self.task = task
         self.transport = transport
-        self._commands: deque[Record] = deque()  # received and not handled yet
+        self._commands = Lanes()
 
     def run(self) -> None:
         """Until the front end closes the connection. Raises errors.EngineLost when the process must be replaced."""
@@ -53,11 +52,11 @@ class Worker:
             self.task.out.clear()
 
     def _handle_commands(self) -> None:
-        """In the order of their arrival, as many as the task accepts before its next step."""
+        """Clients in turn, each in the order of arrival; as many as the task accepts before its next step."""
         task = self.task
         while self._commands and task.accepts_commands:
             command = self._commands.popleft()
             if isinstance(command, Ping):
                 task.out.append(Pong(command.id, task.stats()))
             elif not task.handle(command):
-                self._commands.appendleft(command)
+                self._commands.put_back(command)

@@ -39,7 +39,7 @@ class FakeEngine:
         self.submitted.append(prompt)
         return f"reply of {self.name}"
 
-    async def encode(self, texts, add_special_tokens):
+    async def encode(self, texts, add_special_tokens, client=""):
         return [[len(t)] for t in texts]
 
     async def stats(self):

@@ -18,7 +18,7 @@ PIXELS = bytes(3 * 4 * 5)
 
 
 def submit(text, count=1, **fields):
-    made = Submit(1, text, False, None, False, {}, "", [[4, 5]] * count, [PIXELS] * count)
+    made = Submit(1, text, False, None, False, {}, "", [[4, 5]] * count, pixels=[PIXELS] * count)
     return replace(made, **fields)
 
 

@@ -169,7 +169,7 @@ def test_sequences_with_a_grammar_do_not_start_while_one_is_compiled():
     while not rig.scheduler.preemptions:
         rig.scheduler.requests[plain].constraint = "{}"
         rig.turn()
-    waiting = rig.scheduler.waiting[0].request.id
+    waiting = next(iter(rig.scheduler.waiting)).request.id
     rig.scheduler.compiling = True
     other = plain if waiting == grammar else grammar
     rig.cancel(other)
@@ -254,7 +254,7 @@ PREFIX = "the same beginning of more than thirty-two characters, "
 
 
 def test_a_shared_beginning_is_computed_once_when_prefix_caching_is_on():
-    rig = Rig(prefix_caching=True, step_tokens=16)
+    rig = Rig(prefix_caching=True, step_tokens=48)
     ids = [rig.submit(PREFIX + x) for x in "abc"]
     rig.turn()
     assert rig.stats().running == 1
@@ -276,7 +276,7 @@ def test_siblings_of_one_request_wait_for_the_first_prefill():
 
 
 def test_nobody_waits_without_prefix_caching():
-    rig = Rig(prefix_caching=False, step_tokens=64)
+    rig = Rig(prefix_caching=False, step_tokens=256)
     for x in "abc":
         rig.submit(PREFIX + x)
     rig.turn()
@@ -296,7 +296,7 @@ def test_others_pass_those_who_wait_for_a_prefix():
     rig = Rig(prefix_caching=True, step_tokens=16)
     rig.submit(PREFIX + "a")
     rig.submit(PREFIX + "b")
-    other = rig.submit("something else")
+    other = rig.submit("something else", client="another")
     rig.turn()
     assert {s.request.id for s in rig.scheduler.running} == {1, other}
     rig.run()

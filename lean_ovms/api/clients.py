@@ -1,0 +1,87 @@
+"""Who sends a request: one name for each client, between which the engine's time is shared. Not for logs.
+
+The peer's address, or behind a trusted proxy the address that X-Forwarded-For has for it. IPv6 addresses count by their
+/64, of which one customer has them all. The one API key of --api_key_file tells nobody apart, so it has no part in it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from functools import lru_cache
+
+from ..config import Config
+from ..errors import StartError
+from ..types import Request
+
+UNIX = "unix"
+MAX_HOPS = 32
+"""Addresses of X-Forwarded-For that are read, from its end."""
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class Clients:
+    """Names the client of each request. Raises StartError for --trusted_proxies that are no addresses."""
+
+    def __init__(self, config: Config) -> None:
+        names = [name.strip() for name in config.trusted_proxies.split(",") if name.strip()]
+        self._all = "all" in names
+        self._unix = self._all or UNIX in names
+        self._networks = tuple(_network(name) for name in names if name not in ("all", UNIX))
+
+    def identify(self, request: Request) -> str:
+        """The client's name; "" where the transport does not know the peer."""
+        peer = request.peer
+        if not (self._unix or self._networks):
+            return _by_host(peer)
+        forwarded = request.headers.get("x-forwarded-for", "")
+        if not forwarded or not self._trusted(peer):
+            return _by_host(peer)
+        hops = forwarded.rsplit(",", MAX_HOPS)[-MAX_HOPS:]
+        for hop in reversed(hops):
+            if _address(hop) is None:
+                break
+            peer = hop
+            if not self._trusted(hop):
+                break
+        return _by_host(peer)
+
+    def _trusted(self, peer: str) -> bool:
+        if self._all:
+            return True
+        address = _address(peer)
+        if address is None:
+            return self._unix and peer == UNIX
+        return any(address in network for network in self._networks)
+
+
+def _network(name: str) -> Network:
+    try:
+        return ipaddress.ip_network(name, strict=False)
+    except ValueError:
+        raise StartError(f"--trusted_proxies: {name!r} is neither an address nor a network, unix or all") from None
+
+
+@lru_cache(4096)
+def _by_host(peer: str) -> str:
+    """The name of a client with this address, the port left out."""
+    address = _address(peer)
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((int(address), 64), strict=False))
+    return str(address or peer)
+
+
+@lru_cache(4096)
+def _address(peer: str) -> Address | None:
+    """The address in "host", "host:port" or "[host]:port"; None if there is none. IPv4 inside IPv6 is IPv4."""
+    host = peer.strip()
+    if host.startswith("["):
+        host = host[1:].partition("]")[0]
+    elif host.count(":") == 1:
+        host = host.partition(":")[0]
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address

@@ -1,0 +1,260 @@
+"""Whose sequence starts next: fair by client, then by request. Knows no pipeline and no clock.
+
+Between clients: each is charged the tokens of its prompts and answers, and of those that wait the least charged is
+next, which is fair whatever the lengths are ("Fairness in Serving Large Language Models", OSDI 2024). One that comes
+with new work begins at the mean of the others, so nobody saves up or owes from an idle time. Within a client: by
+priority, then one sequence of each HTTP request in turn.
+
+Slots: as long as others wait, a client has a right to an equal share of them, and so has each request in the share of
+its client. One below its share comes before one above it, and may take a slot from it (`giver`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from .sequence import Request, Sequence
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """A client with work. charged: its tokens, from where the others were when it came.
+
+    groups: all its requests; levels: those with waiting sequences, by priority, the next one first.
+    queued, queued_tokens: requests of which no sequence has started, and their prompts. prefilling: sequences whose
+    prompt is being computed. passes: starts of others since its next sequence lacks KV blocks. held: not now.
+    """
+
+    name: str
+    serial: int
+    charged: float
+    groups: dict[int, Group] = field(default_factory=dict)
+    levels: dict[int, OrderedDict[int, Group]] = field(default_factory=dict)
+    running: int = 0
+    blocks: int = 0
+    queued: int = 0
+    queued_tokens: int = 0
+    prefilling: int = 0
+    passes: int = 0
+    held: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """The sequences of one HTTP request, which may be several Submits (a list of prompts)."""
+
+    client: Client
+    key: int
+    priority: int
+    waiting: deque[Sequence] = field(default_factory=deque)
+    running: int = 0
+
+
+class FairQueue:
+    """Waiting sequences, and the counts of the running ones by client. len, iteration: the waiting ones."""
+
+    def __init__(self, slots: int, *, across: bool = False) -> None:
+        """slots: sequences that run at once. across: priorities order the requests of all clients."""
+        self.clients: dict[str, Client] = {}  # those with waiting or running sequences
+        self.queued = 0  # requests of which no sequence has started
+        self._slots = slots
+        self._across = across
+        self._size = 0
+        self._serial = 0
+        self._mean = 0.0  # grows as the clients' `charged` does on average
+        self._held: list[Client] = []
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[Sequence]:
+        for client in self.clients.values():
+            for level in client.levels.values():
+                for group in level.values():
+                    yield from group.waiting
+
+    # --- in and out
+
+    def add(self, request: Request) -> None:
+        """Queue all sequences of a new request, behind those of the same HTTP request."""
+        client = self.clients.get(request.client)
+        if client is None:
+            self._serial += 1
+            client = self.clients[request.client] = Client(request.client, self._serial, self._mean)
+        key = request.group_key or -request.id
+        group = client.groups.get(key)
+        if group is None:
+            group = client.groups[key] = Group(client, key, request.priority)
+        request.group, request.queued = group, True
+        self.queued += 1
+        client.queued += 1
+        client.queued_tokens += len(request.sequences[0].prompt)
+        group.waiting.extend(request.sequences)
+        self._size += len(request.sequences)
+        self._insert(group)
+
+    def put_back(self, sequence: Sequence, *, first: bool) -> None:
+        """Queue a sequence that has run, before the others of its request. first: before its client's others, too."""
+        group = group_of(sequence)
+        self._size += 1
+        group.waiting.appendleft(sequence)
+        self._insert(group)
+        if first:
+            group.client.levels[group.priority].move_to_end(group.key, last=False)
+
+    def pop(self, group: Group) -> Sequence:
+        """The group's next sequence, out of the queue."""
+        sequence = group.waiting.popleft()
+        self._size -= 1
+        if not group.waiting:
+            self._leave_level(group)
+        return sequence
+
+    def remove(self, request: Request, index: int | None = None) -> None:
+        """Take the waiting sequences of a request out, or one of them."""
+        group = request.group
+        if group is None or not group.waiting:
+            return
+        before = len(group.waiting)
+        group.waiting = deque(
+            s for s in group.waiting if s.request is not request or (index is not None and s.index != index)
+        )
+        self._size -= before - len(group.waiting)
+        if not group.waiting:
+            self._leave_level(group)
+            self._tidy(group)
+
+    def dequeued(self, request: Request) -> None:
+        """A sequence of the request has started, or it has ended before that."""
+        if request.queued and request.group is not None:
+            request.queued = False
+            client = request.group.client
+            self.queued -= 1
+            client.queued -= 1
+            client.queued_tokens -= len(request.sequences[0].prompt)
+
+    def clear(self) -> None:
+        """Forget everything, the counts of running sequences too."""
+        self.clients.clear()
+        self.queued = self._size = 0
+
+    def _insert(self, group: Group) -> None:
+        """It has waiting sequences: last of its level, unless it is there."""
+        client = group.client
+        self.clients.setdefault(client.name, client)
+        client.groups.setdefault(group.key, group)
+        client.levels.setdefault(group.priority, OrderedDict()).setdefault(group.key, group)
+
+    def _leave_level(self, group: Group) -> None:
+        levels = group.client.levels
+        del levels[group.priority][group.key]
+        if not levels[group.priority]:
+            del levels[group.priority]
+
+    def _tidy(self, group: Group) -> None:
+        client = group.client
+        if not group.waiting and not group.running:
+            client.groups.pop(group.key, None)
+            if not client.groups:
+                self.clients.pop(client.name, None)
+
+    # --- running sequences
+
+    def started(self, sequence: Sequence) -> None:
+        """It runs from now on; the next turn is that of another request of its client."""
+        self.dequeued(sequence.request)
+        group = group_of(sequence)
+        client = group.client
+        group.running += 1
+        client.running += 1
+        client.passes = 0
+        if group.waiting:
+            client.levels[group.priority].move_to_end(group.key)
+
+    def stopped(self, sequence: Sequence) -> None:
+        """It runs no longer."""
+        group = group_of(sequence)
+        group.running -= 1
+        group.client.running -= 1
+        self._tidy(group)
+
+    def charge(self, client: Client, tokens: int) -> None:
+        """The engine has computed tokens for a client, or is about to."""
+        client.charged += tokens
+        self._mean += tokens / max(1, len(self.clients))
+
+    # --- the order
+
+    def next_group(self) -> Group | None:
+        """The request whose sequence is next; None if none waits but those of clients on hold."""
+        if len(self.clients) == 1:
+            [client] = self.clients.values()
+            return None if client.held or not client.levels else self._first(client)
+        share = self.share(self._slots)
+        best, least = None, None
+        for client in self.clients.values():
+            if client.levels and not client.held:
+                level = min(client.levels) if self._across else 0
+                rank = (level, client.running >= share, client.charged, client.running, client.serial)
+                if least is None or rank < least:
+                    best, least = client, rank
+        return self._first(best) if best is not None else None
+
+    def _first(self, client: Client) -> Group:
+        """Of the best priority, the first in turn that has less than its share, or else the first."""
+        level = client.levels[min(client.levels)]
+        if len(client.groups) > 1:
+            share = self._group_share(client)
+            for group in level.values():
+                if group.running < share:
+                    return group
+        return next(iter(level.values()))
+
+    def share(self, total: int) -> int:
+        """An equal share of something for each client with work, at least 1."""
+        return max(1, total // max(1, len(self.clients)))
+
+    def _group_share(self, client: Client) -> int:
+        return max(1, max(client.running, self.share(self._slots)) // len(client.groups))
+
+    def giver(self, group: Group) -> Client | Group | None:
+        """Who has more than its share of the slots, where this request, or its client, has less: it gives one."""
+        client, share = group.client, self.share(self._slots)
+        if client.running < share and len(self.clients) > 1:
+            most = max(self.clients.values(), key=_running)
+            if most.running > share:
+                return most
+        if len(client.groups) > 1:
+            share = self._group_share(client)
+            if group.running < share:
+                largest = max(client.groups.values(), key=_running)
+                if largest.running > share and largest.priority >= group.priority:
+                    return largest
+        return None
+
+    def hold(self, client: Client) -> None:
+        """Pass over a client until `resume`."""
+        client.held = True
+        self._held.append(client)
+
+    def resume(self) -> None:
+        """No client is on hold."""
+        while self._held:
+            self._held.pop().held = False
+
+    def restore(self, passed: list[Sequence]) -> None:
+        """Queue again what was popped and not started, in its place."""
+        for sequence in reversed(passed):
+            self.put_back(sequence, first=True)
+
+
+def group_of(sequence: Sequence) -> Group:
+    """The group of a sequence that was added."""
+    assert sequence.request.group is not None
+    return sequence.request.group
+
+
+def _running(one: Client | Group) -> int:
+    return one.running

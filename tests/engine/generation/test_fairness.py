@@ -1,0 +1,383 @@
+"""Laws of fair admission on the fake pipeline: nobody starves, no slot is idle, exactly one outcome for each id."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lean_ovms.engine.generation.preemption import MIN_RUN_STEPS
+from lean_ovms.engine.generation.starting import MAX_PASSES
+from lean_ovms.engine.generation.task import Limits
+from lean_ovms.engine.protocol import Tokens
+from tests.engine.rig import Rig
+
+SLOTS = 8
+LONG = {"ignore_eos": True, "max_tokens": 4000}
+
+
+def make(slots=SLOTS, queued=4096, **script):
+    limits = {name: script.pop(name) for name in ("queued_by_client", "queued_tokens") if name in script}
+    return Rig(limits=Limits(queued=queued, running=slots, sequences=20, **limits), **script)
+
+
+def turns_until_first_token(rig, request, most=300):
+    for turn in range(1, most):
+        rig.turn()
+        if rig.answer(request).tokens:
+            return turn
+    raise AssertionError(f"no token after {most} turns")
+
+
+def starts(rig):
+    """The requests in the order in which their sequences are added; a preempted one again."""
+    found = []
+    start = rig.scheduler.start
+    rig.scheduler.start = lambda sequence: (found.append(sequence.request), start(sequence))[1]
+    return found
+
+
+def hostile(rig, prompts=128, n=20, **sampling):
+    """One HTTP request with many sequences."""
+    seeds = tuple(range(n))
+    asked = {"n": n, "seeds": seeds, "temperature": 1.0, **LONG, **sampling}
+    return [rig.submit(f"prompt {i}", client="hostile", group=1, **asked) for i in range(prompts)]
+
+
+# --- between clients
+
+
+def test_a_request_of_another_client_starts_within_a_few_steps_of_a_batch_that_is_full():
+    rig = make()
+    hostile(rig)
+    rig.turn(MIN_RUN_STEPS + 2)
+    assert rig.stats().running == SLOTS
+    polite = rig.submit("hello", client="polite", max_tokens=5)
+    assert turns_until_first_token(rig, polite) <= 2
+    assert rig.stats().preemptions == 1
+    while not rig.answer(polite).reasons:
+        rig.turn()
+    assert rig.answer(polite).text() == "hello"
+
+
+def test_a_batch_that_has_just_started_gives_way_after_its_least_run():
+    rig = make()
+    hostile(rig)
+    rig.turn()
+    polite = rig.submit("hello", client="polite", max_tokens=5)
+    assert turns_until_first_token(rig, polite) <= MIN_RUN_STEPS + 3
+
+
+def test_256_single_requests_do_not_keep_another_client_waiting_either():
+    rig = make()
+    for i in range(256):
+        rig.submit(f"number {i}", client="hostile", group=10 + i, **LONG)
+    rig.turn(MIN_RUN_STEPS + 2)
+    polite = rig.submit("hello", client="polite", max_tokens=5)
+    assert turns_until_first_token(rig, polite) <= 2
+
+
+def test_every_one_of_many_polite_requests_starts_soon():
+    rig = make()
+    hostile(rig)
+    rig.turn(MIN_RUN_STEPS)
+    for _ in range(30):
+        polite = rig.submit("hello", client="polite", max_tokens=5)
+        assert turns_until_first_token(rig, polite) <= MIN_RUN_STEPS + 3
+        rig.turn(8)
+
+
+def test_those_who_gave_way_continue_and_say_the_same():
+    rig = make(slots=2)
+    texts = ["abcd", "efgh", "ijkl"]
+    before = [rig.submit(text, client="hostile", ignore_eos=True, max_tokens=60) for text in texts]
+    rig.turn(MIN_RUN_STEPS + 2)
+    for _ in range(3):
+        rig.submit("hello", client="polite", max_tokens=5)
+        rig.turn(3)
+    rig.run()
+    assert rig.stats().preemptions > 0
+    assert [rig.answer(i).text() for i in before] == [text * 15 for text in texts]
+
+
+def test_two_clients_with_much_work_share_the_slots_and_then_the_tokens():
+    rig = make()
+    for i in range(100):
+        rig.submit(f"a {i}", client="a", ignore_eos=True, max_tokens=50)
+    rig.turn(MIN_RUN_STEPS + 2)
+    for i in range(100):
+        rig.submit(f"b {i}", client="b", ignore_eos=True, max_tokens=50)
+    rig.turn(3 * MIN_RUN_STEPS)
+    clients = rig.scheduler.waiting.clients
+    assert [clients[name].running for name in "ab"] == [SLOTS // 2, SLOTS // 2]
+    began = {name: clients[name].charged for name in "ab"}
+    rig.turn(300)
+    served = {name: clients[name].charged - began[name] for name in "ab"}
+    assert served["a"] == pytest.approx(served["b"], rel=0.2)
+
+
+def test_no_client_waits_for_more_than_a_few_admissions_of_others():
+    rig = make(slots=4)
+    started = starts(rig)
+    for i in range(120):
+        for client in "abc":
+            rig.submit(f"{client} {i}", client=client, ignore_eos=True, max_tokens=3 + 2 * (ord(client) - ord("a")))
+    rig.run()
+    order = [request.client for request in started]
+    last = dict.fromkeys("abc", 0)
+    rest = {name: order.count(name) for name in "abc"}
+    for place, name in enumerate(order):
+        if place - last[name] > 4 * 3:
+            raise AssertionError(f"{name} waited for {place - last[name]} admissions, {order}")
+        last[name] = place
+        rest[name] -= 1
+        for other in "abc":  # one without further work waits for nobody
+            if not rest[other]:
+                last[other] = len(order)
+
+
+def test_a_client_that_comes_back_has_saved_nothing_up():
+    rig = make(slots=1)
+    rig.ask("rest", client="a", ignore_eos=True, max_tokens=500)
+    rig.ask("rest", client="b", ignore_eos=True, max_tokens=3)
+    started = starts(rig)
+    for _ in range(6):
+        rig.submit("x", client="b", max_tokens=2)
+        rig.submit("x", client="a", max_tokens=2)
+    rig.run()
+    order = [request.client for request in started]
+    assert order[:4].count("a") == order[:4].count("b") == 2
+    assert not rig.scheduler.waiting.clients
+
+
+# --- within a client
+
+
+def test_a_large_request_gives_way_to_a_small_one_of_the_same_client():
+    rig = make()
+    hostile(rig)
+    rig.turn(MIN_RUN_STEPS + 2)
+    small = rig.submit("hello", client="hostile", group=2, max_tokens=5)
+    assert turns_until_first_token(rig, small) <= 2
+
+
+def test_requests_of_one_client_run_in_their_order():
+    rig = make(slots=1)
+    started = starts(rig)
+    ids = [rig.submit("x", client="a", max_tokens=2) for _ in range(5)]
+    rig.run()
+    assert [request.id for request in started] == ids
+
+
+def test_the_lower_priority_starts_first_among_one_clients_requests():
+    rig = make(slots=1)
+    started = starts(rig)
+    rig.submit("x", client="a", max_tokens=2)
+    rig.turn()
+    late, early, usual = (rig.submit("x", client="a", max_tokens=2, priority=p) for p in (5, -5, 0))
+    rig.run()
+    assert [request.id for request in started][1:] == [early, usual, late]
+
+
+def test_a_priority_gives_nothing_against_other_clients():
+    rig = make(slots=1)
+    started = starts(rig)
+    for i in range(4):
+        rig.submit("x", client="pushy", max_tokens=2, priority=-i)
+    rig.submit("x", client="other", max_tokens=2)
+    rig.run()
+    assert [request.client for request in started].index("other") <= 1
+
+
+def test_a_priority_orders_all_clients_requests_with_the_option():
+    limits = Limits(queued=99, running=1, sequences=20)
+    rig = Rig(limits=limits, priority_across_clients=True)
+    started = starts(rig)
+    for _ in range(4):
+        rig.submit("x", client="pushy", max_tokens=2, priority=-1)
+    rig.submit("x", client="other", max_tokens=2)
+    rig.run()
+    assert [request.client for request in started] == ["pushy"] * 4 + ["other"]
+
+
+def test_a_higher_priority_does_not_give_way_across_clients_with_the_option():
+    rig = Rig(limits=Limits(queued=99, running=2, sequences=20), priority_across_clients=True)
+    urgent = [rig.submit("x", client="a", priority=-1, **LONG) for _ in range(2)]
+    rig.turn(MIN_RUN_STEPS + 3)
+    rig.submit("x", client="b", max_tokens=2)
+    rig.turn(50)
+    assert {s.request.id for s in rig.scheduler.running} == set(urgent)
+
+
+def test_the_least_urgent_is_preempted_first_when_the_cache_is_full():
+    rig = Rig(blocks=6)
+    rig.submit("ab" * 20, ignore_eos=True, max_tokens=120, priority=1)
+    rig.turn()
+    rig.submit("cd" * 20, ignore_eos=True, max_tokens=120)
+    rig.run()
+    order = [r.id for f in rig.transport.frames for r in f if isinstance(r, Tokens) and r.reason]
+    assert order == [2, 1]
+
+
+# --- KV blocks
+
+
+def test_a_small_request_gets_blocks_from_a_client_that_holds_all():
+    rig = make(slots=64, blocks=64)
+    for _ in range(30):
+        rig.submit("ab" * 64, client="hostile", **LONG)
+    rig.turn(MIN_RUN_STEPS + 2)
+    polite = rig.submit("hello " * 10, client="polite", max_tokens=5)
+    assert turns_until_first_token(rig, polite) <= 3
+
+
+def test_the_client_with_most_blocks_pays_when_the_cache_is_full():
+    rig = make(slots=64, blocks=32)
+    polite = rig.submit("hello", client="polite", ignore_eos=True, max_tokens=200)
+    rig.turn()
+    for _ in range(6):
+        rig.submit("ab" * 64, client="hostile", ignore_eos=True, max_tokens=300)
+    again = rig.submit("hello", client="polite", ignore_eos=True, max_tokens=200)
+    preempted = []
+    put_back = rig.scheduler.waiting.put_back
+    rig.scheduler.waiting.put_back = lambda s, first: (preempted.append(s.request.client), put_back(s, first=first))[1]
+    while not {0} <= set(rig.answer(again).reasons):
+        rig.turn()
+    assert preempted
+    assert set(preempted) == {"hostile"}
+    assert rig.answer(polite).reasons == {0: "length"}
+
+
+def test_one_that_lacks_blocks_is_passed_by_others_so_many_times():
+    rig = make(slots=64, blocks=40)
+    started = starts(rig)
+    rig.submit("a" * 600, client="a", ignore_eos=True, max_tokens=100)
+    rig.turn()
+    large = rig.submit("b" * 700, client="b", ignore_eos=True, max_tokens=100)
+    for _ in range(3 * MAX_PASSES):
+        rig.submit("c", client="c", max_tokens=2)
+    rig.run()
+    order = [request.id for request in started]
+    assert order.index(large) <= MAX_PASSES + 2
+
+
+# --- prompts
+
+
+def test_many_long_prompts_of_one_client_do_not_keep_anothers_prompt_from_being_computed():
+    rig = make(slots=64, step_tokens=64)
+    for i in range(40):
+        rig.submit(f"{i}" + "long " * 60, client="hostile", group=10 + i, max_tokens=2)
+    rig.turn(3)
+    polite = rig.submit("hello", client="polite", max_tokens=2)
+    assert turns_until_first_token(rig, polite) <= 8  # the rest of one prompt of 300 tokens
+
+
+def test_steps_are_as_full_as_without_the_limit_on_prompts():
+    rig = make(slots=64, step_tokens=64)
+    for i in range(12):
+        rig.submit(chr(97 + i) * 50, max_tokens=1)
+    turns = 0
+    while not rig.scheduler.idle or rig.transport.inbox:
+        rig.turn()
+        turns += 1
+    assert turns == -(-12 * 50 // 64)
+
+
+# --- limits
+
+
+def test_one_clients_requests_in_the_queue_are_limited():
+    rig = make(slots=1, queued_by_client=3)
+    ids = [rig.submit("x", client="a", group=i + 1, **LONG) for i in range(6)]
+    rig.turn()
+    assert [rig.answer(i).refused is None for i in ids] == [True] * 4 + [False] * 2
+    refused = rig.answer(ids[-1]).refused
+    assert refused[0] == "TooManyRequests"
+    assert "3 requests of this client" in refused[1]
+    other = rig.submit("x", client="b", max_tokens=2)
+    rig.turn()
+    assert rig.answer(other).accepted
+
+
+def test_one_clients_tokens_in_the_queue_are_limited():
+    rig = make(slots=1, queued_tokens=100)
+    ids = [rig.submit("x" * 60, client="a", group=i + 1, **LONG) for i in range(5)]
+    rig.turn()
+    assert [rig.answer(i).refused is None for i in ids] == [True, True, True, False, False]
+    assert "120 prompt tokens of this client" in rig.answer(ids[-1]).refused[1]
+
+
+def test_a_full_queue_has_a_place_for_another_client():
+    rig = make(slots=1, queued=4)
+    ids = [rig.submit("x", client="a", group=i + 1, **LONG) for i in range(6)]
+    rig.turn()
+    assert rig.answer(ids[-1]).refused
+    places = [rig.submit("x", client="b", group=20 + i, max_tokens=2) for i in range(3)]
+    rig.turn()
+    assert [rig.answer(i).refused is None for i in places] == [True, True, False]
+
+
+def test_all_prompts_of_a_request_are_refused_or_none():
+    rig = make(slots=1, queued_by_client=3)
+    first = [rig.submit("x", client="a", group=1, **LONG) for _ in range(8)]
+    rig.turn()
+    assert all(rig.answer(i).accepted for i in first)
+    second = [rig.submit("x", client="a", group=2, **LONG) for _ in range(8)]
+    for i in first[1:]:
+        rig.cancel(i)
+    rig.turn()
+    assert all(rig.answer(i).refused for i in second)
+
+
+# --- everything at once
+
+asked = st.tuples(
+    st.sampled_from(["a", "b", "c", ""]),
+    st.integers(0, 3),  # the HTTP request
+    st.integers(-1, 1),  # priority
+    st.integers(1, 4),  # n
+    st.integers(1, 40),  # tokens to generate
+    st.integers(1, 90),  # prompt tokens
+)
+events = st.lists(st.one_of(asked, st.integers(0, 40), st.just("turn")), max_size=40)
+
+
+@settings(max_examples=60, deadline=None)
+@given(events, st.booleans(), st.booleans())
+def test_every_request_ends_once_and_no_slot_is_idle_while_something_waits(events, across, caching):
+    limits = Limits(queued=999, running=3, sequences=20)
+    rig = Rig(limits=limits, priority_across_clients=across, step_tokens=64, prefix_caching=caching)
+    scheduler = rig.scheduler
+    ids, cancelled = [], set()
+    start_step = scheduler.start_step
+
+    def start_step_with_no_slot_idle():
+        full = len(scheduler.running) == 3 or scheduler.prefill.full(len(scheduler.running))
+        assert full or caching or not scheduler.waiting
+        start_step()
+
+    scheduler.start_step = start_step_with_no_slot_idle
+    for event in events:
+        if event == "turn":
+            if not scheduler.idle or rig.transport.inbox:
+                rig.turn()
+        elif isinstance(event, int):
+            if event < len(ids):
+                rig.cancel(ids[event])
+                cancelled.add(ids[event])
+        else:
+            client, group, priority, n, tokens, length = event
+            asked = {"n": n, "seeds": tuple(range(n)), "temperature": 1.0, "ignore_eos": True, "max_tokens": tokens}
+            prompt = chr(97 + len(ids) % 26) * length
+            group = group and 10 * (1 + ord((client or "z")[0])) + group
+            ids.append(rig.submit(prompt, client=client, group=group, priority=priority, **asked))
+    for _ in range(3000):
+        if scheduler.idle and not rig.transport.inbox:
+            break
+        rig.turn()
+    assert scheduler.idle
+    for i, number in enumerate(ids):
+        if number not in cancelled:
+            assert len(rig.answer(number).reasons) == [e for e in events if isinstance(e, tuple)][i][3]
+    queue = scheduler.waiting
+    assert (queue.clients, queue.queued, len(queue), len(scheduler.prefill)) == ({}, 0, 0, 0)
+    assert scheduler.kv.used == 0
