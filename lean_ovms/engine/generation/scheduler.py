@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from ...errors import BadRequest, RequestError
 from ..protocol import Cached, Failed, Record
+from .grammar_load import GrammarLoad
 from .kv_budget import KvBudget
 from .pipeline import ASSISTANT_TOKENS, Pipeline
 from .prefix_tracker import PrefixTracker
@@ -41,6 +42,7 @@ class Scheduler:
         self.compiling = False
         self.cleanup_due = False
         self.clock = clock
+        self.grammar_load = GrammarLoad(clock)
         self._max_running = min(max_running, _max_decoding(pipeline))
         self._prefixes = PrefixTracker(info.block_size, info.kv_blocks) if info.prefix_caching else None
         self._reports_cached = info.reports_cached_tokens
@@ -163,7 +165,7 @@ class Scheduler:
         return sequence.reserved_blocks or self.kv.blocks(sequence.length + sequence.headroom)
 
     def _must_wait(self, sequence: Sequence) -> bool:
-        if self.compiling and sequence.constrained:
+        if sequence.constrained and (self.compiling or self.grammar_load.must_wait(sequence, self.running)):
             return True
         if self.suspects and not self._may_run_with_suspects(sequence):
             return True
@@ -185,6 +187,7 @@ class Scheduler:
             return
         first = not sequence.started and not sequence.index
         self._admission_times.append(self.clock())
+        self.grammar_load.started(sequence)
         sequence.started, sequence.last_output_step, sequence.has_output = True, self.steps, False
         blocks = self._blocks_needed(sequence)
         if self._prefixes is not None:

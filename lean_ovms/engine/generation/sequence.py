@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...types import SamplingParams
-from .pipeline import Handle, ImagePrompt, PipelineRequest
+from .pipeline import GrammarCost, Handle, ImagePrompt, PipelineRequest
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +24,7 @@ class Request:
     sampling: SamplingParams
     unfinished: set[int]
     constraint: str = ""
+    cost: GrammarCost | None = None  # of the constraint, when it is known
     sequences: list[Sequence] = field(default_factory=list)
     image_prompt: ImagePrompt | None = None
     prompt_counted: bool = True

@@ -36,7 +36,6 @@ _FORMATS = {
 
 _PLAIN = r"a-zA-Z0-9_. $@:\-"
 _WORD = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
-MAX_NAME = 64
 MAX_DEPTH = 48
 
 
@@ -73,16 +72,16 @@ def format_of(name: str) -> str | None:
 def outside(ebnf: Ebnf, words: list[str]) -> str:
     """A name of plain characters other than these words, as a trie of the points where it differs.
 
-    A second value for a property would override the first, and need not have its type.
+    A second value for a property would override the first, and need not have its type. Names have any length: XGrammar
+    compiles every number of a repetition, 64 of them in 8 s with 150,000 tokens (without: 0.6 s; 2026-11).
     """
     plain = sorted({w for w in words if w and all((c.isalnum() and c.isascii()) or c in "_-. $@:" for c in w)})
     return ebnf.rule("name", _leaving(ebnf, plain, 0))
 
 
 def _leaving(ebnf: Ebnf, words: list[str], depth: int) -> str:
-    rest = f"[{_PLAIN}]{{0,{MAX_NAME}}}"
     if not words:
-        return rest if depth else f"[{_PLAIN}]{{1,{MAX_NAME}}}"
+        return f"[{_PLAIN}]{'*' if depth else '+'}"
     options = ['""'] if depth and "" not in words else []
     heads = sorted({w[0] for w in words if w})
     for head in heads:
@@ -90,5 +89,5 @@ def _leaving(ebnf: Ebnf, words: list[str], depth: int) -> str:
         inner = _leaving(ebnf, tails, depth + 1) if depth < MAX_DEPTH else '""'
         options.append(f"{literal(head)} {ebnf.rule('name', inner)}")
     if allowed := "".join(c for c in _WORD if c not in heads):
-        options.append(f"[{allowed}] {rest}")
+        options.append(f"[{allowed}] [{_PLAIN}]*")
     return either(options or ['""'])

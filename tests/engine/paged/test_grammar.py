@@ -11,6 +11,7 @@ import pytest
 
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.engine.genai.vocabulary import read
+from lean_ovms.engine.generation.grammar_limits import Bounds
 from lean_ovms.engine.paged import ebnf_parser
 from lean_ovms.engine.paged.ebnf_parser import Chars, Either, Ref, Repeat, Series, Text, Until, Without
 from lean_ovms.engine.paged.guidance import Guidance
@@ -321,7 +322,7 @@ def test_a_text_that_is_forced_is_cut_as_the_tokenizer_does():
 )
 def test_what_would_take_long_is_refused_at_once(guidance, source):
     with pytest.raises(GrammarTooComplex):
-        guidance.check(grammar(source))
+        guidance.check(grammar(source), Bounds())
 
 
 def test_a_state_that_is_too_complex_leaves_no_token(guidance):
