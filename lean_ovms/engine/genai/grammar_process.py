@@ -1,8 +1,9 @@
 """Compiles grammars where it may take too long, use too much memory, or crash: `python -m` this module <fd>.
 
 It loads the model's tokenizer (not the model), limits its own memory, and answers one JSON line for each line, on its
-end of a socket pair: first {"model_dir", "width", "memory_bytes"}, answered by {"ready": true}, then {"tag": text},
-answered by {"seconds", "bytes"} or {"error": text}. The process that started it kills it when no answer comes.
+end of a socket pair: first {"model_dir", "width", "memory_bytes"}, answered by {"ready": true}, then {"tag": text,
+"bounds": {...}}, answered by a pipeline.GrammarCost, {"error": text} or {"complex": text}. The process that started it
+kills it when no answer comes.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ from typing import Any
 import openvino_genai as genai
 from jsonschema import Draft202012Validator, SchemaError
 
-from ...errors import GrammarInvalid
+from ...errors import GrammarInvalid, GrammarTooComplex
 from ...util.child_process import EXIT_USAGE, inherit_socket
-from ..generation.grammar_limits import members
-from .grammar_compiler import GrammarCompiler
+from ..generation import grammar_limits
+from ..generation.grammar_limits import Bounds, members
+from ..generation.pipeline import GrammarCost
+from .grammar_compiler import GrammarCompiler, reason
+from .grammar_probe import GrammarProbe
 
 WARM = '{"type":"structural_tag","format":{"type":"json_schema","json_schema":{"type":"object"}}}'
 
@@ -34,14 +38,14 @@ def main(argv: list[str]) -> int:
     if sock is None:
         return EXIT_USAGE
     stream = sock.makefile("rw", encoding="utf-8")
-    compiler = None
+    checker = None
     for line in stream:
         message = json.loads(line)
-        if compiler is None:
-            compiler = load(message)
+        if checker is None:
+            checker = Checker(load(message))
             answer: dict[str, Any] = {"ready": True}
         else:
-            answer = check(compiler, message["tag"])
+            answer = checker.check(message["tag"], Bounds(**message["bounds"]))
         stream.write(json.dumps(answer) + "\n")
         stream.flush()
     return 0
@@ -57,17 +61,34 @@ def load(message: dict[str, Any]) -> GrammarCompiler:
     return compiler
 
 
-def check(compiler: GrammarCompiler, tag: str) -> dict[str, Any]:
-    """The cost of compiling it, or the reason why it cannot be compiled."""
-    before, began = data_bytes(), time.monotonic()
-    try:
-        check_schemas(json.loads(tag))
-        compiler.compile(tag)
-    except GrammarInvalid as error:
-        return {"error": error.message}
-    seconds, used = time.monotonic() - began, data_bytes() - before
-    compiler.clear()
-    return {"seconds": seconds, "bytes": max(0, used)}
+class Checker:
+    """Measures grammars with one compiler."""
+
+    def __init__(self, compiler: GrammarCompiler) -> None:
+        self._compiler = compiler
+        self._probe = GrammarProbe(compiler)
+
+    def check(self, tag: str, bounds: Bounds) -> dict[str, Any]:
+        """What a grammar costs, or the reason why it cannot be used."""
+        try:
+            return self._cost(tag, bounds)._asdict()
+        except GrammarTooComplex as error:
+            return {"complex": error.message}
+        except GrammarInvalid as error:
+            return {"error": error.message}
+        except RuntimeError as error:  # of GenAI, on a grammar that it has compiled
+            return {"error": reason(error)}
+
+    def _cost(self, tag: str, bounds: Bounds) -> GrammarCost:
+        check_schemas(grammar_limits.check(tag, bounds))
+        before, began = data_bytes(), time.monotonic()
+        self._compiler.compile(tag)
+        seconds, used = time.monotonic() - began, data_bytes() - before
+        try:
+            start_s, mask_s = self._probe.measure(tag)
+        finally:
+            self._compiler.clear()
+        return GrammarCost(seconds, max(0, used), start_s, mask_s)
 
 
 def check_schemas(tag: Any) -> None:

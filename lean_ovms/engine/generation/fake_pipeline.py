@@ -25,7 +25,9 @@ from ...config import Config
 from ...errors import BadRequest, StartError
 from ...types import IMAGE_TAG, ModelInfo
 from . import fake_tokenizer as words
-from .pipeline import Grammars, Handle, ImagePrompt, ImageTokenCounter, PipelineRequest, Status
+from . import grammar_limits
+from .grammar_limits import Bounds
+from .pipeline import GrammarCost, Grammars, Handle, ImagePrompt, ImageTokenCounter, PipelineRequest, Status
 
 NEVER_S = 1e6
 
@@ -98,8 +100,9 @@ class AnyGrammar:
     def clear(self) -> None:
         pass
 
-    def check(self, tag: str) -> tuple[float, int]:
-        return 0.0, 0
+    def check(self, tag: str, bounds: Bounds) -> GrammarCost:
+        grammar_limits.check(tag, bounds)
+        return GrammarCost(0.0, 0)
 
     def stop(self) -> None:
         pass

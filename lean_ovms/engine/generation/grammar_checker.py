@@ -1,4 +1,5 @@
-"""Checks in a process of its own whether a grammar can be compiled, and kills it when that takes too long. No openvino.
+"""Checks in a process of its own whether a grammar can be compiled, and how long its masks take; kills it when that
+takes too long. No openvino.
 
 Time is the process's CPU time: the result must not depend on the load of the machine. A process that gets no CPU is
 killed as well, much later.
@@ -18,12 +19,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...errors import GrammarInvalid, RequestError, Unavailable
+from ...errors import GrammarInvalid, GrammarTooComplex, RequestError, Unavailable
 from ...util.child_process import spawn_with_socket
-from .grammar_limits import too_complex
+from .grammar_limits import Bounds, too_complex
+from .pipeline import GrammarCost
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +41,15 @@ COMMAND = (sys.executable, "-m", "lean_ovms.engine.genai.grammar_process")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckerSettings:
-    """Of the checker process. width: of the logits. timeout_s: CPU time of one grammar. memory_bytes: for compiling."""
+    """Of the checker process. width: of the logits. timeout_s: CPU time of compiling one grammar; probe_s: of trying
+    it. memory_bytes: for compiling.
+    """
 
     model_dir: str
     width: int
     timeout_s: float
     memory_bytes: int
+    probe_s: float = 1.0
 
 
 class ProcessGrammarChecker:
@@ -61,24 +66,28 @@ class ProcessGrammarChecker:
         """The process id, None while there is none."""
         return self._process.pid if self._process else None
 
-    def check(self, tag: str) -> tuple[float, int]:
-        """Seconds and bytes of compiling a tag. Raises GrammarInvalid, GrammarTooComplex or Unavailable."""
+    def check(self, tag: str, bounds: Bounds) -> GrammarCost:
+        """pipeline.GrammarChecker.check. Raises GrammarInvalid, GrammarTooComplex or Unavailable."""
         if self._process is not None and self._process.poll() is not None:
             log.warning("the grammar process was ended from outside (status %s); another is started", self.stop())
         if self._process is None:
             self._start()
         try:
-            answer = self._ask({"tag": tag}, WALL_FACTOR * self.settings.timeout_s, self.settings.timeout_s)
+            cpu_s = self.settings.timeout_s + self.settings.probe_s
+            answer = self._ask({"tag": tag, "bounds": asdict(bounds)}, WALL_FACTOR * cpu_s, cpu_s)
         except TimeoutError:
             self.stop()
-            raise too_complex(f"compiling it takes more than {self.settings.timeout_s:g} s") from None
+            limit = f"{self.settings.timeout_s:g} s, or a few tokens more than {self.settings.probe_s:g} s"
+            raise too_complex(f"compiling it takes more than {limit}") from None
         except OSError:
             status = self.stop(GRACE_S)
             log.warning("the grammar process ended with status %s on a grammar of %d bytes", status, len(tag))
             raise too_complex("compiling it takes too much memory") from None
+        if "complex" in answer:
+            raise GrammarTooComplex(str(answer["complex"]))
         if "error" in answer:
             raise GrammarInvalid(str(answer["error"]))
-        return float(answer["seconds"]), int(answer["bytes"])
+        return GrammarCost(**answer)
 
     def stop(self, grace_s: float = 0.0) -> int | None:
         """End the process, if there is one; its exit status. grace_s: for one that is ending by itself."""

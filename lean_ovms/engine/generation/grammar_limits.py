@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from ...errors import GrammarInvalid, GrammarTooComplex
+from .grammar_overlap import after, overlap
 
 MAX_REPEAT = 1 << 60
 """Upper bound of the product of nested repetitions; larger ones are not told apart."""
@@ -22,11 +23,13 @@ MAX_REPEAT = 1 << 60
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """Inclusive. bytes: of the whole text. nesting: brackets of any kind. repetition: of all counted repetitions in
-    an expression, nested ones multiplied. count: minLength and the like. properties, choices: in one schema."""
+    an expression, nested ones multiplied. overlap: of those, places at which one can begin (grammar_overlap). count:
+    minLength and the like. properties, choices: in one schema."""
 
     bytes: int = 65536
     nesting: int = 64
     repetition: int = 20000
+    overlap: int = 128
     count: int = 2000
     properties: int = 200
     choices: int = 1000
@@ -106,6 +109,8 @@ def _check_expression(text: str, quotes: bool, bounds: Bounds) -> None:
         raise too_complex(f"its groups are nested deeper than {bounds.nesting} levels")
     if weight > bounds.repetition:
         raise too_complex(f"its counted repetitions come to more than {bounds.repetition}")
+    if overlap(text, quotes=quotes) > bounds.overlap:
+        raise too_complex(f"it repeats what may be empty more than {bounds.overlap} times")
 
 
 def expression(text: str, *, quotes: bool) -> tuple[int, int]:
@@ -128,7 +133,7 @@ def expression(text: str, *, quotes: bool) -> tuple[int, int]:
             groups[-1][1] = max(1, closed[0])
             groups[-1][0] = min(MAX_REPEAT, groups[-1][0] + closed[0])
         elif char == "[" or (quotes and char == '"'):
-            position = _after(text, position, "]" if char == "[" else '"')
+            position = after(text, position, "]" if char == "[" else '"')
             group[1] = 1
         elif char == "{":
             count, position = _count(text, position)
@@ -137,13 +142,6 @@ def expression(text: str, *, quotes: bool) -> tuple[int, int]:
             position += char == "\\"
             group[1] = 1
     return deepest, min(MAX_REPEAT, sum(group[0] for group in groups))
-
-
-def _after(text: str, position: int, end: str) -> int:
-    """The position after the next `end` that is not escaped."""
-    while position < len(text) and text[position] != end:
-        position += 2 if text[position] == "\\" else 1
-    return position + 1
 
 
 def _count(text: str, position: int) -> tuple[int, int]:

@@ -1,8 +1,9 @@
 """The queue of requests whose grammar is not known to be good and compiled yet. Knows no openvino and no sockets.
 
-A new grammar is checked from its text (grammar_limits), compiled in a process that can be killed (grammar_checker) and
-then compiled here, off the step loop, before its request may run; both compilations run in threads and the loop goes
-on. Results are remembered. Everything else here belongs to the loop's thread and never blocks.
+A new grammar is checked from its text (grammar_limits), compiled and tried in a process that can be killed
+(grammar_checker) and then compiled here, off the step loop, before its request may run; both compilations run in
+threads and the loop goes on. One grammar is checked at a time, the clients take turns. Results are remembered.
+Everything else here belongs to the loop's thread and never blocks.
 
 One rule protects GenAI's unguarded lists: while a thread compiles, no request with a grammar has its first step. So a
 compilation starts only when no such request is about to (`calm`), and none is released while it lasts.
@@ -22,23 +23,25 @@ from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests, 
 from ..errors import last_line
 from ..protocol import Submit
 from . import grammar_limits
-from .pipeline import GrammarChecker, Grammars
+from .pipeline import GrammarChecker, GrammarCost, Grammars
 from .sequence import Request
 
 log = logging.getLogger(__name__)
 
-Cost = tuple[float, int]
-"""Seconds and bytes that compiling took."""
+INLINE_BYTES = 4096
+"""Of a grammar whose text is checked here; longer ones take up to 90 ms and are checked beside the loop."""
+RETRY_AFTER_S = 2
+"""For a client whose new grammars fill its part of the queue."""
 MIN_BYTES = 256 << 10
 """Counted for every compiled grammar, however little it seems to take (an ordinary schema at 131k tokens)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """queue: most grammars waiting to be compiled; more are a 429. results, result_bytes: check results remembered.
+    """queue: most grammars waiting to be compiled, and half of them of one client; more are a 429.
 
-    compiled_bytes: of compiled grammars; beyond it all are dropped. idle_s: without a new grammar, until the checker's
-    process is stopped.
+    results, result_bytes: check results remembered. compiled_bytes: of compiled grammars; beyond it all are dropped.
+    idle_s: without a new grammar, until the checker's process is stopped.
     """
 
     bounds: grammar_limits.Bounds = field(default_factory=grammar_limits.Bounds)
@@ -72,10 +75,12 @@ class GrammarQueue:
         self._compiler, checker = grammars
         self.limits = limits
         self._waiting: dict[str, list[Waiting]] = {}  # by tag
-        self._done: SimpleQueue[tuple[str, str, Cost | RequestError | None]] = SimpleQueue()
+        self._done: SimpleQueue[tuple[str, str, GrammarCost | RequestError | None]] = SimpleQueue()
+        self._unchecked = Turns()
+        self._checking = ""
         self._results = _CheckResults(limits)
         self._checked: deque[str] = deque()  # good, not compiled here
-        self._compiled: set[str] = set()
+        self._compiled: dict[str, GrammarCost | None] = {}
         self._compiled_bytes = 0
         self._compiling = ""
         self._checks = _Thread("grammar-check", self._check(checker, wake), limits.idle_s, checker.stop)
@@ -105,10 +110,12 @@ class GrammarQueue:
         if isinstance(result, RequestError):
             raise from_wire(result.to_wire())  # a new one: an exception keeps the trace of every time it is raised
         if tag in self._compiled and not self._compiling:
+            request.cost = self._compiled[tag]
             return True
         if tag not in self._waiting:
-            self._start(tag, result)
+            self._start(tag, result, getattr(request, "client", "") or str(submit.id))
         self._waiting.setdefault(tag, []).append(Waiting(submit, request))
+        self._check_next()
         return False
 
     def cancel(self, request_id: int, index: int | None) -> None:
@@ -121,6 +128,10 @@ class GrammarQueue:
                     request.sequences = [s for s in request.sequences if s.index in request.unfinished]
             items[:] = [item for item in items if item.request.unfinished]
 
+    def refuse(self, tag: str, error: RequestError) -> None:
+        """A grammar that proved to be too slow: no further request may have it."""
+        self._results.add(tag, error)
+
     def poll(self, calm: bool) -> list[Outcome]:
         """Requests that no longer wait. calm: no request with a grammar is about to have its first step."""
         if not self._waiting and not self._compiling:
@@ -130,12 +141,16 @@ class GrammarQueue:
             step, tag, result = self._done.get()
             if step == "compiled":
                 self._compiling = ""
+            else:
+                self._checking = ""
             if isinstance(result, RequestError):
                 outcomes += self._release(tag, result)
             elif step == "compiled":
-                self._compiled.add(tag)
+                known = self._results.get(tag)
+                self._compiled[tag] = known if isinstance(known, GrammarCost) else None
             else:
                 self._checked.append(tag)
+        self._check_next()
         if not self._compiling:
             for tag in [tag for tag in self._waiting if tag in self._compiled]:
                 outcomes += self._release(tag, None)
@@ -145,19 +160,35 @@ class GrammarQueue:
 
     # --- the loop's thread
 
-    def _start(self, tag: str, result: Cost | None) -> None:
+    def _start(self, tag: str, result: GrammarCost | None, client: str) -> None:
         """Check a grammar that no request waits for yet, unless it was checked before."""
         if result is not None:
             if tag not in self._compiled:
                 self._checked.append(tag)
             return
-        grammar_limits.check(tag, self.limits.bounds)
-        if len(self._waiting) >= self.limits.queue:
-            raise TooManyRequests("too many new grammars are waiting to be compiled; please try again later")
-        self._checks.add(tag)
+        if len(tag) <= INLINE_BYTES:
+            grammar_limits.check(tag, self.limits.bounds)
+        full = len(self._waiting) >= self.limits.queue
+        if full or self._unchecked.of(client) >= max(1, self.limits.queue // 2):
+            error = TooManyRequests("too many new grammars are waiting to be compiled; please try again later")
+            error.retry_after_s = RETRY_AFTER_S
+            raise error
+        self._unchecked.add(client, tag)
+
+    def _check_next(self) -> None:
+        """Have the next grammar checked that a request waits for."""
+        while not self._checking and (tag := self._unchecked.next()) is not None:
+            if not self._waiting.get(tag):
+                self._waiting.pop(tag, None)  # all its requests were cancelled
+                continue
+            self._checking = tag
+            self._checks.add(tag)
 
     def _release(self, tag: str, error: RequestError | None) -> list[Outcome]:
-        return [Outcome(item.submit, item.request, error) for item in self._waiting.pop(tag, [])]
+        items = self._waiting.pop(tag, [])
+        for item in items:
+            item.request.cost = self._compiled.get(tag)
+        return [Outcome(item.submit, item.request, error) for item in items]
 
     def _compile_next(self) -> None:
         while self._checked:
@@ -168,7 +199,7 @@ class GrammarQueue:
             if self._compiled_bytes > self.limits.compiled_bytes:
                 self._drop_compiled()
             result = self._results.get(tag)
-            self._compiled_bytes += max(MIN_BYTES, result[1] if isinstance(result, tuple) else 0)
+            self._compiled_bytes += max(MIN_BYTES, result.bytes if isinstance(result, GrammarCost) else 0)
             self._compiling = tag
             self._compilations.add(tag)
             return
@@ -183,9 +214,9 @@ class GrammarQueue:
 
     def _check(self, checker: GrammarChecker, wake: Callable[[], None]) -> Callable[[str], None]:
         def check(tag: str) -> None:
-            result: Cost | RequestError
+            result: GrammarCost | RequestError
             try:
-                result = checker.check(tag)
+                result = checker.check(tag, self.limits.bounds)
             except RequestError as error:
                 result = error
             except Exception as error:  # any error of the thread: the waiting requests must get one
@@ -219,17 +250,17 @@ class _CheckResults:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._lock = threading.Lock()
-        self._results: OrderedDict[str, Cost | RequestError] = OrderedDict()
+        self._results: OrderedDict[str, GrammarCost | RequestError] = OrderedDict()
         self._bytes = 0
 
-    def get(self, tag: str) -> Cost | RequestError | None:
+    def get(self, tag: str) -> GrammarCost | RequestError | None:
         with self._lock:
             result = self._results.get(tag)
             if result is not None:
                 self._results.move_to_end(tag)
             return result
 
-    def add(self, tag: str, result: Cost | RequestError) -> None:
+    def add(self, tag: str, result: GrammarCost | RequestError) -> None:
         """Failures that prove nothing about the grammar are not kept."""
         if isinstance(result, EngineFailure | Unavailable):
             return
@@ -239,6 +270,30 @@ class _CheckResults:
             self._results[tag] = result
             while len(self._results) > self._limits.results or self._bytes > self._limits.result_bytes:
                 self._bytes -= len(self._results.popitem(last=False)[0])
+
+
+class Turns:
+    """Items of several owners; the owners take turns."""
+
+    def __init__(self) -> None:
+        self._items: OrderedDict[str, deque[str]] = OrderedDict()
+
+    def of(self, owner: str) -> int:
+        """How many an owner has."""
+        return len(self._items.get(owner, ()))
+
+    def add(self, owner: str, item: str) -> None:
+        self._items.setdefault(owner, deque()).append(item)
+
+    def next(self) -> str | None:
+        """The first item of the owner whose turn it is, removed."""
+        if not self._items:
+            return None
+        owner, items = self._items.popitem(last=False)
+        item = items.popleft()
+        if items:
+            self._items[owner] = items
+        return item
 
 
 class _Thread:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 from ...types import Image, ModelInfo, SamplingParams, Vocabulary
+from .grammar_limits import Bounds
 
 ASSISTANT_TOKENS = 5
 NGRAM_SIZE = 3
@@ -101,11 +102,22 @@ class Compiler(Protocol):
         ...
 
 
-class GrammarChecker(Protocol):
-    """Finds out whether a grammar can be compiled, with no risk for this process. Blocks its caller."""
+class GrammarCost(NamedTuple):
+    """CPU seconds and bytes of compiling a grammar. Then, of each request: start_s of its first step, and mask_s of a
+    later token (the slowest that was found)."""
 
-    def check(self, tag: str) -> tuple[float, int]:
-        """(seconds, bytes) that compiling takes. Raises errors.RequestError."""
+    seconds: float
+    bytes: int
+    start_s: float = 0.0
+    mask_s: float = 0.0
+
+
+class GrammarChecker(Protocol):
+    """Finds out whether a grammar can be compiled and how fast it is, with no risk for this process. Blocks its caller
+    and takes no time of other threads."""
+
+    def check(self, tag: str, bounds: Bounds) -> GrammarCost:
+        """What it costs. Raises errors.RequestError for one that is invalid, beyond the bounds, or too slow."""
         ...
 
     def stop(self) -> object:

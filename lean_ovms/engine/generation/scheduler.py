@@ -14,6 +14,7 @@ from ...errors import BadRequest, RequestError
 from ..protocol import Cached, Failed, Record
 from . import preemption
 from .fair_queue import FairQueue, group_of
+from .grammar_load import GrammarLoad
 from .kv_budget import KvBudget
 from .pipeline import ASSISTANT_TOKENS, Pipeline
 from .prefill import PrefillQueue
@@ -51,6 +52,7 @@ class Scheduler:
         self.compiling = False
         self.cleanup_due = False
         self.clock = clock
+        self.grammar_load = GrammarLoad(clock)
         each = 1 + (ASSISTANT_TOKENS if info.speculative else 0)
         slots = min(max_running, _max_decoding(pipeline.step_tokens, each))
         self.waiting = FairQueue(slots, across=priority_across_clients)
@@ -161,6 +163,7 @@ class Scheduler:
             return
         self.waiting.started(sequence)
         self._admission_times.append(self.clock())
+        self.grammar_load.started(sequence)
         sequence.last_output_step, sequence.has_output = self.steps, False
         blocks, cached = self.blocks_needed(sequence), 0
         if self.prefixes is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...types import SamplingParams
-from .pipeline import Handle, ImagePrompt, PipelineRequest
+from .pipeline import GrammarCost, Handle, ImagePrompt, PipelineRequest
 
 if TYPE_CHECKING:
     from .fair_queue import Group
@@ -28,6 +28,7 @@ class Request:
     sampling: SamplingParams
     unfinished: set[int]
     constraint: str = ""
+    cost: GrammarCost | None = None  # of the constraint, when it is known
     sequences: list[Sequence] = field(default_factory=list)
     image_prompt: ImagePrompt | None = None
     prompt_counted: bool = True

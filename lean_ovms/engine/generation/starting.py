@@ -111,7 +111,8 @@ class Starter:
 
     def _must_wait(self, sequence: Sequence) -> bool:
         scheduler = self._scheduler
-        if scheduler.compiling and sequence.constrained:
+        grammars = scheduler.grammar_load
+        if sequence.constrained and (scheduler.compiling or grammars.must_wait(sequence, scheduler.running)):
             return True
         if scheduler.suspects and not self._may_run_with_suspects(sequence):
             return True

@@ -14,9 +14,11 @@ from ...types import EngineStats
 from ..errors import last_line
 from ..protocol import Counted, Tokens
 from . import recovery
+from .grammar_limits import too_complex
 from .outputs import Diverged, emit, emit_beams
 from .scheduler import Scheduler
-from .sequence import Sequence
+from .sequence import Request, Sequence
+from .slow_steps import SlowSteps
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,8 @@ class Stepper:
         self._empty_outputs: list[Sequence] = []  # sequences of this step
         self._diverged: list[Sequence] = []  # sequences of this step
         self._stuck_since: float | None = None
+        self._slow_steps = SlowSteps()
+        self.too_slow: list[str] = []  # grammars that made steps slow, not yet reported to the grammar queue
 
     def stats(self) -> EngineStats:
         """A snapshot of all counts."""
@@ -60,10 +64,14 @@ class Stepper:
         """One step of the pipeline, with its outputs in the scheduler's `out`. Raises errors.EngineLost."""
         scheduler = self._scheduler
         scheduler.start_step()
+        self._slow_steps.begin(scheduler.running)
         try:
             self._pipeline.step()
+            suspect = self._slow_steps.suspect(compiling=scheduler.compiling)
             scheduler.cleanup_due = False
             has_output = self._collect()
+            if suspect is not None:
+                self._end_slow(suspect)
         except Exception as error:  # of the pipeline, whatever it raises: the other requests go on
             self._recover(error)
             return
@@ -143,6 +151,12 @@ class Stepper:
         for sequence in diverged:
             error = EngineFailure("The engine had to restart this answer and generated different tokens.")
             self._scheduler.fail(sequence.request, error)
+
+    def _end_slow(self, request: Request) -> None:
+        """End a request whose grammar delays all others."""
+        log.warning("request %d is ended: its grammar makes steps slow", request.id)
+        self.too_slow.append(request.constraint)
+        self._scheduler.fail(request, too_complex("it takes too long to match"))
 
     # --- no output
 

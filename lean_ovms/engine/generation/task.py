@@ -10,12 +10,11 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from itertools import chain
 
 from ...config import Config
 from ...errors import BadRequest, EngineFailure, GrammarInvalid, RequestError, TooManyRequests
 from ..protocol import Accepted, Cancel, Decode, Decoded, Encode, Encoded, Ready, Record, Refused, Submit
-from . import grammar_queue, validation
+from . import grammar_limits, grammar_queue, validation
 from .admission import Admission
 from .grammar_limits import Bounds
 from .grammar_queue import GrammarQueue
@@ -32,6 +31,8 @@ MAX_RETRY_AFTER_S = 60
 """Largest Retry-After of a full queue."""
 TURN_CHARACTERS = 1 << 16
 """Characters to tokenize between two steps, where that can be chosen: 2 to 45 ms, depending on the tokenizer."""
+CONSTRAINT_CHARACTERS = 16
+"""Characters of a grammar that cost as much as one to tokenize: its pipeline request is made."""
 CALL_CHARACTERS = 64
 """The fixed cost of tokenizing any text, in characters."""
 SUBMIT_CHARACTERS = 2048
@@ -142,13 +143,18 @@ class GenerationTask:
 
     def step(self) -> None:
         self.stepper.step()
+        if self.stepper.too_slow and self.grammars is not None:
+            for tag in self.stepper.too_slow:
+                self.grammars.refuse(tag, grammar_limits.too_complex("it takes too long to match"))
+            self.stepper.too_slow.clear()
 
     # --- commands
 
     def handle(self, command: Record) -> bool:
         match command:
             case Submit():
-                self._characters_left -= len(command.prompt) + SUBMIT_CHARACTERS
+                grammar = len(command.constraint) // CONSTRAINT_CHARACTERS
+                self._characters_left -= len(command.prompt) + SUBMIT_CHARACTERS + grammar
                 self._submit(command)
             case Cancel():
                 self.scheduler.cancel(command.id, command.index)
@@ -182,7 +188,9 @@ class GenerationTask:
     def _process_grammars(self, grammars: GrammarQueue) -> None:
         """Accept the requests whose grammar is compiled now, refuse those whose grammar was rejected."""
         scheduler = self.scheduler
-        calm = all(s.has_output or not s.constrained for s in chain(scheduler.running, scheduler.waiting))
+        calm = all(s.has_output or not s.constrained for s in scheduler.running) and not any(
+            s.constrained and not scheduler.grammar_load.must_wait(s, scheduler.running) for s in scheduler.waiting
+        )
         for submit, request, error in grammars.poll(calm):
             if error is None:
                 self._accept(submit, request)

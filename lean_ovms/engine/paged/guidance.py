@@ -13,6 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import GrammarInvalid, GrammarTooComplex, RequestError, StartError, install_command
+from ..generation import grammar_limits
+from ..generation.grammar_limits import Bounds
+from ..generation.pipeline import GrammarCost
 from . import regular, structural_tag
 from .logits import NoToken
 
@@ -100,11 +103,12 @@ class Guidance:
     def clear(self) -> None:
         self._compiled.clear()
 
-    def check(self, tag: str) -> tuple[float, int]:
+    def check(self, tag: str, bounds: Bounds) -> GrammarCost:
         """pipeline.GrammarChecker.check."""
+        grammar_limits.check(tag, bounds)
         start = time.perf_counter()
         self._try(self._built(tag))
-        return time.perf_counter() - start, COST_BYTES
+        return GrammarCost(time.perf_counter() - start, COST_BYTES)
 
     def stop(self) -> None:
         """pipeline.GrammarChecker.stop; it holds no resources."""

@@ -33,7 +33,7 @@ from .schema_keywords import (
     without,
 )
 from .schema_merge import Root, merge, resolve_reference
-from .strings import CHAR, format_of, outside
+from .strings import CHAR, characters, format_of, outside
 
 MAX_DEPTH = 48
 MAX_NODES = 4000
@@ -165,7 +165,7 @@ class JsonValues:
     def string(self, schema: Json) -> str:
         inside = self._inside(schema)
         if inside is None:
-            inside = repeat(self.ebnf.rule("char", self.char), *self.lengths(schema))
+            inside = characters(self.ebnf, self.char, *self.lengths(schema))
         return self.ebnf.rule("string", f"{literal(self.quote)} {inside} {literal(self.quote)}")
 
     def lengths(self, schema: Json) -> tuple[int, int | None]:

@@ -10,11 +10,16 @@ import pytest
 
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
+from lean_ovms.engine.generation.grammar_limits import Bounds
+from lean_ovms.engine.generation.pipeline import GrammarCost
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex, Unavailable
+from lean_ovms.text.grammar.build import GrammarContext, build
+from lean_ovms.text.parsers import output_form
+from lean_ovms.types import OutputConstraint
 
 FAKE = pathlib.Path(__file__).with_name("fake_checker.py")
 SETTINGS = CheckerSettings(model_dir="m", width=10, timeout_s=5, memory_bytes=1 << 20)
-IMPATIENT = CheckerSettings(model_dir="m", width=10, timeout_s=0.1, memory_bytes=1 << 20)
+IMPATIENT = CheckerSettings(model_dir="m", width=10, timeout_s=0.1, memory_bytes=1 << 20, probe_s=0)
 
 
 @pytest.fixture
@@ -30,6 +35,10 @@ def make():
         one.stop()
 
 
+def structural(form):
+    return json.dumps({"type": "structural_tag", "format": form})
+
+
 def alive(pid):
     try:
         os.kill(pid, 0)
@@ -41,15 +50,15 @@ def alive(pid):
 def test_it_is_started_by_the_first_grammar_and_kept(make):
     checker = make()
     assert checker.pid is None
-    assert checker.check("good") == (0.5, 4)
+    assert checker.check("good", Bounds()) == GrammarCost(0.5, 4)
     pid = checker.pid
-    assert checker.check("better") == (0.5, 6)
+    assert checker.check("better", Bounds()) == GrammarCost(0.5, 6)
     assert checker.pid == pid
 
 
 def test_a_wrong_grammar_is_told_in_the_helpers_words(make):
     with pytest.raises(GrammarInvalid, match="it is wrong"):
-        make().check("wrong")
+        make().check("wrong", Bounds())
 
 
 @pytest.mark.parametrize("tag", ["work", "hang"])
@@ -58,32 +67,32 @@ def test_one_that_takes_too_long_is_killed_and_the_next_gets_a_new_process(make,
     checker._start()
     pid = checker.pid
     with pytest.raises(GrammarTooComplex, match=r"0\.1 s"):
-        checker.check(tag)
+        checker.check(tag, Bounds())
     assert checker.pid is None
     assert not alive(pid)
     checker.settings = SETTINGS
-    assert checker.check("good") == (0.5, 4)
+    assert checker.check("good", Bounds()) == GrammarCost(0.5, 4)
 
 
 def test_time_without_cpu_does_not_count_on_a_busy_machine(make):
-    assert make(settings=IMPATIENT).check("wait") == (0.5, 4)
+    assert make(settings=IMPATIENT).check("wait", Bounds()) == GrammarCost(0.5, 4)
 
 
 def test_one_that_dies_is_replaced(make):
     checker = make()
     with pytest.raises(GrammarTooComplex, match="memory"):
-        checker.check("crash")
-    assert checker.check("good") == (0.5, 4)
+        checker.check("crash", Bounds())
+    assert checker.check("good", Bounds()) == GrammarCost(0.5, 4)
 
 
 def test_a_helper_that_does_not_start_is_unavailable(make):
     with pytest.raises(Unavailable):
-        make("dies").check("good")
+        make("dies").check("good", Bounds())
 
 
 def test_stop_ends_it(make):
     checker = make()
-    checker.check("good")
+    checker.check("good", Bounds())
     pid = checker.pid
     checker.stop()
     assert not alive(pid)
@@ -96,10 +105,10 @@ def test_the_real_helper_tells_good_from_wrong_and_survives_what_kills_it(caplog
     checker = ProcessGrammarChecker(settings)
 
     def check(form):
-        return checker.check(json.dumps({"type": "structural_tag", "format": form}))
+        return checker.check(structural(form), Bounds(bytes=1 << 20, nesting=1 << 20))
 
     try:
-        seconds, used = check({"type": "regex", "pattern": "[a-z]{3}"})
+        seconds, used, _, _ = check({"type": "regex", "pattern": "[a-z]{3}"})
         assert seconds < 20
         assert used >= 0
         for wrong, why in (
@@ -121,12 +130,48 @@ def test_the_real_helper_tells_good_from_wrong_and_survives_what_kills_it(caplog
 
 def test_one_that_was_ended_while_it_waited_is_no_grammars_fault(make):
     checker = make()
-    checker.check("good")
+    checker.check("good", Bounds())
     os.kill(checker.pid, signal.SIGKILL)
     os.waitid(os.P_PID, checker.pid, os.WEXITED | os.WNOWAIT)
-    assert checker.check("good") == (0.5, 4)
+    assert checker.check("good", Bounds()) == GrammarCost(0.5, 4)
 
 
 def test_a_process_that_cannot_be_had_is_unavailable():
     with pytest.raises(Unavailable):
-        ProcessGrammarChecker(SETTINGS, ["/no/such/program"]).check("good")
+        ProcessGrammarChecker(SETTINGS, ["/no/such/program"]).check("good", Bounds())
+
+
+SLOW = {
+    "ambiguous": 'root ::= e\ne ::= e e e | [a-z] | ""',
+    "rules": "root ::= (a){100}\na ::= (b){100}\nb ::= [a-z]?",
+}
+FAST = {
+    "date": {"type": "string", "format": "date-time"},
+    "e-mail": {"type": "string", "format": "email"},
+    "uuid": {"type": "string", "format": "uuid"},
+    "url": {"type": "string", "pattern": r"^https?://([a-z0-9-]+\.)+[a-z]{2,}(/[^\s]*)?$"},
+    "length": {"type": "string", "maxLength": 250},
+    "any": {"type": "object"},
+    "enum": {"enum": [f"value {i}" for i in range(1500)]},
+    "optional": {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(40)}},
+    "tree": {"type": "object", "properties": {"x": {"type": "array", "items": {"$ref": "#"}}}, "required": ["x"]},
+}
+
+
+@pytest.mark.model
+def test_slow_masks_are_found_before_a_grammar_is_let_in_and_ordinary_ones_pass():
+    settings = CheckerSettings(model_dir=str(DEMO_MODEL), width=2048, timeout_s=10, memory_bytes=512 << 20)
+    checker = ProcessGrammarChecker(settings)
+    try:
+        for name, text in SLOW.items():
+            form = {"type": "grammar", "grammar": text}
+            with pytest.raises(GrammarTooComplex):
+                pytest.fail(f"{name}: {checker.check(structural(form), Bounds())}")
+        for name, schema in FAST.items():
+            context = GrammarContext(form=output_form(None, None), prompt_tail="", tools=())
+            wanted = OutputConstraint(format={"type": "json_schema", "json_schema": schema})
+            cost = checker.check(build(wanted, context).tag, Bounds(bytes=1 << 19))
+            assert 0 < cost.mask_s < 0.2, name
+            assert cost.start_s > 0, name
+    finally:
+        checker.stop()

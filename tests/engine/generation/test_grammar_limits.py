@@ -6,6 +6,7 @@ import time
 import pytest
 
 from lean_ovms.engine.generation.grammar_limits import Bounds, check, expression, nesting
+from lean_ovms.engine.generation.grammar_overlap import overlap
 from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
 
 
@@ -18,6 +19,9 @@ GOOD = [
     {"type": "json_schema", "json_schema": {"type": "string", "maxLength": 2000}},
     {"type": "json_schema", "json_schema": {"enum": list(range(1000))}},
     {"type": "grammar", "grammar": 'root ::= "((((" [({] {0,5} "{99999}"'},
+    {"type": "regex", "pattern": r"https?://([a-z0-9-]+\.)+[a-z]{2,}(/[^\s]*)?"},
+    {"type": "regex", "pattern": r"[\w.+-]{1,64}@([a-z0-9-]{1,63}\.){1,4}[a-z]{2,12}"},
+    {"type": "regex", "pattern": "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"},
     {"type": "regex", "pattern": "{" * 100 + "[(]{3}" + "\\("},
     {"type": "json_schema", "json_schema": {"properties": {f"p{i}": {} for i in range(200)}}},
 ]
@@ -45,6 +49,12 @@ BAD = [
     {"type": "regex", "pattern": "a{" + "9" * 100 + "}"},
     {"type": "regex", "pattern": "[a-z]{99}" * 300},
     {"type": "grammar", "grammar": 'root ::= ("a"{200}){200}'},
+    {"type": "regex", "pattern": "((.?){50}){50}"},
+    {"type": "regex", "pattern": "x(?:(?P<a>.?){50}){50}y"},
+    {"type": "regex", "pattern": "(.?.?.?){300}"},
+    {"type": "regex", "pattern": "(((.?){12}){12}){12}"},
+    {"type": "regex", "pattern": "([a-z]*|b){200}"},
+    {"type": "grammar", "grammar": 'root ::= "a" ( [b]? | "" ){2, 150}'},
     {"type": "json_schema", "json_schema": {"maxLength": 1e30}},
     {"type": "json_schema", "json_schema": {"enum": list(range(1001))}},
     {"type": "sequence", "elements": [{"json_schema": {"properties": {f"p{i}": {} for i in range(201)}}}]},
@@ -78,9 +88,35 @@ def test_repetitions_multiply_when_nested_and_add_up_side_by_side():
     assert expression("a{x}", quotes=False)[1] == 0
 
 
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("a?b", 0),
+        ("[a-z]{3,200}", 1),
+        ("(a?){7}", 7),
+        ("(a?b?c){7}", 3),
+        ("(a|b?){2,7}", 14),
+        ("(a+?b){7}", 1),
+        ("((a?){3}|x){5}", 20),
+        ("(a{0,9}){5}", 5),
+        ("\\{5}(a){5}", 1),
+        ("(?:a*){6,}", 6),
+    ],
+)
+def test_repetitions_of_what_may_be_empty(text, places):
+    assert overlap(text, quotes=False) == places
+
+
+@pytest.mark.parametrize(("text", "places"), [('("" | "a"){9}', 9), ('"(a?){50}"', 0), ('( a "?" ){9}', 1)])
+def test_the_same_in_ebnf(text, places):
+    assert overlap(text, quotes=True) == places
+
+
 def test_the_look_is_linear():
     began = time.perf_counter()
     for text in ("(" * 60000, "{" * 60000, "[" * 60000, "\\" * 60001, "a{9" * 20000, '"' * 60001):
         expression(text, quotes=True)
         expression(text, quotes=False)
+        overlap(text, quotes=True)
+        overlap(text, quotes=False)
     assert time.perf_counter() - began < 5

@@ -5,13 +5,17 @@ import threading
 
 import pytest
 
-from lean_ovms.engine.generation import grammar_queue
+from lean_ovms.engine.generation import grammar_limits, grammar_queue
+from lean_ovms.engine.generation.grammar_load import GrammarLoad
 from lean_ovms.engine.generation.grammar_queue import GrammarQueue
-from lean_ovms.engine.generation.pipeline import Grammars
+from lean_ovms.engine.generation.pipeline import GrammarCost, Grammars
+from lean_ovms.engine.generation.sequence import Request, Sequence
+from lean_ovms.engine.generation.slow_steps import SlowSteps
 from lean_ovms.engine.generation.task import GenerationTask
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.engine.worker.loop import Worker
-from lean_ovms.errors import EngineFailure, GrammarInvalid, GrammarTooComplex, Unavailable
+from lean_ovms.errors import EngineFailure, GrammarInvalid, GrammarTooComplex, TooManyRequests, Unavailable
+from lean_ovms.types import SamplingParams
 from tests.engine.rig import LIMITS, MemoryTransport, Rig
 
 
@@ -25,7 +29,7 @@ class Compiler:
     def __init__(self):
         self.calls = []
         self.bad = {}
-        self.cost = (0.01, 1000)
+        self.cost = GrammarCost(0.01, 1000)
         self.let = {"check": threading.Event(), "compile": threading.Event()}
         for event in self.let.values():
             event.set()
@@ -36,8 +40,9 @@ class Compiler:
         self.reached[what].release()
         assert self.let[what].wait(10)
 
-    def check(self, text):
+    def check(self, text, bounds):
         self._do("check", text)
+        grammar_limits.check(text, bounds)
         if text in self.bad:
             raise self.bad[text]
         return self.cost
@@ -326,3 +331,143 @@ def test_without_a_gate_a_grammar_is_refused():
     rig.put(Submit(1, "hello", False, None, False, {"temperature": 0.0}, tag()))
     rig.run()
     assert rig.answer(1).refused[0] == "GrammarInvalid"
+
+
+def test_the_text_of_a_long_grammar_is_not_read_in_the_loop():
+    rig = GrammarRig()
+    rig.compiler.let["check"].clear()
+    long = tag("a{99999}" + "b" * grammar_queue.INLINE_BYTES)
+    number = rig.send(long)
+    rig.turn()
+    assert rig.answer(number).refused is None
+    assert rig.queue.waiting == 1
+    rig.compiler.let["check"].set()
+    rig.run()
+    assert rig.answer(number).refused[0] == "GrammarTooComplex"
+
+
+def of_client(rig, client, text):
+    submit = Submit(rig.submit("hello"), "hello", True, None, False, {}, tag(text))
+    rig.transport.inbox.pop()
+    request = Request(submit.id, SamplingParams(), {0}, submit.constraint)
+    rig.queue.add(submit, Asking(request, client))
+
+
+class Asking:
+    """A request of a client."""
+
+    def __init__(self, request, client):
+        self.client, self.unfinished, self.sequences, self.cost = client, request.unfinished, [], None
+
+
+def test_clients_take_turns_and_none_fills_the_queue():
+    rig = GrammarRig(queue=8)
+    rig.compiler.let["check"].clear()
+    for place in range(5):
+        of_client(rig, "greedy", f"g{place}")
+    with pytest.raises(TooManyRequests) as caught:
+        of_client(rig, "greedy", "g5")
+    assert caught.value.retry_after_s
+    of_client(rig, "polite", "p0")
+    rig.compiler.let["check"].set()
+    while rig.queue._unchecked.of("greedy"):
+        rig.queue.poll(calm=False)
+    order = [call[1] for call in rig.compiler.calls if call[0] == "check"]
+    assert order.index(tag("p0")) <= 2
+
+
+def test_what_a_grammar_costs_is_known_when_its_request_runs():
+    rig = GrammarRig()
+    rig.compiler.cost = GrammarCost(0.1, 1000, 0.02, 0.03)
+    for _ in range(2):
+        rig.send(tag(), "hello")
+        rig.turn()
+        while rig.queue.waiting:
+            rig.turn()
+        (request,) = rig.scheduler.requests.values()
+        assert request.cost == rig.compiler.cost
+        rig.run()
+
+
+def test_masks_of_one_step_are_limited_and_cheap_ones_do_not_wait_for_costly_ones():
+    rig = GrammarRig()
+    rig.compiler.cost = GrammarCost(0.1, 1000, 0.0, 0.03)
+    for place in range(6):
+        rig.send(tag(), f"costly {place} " * 30)
+    most = 0
+    for _ in range(60):
+        rig.turn()
+        most = max(most, len(rig.scheduler.running))
+    assert most == 3
+    rig.compiler.cost = GrammarCost(0.1, 1000, 0.0, 0.002)
+    cheap = rig.send(tag("cheap"), "hello")
+    rig.run()
+    assert rig.answer(cheap).text() == "hello"
+    assert most == 3
+
+
+def test_costly_first_steps_are_spread_over_time_while_others_run():
+    now = [0.0]
+    load = GrammarLoad(lambda: now[0])
+    request = Request(1, SamplingParams(), {0}, "g", GrammarCost(0.1, 1000, 0.05, 0.0))
+    sequence = Sequence(request, 0, [1], 5, frozenset(), 1)
+    others = [Sequence(Request(2, SamplingParams(), {0}), 0, [1], 5, frozenset(), 1)]
+    assert not load.must_wait(sequence, others)
+    load.started(sequence)
+    assert load.must_wait(sequence, others)
+    assert not load.must_wait(sequence, [])
+    now[0] = 0.3
+    assert not load.must_wait(sequence, others)
+
+
+def test_a_grammar_that_makes_steps_slow_ends_its_requests_alone_and_is_refused_from_then_on(monkeypatch):
+    """Steps with its sequence take 3 s of CPU time; the other request and the other grammar go on."""
+    rig = GrammarRig()
+    cpu = [0.0]
+    rig.task.stepper._slow_steps._clock = lambda: cpu[0]
+    original = rig.pipeline.step
+
+    def step():
+        slow = any(s.request.constraint == tag("slow") and s.has_output for s in rig.scheduler.running)
+        cpu[0] += 3.0 if slow else 0.01
+        original()
+
+    monkeypatch.setattr(rig.pipeline, "step", step)
+    plain = rig.submit("a plain request " * 20)
+    for _ in range(20):
+        rig.turn()
+    rig.compiler.cost = GrammarCost(0.1, 1000, 0.0, 0.001)
+    good = rig.send(tag("good"), "a good grammar " * 20)
+    while rig.answer(good).accepted is None:
+        rig.turn()
+    rig.compiler.cost = GrammarCost(0.1, 1000, 0.0, 0.002)
+    slow = rig.send(tag("slow"), "a slow grammar " * 20)
+    rig.run()
+    assert rig.answer(slow).failed[0] == "GrammarTooComplex"
+    assert rig.answer(plain).text().startswith("a plain request")
+    assert rig.answer(good).text().startswith("a good grammar")
+    assert not rig.answer(good).failed
+    again = rig.send(tag("slow"))
+    rig.run()
+    assert rig.answer(again).refused[0] == "GrammarTooComplex"
+
+
+def test_slow_steps_without_grammars_or_beside_a_compilation_make_no_suspect():
+    now = [0.0]
+    watch = SlowSteps(lambda: now[0])
+
+    def step(seconds, running, compiling=False):
+        watch.begin(running)
+        now[0] += seconds
+        return watch.suspect(compiling=compiling)
+
+    plain = Sequence(Request(1, SamplingParams(), {0}), 0, [1], 5, frozenset(), 1, has_output=True)
+    matched = Sequence(Request(2, SamplingParams(), {0}, "g"), 0, [1], 5, frozenset(), 1, has_output=True)
+    assert not any(step(0.2, [plain]) for _ in range(20))
+    assert not any(step(60, [plain]) for _ in range(3))
+    assert not any(step(60, [plain, matched], compiling=True) for _ in range(3))
+    for _ in range(100):
+        step(0.2, [plain])
+    assert not any(step(1.0, [plain, matched]) for _ in range(3))
+    assert step(9, [plain, matched]) is None
+    assert step(9, [plain, matched]) is matched.request

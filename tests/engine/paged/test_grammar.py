@@ -11,6 +11,7 @@ import pytest
 
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.engine.genai.vocabulary import read
+from lean_ovms.engine.generation.grammar_limits import Bounds
 from lean_ovms.engine.paged import ebnf_parser
 from lean_ovms.engine.paged.ebnf_parser import Chars, Either, Ref, Repeat, Series, Text, Until, Without
 from lean_ovms.engine.paged.guidance import Guidance
@@ -321,7 +322,7 @@ def test_a_text_that_is_forced_is_cut_as_the_tokenizer_does():
 )
 def test_what_would_take_long_is_refused_at_once(guidance, source):
     with pytest.raises(GrammarTooComplex):
-        guidance.check(grammar(source))
+        guidance.check(grammar(source), Bounds())
 
 
 def test_a_state_that_is_too_complex_leaves_no_token(guidance):
@@ -336,3 +337,15 @@ def test_without_llguidance_the_start_fails_with_the_command_that_installs_it(mo
     monkeypatch.delitem(sys.modules, "lean_ovms.engine.paged.guidance")
     with pytest.raises(StartError, match=r'PAGED needs llguidance: pip install "\.\[paged\]"'):
         importlib.import_module("lean_ovms.engine.paged.guidance")
+
+
+@pytest.mark.parametrize(
+    ("least", "most"), [(0, 99), (0, 100), (0, 101), (0, 256), (99, 201), (100, 100), (150, 200), (250, 256), (3, None)]
+)
+def test_a_string_has_as_many_characters_as_its_schema_allows(guidance, least, most):
+    schema = {"type": "string", "minLength": least} | ({} if most is None else {"maxLength": most})
+    form = build(OutputConstraint(format={"type": "json_schema", "json_schema": schema}), context(None, None)).tag
+    for size in {least - 1, least, 100, (most or 300), (most or 300) + 1}:
+        inside = most is None or size <= most
+        for text in ("a" * size, "\\n" * size):
+            assert size < 0 or fits(guidance, form, f'"{text}"') == (least <= size and inside), size

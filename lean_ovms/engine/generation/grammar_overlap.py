@@ -1,0 +1,95 @@
+"""Counted repetitions of what may be empty, in the text of an expression. Pure, linear in its length.
+
+`((.?){50}){50}` has 2,500 places where its next character may be: XGrammar follows all of them for every token of every
+mask, however short the text. Such a part may stand where no trial comes to.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_GROUP_KIND = re.compile(r"\?(?::|P?<[A-Za-z_]\w*>)")
+_COUNT = re.compile(r"\{\s*([0-9]*)\s*(,?)\s*([0-9]*)\s*\}")
+MOST = 1 << 60
+
+
+class Item(NamedTuple):
+    """width: characters with which it may begin, each place counted. empty: it may be empty."""
+
+    width: int
+    empty: bool
+
+
+class _Group:
+    """An open group: its finished alternatives, and the present one."""
+
+    def __init__(self) -> None:
+        self._before = Item(0, False)
+        self._present = Item(0, True)
+        self.last: Item | None = None
+
+    def add(self, item: Item | None) -> None:
+        """The next item; the last one had its quantifiers."""
+        if self.last is not None:
+            width = self._present.width + (self.last.width if self._present.empty else 0)
+            self._present = Item(min(MOST, width), self._present.empty and self.last.empty)
+        self.last = item
+
+    def alternative(self) -> None:
+        self.add(None)
+        self._before = Item(self._before.width + self._present.width, self._before.empty or self._present.empty)
+        self._present = Item(0, True)
+
+    def closed(self) -> Item:
+        self.alternative()
+        return self._before
+
+
+def overlap(text: str, *, quotes: bool) -> int:
+    """The most places at which a counted repetition can begin; 0 without any.
+
+    quotes: text between double quotes is a literal, as in EBNF. A rule's name counts as one character there.
+    """
+    groups, most, position = [_Group()], 0, 0
+    while position < len(text):
+        char, group = text[position], groups[-1]
+        position += 1
+        if char == "(":
+            groups.append(_Group())
+            kind = None if quotes else _GROUP_KIND.match(text, position)
+            position = kind.end() if kind else position
+        elif char == ")" and len(groups) > 1:
+            item = groups.pop().closed()
+            groups[-1].add(item)
+        elif char == "|":
+            group.alternative()
+        elif char in "*+?" and group.last is not None:
+            group.last = Item(group.last.width, char != "+" or group.last.empty)
+            position += not quotes and text[position : position + 1] in ("?", "+")  # lazy, possessive
+        elif char == "{" and group.last is not None and (count := _COUNT.match(text, position - 1)) is not None:
+            position = count.end()
+            group.last = _counted(group.last, count)
+            most = max(most, group.last.width)
+        elif char == "[" or (quotes and char == '"'):
+            end = after(text, position, "]" if char == "[" else '"')
+            empty = char == '"' and end == position + 1
+            group.add(Item(0 if empty else 1, empty))
+            position = end
+        elif not quotes or not char.isspace():
+            position += char == "\\"
+            group.add(Item(1, False))
+    return most
+
+
+def _counted(item: Item, count: re.Match[str]) -> Item:
+    least = int(count[1][:9] or 0)
+    times = max(least, int(count[3][:9] or 0), 1)
+    return Item(min(MOST, item.width * times) if item.empty else item.width, item.empty or not least)
+
+
+def after(text: str, position: int, end: str) -> int:
+    """The position after the next `end` that is not escaped."""
+    while position < len(text) and text[position] != end:
+        position += 2 if text[position] == "\\" else 1
+    return position + 1
