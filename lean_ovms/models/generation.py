@@ -76,8 +76,13 @@ class Generation:
 
     def prompt_entries(self) -> list[TokenLogprob]:
         """The prompt's tokens with their log probabilities; those are known with the first delta, if asked for."""
-        logprobs = self._reply.prompt_logprobs or [None] * len(self.prompt_ids)
-        return [self._decoders[0].entry(t, p) for t, p in zip(self.prompt_ids, logprobs, strict=True)]
+        known, ids, entry = self._reply.prompt_logprobs, self.prompt_ids, self._decoders[0].entry
+        if known is None:
+            return [entry(token, None) for token in ids]
+        entries = [entry(token, logprob) for token, logprob in zip(ids, known.logprobs, strict=True)]
+        for scored, rank, others in zip(entries[1:], known.ranks, known.top, strict=False):
+            scored.rank, scored.top = rank, [entry(int(token), logprob) for token, logprob in others]
+        return entries
 
     async def prompt_text(self, skip_special_tokens: bool) -> str:
         """The prompt's ids as text, by the tokenizer that made them. Raises RequestError."""

@@ -21,11 +21,11 @@ from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogp
 from .. import sse
 from ..app import App
 from ..fields import Field, FieldSet
-from ..generation.common_fields import ANSWERING
+from ..generation.common_fields import ANSWERING, PROMPT_LOGPROBS
 from ..generation.request import GenerationRequest, RequestSchema, parse
 from ..generation.sampling import SAMPLING, token_ids
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
-from ..response import json, warning_headers
+from ..response import json, prompt_logprobs, warning_headers
 from ..router import RouteDoc, for_each_prefix
 from ..schemas import PROMPT
 from .chunks import ChoiceState, ChunkOptions, Chunks, Envelope
@@ -45,10 +45,11 @@ FIELDS = (
         name="logprobs",
         kind="int",
         low=0,
-        high=5,
-        help="0 to 5: log probability of each chosen token; with echo 0 only, for those of the prompt as well",
+        help="log probability of each chosen token, and so many of the likeliest, at most --max_logprobs; "
+        "with echo those of the prompt as well; without PAGED only the chosen tokens'",
         wrong="logprobs accepts integer values",
     ),
+    PROMPT_LOGPROBS,
     Field(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS and the like", default=True),
 )
 ALL_FIELDS = FieldSet((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *SAMPLING))
@@ -145,7 +146,8 @@ def _one_prompt(item: Any, index: int, special: bool) -> TextPrompt | TokenPromp
 
 async def _start_all(completion: CompletionRequest) -> list[Generation]:
     """A generation for each prompt, or none: when one is refused the others are closed."""
-    want = completion.echo or completion.options.token_ids
+    scored = completion.generation.values["prompt_logprobs"] is not None
+    want = completion.echo or completion.options.token_ids or scored
     starts = [asyncio.ensure_future(completion.generation.start(prompt, echo=want)) for prompt in completion.prompts]
     try:
         return list(await asyncio.gather(*starts))
@@ -209,6 +211,8 @@ def _choice(completion: CompletionRequest, index: int, answer: CompletedChoice, 
     if completion.options.token_ids:
         choice["token_ids"] = answer.tokens
         choice["prompt_token_ids"] = echo.generation.prompt_ids
+    if (most := completion.generation.values["prompt_logprobs"]) is not None:
+        choice["prompt_logprobs"] = prompt_logprobs(echo.generation.prompt_entries(), most)
     return choice
 
 
@@ -221,9 +225,19 @@ def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions, offset: int = 0
     return {
         "tokens": [options.name(t) for t in tokens],
         "token_logprobs": [t.logprob for t in tokens],
-        "top_logprobs": [None if t.logprob is None else {options.name(t): t.logprob} for t in tokens],
+        "top_logprobs": [_by_name(token, options) for token in tokens],
         "text_offset": offsets,
     }
+
+
+def _by_name(token: TokenLogprob, options: ChunkOptions) -> dict[str, float | None] | None:
+    """The likeliest tokens and the token itself; of several with one name (parts of characters) the likeliest."""
+    if token.logprob is None:
+        return None
+    found: dict[str, float | None] = {}
+    for other in (*token.top, token):
+        found.setdefault(options.name(other), other.logprob)
+    return found
 
 
 class CompletionRenderer:

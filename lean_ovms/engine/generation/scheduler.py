@@ -43,7 +43,8 @@ class Scheduler:
         self.clock = clock
         self._max_running = min(max_running, _max_decoding(pipeline))
         self._prefixes = PrefixTracker(info.block_size, info.kv_blocks) if info.prefix_caching else None
-        self._reports_cached = info.reports_cached_tokens
+        self._reports_cached = info.reports_cached_tokens and "cached_tokens" not in info.capabilities
+        self._prompts_alone = "alternatives" not in info.capabilities
         self._admission_times: deque[float] = deque(maxlen=32)
 
     @property
@@ -151,7 +152,7 @@ class Scheduler:
     def _fits(self, sequence: Sequence) -> bool:
         if not self.running:
             return True
-        if sequence.echo:
+        if sequence.echo and self._prompts_alone:
             # GenAI returns other tokens' log probabilities as the prompt's if any sequence is before it in the batch;
             # those after it do no harm. None passes meanwhile, or it would wait for ever.
             return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...types import SamplingParams
-from .pipeline import Handle, ImagePrompt, PipelineRequest
+from .pipeline import Handle, ImagePrompt, PipelineRequest, Thinking
 
 
 @dataclass(slots=True, eq=False)
@@ -17,7 +17,7 @@ class Request:
     """One Submit. unfinished: indices of the choices that the front end still waits for. constraint: its grammar.
 
     image_prompt: its prompt, for a pipeline of a model with vision. prompt_counted: the front end has the exact number
-    of prompt tokens.
+    of prompt tokens. bad_words, thinking: as in PipelineRequest.
     """
 
     id: int
@@ -27,6 +27,8 @@ class Request:
     sequences: list[Sequence] = field(default_factory=list)
     image_prompt: ImagePrompt | None = None
     prompt_counted: bool = True
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    thinking: Thinking | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +37,7 @@ class Sequence:
 
     max_tokens: most tokens it may generate. stops: ids that end it. headroom: tokens beyond prompt and generated that
     the next step may write. reserved_blocks: KV blocks booked for its whole life (beam search), 0 to book as it grows.
-    echo: prompt log probabilities are still to be sent.
+    echo: prompt log probabilities are still to be sent. details: outputs have alternatives, which are wanted.
     """
 
     request: Request
@@ -46,6 +48,7 @@ class Sequence:
     headroom: int
     reserved_blocks: int = 0
     echo: bool = False
+    details: bool = False
     generated: list[int] = field(default_factory=list)
 
     # while it waits
@@ -69,10 +72,12 @@ class Sequence:
     min_tokens: int = 0
     logprobs: bool = False
     beams: bool = False
+    plain: bool = True  # its outputs are tokens, and perhaps their log probabilities, and nothing else
 
     def __post_init__(self) -> None:
         sampling = self.request.sampling
         self.min_tokens, self.logprobs, self.beams = sampling.min_tokens, sampling.logprobs, sampling.beams > 1
+        self.plain = not (self.beams or self.details or sampling.repetition)
 
     @property
     def constrained(self) -> bool:
@@ -126,4 +131,6 @@ class Sequence:
             done=done,
             constraint=self.request.constraint,
             image_prompt=self.request.image_prompt,
+            bad_words=self.request.bad_words,
+            thinking=self.request.thinking,
         )

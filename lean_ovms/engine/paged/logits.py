@@ -1,6 +1,7 @@
 """Changes of the logits before a token is chosen: one line [vocab] at a time, in place. Pure numpy.
 
-The order is vLLM's (vllm/v1/sample/sampler.py): allowed ids, bad words, least length, bias, penalties. The formulas of
+The order is vLLM's (vllm/v1/sample/sampler.py): allowed ids, bad words, least length, bias, penalties. The end of
+reasoning, when its budget is spent, overrides all but a grammar. The formulas of
 the penalties are transformers' (RepetitionPenaltyLogitsProcessor) and OpenAI's (presence and frequency, over generated
 tokens). Forbidden tokens get -inf.
 """
@@ -13,7 +14,9 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from ..generation.pipeline import Thinking
 from .sequence import Sequence
+from .thinking import ThinkingState
 
 Line = NDArray[np.float32]
 FORBIDDEN = np.float32(-np.inf)
@@ -79,8 +82,21 @@ def edit(line: Line, sequence: Sequence) -> None:
         line[list(asked.logit_bias)] += np.fromiter(asked.logit_bias.values(), np.float32, len(asked.logit_bias))
     if asked.penalised:
         penalise(line, _counts(sequence), asked.repetition_penalty, asked.presence_penalty, asked.frequency_penalty)
+    if asked.thinking is not None:
+        _end_reasoning(line, sequence, asked.thinking)
     if line.max() == FORBIDDEN:
         raise NoToken("no token is left that the request allows")
+
+
+def _end_reasoning(line: Line, sequence: Sequence, asked: Thinking) -> None:
+    """Force the next token of the end of reasoning, when its budget is spent and a grammar permits it."""
+    if sequence.thinking is None:
+        sequence.thinking = ThinkingState(asked, sequence.ids[sequence.counted :])
+    token = sequence.thinking.forced
+    if token is None or (sequence.matcher is not None and line[token] == FORBIDDEN):
+        return
+    line[:] = FORBIDDEN
+    line[token] = 0
 
 
 def only(line: Line, allowed: tuple[int, ...]) -> None:
