@@ -34,9 +34,8 @@ def read(values: Json, sampling: SamplingParams, *, known: bool, limit: int) -> 
     if ids:  # as in vLLM: instead of the likeliest
         sampling = replace(sampling, logprobs=True, logprob_token_ids=ids)
     if sampling.prompt_logprobs or prompt is not None:
-        sampling = replace(
-            sampling, prompt_logprobs=True, prompt_top_logprobs=max(sampling.prompt_logprobs and requested, prompt or 0)
-        )
+        echoed = requested if sampling.prompt_logprobs else 0
+        sampling = replace(sampling, prompt_logprobs=True, prompt_top_logprobs=max(echoed, prompt or 0))
     return sampling, []
 
 

@@ -103,7 +103,6 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
     options = stream_options(schema.fields[schema.fields.places["stream_options"]], values)
     schema.before_tools(values, model)
     capabilities = model.capabilities
-    ignored = unsupported.warnings(schema.fields, body, capabilities)
     unsupported.drop(values, capabilities)
     offer = read_offer(values)
     schema.after_tools(values, model)
@@ -139,5 +138,5 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
         tools=offer.tools,
         one_call=offer.rule.offered and not offer.rule.parallel,
         truncate=values["truncate_prompt_tokens"],
-        headers=warning_headers(ignored + unknown + shared + dropped),
+        headers=warning_headers(unsupported.warnings(schema.fields, body, capabilities) + unknown + shared + dropped),
     )
