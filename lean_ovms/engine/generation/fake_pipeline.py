@@ -163,7 +163,7 @@ class FakePipeline:
             prefix_caching=script.prefix_caching,
             versions={"scripted": "1"},
             vision=script.vision,
-            capabilities=sorted({*CAPABILITIES.values()}) if script.capable else [],
+            capabilities=sorted({*CAPABILITIES.values(), "cached_tokens"}) if script.capable else [],
         )
 
     @classmethod
