@@ -75,9 +75,9 @@ def test_a_prompt_is_scored_with_alternatives_beside_the_prefix_cache():
 
 
 def test_cached_tokens_come_from_the_pipeline_that_counts_them():
-    rig = Rig(capable=True, prefix_caching=True)
+    rig = Rig(capable=True, prefix_caching=True, step_tokens=4)
     assert rig.ask("hello").cached == 0
-    rig.submit("hello", n=2, seeds=(1, 2), temperature=1.0)
+    rig.submit("hello world", n=2, seeds=(1, 2), temperature=1.0)
     rig.turn()
     rig.scheduler.running[0].handle.cached = 3
     rig.run()
