@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from typing import Any, Protocol
 
 from ..engine.client.engine import Engine, ReplyStream
 from ..engine.client.lazy_engine import LazyEngine
@@ -176,6 +176,20 @@ class Generation:
             error=self._error,
             cached_tokens=usage.cached_tokens,
         )
+
+
+async def start_all(starts: Iterable[Coroutine[Any, Any, Generation]]) -> list[Generation]:
+    """All of these generations, or none: when one is refused the others are closed. Raises RequestError."""
+    tasks = [asyncio.ensure_future(start) for start in starts]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Generation):
+                await result.aclose()
+        raise
 
 
 class GenerationGroup:

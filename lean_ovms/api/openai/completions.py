@@ -6,7 +6,6 @@ a list of strings, a list of token ids or a list of such lists. Not supported: s
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ import orjson
 from ...config import Config
 from ...errors import BadRequest, RequestError
 from ...models.collect import CompletedChoice, collect
-from ...models.generation import Generation, GenerationGroup
+from ...models.generation import Generation, GenerationGroup, start_all
 from ...models.text_model import TextModel
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from .. import sse
@@ -145,19 +144,10 @@ def _one_prompt(item: Any, index: int, special: bool) -> TextPrompt | TokenPromp
 
 
 async def _start_all(completion: CompletionRequest) -> list[Generation]:
-    """A generation for each prompt, or none: when one is refused the others are closed."""
+    """A generation for each prompt, or none."""
     scored = completion.generation.values["prompt_logprobs"] is not None
     want = completion.echo or completion.options.token_ids or scored
-    starts = [asyncio.ensure_future(completion.generation.start(prompt, echo=want)) for prompt in completion.prompts]
-    try:
-        return list(await asyncio.gather(*starts))
-    except BaseException:
-        for start in starts:
-            start.cancel()
-        for result in await asyncio.gather(*starts, return_exceptions=True):
-            if isinstance(result, Generation):
-                await result.aclose()
-        raise
+    return await start_all([completion.generation.start(prompt, echo=want) for prompt in completion.prompts])
 
 
 @dataclass(slots=True)
