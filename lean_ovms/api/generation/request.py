@@ -125,7 +125,7 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
         stream=values["stream"],
         parse=schema.parse_output,
         tools=offer.tools,
-        constraint=add_tool_rule(constraint, offer.rule, config, sampling),
+        constraint=add_tool_rule(constraint, offer.rule, config, sampling, combines="beam_control" in capabilities),
     )
     return GenerationRequest(
         values=values,
