@@ -94,8 +94,8 @@ def add_tool_rule(
 ) -> OutputConstraint | None:
     """The constraint with the rules of tool_choice, parallel_tool_calls and strict.
 
-    combines: grammars go with beam search and min_tokens. GenAI ignores them with the first, and the second breaks them:
-    then calls are not constrained.
+    combines: grammars go with beam search and min_tokens. GenAI ignores them with the first, and the second breaks
+    them: then calls are not constrained.
     """
     calls = ""
     if tools.offered and tools.required:
