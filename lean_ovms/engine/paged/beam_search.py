@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .grammar import Matcher
 from .logits import edit
-from .logprobs import Norms
+from .logprobs import log_sum_exp
 from .params import Params
 from .sequence import Output, Request, Sequence
 
@@ -54,7 +54,7 @@ class BeamSearch:
         for line, beam in zip(lines, beams, strict=True):
             if beam.matcher is not None or self._asked.edited:
                 edit(line, beam)
-        logprobs = Norms(lines).apply(lines)
+        logprobs = np.subtract(lines, log_sum_exp(lines)[:, None], dtype=np.float32)
         totals = (logprobs + np.array([beam.score for beam in beams], np.float32)[:, None]).reshape(-1)
         count = min(2 * width, len(totals))
         best = np.argpartition(totals, len(totals) - count)[len(totals) - count :]

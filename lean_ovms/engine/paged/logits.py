@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,13 +74,14 @@ def edit(line: Line, sequence: Sequence) -> None:
     if sequence.matcher is not None:
         sequence.matcher.apply(line)
     if asked.allowed_token_ids is not None:
-        only(line, asked.allowed_token_ids)
+        only(line, _arrays(sequence).allowed)
     if asked.bad_words:
         forbid(line, banned(sequence.ids, sequence.counted, asked.bad_words))
     if sequence.generated < asked.min_tokens and asked.stops:
         _go_on(line, asked.stops, ends=sequence.matcher is not None)
     if asked.logit_bias:
-        line[list(asked.logit_bias)] += np.fromiter(asked.logit_bias.values(), np.float32, len(asked.logit_bias))
+        arrays = _arrays(sequence)
+        line[arrays.biased] += arrays.bias
     if asked.penalised:
         penalise(line, _counts(sequence), asked.repetition_penalty, asked.presence_penalty, asked.frequency_penalty)
     if asked.thinking is not None:
@@ -99,12 +101,31 @@ def _end_reasoning(line: Line, sequence: Sequence, asked: Thinking) -> None:
     line[token] = 0
 
 
-def only(line: Line, allowed: tuple[int, ...]) -> None:
+class LogitArrays(NamedTuple):
+    """The lists of a request, which may be as long as the vocabulary, as arrays for every token of all its texts."""
+
+    allowed: NDArray[np.int64]
+    biased: NDArray[np.int64]
+    bias: Line
+
+
+def _arrays(sequence: Sequence) -> LogitArrays:
+    request = sequence.request
+    if request.arrays is None:
+        allowed, bias = request.params.allowed_token_ids or (), request.params.logit_bias
+        request.arrays = LogitArrays(
+            np.array(allowed, np.int64),
+            np.fromiter(bias, np.int64, len(bias)),
+            np.fromiter(bias.values(), np.float32, len(bias)),
+        )
+    return request.arrays
+
+
+def only(line: Line, allowed: NDArray[np.int64]) -> None:
     """Forbid all but these."""
-    ids = list(allowed)
-    kept = line[ids]
+    kept = line[allowed]
     line[:] = FORBIDDEN
-    line[ids] = kept
+    line[allowed] = kept
 
 
 def forbid(line: Line, ids: Iterable[int]) -> None:

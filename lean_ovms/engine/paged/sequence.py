@@ -12,7 +12,7 @@ from .params import NO_LOGPROBS, Params
 if TYPE_CHECKING:
     from .beam_search import BeamSearch
     from .grammar import Matcher
-    from .logits import TokenCounts
+    from .logits import LogitArrays, TokenCounts
     from .thinking import ThinkingState
 
 State = Literal["waiting", "prefill", "decode", "over"]
@@ -56,6 +56,7 @@ class Request:
 
     __slots__ = (
         "_cancelled",
+        "arrays",
         "arrival",
         "cached",
         "error",
@@ -71,6 +72,7 @@ class Request:
     def __init__(self, params: Params, arrival: int, cancelled: list[Request]) -> None:
         """cancelled: the list that a cancelled request is appended to."""
         self.params = params
+        self.arrays: LogitArrays | None = None
         self.arrival = arrival
         self.sequences: list[Sequence] = []
         self.status: Status = "running"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lean_ovms.engine.paged.engine import Engine
-from lean_ovms.engine.paged.logprobs import Norms
+from lean_ovms.engine.paged.logprobs import log_sum_exp
 from lean_ovms.engine.paged.params import Params
 from lean_ovms.engine.paged.sampler import SamplingBatch, sample
 from lean_ovms.engine.paged.sequence import Request, Sequence
@@ -234,7 +234,7 @@ def beams_by_definition(ids, asked):
         found = []
         for score, text in running:
             line = logits_after(text)[None]
-            values = Norms(line).apply(line)[0]
+            values = line[0] - log_sum_exp(line)[0]
             found += [(score + float(v), text, t) for t, v in enumerate(values)]
         found.sort(key=lambda one: -one[0])
         front, following = max(score for score, _ in running), []
@@ -281,7 +281,7 @@ def test_prompt_log_probabilities_are_exact_in_chunks_in_company_and_beside_the_
     assert len(request.prompt_details) == 69
     for place, detail in enumerate(request.prompt_details, 1):
         line = logits_after(ids[:place])[None]
-        values = Norms(line).apply(line)[0]
+        values = (line - log_sum_exp(line)[:, None])[0]
         assert detail.logprob == pytest.approx(values[ids[place]], abs=1e-5)
         assert [i for i, _ in detail.top] == np.argsort(-values, kind="stable")[:3].tolist()
 
