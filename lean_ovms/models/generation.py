@@ -63,6 +63,7 @@ class Generation:
         self._first_token_at: float | None = None
         self._error = ""
         self._deadline: asyncio.TimerHandle | None = None
+        self._prompt_entries: list[TokenLogprob] | None = None
 
     @property
     def prompt_tokens(self) -> int:
@@ -76,12 +77,15 @@ class Generation:
 
     def prompt_entries(self) -> list[TokenLogprob]:
         """The prompt's tokens with their log probabilities; those are known with the first delta, if asked for."""
+        if self._prompt_entries is not None:
+            return self._prompt_entries
         known, ids, entry = self._reply.prompt_logprobs, self.prompt_ids, self._decoders[0].entry
         if known is None:
             return [entry(token, None) for token in ids]
         entries = [entry(token, logprob) for token, logprob in zip(ids, known.logprobs, strict=True)]
         for scored, rank, others in zip(entries[1:], known.ranks, known.top, strict=False):
             scored.rank, scored.top = rank, [entry(int(token), logprob) for token, logprob in others]
+        self._prompt_entries = entries  # each choice of n shows them
         return entries
 
     async def prompt_text(self, skip_special_tokens: bool) -> str:

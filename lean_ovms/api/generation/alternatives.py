@@ -10,6 +10,9 @@ from dataclasses import replace
 from ...errors import BadRequest
 from ...types import Json, SamplingParams
 
+MAX_ENTRIES, MAX_STREAMED_ENTRIES = 1 << 18, 1 << 13
+ENTRY_BYTES = 64
+
 
 def read(values: Json, sampling: SamplingParams, *, known: bool, limit: int) -> tuple[SamplingParams, list[str]]:
     """The sampling parameters with what is requested, and a warning for what is not known. Raises BadRequest.
@@ -37,6 +40,24 @@ def read(values: Json, sampling: SamplingParams, *, known: bool, limit: int) -> 
         echoed = requested if sampling.prompt_logprobs else 0
         sampling = replace(sampling, prompt_logprobs=True, prompt_top_logprobs=max(echoed, prompt or 0))
     return sampling, []
+
+
+def response_size(sampling: SamplingParams, prompt_tokens: int, *, stream: bool) -> int:
+    """Bytes, roughly, that the log probabilities of all prompts take in a response. Raises BadRequest.
+
+    They are written at 5 us a token and alternative: beside the event loop if they are many, but not in streams.
+    """
+    if not sampling.prompt_logprobs:
+        return 0
+    entries = prompt_tokens * (sampling.prompt_top_logprobs + 1)
+    limit = MAX_STREAMED_ENTRIES if stream else MAX_ENTRIES
+    if sampling.prompt_top_logprobs and entries > limit:
+        raise BadRequest(
+            f"{prompt_tokens} prompt tokens with {sampling.prompt_top_logprobs} alternatives each are {entries} log "
+            f"probabilities; the limit is {limit}{' in a stream' if stream else ''}",
+            param="logprobs",
+        )
+    return entries * ENTRY_BYTES
 
 
 def _unknown(values: Json, sampling: SamplingParams) -> list[str]:

@@ -29,8 +29,9 @@ from ...types import (
     Usage,
 )
 from .. import sse
-from ..app import App
+from ..app import INLINE_BYTES, App
 from ..fields import Field, FieldSet
+from ..generation import alternatives
 from ..generation.common_fields import (
     ADD_GENERATION_PROMPT,
     ANSWERING,
@@ -96,7 +97,11 @@ async def handle(request: Request, app: App) -> Response:
     if chat.generation.stream:
         return sse.response(deltas, ChatRenderer(chat, generation), app.config.sse_ping_s, headers)
     try:
-        return json(full(chat, await collect(deltas, chat.generation.sampling.n), generation), headers)
+        sampling = chat.generation.sampling
+        size = alternatives.response_size(sampling, generation.prompt_tokens, stream=False)
+        choices = await collect(deltas, sampling.n)
+        work = lambda: json(full(chat, choices, generation), headers)  # noqa: E731
+        return await app.offload.run(size, work, inline_below=INLINE_BYTES)
     finally:
         await generation.aclose()
 

@@ -18,8 +18,9 @@ from ...models.generation import Generation, GenerationGroup, start_all
 from ...models.text_model import TextModel
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from .. import sse
-from ..app import App
+from ..app import INLINE_BYTES, App
 from ..fields import Field, FieldSet
+from ..generation import alternatives
 from ..generation.common_fields import ANSWERING, PROMPT_LOGPROBS
 from ..generation.request import GenerationRequest, RequestSchema, parse
 from ..generation.sampling import SAMPLING, token_ids
@@ -74,12 +75,15 @@ async def handle(request: Request, app: App) -> Response:
     generations = await _start_all(completion)
     group = GenerationGroup(generations, completion.generation.sampling.n)
     try:
+        stream, sampling = completion.generation.stream, completion.generation.sampling
+        size = alternatives.response_size(sampling, group.usage.prompt_tokens, stream=stream)
         echoes = [await _echo(completion, p, g) for p, g in zip(completion.prompts, generations, strict=True)]
         headers = completion.generation.headers + warning_headers(generations[0].warnings)
-        if completion.generation.stream:
+        if stream:
             return sse.response(group, CompletionRenderer(completion, group, echoes), app.config.sse_ping_s, headers)
-        choices = await collect(group, len(generations) * completion.generation.sampling.n)
-        body = json(full(completion, choices, echoes, group.usage), headers)
+        choices = await collect(group, len(generations) * sampling.n)
+        work = lambda: json(full(completion, choices, echoes, group.usage), headers)  # noqa: E731
+        body = await app.offload.run(size, work, inline_below=INLINE_BYTES)
     except BaseException:
         await group.aclose()
         raise

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from lean_ovms.api.generation import alternatives
 from lean_ovms.types import SamplingParams
 from tests.api.conftest import MakeApp, events, post, whole
 from tests.fakes import EOS, Script, say
@@ -174,3 +175,25 @@ async def test_tokens_with_one_name_do_not_hide_the_likeliest(make_app: MakeApp)
     body = asked(COMPLETIONS, logprob_token_ids=[0xE2, 0x82, EOS])
     top = (await whole(await post(app, COMPLETIONS, body)))["choices"][0]["logprobs"]["top_logprobs"][0]
     assert top == {"\ufffd": -0.25, "<eos>": -0.75, "H": -0.5}
+
+
+async def test_log_probabilities_of_prompts_are_limited(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alternatives, "MAX_ENTRIES", 8)
+    monkeypatch.setattr(alternatives, "MAX_STREAMED_ENTRIES", 4)
+    app, engine = await make_app(script, capable=True)
+    for prompts, stream, status in ((["ab"], True, 200), (["ab"] * 2, True, 400), (["ab"] * 2, False, 200)):
+        body = asked(COMPLETIONS, prompt=prompts, logprobs=1, echo=True, stream=stream)
+        response = await post(app, COMPLETIONS, body)
+        assert response.status == status
+        await response.aclose()
+    assert (await post(app, COMPLETIONS, asked(COMPLETIONS, prompt=["ab"] * 3, prompt_logprobs=1))).status == 400
+    response = await post(app, CHAT, asked(CHAT, prompt_logprobs=1))
+    assert (response.status, (await whole(response))["error"]["param"]) == (400, "logprobs")
+    assert not engine.mail.busy
+
+
+async def test_many_log_probabilities_are_written_beside_the_loop(make_app: MakeApp) -> None:
+    app, _ = await make_app(script, capable=True)
+    body = asked(COMPLETIONS, prompt=[[97] * 600] * 2, prompt_logprobs=2, n=2)
+    choices = (await whole(await post(app, COMPLETIONS, body)))["choices"]
+    assert [len(choice["prompt_logprobs"]) for choice in choices] == [600] * 4
