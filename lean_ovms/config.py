@@ -104,6 +104,9 @@ class Config:
     )
     max_tokens_limit: int = option(0, "largest and default max_tokens of a request; 0: no limit", group="model", low=0)
     best_of_limit: int = option(20, "largest n and best_of of a request", group="model", low=1, high=512)
+    max_logprobs: int = option(
+        20, "largest top_logprobs, logprobs and prompt_logprobs of a request", group="model", low=0, high=1000
+    )
     generation_config_path: str = option(
         "",
         "file of request defaults to use instead of generation_config.json, relative to the model; none: no defaults",

@@ -10,7 +10,7 @@ This module imports nothing of the package and has no behaviour beyond trivial p
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -155,7 +155,14 @@ class SamplingParams:
     max_tokens: None: as many as fit the context. temperature: 0 is greedy. top_k: 0 is off.
     n: sequences returned. beams: 1 is off, else beam search of that width, with n <= beams.
     seeds: one per sequence (len(seeds) == n), ignored by beam search and greedy decoding.
-    stop_token_ids: besides the model's own. prompt_logprobs: log probabilities of the prompt's tokens, too.
+    stop_token_ids: besides the model's own. logprobs: log probability of each generated token; top_logprobs: number of
+    likeliest tokens with it; logprob_token_ids: these tokens instead of the likeliest. prompt_logprobs: log
+    probabilities of the prompt's tokens, too; prompt_top_logprobs: likeliest tokens with those.
+    logit_bias: (id, what is added to its logit). allowed_token_ids: None allows all. bad_words: never completed.
+    early_stopping: of beam search: True, False (by an estimate) or "never" (by a bound). repetition: (shortest pattern,
+    longest pattern, times) in tokens that end the text, or None. thinking_token_budget: reasoning tokens before the end
+    of the reasoning is forced; None: no limit. thinking_tags: texts around the reasoning; thinking_open: the prompt
+    ends inside it. cache_salt: the prefix cache is shared among requests of the same salt only.
     num_assistant_tokens, assistant_confidence_threshold, max_ngram_size: for speculative decoding and prompt lookup,
     ignored without; 0: the engine's default.
     """
@@ -176,10 +183,36 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: bool = False
+    top_logprobs: int = 0
+    logprob_token_ids: tuple[int, ...] = ()
     prompt_logprobs: bool = False
+    prompt_top_logprobs: int = 0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    allowed_token_ids: tuple[int, ...] | None = None
+    bad_words: tuple[str, ...] = ()
+    early_stopping: bool | str = False
+    repetition: tuple[int, int, int] | None = None
+    thinking_token_budget: int | None = None
+    thinking_tags: tuple[str, str] = ("", "")
+    thinking_open: bool = False
+    cache_salt: str = ""
     num_assistant_tokens: int = 0
     assistant_confidence_threshold: float = 0.0
     max_ngram_size: int = 0
+
+
+CAPABILITIES = {
+    "top_logprobs": "alternatives",
+    "logprob_token_ids": "alternatives",
+    "prompt_top_logprobs": "alternatives",
+    "logit_bias": "logit_edits",
+    "allowed_token_ids": "logit_edits",
+    "bad_words": "logit_edits",
+    "thinking_token_budget": "logit_edits",
+    "early_stopping": "beam_control",
+    "cache_salt": "cache_salt",
+}
+"""Fields of SamplingParams that not every engine supports, with the member of ModelInfo.capabilities that they need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +289,10 @@ class ModelInfo:
     speculative: "", "draft" or "prompt_lookup". versions: of the libraries, by name.
     sentencepiece: grammars are matched against text with "▁" for a space and "<0x0A>" for a byte.
     reports_cached_tokens: the number of prompt tokens found in the prefix cache is known.
+    capabilities: what not every engine can do. "alternatives": log probabilities of tokens that were not chosen, of
+    generated tokens and of the prompt's, also beside the prefix cache. "logit_edits", "cache_salt": see CAPABILITIES.
+    "beam_control": early_stopping, and grammars with beam search and with min_tokens. "cached_tokens": it counts them
+    itself, for each request.
     vision: the model reads images. image_tokens: the model's own placeholders for images, refused from clients.
     """
 
@@ -275,6 +312,7 @@ class ModelInfo:
     reports_cached_tokens: bool = False
     vision: bool = False
     image_tokens: list[str] = field(default_factory=list)
+    capabilities: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,12 +373,18 @@ Event = Text | Reasoning | ToolCallStart | ToolCallDelta
 
 @dataclass(slots=True)
 class TokenLogprob:
-    """One token: its id, text, bytes and log probability (natural logarithm; None: not known)."""
+    """One token: its id, text, bytes and log probability (natural logarithm; None: not known).
+
+    top: the likeliest tokens in its place, likeliest first, or those that were asked for; empty if not known.
+    rank: 1 for the likeliest; 0: not known.
+    """
 
     id: int
     token: str
     bytes: bytes
     logprob: float | None
+    top: Sequence[TokenLogprob] = ()
+    rank: int = 0
 
 
 @dataclass(slots=True)

@@ -41,6 +41,11 @@ def encode(text: str) -> list[int]:
     return list(text.encode())
 
 
+def likeliest(most: int, named: tuple[int, ...] = ()) -> list[tuple[int, float]]:
+    """A, B, C, ... or the named ids, each a quarter less likely than the one before."""
+    return [(token, -(place + 1) / 4) for place, token in enumerate(named or range(65, 65 + most))]
+
+
 def say(*pieces: str, reason: str = "stop", sequences: int = 1) -> Script:
     """Each piece in a step of its own, to every sequence."""
     last = len(pieces) - 1
@@ -106,7 +111,11 @@ class FakeEngine:
         reply = self.mail.open(sampling.n)
         self.mail.deliver([protocol.Accepted(reply.id, len(tokens), tokens if want_tokens else None)])
         if sampling.prompt_logprobs:
-            self.mail.deliver([protocol.PromptLogprobs(reply.id, [None] + [-1.0] * (len(tokens) - 1))])
+            scored = protocol.PromptLogprobs(reply.id, [None] + [-1.0] * (len(tokens) - 1))
+            if self.info.capabilities:
+                scored.ranks = [2] * (len(tokens) - 1)
+                scored.top = [likeliest(sampling.prompt_top_logprobs) for _ in tokens[1:]]
+            self.mail.deliver([scored])
         self._play(reply.id, list(self.script(prompt, sampling)), sampling)
         return reply
 
@@ -121,7 +130,12 @@ class FakeEngine:
         for sequence, text, reason in step:
             tokens = encode(text) + ([EOS] if reason == "stop" else [])
             logprobs = [-0.5] * len(tokens) if sampling.logprobs else None
-            records.append(protocol.Tokens(number, sequence, tokens, logprobs, reason))
+            fields = (number, sequence, tokens, logprobs, reason)
+            if sampling.top_logprobs or sampling.logprob_token_ids:
+                top = [likeliest(sampling.top_logprobs, sampling.logprob_token_ids) for _ in tokens]
+                records.append(protocol.DetailedTokens(*fields, top))
+            else:
+                records.append(protocol.Tokens(*fields))
         self.mail.deliver(records)
         asyncio.get_running_loop().call_soon(self._play, number, script, sampling)
 

@@ -41,6 +41,33 @@ def token_name(token: TokenLogprob, *, by_id: bool) -> str:
     return f"token_id:{token.id}" if by_id else token.token
 
 
+def logprob_entry(token: TokenLogprob, *, by_id: bool) -> Json:
+    """A token with its log probability, and those of others in its place, in OpenAI's form of chat and responses."""
+    others = [{"token": token_name(t, by_id=by_id), "logprob": t.logprob, "bytes": list(t.bytes)} for t in token.top]
+    return {
+        "token": token_name(token, by_id=by_id),
+        "logprob": token.logprob,
+        "bytes": list(token.bytes),
+        "top_logprobs": others,
+    }
+
+
+def prompt_logprobs(tokens: list[TokenLogprob], most: int) -> list[Json | None]:
+    """vLLM's prompt_logprobs: for each token but the first an object by token id, the prompt's own token first.
+
+    most: likeliest tokens in it.
+    """
+    return [None, *(_by_id(token, most) for token in tokens[1:])]
+
+
+def _by_id(token: TokenLogprob, most: int) -> Json:
+    found = {str(token.id): {"logprob": token.logprob, "rank": token.rank, "decoded_token": token.token}}
+    for rank, other in enumerate(token.top[:most], 1):
+        known = {"logprob": other.logprob, "rank": rank, "decoded_token": other.token}
+        found.setdefault(str(other.id), known)
+    return found
+
+
 def usage(counts: Usage) -> Json:
     """The usage object of chat and completions, without cached prompt tokens where they are unknown."""
     body: Json = {

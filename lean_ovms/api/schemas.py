@@ -92,8 +92,12 @@ _DELTA = object_of({}, role=STRING, content=any_of(STRING, NULL), reasoning_cont
 _CHOICE = {"index": INTEGER, "logprobs": any_of(OBJECT, NULL)}
 
 
+_PROMPT_LOGPROBS = array(any_of(OBJECT, NULL))
+
+
 def _choices(**members: Json) -> Json:
-    return array(object_of({**_CHOICE, **members}, stop_reason=any_of(STRING, INTEGER), token_ids=TOKENS))
+    optional = {"stop_reason": any_of(STRING, INTEGER), "token_ids": TOKENS, "prompt_logprobs": _PROMPT_LOGPROBS}
+    return array(object_of({**_CHOICE, **members}, **optional))
 
 
 def _listed(item: Json) -> Json:
@@ -118,7 +122,8 @@ ANSWERS: dict[str, Json] = {
             "object": const("chat.completion"),
             "choices": _choices(message=_CHAT_MESSAGE, finish_reason=FINISH),
             "usage": USAGE,
-        }
+        },
+        prompt_logprobs=_PROMPT_LOGPROBS,
     ),
     "ChatCompletionChunk": object_of(
         {
@@ -166,6 +171,16 @@ ANSWERS: dict[str, Json] = {
         token_strs=any_of(array(STRING), NULL),
     ),
     "Text": object_of({"prompt": STRING}),
+    "Scores": object_of(
+        {
+            "id": STRING,
+            "object": const("list"),
+            "created": INTEGER,
+            "model": STRING,
+            "data": array(object_of({"index": INTEGER, "object": const("score"), "score": NUMBER})),
+            "usage": USAGE,
+        }
+    ),
     "TokenizerInfo": object_of({"chat_template": any_of(STRING, NULL), "model_max_length": INTEGER}),
     "Version": object_of({"version": STRING}),
     "ModelStates": {

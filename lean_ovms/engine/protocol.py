@@ -14,16 +14,20 @@ This module knows no asyncio and no sockets: bytes in, records out.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, ClassVar
 
 import orjson
 
+Alternative = Sequence[float]
+"""A token's id and its log probability: a tuple, or a list once it was sent."""
 PREIMPORT = "preimport"
 """Argument of the child's command: import what every model needs, before the first frame arrives."""
 TEXT_GENERATION = "text_generation"
+REPETITION = "repetition"
+"""The reason of a final: the text repeats itself as SamplingParams.repetition says."""
 MAX_FRAME_BYTES = 1 << 30
 ATTACHED = 1 << 31
 _LENGTH = struct.Struct("<I")
@@ -161,7 +165,8 @@ class Refused(Record):
 
 @dataclass(slots=True)
 class Tokens(Record):
-    """New tokens of one sequence of a request. reason: None, or "stop" or "length" in the sequence's final.
+    """New tokens of one sequence of a request. reason: None, or "stop", "length" or REPETITION in the sequence's
+    final.
 
     logprobs: one natural-log probability per token, or None if not requested.
     """
@@ -172,6 +177,17 @@ class Tokens(Record):
     tokens: list[int]
     logprobs: list[float] | None
     reason: str | None
+
+
+@dataclass(slots=True)
+class DetailedTokens(Tokens):
+    """Tokens with alternatives. top: for each token, [id, log probability] of others in its place.
+
+    A record of its own, so that plain tokens have no further field.
+    """
+
+    kind: ClassVar[str] = "detailed_tokens"
+    top: list[Sequence[Alternative]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -194,11 +210,16 @@ class Cached(Record):
 
 @dataclass(slots=True)
 class PromptLogprobs(Record):
-    """Log probabilities of the prompt's tokens (first: None), before the first Tokens of the request."""
+    """Log probabilities of the prompt's tokens (first: None), before the first Tokens of the request.
+
+    ranks, top: of each token but the first, where the engine knows them; top as in DetailedTokens.
+    """
 
     kind: ClassVar[str] = "prompt_logprobs"
     id: int
     logprobs: list[float | None]
+    ranks: list[int] = field(default_factory=list)
+    top: list[Sequence[Alternative]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -237,7 +258,8 @@ class Pong(Record):
     stats: dict[str, int]
 
 
-_KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in Record.__subclasses__() if "kind" in vars(cls)}
+_RECORDS = (*Record.__subclasses__(), *Tokens.__subclasses__())
+_KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in _RECORDS if "kind" in vars(cls)}
 _ROW = {
     cls: attrgetter("kind", *[f.name for f in fields(cls) if "attached" not in f.metadata]) for cls in _KINDS.values()
 }

@@ -25,6 +25,7 @@ from ..util.concurrency import INLINE_CHARACTERS, Offload
 from .output_decoder import OutputDecoder
 from .structured_output import StructuredOutput
 
+NO_REASONING = "thinking_token_budget has no effect: the model has no reasoning parser"
 PROBE = [{"role": "user", "content": "Hey"}]
 
 
@@ -77,6 +78,19 @@ class ChatFormat:
             sentencepiece=self._sentencepiece,
             template_opens_reasoning=self._template_opens_reasoning,
         )
+
+    def with_thinking(self, sampling: SamplingParams, tail: str) -> tuple[SamplingParams, list[str]]:
+        """The parameters with the model's reasoning tags, for a request that limits it, and a warning without any.
+
+        tail: the prompt's end.
+        """
+        if sampling.thinking_token_budget is None:
+            return sampling, []
+        form = parsers.output_form(None, self.reasoning_parser).reasoning
+        if form is None:
+            return replace(sampling, thinking_token_budget=None), [NO_REASONING]
+        tags, opened = (form.start, form.end), form.opened(tail)
+        return replace(sampling, thinking_tags=tags, thinking_open=opened), []
 
     def decoders(
         self, output: OutputParams, sampling: SamplingParams, tail: str, vocabulary: Vocabulary

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from typing import Any, Protocol
 
 from ..engine.client.engine import Engine, ReplyStream
 from ..engine.client.lazy_engine import LazyEngine
@@ -67,6 +67,7 @@ class Generation:
         self._error = ""
         self._deadline: asyncio.TimerHandle | None = None
         self._woken = False
+        self._prompt_entries: list[TokenLogprob] | None = None
 
     @property
     def prompt_tokens(self) -> int:
@@ -80,8 +81,16 @@ class Generation:
 
     def prompt_entries(self) -> list[TokenLogprob]:
         """The prompt's tokens with their log probabilities; those are known with the first delta, if asked for."""
-        logprobs = self._reply.prompt_logprobs or [None] * len(self.prompt_ids)
-        return [self._decoders[0].entry(t, p) for t, p in zip(self.prompt_ids, logprobs, strict=True)]
+        if self._prompt_entries is not None:
+            return self._prompt_entries
+        known, ids, entry = self._reply.prompt_logprobs, self.prompt_ids, self._decoders[0].entry
+        if known is None:
+            return [entry(token, None) for token in ids]
+        entries = [entry(token, logprob) for token, logprob in zip(ids, known.logprobs, strict=True)]
+        for scored, rank, others in zip(entries[1:], known.ranks, known.top, strict=False):
+            scored.rank, scored.top = rank, [entry(int(token), logprob) for token, logprob in others]
+        self._prompt_entries = entries  # each choice of n shows them
+        return entries
 
     async def prompt_text(self, skip_special_tokens: bool) -> str:
         """The prompt's ids as text, by the tokenizer that made them. Raises RequestError."""
@@ -183,6 +192,20 @@ class Generation:
             error=self._error,
             cached_tokens=usage.cached_tokens,
         )
+
+
+async def start_all(starts: Iterable[Coroutine[Any, Any, Generation]]) -> list[Generation]:
+    """All of these generations, or none: when one is refused the others are closed. Raises RequestError."""
+    tasks = [asyncio.ensure_future(start) for start in starts]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Generation):
+                await result.aclose()
+        raise
 
 
 class GenerationGroup:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from ..engine.protocol import Tokens
+from ..engine.protocol import REPETITION, DetailedTokens, Tokens
 from ..text.decode.detokenizer import Detokenizer, WindowDetokenizer
 from ..text.decode.stop_strings import StopMatcher
 from ..types import Delta, Event, Reasoning, Text, TokenLogprob, ToolCallDelta, ToolCallStart
 
 if TYPE_CHECKING:
     from ..text.parsers import Parser
+
+
+REPETITION_DETECTED = "repetition_detected"
+"""vLLM's stop_reason of a text that ends because it repeats itself."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,10 +71,16 @@ class OutputDecoder:
         delta.tokens = record.tokens[:done]
         if record.logprobs is not None:
             delta.logprobs = [self.entry(t, p) for t, p in zip(delta.tokens, record.logprobs, strict=False)]
+            if isinstance(record, DetailedTokens):
+                for scored, others in zip(delta.logprobs, record.top, strict=False):
+                    scored.top = [self.entry(int(token), logprob) for token, logprob in others]
         return delta
 
     def _finish(self, delta: Delta, record: Tokens) -> None:
         delta.finish = record.reason
+        if record.reason == REPETITION:
+            delta.finish, delta.stop = "stop", REPETITION_DETECTED
+            return
         last = record.tokens[-1] if record.tokens else None
         if record.reason != "stop" or last is None:
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +95,11 @@ class TextModel(Model):
         """The model's own texts for an image; None if it reads text only. Raises RequestError if not ready."""
         info = self.require_ready().info
         return info.image_tokens if info.vision else None
+
+    @property
+    def capabilities(self) -> Collection[str]:
+        """ModelInfo.capabilities; none until the model is loaded, when no request is served either."""
+        return self.info.capabilities if self._loaded else ()
 
     # --- text and tokens
 
@@ -191,6 +196,7 @@ class TextModel(Model):
             log.info("prompt of %s: %s", record.request_id if record else "-", safe(str(text), MAX_LOGGED))
         tail = text[-PROMPT_TAIL:] if isinstance(text, str) else ""
         structured = self.chat_format.structured_output(output, tail, self.offload)
+        sampling, without_effect = self.chat_format.with_thinking(sampling, tail)
         submit = partial(
             self.engine.submit,
             text,
@@ -216,7 +222,7 @@ class TextModel(Model):
             partial(self._generation_closed, record),
             requested_at=requested_at,
             token_timer=self.metrics.token_timer(),
-            warnings=structured.warnings if structured is not None else [],
+            warnings=without_effect + (structured.warnings if structured is not None else []),
         )
         if structured is not None and structured.warnings:
             structured.log_warnings()

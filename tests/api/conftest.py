@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -11,7 +12,7 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.models.text_model import TextModel
-from lean_ovms.types import Request, Response
+from lean_ovms.types import CAPABILITIES, Request, Response
 from tests.fakes import FakeEngine, Script
 
 MakeApp = Callable[..., Awaitable[tuple[App, FakeEngine]]]
@@ -19,12 +20,17 @@ MakeApp = Callable[..., Awaitable[tuple[App, FakeEngine]]]
 
 @pytest.fixture
 async def make_app() -> AsyncIterator[MakeApp]:
-    """make_app(script, **options) -> (app, engine), loaded; its response store is closed afterwards."""
+    """make_app(script, **options) -> (app, engine), loaded; its response store is closed afterwards.
+
+    capable: the engine has every capability.
+    """
     made: list[App] = []
 
-    async def make(script: Any = (), **options: Any) -> tuple[App, FakeEngine]:
+    async def make(script: Any = (), *, capable: bool = False, **options: Any) -> tuple[App, FakeEngine]:
         config = Config(**{"fake_engine": True, "model_name": "m", "access_log": False, **options})
         engine = FakeEngine(script if callable(script) else list(script))
+        if capable:
+            engine.info = replace(engine.info, capabilities=sorted({*CAPABILITIES.values()}))
         model = TextModel(config, engine)  # type: ignore[arg-type]
         app = App(config, [model])
         await model.load()

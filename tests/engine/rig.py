@@ -10,6 +10,7 @@ from lean_ovms.engine.protocol import (
     Cached,
     Cancel,
     Counted,
+    DetailedTokens,
     Failed,
     Pong,
     PromptLogprobs,
@@ -54,10 +55,11 @@ class Replies:
         self.accepted = None
         self.refused = None
         self.failed = None
-        self.prompt_logprobs = None
+        self.prompt_logprobs = self.prompt_ranks = self.prompt_top = None
         self.cached = None
         self.tokens = {}
         self.logprobs = {}
+        self.top = {}
         self.reasons = {}
 
     def text(self, index=0):
@@ -167,10 +169,14 @@ def take_in(answer, record):
         assert answer.accepted
         assert not answer.tokens
         answer.prompt_logprobs = record.logprobs
+        answer.prompt_ranks, answer.prompt_top = record.ranks, record.top
     elif isinstance(record, Tokens):
         assert answer.accepted
         assert record.index not in answer.reasons, "something after the final"
         answer.tokens.setdefault(record.index, []).extend(record.tokens)
         answer.logprobs.setdefault(record.index, []).extend(record.logprobs or [])
+        if isinstance(record, DetailedTokens):
+            assert len(record.top) == len(record.tokens)
+            answer.top.setdefault(record.index, []).extend(record.top)
         if record.reason:
             answer.reasons[record.index] = record.reason

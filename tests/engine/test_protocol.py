@@ -35,6 +35,7 @@ OF_TYPE = {
     "list[str | None]": st.lists(st.none() | st.text()),
     "list[float] | None": st.none() | st.lists(floats),
     "list[float | None]": st.lists(st.none() | floats),
+    "list[Sequence[Alternative]]": st.lists(st.lists(st.lists(floats))),
     "list[list[int]]": st.lists(st.lists(ints)),
     "dict[str, int]": st.dictionaries(st.text(), ints),
     "dict[str, Any]": st.dictionaries(st.text(), json),
@@ -127,7 +128,7 @@ def test_the_text_of_a_traceback_is_no_frame():
 
 
 def test_every_kind_has_a_name_of_its_own():
-    assert len({cls.kind for cls in KINDS}) == len(KINDS) == 18
+    assert len({cls.kind for cls in KINDS}) == len(KINDS) == 19
 
 
 # --- attachments

@@ -1,12 +1,66 @@
-"""Log probabilities of tokens that were not chosen (top_logprobs), which openvino_genai does not report."""
+"""Log probabilities beside those of the chosen tokens: top_logprobs, logprob_token_ids, prompt_logprobs.
+
+openvino_genai reports those of the chosen tokens only; the response to a request for more has a Warning header.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from ...errors import BadRequest
 from ...types import Json, SamplingParams
 
+MAX_ENTRIES, MAX_STREAMED_ENTRIES = 1 << 18, 1 << 13
+ENTRY_BYTES = 64
 
-def unknown(values: Json, sampling: SamplingParams) -> list[str]:
+
+def read(values: Json, sampling: SamplingParams, *, known: bool, limit: int) -> tuple[SamplingParams, list[str]]:
+    """The sampling parameters with what is requested, and a warning for what is not known. Raises BadRequest.
+
+    known: the engine reports alternatives. limit: --max_logprobs.
+    """
+    name = "top_logprobs" if "top_logprobs" in values else "logprobs"
+    requested, prompt, ids = values[name] or 0, values.get("prompt_logprobs"), values["logprob_token_ids"]
+    for field, number in ((name, requested), ("prompt_logprobs", prompt or 0)):
+        if number > limit:
+            raise BadRequest(f"{field} exceeds limit of this server: {limit}", param=field)
+    if not known:
+        return sampling, _unknown(values, sampling)
+    if values["stream"] and prompt:
+        raise BadRequest("prompt_logprobs are not available when stream is true", param="prompt_logprobs")
+    if name == "top_logprobs" and requested and not sampling.logprobs:
+        raise BadRequest("top_logprobs needs logprobs to be true", param="top_logprobs")
+    if sampling.beams > 1 and (requested or ids):
+        return sampling, [f"{name} holds the chosen token alone: alternatives of beams are not reported"]
+    if requested:
+        sampling = replace(sampling, top_logprobs=requested)
+    if ids:  # as in vLLM: instead of the likeliest
+        sampling = replace(sampling, logprobs=True, logprob_token_ids=ids)
+    if sampling.prompt_logprobs or prompt is not None:
+        echoed = requested if sampling.prompt_logprobs else 0
+        sampling = replace(sampling, prompt_logprobs=True, prompt_top_logprobs=max(echoed, prompt or 0))
+    return sampling, []
+
+
+def response_size(sampling: SamplingParams, prompt_tokens: int, *, stream: bool) -> int:
+    """Bytes, roughly, that the log probabilities of all prompts take in a response. Raises BadRequest.
+
+    They are written at 5 us a token and alternative: beside the event loop if they are many, but not in streams.
+    """
+    if not sampling.prompt_logprobs:
+        return 0
+    entries = prompt_tokens * (sampling.prompt_top_logprobs + 1)
+    limit = MAX_STREAMED_ENTRIES if stream else MAX_ENTRIES
+    if sampling.prompt_top_logprobs and entries > limit:
+        raise BadRequest(
+            f"{prompt_tokens} prompt tokens with {sampling.prompt_top_logprobs} alternatives each are {entries} log "
+            f"probabilities; the limit is {limit}{' in a stream' if stream else ''}",
+            param="logprobs",
+        )
+    return entries * ENTRY_BYTES
+
+
+def _unknown(values: Json, sampling: SamplingParams) -> list[str]:
     """Warnings for requested alternatives that the engine cannot report.
 
     Raises BadRequest for alternatives of prompt tokens: clients treat the likeliest token in the response as the
@@ -16,7 +70,8 @@ def unknown(values: Json, sampling: SamplingParams) -> list[str]:
     if sampling.prompt_logprobs and values["logprobs"]:
         raise BadRequest(
             f"logprobs {values['logprobs']} with echo asks for the likeliest tokens at each place of the prompt, and "
-            "the engine knows the log probabilities of the prompt's own tokens only: send logprobs 0 for those",
+            "the engine knows the log probabilities of the prompt's own tokens only: send logprobs 0 for those, or "
+            "start with --pipeline_type PAGED",
             param="logprobs",
         )
     if "top_logprobs" in values:

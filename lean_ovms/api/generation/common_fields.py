@@ -87,7 +87,16 @@ TOOLS = (
 )
 LOGPROBS = Field(name="logprobs", kind="bool", help="log probability of each chosen token", default=False)
 TOP_LOGPROBS = Field(
-    name="top_logprobs", kind="uint", high=20, help="number of alternatives; only the chosen token is reported"
+    name="top_logprobs",
+    kind="uint",
+    help="number of the likeliest tokens with each chosen one, at most --max_logprobs; "
+    "none without PAGED, but a Warning header",
+)
+PROMPT_LOGPROBS = Field(
+    name="prompt_logprobs",
+    kind="uint",
+    help="vLLM's: log probabilities of the prompt's tokens, with so many of the likeliest; not in streams; "
+    "PAGED only, else a Warning header",
 )
 TEMPLATE_KWARGS = Field(
     name="chat_template_kwargs",

@@ -7,7 +7,7 @@ in `parse` decides which of several errors a client gets.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...errors import BadRequest
 from ...media.images.loader import ImageLoader
@@ -26,7 +26,10 @@ from .single_call import SingleCallStream
 from .structured_output import add_tool_rule, read_constraint
 from .tools import read_offer
 
-SHARED_CACHE = "cache_salt is not honoured: the engine's prefix cache is one for all (--enable_prefix_caching false)"
+SHARED_CACHE = (
+    "cache_salt is not honoured: the engine's prefix cache is one for all (--enable_prefix_caching false, or "
+    "--pipeline_type PAGED)"
+)
 """GenAI finds cached blocks by their tokens alone, and no request can be kept out of its cache."""
 
 
@@ -103,6 +106,8 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
     limits = Limits(max_tokens=config.max_tokens_limit, sequences=config.best_of_limit)
     options = stream_options(schema.fields[schema.fields.places["stream_options"]], values)
     schema.before_tools(values, model)
+    capabilities = model.capabilities
+    unsupported.drop(values, capabilities)
     offer = read_offer(values)
     schema.after_tools(values, model)
     sampling = build_sampling(values, defaults, limits)
@@ -110,15 +115,21 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
         given = schema.max_tokens if values[schema.max_tokens] is not None else "max_tokens"
         raise BadRequest("max_tokens value should be greater than 0", param=given)
     constraint, dropped = read_constraint(values, config)
-    unknown = alternatives.unknown(values, sampling)
-    shared = [SHARED_CACHE] if values["cache_salt"] and config.enable_prefix_caching else []
+    known = "alternatives" in capabilities
+    sampling, unknown = alternatives.read(values, sampling, known=known, limit=config.max_logprobs)
+    shared = []
+    if values["cache_salt"] and config.enable_prefix_caching:
+        if "cache_salt" in capabilities:
+            sampling = replace(sampling, cache_salt=values["cache_salt"])
+        else:
+            shared = [SHARED_CACHE]
     output = build_output(
         values,
         defaults,
         stream=values["stream"],
         parse=schema.parse_output,
         tools=offer.tools,
-        constraint=add_tool_rule(constraint, offer.rule, config, sampling),
+        constraint=add_tool_rule(constraint, offer.rule, config, sampling, combines="beam_control" in capabilities),
     )
     return GenerationRequest(
         values=values,
@@ -132,5 +143,5 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
         one_call=offer.rule.offered and not offer.rule.parallel,
         truncate=values["truncate_prompt_tokens"],
         priority=values["priority"],
-        headers=warning_headers(unsupported.warnings(schema.fields, body) + unknown + shared + dropped),
+        headers=warning_headers(unsupported.warnings(schema.fields, body, capabilities) + unknown + shared + dropped),
     )

@@ -85,15 +85,23 @@ def read_constraint(values: Json, config: Config) -> tuple[OutputConstraint | No
 
 
 def add_tool_rule(
-    constraint: OutputConstraint | None, tools: ToolRule, config: Config, sampling: SamplingParams
+    constraint: OutputConstraint | None,
+    tools: ToolRule,
+    config: Config,
+    sampling: SamplingParams,
+    *,
+    combines: bool = False,
 ) -> OutputConstraint | None:
-    """The constraint with the rules of tool_choice, parallel_tool_calls and strict."""
+    """The constraint with the rules of tool_choice, parallel_tool_calls and strict.
+
+    combines: grammars go with beam search and min_tokens. GenAI ignores them with the first, and the second breaks
+    them: then calls are not constrained.
+    """
     calls = ""
     if tools.offered and tools.required:
         calls = "required"
     elif tools.offered and (tools.strict or config.enable_tool_guided_generation):
-        # Beam search ignores grammars and min_tokens breaks them: then calls are not constrained.
-        calls = "schema" if sampling.beams == 1 and not sampling.min_tokens else ""
+        calls = "schema" if combines or (sampling.beams == 1 and not sampling.min_tokens) else ""
     if constraint is None and not calls:
         return None
     base = constraint or OutputConstraint(param="tool_choice" if calls == "required" else "tools")

@@ -7,6 +7,7 @@ known field, give a Warning header. Values of a wrong type give 400, as in OVMS 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 from functools import lru_cache
 from typing import Any
 
@@ -37,7 +38,6 @@ def _audio(value: Json) -> Json:
 
 
 UNSUPPORTED = FieldSet((
-    Field(name="logit_bias", kind="object", help="OpenAI's: bias of token probabilities"),
     Field(name="modalities", kind="array", help="OpenAI's: output types; only text is generated", read=_modalities),
     Field(name="audio", kind="object", help="OpenAI's: voice and format of speech", read=_audio),
     Field(name="chunk_frames", kind="uint", low=1, help="OVMS's: frames per chunk of speech",
@@ -46,15 +46,9 @@ UNSUPPORTED = FieldSet((
     Field(name="function_call", kind="any", help="OpenAI's older form of tool_choice"),
     Field(name="web_search_options", kind="object", help="OpenAI's: options of a web search", read=_web_search),
     Field(name="echo", kind="bool", help="vLLM's, for chat: last message before the output; completions have it"),
-    Field(name="prompt_logprobs", kind="int", help="vLLM's: number of alternatives for each prompt token"),
+    Field(name="prompt_logprobs", kind="int", help="vLLM's, for responses: alternatives of each prompt token"),
     Field(name="logits_processors", kind="array", help="vLLM's: functions that change logits"),
     Field(name="prompt_embeds", kind="any", help="vLLM's: prompt as embeddings"),
-    Field(name="bad_words", kind="array", help="vLLM's: words excluded from the output"),
-    Field(name="allowed_token_ids", kind="array", help="vLLM's: token ids to choose from"),
-    Field(name="logprob_token_ids", kind="array", help="vLLM's: additional token ids with log probabilities"),
-    Field(name="early_stopping", kind="any", help="vLLM's: stop condition of beam search"),
-    Field(name="thinking_token_budget", kind="int", help="vLLM's: maximum number of reasoning tokens"),
-    Field(name="repetition_detection", kind="object", help="vLLM's: stop condition for repetitions"),
     Field(name="mm_processor_kwargs", kind="object", help="vLLM's: arguments of the image processor"),
     Field(name="media_io_kwargs", kind="object", help="vLLM's: arguments of the media loaders"),
     Field(name="return_prompt_text", kind="bool", help="vLLM's: rendered prompt in the response"),
@@ -79,13 +73,40 @@ MAX_UNKNOWN, MAX_NAME = 8, 40
 """Maximum number and length of the unknown names that are compared with known ones, at about 0.5 ms each."""
 
 
-def warnings(fields: FieldSet, body: Json) -> list[str]:
-    """A line for each field of body without effect. fields: the supported ones. Raises BadRequest for a wrong type."""
+NEEDS = {
+    "logit_bias": "logit_edits",
+    "allowed_token_ids": "logit_edits",
+    "bad_words": "logit_edits",
+    "thinking_token_budget": "logit_edits",
+    "logprob_token_ids": "alternatives",
+    "prompt_logprobs": "alternatives",
+    "early_stopping": "beam_control",
+}
+"""Fields that not every engine supports, with the member of ModelInfo.capabilities that they need."""
+
+
+def drop(values: Json, capabilities: Collection[str]) -> None:
+    """Set the values of fields that the engine does not support to those of absent fields."""
+    for name, capability in NEEDS.items():
+        if capability not in capabilities and values.get(name) is not None:
+            values[name] = None
+
+
+def warnings(fields: FieldSet, body: Json, capabilities: Collection[str] = ()) -> list[str]:
+    """A line for each field of body without effect. fields: the supported ones. Raises BadRequest for a wrong type.
+
+    capabilities: the engine's.
+    """
     unread = [name for name in body if name not in fields.places]
-    ignored = sorted([UNSUPPORTED.places[name] for name in unread if name in UNSUPPORTED.places])
+    ignored = [UNSUPPORTED[UNSUPPORTED.places[name]] for name in unread if name in UNSUPPORTED.places]
+    ignored += [
+        fields[fields.places[name]]
+        for name in body
+        if name in NEEDS and name in fields.places and NEEDS[name] not in capabilities
+    ]
     lines = [
         f"{field.name} is not supported and was ignored"
-        for field in [UNSUPPORTED[place] for place in ignored]
+        for field in sorted(ignored, key=lambda field: field.name)
         if _requests_effect(field, read_one(field, body[field.name]))
     ]
     unknown = [name for name in unread if name not in UNSUPPORTED.places and name not in HARMLESS]
@@ -99,7 +120,7 @@ def _requests_effect(field: Field, value: Any) -> bool:
     """Whether a value of an unsupported field requests something."""
     if value is None or value == field.default:
         return False
-    empty = value is False or value in ("", [], {})
+    empty = value is False or value in ("", [], {}, ())
     return not empty or field.default is True
 
 

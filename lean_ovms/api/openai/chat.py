@@ -1,8 +1,7 @@
 """POST …/chat/completions: OpenAI's chat API with OVMS's and vLLM's parameters.
 
-https://platform.openai.com/docs/api-reference/chat, contract sections 2.4, 2.6, 4.3, 5.1. Not supported: top_logprobs
-beyond the chosen token (the engine does not report them), accepted with a Warning header, as are the fields in
-generation/unsupported.py.
+https://platform.openai.com/docs/api-reference/chat, contract sections 2.4, 2.6, 4.3, 5.1. What is not supported is
+accepted with a Warning header: generation/unsupported.py.
 """
 
 from __future__ import annotations
@@ -30,8 +29,9 @@ from ...types import (
     Usage,
 )
 from .. import sse
-from ..app import App
+from ..app import INLINE_BYTES, App
 from ..fields import Field, FieldSet
+from ..generation import alternatives
 from ..generation.common_fields import (
     ADD_GENERATION_PROMPT,
     ANSWERING,
@@ -40,6 +40,7 @@ from ..generation.common_fields import (
     DOCUMENTS,
     LOGPROBS,
     MESSAGES,
+    PROMPT_LOGPROBS,
     TEMPLATE_KWARGS,
     TOOLS,
     TOP_LOGPROBS,
@@ -49,7 +50,7 @@ from ..generation.messages import chat_prompt, map_developer_role, read_messages
 from ..generation.request import GenerationRequest, RequestSchema, parse
 from ..generation.sampling import SAMPLING, check_max_tokens
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
-from ..response import json, warning_headers
+from ..response import json, logprob_entry, prompt_logprobs, warning_headers
 from ..router import RouteDoc, for_each_prefix
 from .chunks import ChoiceState, ChunkOptions, Chunks, Envelope
 
@@ -60,6 +61,7 @@ FIELDS = (
     token_limit("max_completion_tokens", "same as max_tokens, and wins over it"),
     LOGPROBS,
     TOP_LOGPROBS,
+    PROMPT_LOGPROBS,
     TEMPLATE_KWARGS,
     Field(
         name="reasoning_effort",
@@ -88,13 +90,18 @@ class ChatRequest:
 
 async def handle(request: Request, app: App) -> Response:
     chat = await app.parse_body(request, parse_chat)
-    generation = await chat.generation.start(chat.prompt, echo=chat.options.token_ids)
+    want_ids = chat.options.token_ids or chat.generation.values["prompt_logprobs"] is not None
+    generation = await chat.generation.start(chat.prompt, echo=want_ids)
     headers = chat.generation.headers + warning_headers(generation.warnings)
     deltas = chat.generation.deltas(generation)
     if chat.generation.stream:
         return sse.response(deltas, ChatRenderer(chat, generation), app.config.sse_ping_s, headers)
     try:
-        return json(full(chat, await collect(deltas, chat.generation.sampling.n), generation), headers)
+        sampling = chat.generation.sampling
+        size = alternatives.response_size(sampling, generation.prompt_tokens, stream=False)
+        choices = await collect(deltas, sampling.n)
+        work = lambda: json(full(chat, choices, generation), headers)  # noqa: E731
+        return await app.offload.run(size, work, inline_below=INLINE_BYTES)
     finally:
         await generation.aclose()
 
@@ -140,6 +147,8 @@ def full(chat: ChatRequest, answers: list[CompletedChoice], generation: Generati
     body = envelope.full(choices, generation.usage)
     if chat.options.token_ids:
         body["prompt_token_ids"] = generation.prompt_ids
+    if (most := chat.generation.values["prompt_logprobs"]) is not None:
+        body["prompt_logprobs"] = prompt_logprobs(generation.prompt_entries(), most)
     return body
 
 
@@ -168,12 +177,7 @@ def _finish(reason: str, called: bool) -> str:
 
 
 def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions) -> Json:
-    name = options.name
-    return {
-        "content": [
-            {"token": name(t), "logprob": t.logprob, "bytes": list(t.bytes), "top_logprobs": []} for t in tokens
-        ]
-    }
+    return {"content": [logprob_entry(token, by_id=options.named_by_id) for token in tokens]}
 
 
 class ChatRenderer:

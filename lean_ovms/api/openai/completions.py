@@ -6,7 +6,6 @@ a list of strings, a list of token ids or a list of such lists. Not supported: s
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,17 +14,18 @@ import orjson
 from ...config import Config
 from ...errors import BadRequest, RequestError
 from ...models.collect import CompletedChoice, collect
-from ...models.generation import Generation, GenerationGroup
+from ...models.generation import Generation, GenerationGroup, start_all
 from ...models.text_model import TextModel
 from ...types import Delta, Json, Request, Response, SamplingParams, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from .. import sse
-from ..app import App
+from ..app import INLINE_BYTES, App
 from ..fields import Field, FieldSet
-from ..generation.common_fields import ANSWERING
+from ..generation import alternatives
+from ..generation.common_fields import ANSWERING, PROMPT_LOGPROBS
 from ..generation.request import GenerationRequest, RequestSchema, parse
 from ..generation.sampling import SAMPLING, token_ids
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
-from ..response import json, warning_headers
+from ..response import json, prompt_logprobs, warning_headers
 from ..router import RouteDoc, for_each_prefix
 from ..schemas import PROMPT
 from .chunks import ChoiceState, ChunkOptions, Chunks, Envelope
@@ -45,10 +45,11 @@ FIELDS = (
         name="logprobs",
         kind="int",
         low=0,
-        high=5,
-        help="0 to 5: log probability of each chosen token; with echo 0 only, for those of the prompt as well",
+        help="log probability of each chosen token, and so many of the likeliest, at most --max_logprobs; "
+        "with echo those of the prompt as well; without PAGED only the chosen tokens'",
         wrong="logprobs accepts integer values",
     ),
+    PROMPT_LOGPROBS,
     Field(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS and the like", default=True),
 )
 ALL_FIELDS = FieldSet((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *SAMPLING))
@@ -74,12 +75,15 @@ async def handle(request: Request, app: App) -> Response:
     generations = await _start_all(completion)
     group = GenerationGroup(generations, completion.generation.sampling.n)
     try:
+        stream, sampling = completion.generation.stream, completion.generation.sampling
+        size = alternatives.response_size(sampling, group.usage.prompt_tokens, stream=stream)
         echoes = [await _echo(completion, p, g) for p, g in zip(completion.prompts, generations, strict=True)]
         headers = completion.generation.headers + warning_headers(generations[0].warnings)
-        if completion.generation.stream:
+        if stream:
             return sse.response(group, CompletionRenderer(completion, group, echoes), app.config.sse_ping_s, headers)
-        choices = await collect(group, len(generations) * completion.generation.sampling.n)
-        body = json(full(completion, choices, echoes, group.usage), headers)
+        choices = await collect(group, len(generations) * sampling.n)
+        work = lambda: json(full(completion, choices, echoes, group.usage), headers)  # noqa: E731
+        body = await app.offload.run(size, work, inline_below=INLINE_BYTES)
     except BaseException:
         await group.aclose()
         raise
@@ -154,18 +158,10 @@ def _one_prompt(item: Any, index: int, special: bool) -> TextPrompt | TokenPromp
 
 
 async def _start_all(completion: CompletionRequest) -> list[Generation]:
-    """A generation for each prompt, or none: when one is refused the others are closed."""
-    want = completion.echo or completion.options.token_ids
-    starts = [asyncio.ensure_future(completion.generation.start(prompt, echo=want)) for prompt in completion.prompts]
-    try:
-        return list(await asyncio.gather(*starts))
-    except BaseException:
-        for start in starts:
-            start.cancel()
-        for result in await asyncio.gather(*starts, return_exceptions=True):
-            if isinstance(result, Generation):
-                await result.aclose()
-        raise
+    """A generation for each prompt, or none."""
+    scored = completion.generation.values["prompt_logprobs"] is not None
+    want = completion.echo or completion.options.token_ids or scored
+    return await start_all([completion.generation.start(prompt, echo=want) for prompt in completion.prompts])
 
 
 @dataclass(slots=True)
@@ -219,6 +215,8 @@ def _choice(completion: CompletionRequest, index: int, answer: CompletedChoice, 
     if completion.options.token_ids:
         choice["token_ids"] = answer.tokens
         choice["prompt_token_ids"] = echo.generation.prompt_ids
+    if (most := completion.generation.values["prompt_logprobs"]) is not None:
+        choice["prompt_logprobs"] = prompt_logprobs(echo.generation.prompt_entries(), most)
     return choice
 
 
@@ -231,9 +229,19 @@ def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions, offset: int = 0
     return {
         "tokens": [options.name(t) for t in tokens],
         "token_logprobs": [t.logprob for t in tokens],
-        "top_logprobs": [None if t.logprob is None else {options.name(t): t.logprob} for t in tokens],
+        "top_logprobs": [_by_name(token, options) for token in tokens],
         "text_offset": offsets,
     }
+
+
+def _by_name(token: TokenLogprob, options: ChunkOptions) -> dict[str, float | None] | None:
+    """The likeliest tokens and the token itself; of several with one name (parts of characters) the likeliest."""
+    if token.logprob is None:
+        return None
+    found: dict[str, float | None] = {}
+    for other in (*token.top, token):
+        found.setdefault(options.name(other), other.logprob)
+    return found
 
 
 class CompletionRenderer:

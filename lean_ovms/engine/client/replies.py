@@ -14,6 +14,15 @@ from typing import Any
 from ...errors import RequestError, from_wire
 from .. import protocol
 
+_OF_REQUESTS = (
+    protocol.Accepted,
+    protocol.Cached,
+    protocol.Counted,
+    protocol.DetailedTokens,
+    protocol.PromptLogprobs,
+)
+"""Records that may be about a request that was cancelled meanwhile."""
+
 
 class ReplyStream:
     """The replies to one request, and its cancellation. One reader at a time.
@@ -43,7 +52,7 @@ class ReplyStream:
         self.id = number
         self.prompt_tokens = -1  # until accepted
         self.tokens: list[int] | None = None
-        self.prompt_logprobs: list[float | None] | None = None
+        self.prompt_logprobs: protocol.PromptLogprobs | None = None
         self.cached_tokens: int | None = None
         self._router = router
         self._running = set(range(sequences))
@@ -132,6 +141,8 @@ class ReplyStream:
             waiting.tokens += record.tokens
             if record.logprobs is not None:
                 waiting.logprobs = (waiting.logprobs or []) + record.logprobs
+                if isinstance(waiting, protocol.DetailedTokens) and isinstance(record, protocol.DetailedTokens):
+                    waiting.top += record.top
             waiting.reason = record.reason
         if record.reason is not None:
             self._running.discard(index)
@@ -218,12 +229,12 @@ class ReplyRouter:
             case protocol.Cached(id=number) if number in self._replies:
                 self._replies[number].cached_tokens = record.tokens
             case protocol.PromptLogprobs(id=number) if number in self._replies:
-                self._replies[number].prompt_logprobs = record.logprobs
+                self._replies[number].prompt_logprobs = record
             case protocol.Refused(id=number) | protocol.Failed(id=number):
                 self._fail(number, from_wire(record.error))
-            case protocol.Accepted() | protocol.PromptLogprobs() | protocol.Counted() | protocol.Cached():
-                pass
-            case _:
+            case protocol.DetailedTokens(id=number) if number in self._replies:
+                self._replies[number].add(record)
+            case _ if not isinstance(record, _OF_REQUESTS):
                 raise protocol.FrameError(f"an engine does not send {record.kind}")
 
     def _answer(self, number: int, answer: Any) -> None:

@@ -8,17 +8,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...errors import BadRequest, too_long, too_many_characters
-from ...types import ModelInfo, SamplingParams
+from ...types import CAPABILITIES, ModelInfo, SamplingParams
 from ..protocol import Submit
 from . import image_prompts, validation
 from .kv_budget import KvBudget
-from .pipeline import ASSISTANT_TOKENS, NGRAM_SIZE, Pipeline
+from .pipeline import ASSISTANT_TOKENS, NGRAM_SIZE, Pipeline, Thinking
 from .sequence import Request, Sequence
 
 LONG_TEXT = 8
 """Characters per token of the context, above which only a part of a text is tokenized first; prose has 3 to 5."""
 CUT_MARGIN = 64
 """Tokens next to a cut that may differ from those of the whole text."""
+UNCHANGED = SamplingParams()
 BEAM_SPARE_BLOCKS = 2
 """Blocks per beam beyond its own tokens: the copy of a shared block that is written to, and one for rounding."""
 
@@ -36,15 +37,20 @@ class Admission:
         info = self._pipeline.info
         sampling = validation.sampling(submit.sampling, info.vocab_size, self._max_sequences)
         sampling = _assistant_params(sampling, info)
-        if sampling.prompt_logprobs and info.prefix_caching:
+        _check_capabilities(sampling, info)
+        if sampling.prompt_logprobs and info.prefix_caching and "alternatives" not in info.capabilities:
             raise BadRequest(
                 "log probabilities of the prompt need a server that was started with --enable_prefix_caching false",
                 param="echo",
             )
         if submit.constraint:
-            sampling = _check_constrained(sampling)
+            sampling = _check_constrained(sampling, info)
         request = Request(submit.id, sampling, set(range(sampling.n)), submit.constraint)
         request.client, request.group_key, request.priority = submit.client, submit.group, submit.priority
+        if sampling.bad_words:
+            request.bad_words = self._bad_words(sampling.bad_words)
+        if sampling.thinking_token_budget is not None:
+            request.thinking = self._thinking(sampling, sampling.thinking_token_budget)
         counter = self._pipeline.image_token_counter
         if counter is None:
             image_prompts.refuse_images(submit)
@@ -99,6 +105,25 @@ class Admission:
         context = self._pipeline.info.context_length
         raise too_many_characters(len(text), context)
 
+    def _bad_words(self, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+        """The ids of each word at the beginning of a text and after a blank, as in vLLM. Raises BadRequest."""
+        found: list[tuple[int, ...]] = []
+        for word in words:
+            plain = tuple(self._pipeline.encode(word.lstrip(), False))
+            if not plain:
+                raise BadRequest(f"bad_words: {word!r} has no tokens", param="bad_words")
+            spaced = tuple(self._pipeline.encode(f" {word.lstrip()}", False))
+            found.append(plain)
+            if spaced[:1] != plain[:1] and len(spaced) == len(plain):  # otherwise the blank is a token of its own
+                found.append(spaced)
+        return tuple(found)
+
+    def _thinking(self, sampling: SamplingParams, budget: int) -> Thinking:
+        start, end = (tuple(self._pipeline.encode(tag, False)) for tag in sampling.thinking_tags)
+        if not end or not (start or sampling.thinking_open):
+            raise BadRequest("the model's reasoning has no end that could be forced", param="thinking_token_budget")
+        return Thinking(budget, start, end, sampling.thinking_open)
+
     def _sequences(self, request: Request, prompt: list[int]) -> list[Sequence]:
         sampling, info = request.sampling, self._pipeline.info
         headroom = 1 + (sampling.num_assistant_tokens or (ASSISTANT_TOKENS if info.speculative else 0))
@@ -117,6 +142,8 @@ class Admission:
         if not sampling.ignore_eos:
             stops |= frozenset(info.eos_token_ids)
         count = 1 if sampling.beams > 1 else sampling.n
+        alternatives = sampling.prompt_logprobs or sampling.top_logprobs or sampling.logprob_token_ids
+        details = bool(alternatives) and "alternatives" in info.capabilities
         return [
             Sequence(
                 request,
@@ -127,16 +154,26 @@ class Admission:
                 headroom,
                 reserved_blocks,
                 echo=sampling.prompt_logprobs and index == 0,
+                details=details,
             )
             for index in range(count)
         ]
 
 
-def _check_constrained(sampling: SamplingParams) -> SamplingParams:
-    """Refuse what cannot be combined with a grammar: beams ignore it, and min_tokens is filled with token 0 at its end.
+def _check_capabilities(sampling: SamplingParams, info: ModelInfo) -> None:
+    """Refuse what this pipeline would not honour; the front end does not send it. Raises BadRequest."""
+    for name, capability in CAPABILITIES.items():
+        if capability not in info.capabilities and getattr(sampling, name) != getattr(UNCHANGED, name):
+            raise BadRequest(f"{name} is not supported by this model's pipeline", param=name)
+
+
+def _check_constrained(sampling: SamplingParams, info: ModelInfo) -> SamplingParams:
+    """Refuse what GenAI cannot combine with a grammar: beams ignore it, min_tokens is filled with token 0 at its end.
 
     ignore_eos is dropped: anything at all could follow the end of the grammar, so generation ends there.
     """
+    if "beam_control" in info.capabilities:
+        return replace(sampling, ignore_eos=False)
     if sampling.beams > 1:
         raise BadRequest("structured output cannot be combined with beam search (best_of > 1)", param="best_of")
     if sampling.min_tokens:

@@ -23,9 +23,10 @@ from typing import Literal
 
 from ...config import Config
 from ...errors import BadRequest, StartError
-from ...types import IMAGE_TAG, ModelInfo
+from ...types import CAPABILITIES, IMAGE_TAG, ModelInfo
 from . import fake_tokenizer as words
 from . import grammar_limits
+from .fake_details import FakeDetails, details, logprob, permitted
 from .grammar_limits import Bounds
 from .pipeline import GrammarCost, Grammars, Handle, ImagePrompt, ImageTokenCounter, PipelineRequest, Status
 
@@ -37,7 +38,7 @@ class Script:
     """How the pipeline behaves. For --fake_engine these are the keys of --plugin_config.
 
     step_s: duration of a step. answer: the text of every answer, instead of the prompt's own. tokens_per_step: more
-    than 1 as in a speculative pipeline. sleep: replaced in tests.
+    than 1 as in a speculative pipeline. capable: it has every capability. sleep: replaced in tests.
     """
 
     context: int = 8192
@@ -51,6 +52,7 @@ class Script:
     prefix_caching: bool = False
     recoverable: bool = True
     vision: bool = False
+    capable: bool = False
     sleep: Callable[[float], None] = time.sleep
 
 
@@ -59,6 +61,8 @@ class FakeOutput:
     generated_ids: list[int]
     generated_log_probs: list[float]
     score: float = 0.0
+    details: list[FakeDetails] = field(default_factory=list)
+    prompt_details: list[FakeDetails] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +76,7 @@ class FakeHandle:
     stalled: bool = False
     state: Literal["running", "finished", "lost", "failed", "cancelled"] = "running"
     outputs: deque[dict[int, FakeOutput]] = field(default_factory=deque)
+    cached: int = 0
 
     def can_read(self) -> bool:
         return bool(self.outputs) and self.state != "cancelled"
@@ -161,6 +166,7 @@ class FakePipeline:
             prefix_caching=script.prefix_caching,
             versions={"scripted": "1"},
             vision=script.vision,
+            capabilities=sorted({*CAPABILITIES.values(), "cached_tokens"}) if script.capable else [],
         )
 
     @classmethod
@@ -290,7 +296,12 @@ class FakePipeline:
         handle.decoded += len(tokens)
         if handle.decoded == len(handle.answer):
             handle.state = "finished"
-        handle.outputs.append({0: _output([*echoed, *tokens])})
+        output = _output([*echoed, *tokens])
+        if self.script.capable:
+            asked = request.sampling
+            output.details = [details(token, asked.top_logprobs, asked.logprob_token_ids) for token in tokens]
+            output.prompt_details = [details(token, asked.prompt_top_logprobs) for token in echoed[1:]]
+        handle.outputs.append({0: output})
 
     def _sample_beams(self, handle: FakeHandle) -> None:
         """All beams at once, worst first, under arbitrary keys; each worse one starts a token later."""
@@ -322,9 +333,8 @@ class FakePipeline:
                 answer.append(token)
             if may_end and done >= 0 and token in request.stops:
                 break
-        return answer[request.done :]
+        return permitted(answer, request)[request.done :]
 
 
 def _output(tokens: list[int], score: float = 0.0) -> FakeOutput:
-    """Each log probability encodes its token, so that a test can match them; they are exact in binary."""
-    return FakeOutput(tokens, [-(token + 1) / 1024 for token in tokens], score)
+    return FakeOutput(tokens, [logprob(token) for token in tokens], score)

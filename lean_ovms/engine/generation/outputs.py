@@ -7,9 +7,11 @@ binding costs 1.4 to 5.5 us, and its handling of stop ids with ignore_eos differ
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
-from ..protocol import PromptLogprobs, Record, Tokens
-from .pipeline import Output
+from ..protocol import REPETITION, DetailedTokens, PromptLogprobs, Record, Tokens
+from .pipeline import DetailedOutput, Output
+from .repetition import repeats
 from .sequence import Sequence
 
 
@@ -84,6 +86,50 @@ def _split_prompt(
     sequence.echo = False
     out.append(PromptLogprobs(sequence.request.id, [None, *logprobs[1:size]]))
     return ids[size:], logprobs[size:] if sequence.logprobs else None
+
+
+def emit_detailed(sequence: Sequence, outputs: Mapping[int, Output], out: list[Record]) -> bool:
+    """As `emit`, for a sequence with alternatives or repetition detection, or a beam search. Raises Diverged."""
+    if sequence.beams:
+        return emit_beams(sequence, outputs, out)
+    at, before = len(out), len(sequence.generated)
+    output = outputs[0]
+    finished = emit(sequence, outputs, out)
+    kept = len(sequence.generated) - before
+    for place in range(at, len(out)):
+        record = out[place]
+        if isinstance(record, PromptLogprobs) and sequence.details:
+            known = cast(DetailedOutput, output).prompt_details
+            record.ranks, record.top = [detail.rank for detail in known], [detail.top for detail in known]
+        elif isinstance(record, Tokens):
+            if sequence.request.sampling.repetition is not None and _end_repetition(sequence, record):
+                finished = True
+            if sequence.details and record.logprobs is not None:
+                start = kept - len(record.tokens)
+                out[place] = _with_alternatives(record, cast(DetailedOutput, output), start)
+    return finished
+
+
+def _with_alternatives(record: Tokens, output: DetailedOutput, start: int) -> DetailedTokens:
+    """start: of the record's first token among the output's generated ones."""
+    details = output.details[start : start + len(record.tokens)]
+    detailed = DetailedTokens(record.id, record.index, record.tokens, record.logprobs, record.reason)
+    detailed.top = [detail.top for detail in details]
+    return detailed
+
+
+def _end_repetition(sequence: Sequence, record: Tokens) -> bool:
+    """Cut a record behind the token with which the text repeats itself; whether there is one."""
+    sampling, generated, tokens = sequence.request.sampling, sequence.generated, record.tokens
+    assert sampling.repetition is not None
+    for behind in range(len(tokens) - 1, 0 if record.reason else -1, -1):
+        end = len(generated) - behind
+        if end >= sequence.min_tokens and repeats(generated, end, *sampling.repetition):
+            del generated[end:], tokens[len(tokens) - behind :]
+            record.logprobs = record.logprobs and record.logprobs[: len(tokens)]
+            record.reason = REPETITION
+            return True
+    return False
 
 
 def emit_beams(sequence: Sequence, outputs: Mapping[int, Output], out: list[Record]) -> bool:

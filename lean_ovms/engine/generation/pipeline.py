@@ -8,7 +8,7 @@ No openvino here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
@@ -34,6 +34,18 @@ class ImagePrompt:
     images: tuple[Image, ...] = ()
 
 
+class Thinking(NamedTuple):
+    """A limit of reasoning: after `budget` tokens inside it, the ids of `end` are forced.
+
+    start: the ids that begin reasoning; opened: the prompt ends inside it.
+    """
+
+    budget: int
+    start: tuple[int, ...]
+    end: tuple[int, ...]
+    opened: bool
+
+
 @dataclass(slots=True, kw_only=True)
 class PipelineRequest:
     """One request to a pipeline, complete. sampling.n, max_tokens, min_tokens, seeds and stop_token_ids are not read.
@@ -42,6 +54,7 @@ class PipelineRequest:
     is advanced by that, or a sampler would draw the same random numbers again. stops: every id that ends it.
     echo: the first output starts with the prompt's ids and log probabilities. constraint: a structural tag that the
     generated tokens match from the first on, or "". image_prompt: what a model with vision computes instead of tokens.
+    bad_words: ids of each way to write a bad word. thinking: None: no limit. Both need the capability logit_edits.
     native: the pipeline's own form of the request, which `check` may leave here for `add`.
     """
 
@@ -55,6 +68,8 @@ class PipelineRequest:
     done: int = 0
     constraint: str = ""
     image_prompt: ImagePrompt | None = None
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    thinking: Thinking | None = None
     native: object = field(default=None, init=False, compare=False, repr=False)  # not copied by replace()
 
 
@@ -69,6 +84,30 @@ class Output(Protocol):
 
     @property
     def score(self) -> float: ...
+
+
+class Details(Protocol):
+    """Of one token, from the model's own logits: its rank (1: the likeliest) and [id, log probability] of others."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def top(self) -> list[tuple[int, float]]: ...
+
+
+class DetailedOutput(Output, Protocol):
+    """The output of a pipeline with the capability "alternatives", for a request with alternatives or an echo.
+
+    details: of each generated token. prompt_details: of each prompt token but the first, with the first output of a
+    request with echo.
+    """
+
+    @property
+    def details(self) -> Sequence[Details]: ...
+
+    @property
+    def prompt_details(self) -> Sequence[Details]: ...
 
 
 class Handle(Protocol):
@@ -87,6 +126,15 @@ class Handle(Protocol):
 
     def cancel(self) -> None:
         """Stop; unread outputs are lost, the KV blocks are free at the next step."""
+        ...
+
+
+class CountingHandle(Handle, Protocol):
+    """A handle of a pipeline with the capability "cached_tokens"."""
+
+    @property
+    def cached(self) -> int:
+        """Prompt tokens that were found in the prefix cache, known with the first output."""
         ...
 
 

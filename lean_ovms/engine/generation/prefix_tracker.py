@@ -60,7 +60,7 @@ class PrefixTracker:
 
     def answer_computed(self, sequence: Sequence) -> None:
         """It leaves the pipeline: its generated tokens are in the cache as well, except the last."""
-        self._learn(self._chain((sequence.prompt + sequence.generated)[:-1]), sequence.cached_until)
+        self._learn(self._chain(sequence, (sequence.prompt + sequence.generated)[:-1]), sequence.cached_until)
 
     def remove(self, sequence: Sequence) -> None:
         """It has left the pipeline, possibly before its prompt was computed."""
@@ -85,12 +85,12 @@ class PrefixTracker:
     def _hashes(self, sequence: Sequence) -> list[int]:
         """One chained hash per full block; 60 us for 4,000 tokens, once."""
         if sequence.block_hashes is None:
-            sequence.block_hashes = self._chain(sequence.prompt + sequence.generated)
+            sequence.block_hashes = self._chain(sequence, sequence.prompt + sequence.generated)
         return sequence.block_hashes
 
-    def _chain(self, tokens: list[int]) -> list[int]:
+    def _chain(self, sequence: Sequence, tokens: list[int]) -> list[int]:
         data, size = array("q", tokens), self._block_size
-        hashes, chain = list[int](), 0
+        hashes, chain = list[int](), hash(sequence.request.sampling.cache_salt)
         for start in range(0, len(data) - size + 1, size):
             chain = hash((chain, data[start : start + size].tobytes()))
             hashes.append(chain)

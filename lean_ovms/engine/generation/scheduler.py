@@ -59,7 +59,8 @@ class Scheduler:
         self._starter = Starter(self, slots, across=priority_across_clients)
         self.prefill = PrefillQueue(pipeline.step_tokens, each)
         self.prefixes = PrefixTracker(info.block_size, info.kv_blocks) if info.prefix_caching else None
-        self._reports_cached = info.reports_cached_tokens
+        self._reports_cached = info.reports_cached_tokens and "cached_tokens" not in info.capabilities
+        self.prompts_alone = "alternatives" not in info.capabilities
         self._admission_times: deque[float] = deque(maxlen=32)
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...types import SamplingParams
-from .pipeline import GrammarCost, Handle, ImagePrompt, PipelineRequest
+from .pipeline import GrammarCost, Handle, ImagePrompt, PipelineRequest, Thinking
 
 if TYPE_CHECKING:
     from .fair_queue import Group
@@ -22,6 +22,7 @@ class Request:
 
     image_prompt: its prompt, for a pipeline of a model with vision. prompt_counted: the front end has the exact number
     of prompt tokens. client, group_key, priority: as in protocol.Submit. group, queued: fair_queue's.
+    bad_words, thinking: as in PipelineRequest.
     """
 
     id: int
@@ -37,6 +38,8 @@ class Request:
     priority: int = 0
     group: Group | None = None
     queued: bool = False  # none of its sequences has started
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    thinking: Thinking | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +48,7 @@ class Sequence:
 
     max_tokens: most tokens it may generate. stops: ids that end it. headroom: tokens beyond prompt and generated that
     the next step may write. reserved_blocks: KV blocks booked for its whole life (beam search), 0 to book as it grows.
-    echo: prompt log probabilities are still to be sent.
+    echo: prompt log probabilities are still to be sent. details: outputs have alternatives, which are wanted.
     """
 
     request: Request
@@ -56,6 +59,7 @@ class Sequence:
     headroom: int
     reserved_blocks: int = 0
     echo: bool = False
+    details: bool = False
     generated: list[int] = field(default_factory=list)
 
     # while it waits
@@ -81,10 +85,12 @@ class Sequence:
     min_tokens: int = 0
     logprobs: bool = False
     beams: bool = False
+    plain: bool = True  # its outputs are tokens, and perhaps their log probabilities, and nothing else
 
     def __post_init__(self) -> None:
         sampling = self.request.sampling
         self.min_tokens, self.logprobs, self.beams = sampling.min_tokens, sampling.logprobs, sampling.beams > 1
+        self.plain = not (self.beams or self.details or sampling.repetition)
 
     @property
     def constrained(self) -> bool:
@@ -138,4 +144,6 @@ class Sequence:
             done=done,
             constraint=self.request.constraint,
             image_prompt=self.request.image_prompt,
+            bad_words=self.request.bad_words,
+            thinking=self.request.thinking,
         )

@@ -101,7 +101,7 @@ class Starter:
         scheduler = self._scheduler
         if not scheduler.running:
             return True
-        if sequence.echo:
+        if sequence.echo and scheduler.prompts_alone:
             # GenAI returns other tokens' log probabilities as the prompt's if any sequence is before it in the batch;
             # those after it do no harm.
             return False

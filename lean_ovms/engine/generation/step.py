@@ -8,14 +8,16 @@ when it is stuck. GenAI ends a request for which it has no KV blocks without out
 from __future__ import annotations
 
 import logging
+from typing import cast
 
 from ...errors import EngineFailure
 from ...types import EngineStats
 from ..errors import last_line
-from ..protocol import Counted, Tokens
+from ..protocol import Cached, Counted, Tokens
 from . import recovery
 from .grammar_limits import too_complex
-from .outputs import Diverged, emit, emit_beams
+from .outputs import Diverged, emit, emit_detailed
+from .pipeline import CountingHandle, Handle
 from .scheduler import Scheduler
 from .sequence import Request, Sequence
 from .slow_steps import SlowSteps
@@ -39,6 +41,7 @@ class Stepper:
         self._pipeline = scheduler.pipeline
         self._out = scheduler.out
         self._speculative = bool(self._pipeline.info.speculative)
+        self._counts_cached = "cached_tokens" in self._pipeline.info.capabilities
         self._empty_outputs: list[Sequence] = []  # sequences of this step
         self._diverged: list[Sequence] = []  # sequences of this step
         self._stuck_since: float | None = None
@@ -113,7 +116,7 @@ class Stepper:
             self._empty_outputs.append(sequence)
             return False
         if not sequence.has_output:
-            scheduler.prompt_computed(sequence)
+            self._prompt_computed(sequence, sequence.handle)
         if sequence.cancel_pending:
             scheduler.finish(sequence)
             return True
@@ -122,7 +125,7 @@ class Stepper:
         sequence.last_output_step = scheduler.steps
         before = len(sequence.generated) if self._speculative else 0
         try:
-            finished = (emit_beams if sequence.beams else emit)(sequence, outputs, self._out)
+            finished = (emit if sequence.plain else emit_detailed)(sequence, outputs, self._out)
         except Diverged:
             self._diverged.append(sequence)
             return False
@@ -134,6 +137,11 @@ class Stepper:
         elif sequence.length + sequence.headroom > sequence.capacity and not sequence.reserved_blocks:
             scheduler.grow(sequence)
         return finished
+
+    def _prompt_computed(self, sequence: Sequence, handle: Handle) -> None:
+        self._scheduler.prompt_computed(sequence)
+        if self._counts_cached and not (sequence.index or sequence.generated or sequence.already_sent):
+            self._out.append(Cached(sequence.request.id, max(0, cast(CountingHandle, handle).cached)))
 
     def _count_prompt(self, sequence: Sequence) -> None:
         """Send the exact number of prompt tokens; a VLM pipeline knows it when the request is finished."""

@@ -38,7 +38,12 @@ COUNTS = {
     "beams": Range(1, 512),
     "num_assistant_tokens": Range(0, 64),
     "max_ngram_size": Range(0, 64),
+    "top_logprobs": Range(0, MAX_COUNT),
+    "prompt_top_logprobs": Range(0, MAX_COUNT),
+    "thinking_token_budget": Range(0, MAX_COUNT),
 }
+OPTIONAL = ("max_tokens", "thinking_token_budget")
+"""Counts that may be None."""
 NUMBERS = {
     "temperature": Range(0, 100),
     "top_p": Range(0, 1, low_open=True),
@@ -49,8 +54,26 @@ NUMBERS = {
     "length_penalty": Range(-100, 100),
     "assistant_confidence_threshold": Range(0, 1),
 }
-FLAGS = ("ignore_eos", "logprobs", "prompt_logprobs")
+FLAGS = ("ignore_eos", "logprobs", "prompt_logprobs", "thinking_open")
 MAX_STOP_IDS = 4096
+MAX_IDS = 1 << 19
+"""More than the largest vocabularies have tokens; all but one of them may be allowed."""
+LISTS = {
+    "seeds": MAX_STOP_IDS,
+    "stop_token_ids": MAX_STOP_IDS,
+    "logprob_token_ids": MAX_STOP_IDS,
+    "allowed_token_ids": MAX_IDS,
+    "logit_bias": MAX_IDS,
+    "bad_words": MAX_STOP_IDS,
+    "thinking_tags": 2,
+    "repetition": 3,
+}
+"""Most members of each list."""
+NULLABLE = ("allowed_token_ids", "repetition")
+TOKENS = ("stop_token_ids", "logprob_token_ids", "allowed_token_ids")
+TEXTS = ("bad_words", "thinking_tags")
+OTHERS = ("early_stopping", "cache_salt")
+MAX_BIAS = 100
 MAX_SEED = (1 << 64) - 1
 
 
@@ -60,10 +83,14 @@ def sampling(fields: dict[str, Any], vocab_size: int, max_sequences: int) -> Sam
     for name in fields:
         if name not in known:
             raise BadRequest(f"{name} is not known to the engine", param=name)
-    lists: dict[str, Any] = {name: tuple(_list(fields, name)) for name in ("seeds", "stop_token_ids") if name in fields}
+    given = [name for name in LISTS if name in fields and not (name in NULLABLE and fields[name] is None)]
+    lists: dict[str, Any] = {name: _list(fields[name], name) for name in given}
     result = SamplingParams(**{**fields, **lists})
     _check_fields(result)
-    token_ids(list(result.stop_token_ids), vocab_size, "stop_token_ids")
+    for name in TOKENS:
+        if ids := getattr(result, name):
+            token_ids(list(ids), vocab_size, name)
+    _check_logits(result, vocab_size)
     _check_together(result, max_sequences)
     return result
 
@@ -82,17 +109,22 @@ def token_ids(tokens: list[Any], vocab_size: int, param: str) -> None:
             raise BadRequest(f"{param}[{position}] is not a token id in [0, {vocab_size})", param=param)
 
 
-def _list(fields: dict[str, Any], name: str) -> list[Any]:
-    value = fields[name]
-    if not isinstance(value, list | tuple) or len(value) > MAX_STOP_IDS:
-        raise BadRequest(f"{name} is not a list of at most {MAX_STOP_IDS} integers", param=name)
-    return list(value)
+def _list(value: Any, name: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple) or len(value) > LISTS[name]:
+        raise BadRequest(f"{name} is not a list of at most {LISTS[name]} members", param=name)
+    if name in TEXTS and not all(isinstance(text, str) for text in value):
+        raise BadRequest(f"{name} is not a list of strings", param=name)
+    if name != "logit_bias":
+        return tuple(value)
+    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value):
+        raise BadRequest("logit_bias is not a list of pairs", param=name)
+    return tuple(map(tuple, value))
 
 
 def _check_fields(params: SamplingParams) -> None:
     for name, span in COUNTS.items():
         value = getattr(params, name)
-        if name == "max_tokens" and value is None:
+        if name in OPTIONAL and value is None:
             continue
         if type(value) is not int:
             raise BadRequest(f"{name} is not an integer", param=name)
@@ -108,6 +140,31 @@ def _check_fields(params: SamplingParams) -> None:
     for seed in params.seeds:
         if type(seed) is not int or not 0 <= seed <= MAX_SEED:
             raise BadRequest("seed out of range [0, 2^64)", param="seed")
+
+
+def _check_logits(params: SamplingParams, vocab_size: int) -> None:
+    """The fields that change logits or end a text by its tokens. Raises BadRequest."""
+    if params.logit_bias:
+        token_ids([token for token, _ in params.logit_bias], vocab_size, "logit_bias")
+    for token, bias in params.logit_bias:
+        if type(bias) not in (int, float) or not -MAX_BIAS <= bias <= MAX_BIAS:
+            raise BadRequest(f"logit_bias[{token}] out of range(-{MAX_BIAS}, {MAX_BIAS})", param="logit_bias")
+    if params.allowed_token_ids is not None and not params.allowed_token_ids:
+        raise BadRequest("allowed_token_ids is empty", param="allowed_token_ids")
+    if not isinstance(params.cache_salt, str):
+        raise BadRequest("cache_salt is not a string", param="cache_salt")
+    if params.early_stopping not in (True, False, "never"):
+        raise BadRequest('early_stopping must be true, false or "never"', param="early_stopping")
+    if params.repetition is not None:
+        _check_repetition(params.repetition)
+
+
+def _check_repetition(values: tuple[Any, ...]) -> None:
+    if len(values) != 3 or any(type(value) is not int or not 0 < value <= MAX_COUNT for value in values):
+        raise BadRequest("repetition_detection is not three positive integers", param="repetition_detection")
+    shortest, longest, times = values
+    if shortest > longest or times < 2:
+        raise BadRequest("repetition_detection is out of range", param="repetition_detection")
 
 
 def _in_range(name: str, value: float, span: Range) -> None:

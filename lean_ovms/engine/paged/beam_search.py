@@ -2,7 +2,8 @@
 
 Of the 2 * width best continuations, those that end the text among the first `width` are finished hypotheses; the best
 others become the next beams. The search is over when `width` hypotheses are finished and the best running beam cannot
-beat the worst of them (early_stopping "heuristic"). The score of a hypothesis is its cumulative log probability divided
+beat the worst of them: by its score so far (early_stopping False), or whatever follows ("never"). With True it is over
+as soon as they are `width`. The score of a hypothesis is its cumulative log probability divided
 by length ** length_penalty, the end token counted.
 """
 
@@ -53,7 +54,7 @@ class BeamSearch:
         for line, beam in zip(lines, beams, strict=True):
             if beam.matcher is not None or self._asked.edited:
                 edit(line, beam)
-        logprobs = lines - log_sum_exp(lines)[:, None]
+        logprobs = np.subtract(lines, log_sum_exp(lines)[:, None], dtype=np.float32)
         totals = (logprobs + np.array([beam.score for beam in beams], np.float32)[:, None]).reshape(-1)
         count = min(2 * width, len(totals))
         best = np.argpartition(totals, len(totals) - count)[len(totals) - count :]
@@ -67,7 +68,7 @@ class BeamSearch:
                     self._finish(one)
             elif len(following) < width:
                 following.append(one)
-        return [] if self._over(front, made) else following
+        return [] if self._over(front, made, beams[0].limit - beams[0].counted) else following
 
     def close(self, beams: Seq[Sequence]) -> list[Output]:
         """The `width` best hypotheses, best first; beams are running ones that have no more room."""
@@ -81,12 +82,16 @@ class BeamSearch:
         logprobs = [*one.parent.logprobs, one.logprob]
         self.finished.append(Output(ids, logprobs, self._score(one.score, len(ids))))
 
-    def _over(self, front: float, made: int) -> bool:
-        width = self._asked.beams
+    def _over(self, front: float, made: int, most: int) -> bool:
+        """front: the best running total, of texts with `made` tokens, which may have `most`."""
+        width, stopping = self._asked.beams, self._asked.early_stopping
         if len(self.finished) < width:
             return False
         self.finished = sorted(self.finished, key=lambda output: -output.score)[:width]
-        return made > 0 and self.finished[-1].score >= self._score(front, made)
+        if stopping is True:
+            return True
+        best_length = most if stopping == "never" and self._asked.length_penalty > 0 else made
+        return made > 0 and self.finished[-1].score >= self._score(front, best_length)
 
     def _score(self, total: float, length: int) -> float:
         return float(total / length**self._asked.length_penalty)

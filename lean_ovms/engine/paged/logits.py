@@ -1,6 +1,7 @@
 """Changes of the logits before a token is chosen: one line [vocab] at a time, in place. Pure numpy.
 
-The order is vLLM's (vllm/v1/sample/sampler.py): allowed ids, bad words, least length, bias, penalties. The formulas of
+The order is vLLM's (vllm/v1/sample/sampler.py): allowed ids, bad words, least length, bias, penalties. The end of
+reasoning, when its budget is spent, overrides all but a grammar. The formulas of
 the penalties are transformers' (RepetitionPenaltyLogitsProcessor) and OpenAI's (presence and frequency, over generated
 tokens). Forbidden tokens get -inf.
 """
@@ -9,11 +10,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..generation.pipeline import Thinking
 from .sequence import Sequence
+from .thinking import ThinkingState
 
 Line = NDArray[np.float32]
 FORBIDDEN = np.float32(-np.inf)
@@ -70,25 +74,58 @@ def edit(line: Line, sequence: Sequence) -> None:
     if sequence.matcher is not None:
         sequence.matcher.apply(line)
     if asked.allowed_token_ids is not None:
-        only(line, asked.allowed_token_ids)
+        only(line, _arrays(sequence).allowed)
     if asked.bad_words:
         forbid(line, banned(sequence.ids, sequence.counted, asked.bad_words))
     if sequence.generated < asked.min_tokens and asked.stops:
         _go_on(line, asked.stops, ends=sequence.matcher is not None)
     if asked.logit_bias:
-        line[list(asked.logit_bias)] += np.fromiter(asked.logit_bias.values(), np.float32, len(asked.logit_bias))
+        arrays = _arrays(sequence)
+        line[arrays.biased] += arrays.bias
     if asked.penalised:
         penalise(line, _counts(sequence), asked.repetition_penalty, asked.presence_penalty, asked.frequency_penalty)
+    if asked.thinking is not None:
+        _end_reasoning(line, sequence, asked.thinking)
     if line.max() == FORBIDDEN:
         raise NoToken("no token is left that the request allows")
 
 
-def only(line: Line, allowed: tuple[int, ...]) -> None:
-    """Forbid all but these."""
-    ids = list(allowed)
-    kept = line[ids]
+def _end_reasoning(line: Line, sequence: Sequence, asked: Thinking) -> None:
+    """Force the next token of the end of reasoning, when its budget is spent and a grammar permits it."""
+    if sequence.thinking is None:
+        sequence.thinking = ThinkingState(asked, sequence.ids[sequence.counted :])
+    token = sequence.thinking.forced
+    if token is None or (sequence.matcher is not None and line[token] == FORBIDDEN):
+        return
     line[:] = FORBIDDEN
-    line[ids] = kept
+    line[token] = 0
+
+
+class LogitArrays(NamedTuple):
+    """The lists of a request, which may be as long as the vocabulary, as arrays for every token of all its texts."""
+
+    allowed: NDArray[np.int64]
+    biased: NDArray[np.int64]
+    bias: Line
+
+
+def _arrays(sequence: Sequence) -> LogitArrays:
+    request = sequence.request
+    if request.arrays is None:
+        allowed, bias = request.params.allowed_token_ids or (), request.params.logit_bias
+        request.arrays = LogitArrays(
+            np.array(allowed, np.int64),
+            np.fromiter(bias, np.int64, len(bias)),
+            np.fromiter(bias.values(), np.float32, len(bias)),
+        )
+    return request.arrays
+
+
+def only(line: Line, allowed: NDArray[np.int64]) -> None:
+    """Forbid all but these."""
+    kept = line[allowed]
+    line[:] = FORBIDDEN
+    line[allowed] = kept
 
 
 def forbid(line: Line, ids: Iterable[int]) -> None:

@@ -10,11 +10,14 @@ from .sequence import TokenLogprobs
 Lines = NDArray[np.float32]
 
 
-def log_sum_exp(lines: Lines) -> NDArray[np.float32]:
-    """[n, vocab] to [n]: what the logits of a line are above its log probabilities."""
+def log_sum_exp(lines: Lines) -> NDArray[np.float64]:
+    """[n, vocab] to [n]: what the logits of a line are above its log probabilities.
+
+    In double precision, or the difference of a likely token would be rounded to that of its logit.
+    """
     highest = lines.max(axis=-1)
     total = np.exp(lines - highest[:, None]).sum(axis=-1)
-    result: NDArray[np.float32] = highest + np.log(total)
+    result: NDArray[np.float64] = highest.astype(np.float64) + np.log(total)
     return result
 
 
@@ -34,7 +37,13 @@ def details(lines: Lines, tokens: NDArray[np.int64], most: int) -> list[TokenLog
     return [TokenLogprobs(*row) for row in zip(values, ranks.tolist(), best, strict=True)]
 
 
-def top(lines: Lines, norm: NDArray[np.float32], most: int) -> list[list[tuple[int, float]]]:
+def named(line: NDArray[np.float32], ids: tuple[int, ...]) -> list[tuple[int, float]]:
+    """These tokens of a line [vocab] with their log probabilities, in this order."""
+    values = line[list(ids)] - log_sum_exp(line[None])
+    return list(zip(ids, values.tolist(), strict=True))
+
+
+def top(lines: Lines, norm: NDArray[np.float64], most: int) -> list[list[tuple[int, float]]]:
     """The likeliest tokens of each line with their log probabilities."""
     vocab = lines.shape[1]
     most = min(most, vocab)
@@ -43,5 +52,5 @@ def top(lines: Lines, norm: NDArray[np.float32], most: int) -> list[list[tuple[i
     ids.sort(axis=-1)
     values = lines[place, ids]
     order = np.argsort(-values, axis=-1, kind="stable")
-    ids, values = ids[place, order], values[place, order] - norm[:, None]
-    return [list(zip(*row, strict=True)) for row in zip(ids.tolist(), values.tolist(), strict=True)]
+    ids, logprobs = ids[place, order], values[place, order] - norm[:, None]
+    return [list(zip(*row, strict=True)) for row in zip(ids.tolist(), logprobs.tolist(), strict=True)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..generation.pipeline import Thinking
+
 NO_LOGPROBS = -1
 
 
@@ -15,6 +17,8 @@ class Params:
     temperature: 0 is greedy. top_k: 0 is off. logit_bias: token id to what is added to its logit. allowed_token_ids:
     None allows all. bad_words: sequences of ids that must not be completed. stops: ids that end the text; none of them
     is generated among the first min_tokens tokens. logprobs: -1 none, 0 of the chosen token, k also of the k likeliest.
+    logprob_token_ids: these tokens instead of the likeliest. thinking: a limit of reasoning, or None.
+    early_stopping: of beam search: True, False or "never", as in transformers.
     prompt_logprobs: the same for the prompt's tokens. seed: with the place in the text it determines the random number.
     beams: 1 is off. lookahead: most tokens guessed per step; ngram: longest run of tokens that a guess goes on from.
     priority: smaller goes first. salt: texts find only blocks of the same salt in the prefix cache.
@@ -35,10 +39,13 @@ class Params:
     stops: frozenset[int] = frozenset()
     seed: int = 0
     logprobs: int = NO_LOGPROBS
+    logprob_token_ids: tuple[int, ...] = ()
     prompt_logprobs: int = NO_LOGPROBS
+    thinking: Thinking | None = None
     n: int = 1
     beams: int = 1
     length_penalty: float = 1.0
+    early_stopping: bool | str = False
     lookahead: int = 0
     ngram: int = 3
     priority: int = 0
@@ -57,5 +64,6 @@ class Params:
             or self.logit_bias
             or self.allowed_token_ids is not None
             or self.bad_words
+            or self.thinking is not None
             or (self.min_tokens and self.stops)
         )

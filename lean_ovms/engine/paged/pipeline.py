@@ -25,6 +25,7 @@ from .sequence import Request
 
 log = logging.getLogger(__name__)
 
+CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits")
 WARM_LENGTHS = (8, 40, 250)
 
 
@@ -61,7 +62,8 @@ class PagedPipeline:
         self.step_tokens = settings.step_tokens
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
-        self.info = replace(self.info, sentencepiece=False)  # grammars are matched against text, not token text
+        # Grammars are matched against text, not token text.
+        self.info = replace(self.info, sentencepiece=False, capabilities=list(CAPABILITIES))
         self._guidance = self._grammars()
         self.grammars = Grammars(self._guidance, self._guidance) if self._guidance is not None else None
         self.image_token_counter: ImageTokenCounter | None = None
@@ -125,10 +127,17 @@ class PagedPipeline:
             min_tokens=request.min_tokens + request.done,
             stops=request.stops,
             seed=request.seed,
-            logprobs=0 if asked.logprobs or request.echo else NO_LOGPROBS,
-            prompt_logprobs=0 if request.echo else NO_LOGPROBS,
+            logit_bias=dict(asked.logit_bias),
+            allowed_token_ids=asked.allowed_token_ids,
+            bad_words=request.bad_words,
+            thinking=request.thinking,
+            logprobs=asked.top_logprobs if asked.logprobs or request.echo else NO_LOGPROBS,
+            logprob_token_ids=asked.logprob_token_ids if asked.logprobs else (),
+            prompt_logprobs=asked.prompt_top_logprobs if request.echo else NO_LOGPROBS,
+            salt=asked.cache_salt,
             beams=asked.beams,
             length_penalty=asked.length_penalty,
+            early_stopping=asked.early_stopping,
             lookahead=asked.num_assistant_tokens if self._lookup else 0,
             ngram=asked.max_ngram_size,
         )

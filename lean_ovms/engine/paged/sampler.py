@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .logits import NoToken, edit
-from .logprobs import details
+from .logprobs import details, named
 from .params import NO_LOGPROBS
 from .sequence import Sequence, TokenLogprobs
 
@@ -46,6 +46,7 @@ class SamplingBatch:
         self.edited = [i for i, s in enumerate(sequences) if s.matcher is not None or asked[i].edited]
         self.with_logprobs = [i for i, a in enumerate(asked) if a.logprobs != NO_LOGPROBS]
         self.most = max((asked[i].logprobs for i in self.with_logprobs), default=0)
+        self.named = [n for n, i in enumerate(self.with_logprobs) if asked[i].logprob_token_ids]
         hot = [i for i, a in enumerate(asked) if a.temperature > 0]
         self.few = _Drawing([i for i in hot if asked[i].top_k], sequences)
         self.many = _Drawing([i for i in hot if not asked[i].top_k], sequences)
@@ -96,6 +97,8 @@ def sample(lines: Lines, batch: SamplingBatch) -> Sampled:
     logprobs = details(raw, tokens[batch.with_logprobs], batch.most) if batch.with_logprobs else []
     for place, detail in zip(batch.with_logprobs, logprobs, strict=True):
         del detail.top[max(0, batch.sequences[place].params.logprobs) :]
+    for number in batch.named:
+        logprobs[number].top = named(raw[number], batch.sequences[batch.with_logprobs[number]].params.logprob_token_ids)
     return Sampled(tokens, dict(zip(batch.with_logprobs, logprobs, strict=True)), failed)
 
 

@@ -12,7 +12,8 @@ from .params import NO_LOGPROBS, Params
 if TYPE_CHECKING:
     from .beam_search import BeamSearch
     from .grammar import Matcher
-    from .logits import TokenCounts
+    from .logits import LogitArrays, TokenCounts
+    from .thinking import ThinkingState
 
 State = Literal["waiting", "prefill", "decode", "over"]
 Status = Literal["running", "finished", "lost", "failed", "cancelled"]
@@ -28,17 +29,23 @@ class TokenLogprobs:
 
 
 class Output:
-    """New tokens of one text: pipeline.Output, and details of log probabilities."""
+    """New tokens of one text: pipeline.DetailedOutput."""
 
-    __slots__ = ("details", "generated_ids", "generated_log_probs", "score")
+    __slots__ = ("details", "generated_ids", "generated_log_probs", "prompt_details", "score")
 
     def __init__(
-        self, ids: list[int], logprobs: list[float], score: float = 0.0, details: list[TokenLogprobs] | None = None
+        self,
+        ids: list[int],
+        logprobs: list[float],
+        score: float = 0.0,
+        details: list[TokenLogprobs] | None = None,
+        prompt_details: list[TokenLogprobs] | None = None,
     ) -> None:
         self.generated_ids = ids
         self.generated_log_probs = logprobs
         self.score = score
         self.details = details if details is not None else []
+        self.prompt_details = prompt_details if prompt_details is not None else []
 
 
 class Request:
@@ -49,6 +56,7 @@ class Request:
 
     __slots__ = (
         "_cancelled",
+        "arrays",
         "arrival",
         "cached",
         "error",
@@ -64,6 +72,7 @@ class Request:
     def __init__(self, params: Params, arrival: int, cancelled: list[Request]) -> None:
         """cancelled: the list that a cancelled request is appended to."""
         self.params = params
+        self.arrays: LogitArrays | None = None
         self.arrival = arrival
         self.sequences: list[Sequence] = []
         self.status: Status = "running"
@@ -126,6 +135,7 @@ class Sequence:
     chain: list[int] = field(default_factory=list)
     matcher: Matcher | None = None
     counts: TokenCounts | None = None
+    thinking: ThinkingState | None = None
     guess: list[int] = field(default_factory=list)
     preempted: bool = False
     score: float = 0.0
@@ -158,6 +168,8 @@ class Sequence:
         """Its grammar and its counts take a new token; True if the grammar is over with it."""
         if self.counts is not None:
             self.counts.add(token)
+        if self.thinking is not None:
+            self.thinking.add(token)
         return self.matcher is not None and self.matcher.consume(token)
 
     def taken(self) -> Output:
@@ -165,12 +177,12 @@ class Sequence:
         ids, details = self.new_ids, self.new_details
         self.new_ids, self.new_details = [], []
         logprobs = [detail.logprob for detail in details]
-        if self.echo:
-            self.echo = False
-            before = self.request.prompt_details
-            ids = [*self.ids[: self.prompt], *ids]
-            logprobs = [1.0, *(detail.logprob for detail in before), *logprobs]
-        return Output(ids, logprobs, details=details)
+        if not self.echo:
+            return Output(ids, logprobs, details=details)
+        self.echo = False
+        before = self.request.prompt_details
+        logprobs = [1.0, *(detail.logprob for detail in before), *logprobs]
+        return Output([*self.ids[: self.prompt], *ids], logprobs, details=details, prompt_details=before)
 
 
 def forked(parent: Sequence, index: int, seed: int) -> Sequence:
@@ -186,6 +198,7 @@ def forked(parent: Sequence, index: int, seed: int) -> Sequence:
         parent.stops,
         matcher=parent.matcher.fork() if parent.matcher is not None else None,
         counts=parent.counts.copy() if parent.counts is not None else None,
+        thinking=parent.thinking.copy() if parent.thinking is not None else None,
         score=parent.score,
         logprobs=list(parent.logprobs),
     )

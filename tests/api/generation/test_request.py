@@ -19,7 +19,7 @@ STREAM: Fault = ({"stream_options": {"include_obfuscation": True}}, "stream_opti
 TOOLS: Fault = ({"tools": 5}, "tools")
 SAMPLING: Fault = ({"n": 0}, "n")
 STRUCTURE: Fault = ({"structured_outputs": {}}, "structured_outputs")
-UNSUPPORTED: Fault = ({"logit_bias": 5}, "logit_bias")
+UNSUPPORTED: Fault = ({"audio": 1}, "audio")
 
 FAULTS: dict[str, tuple[dict[str, Any], list[Fault]]] = {
     "/v1/chat/completions": (

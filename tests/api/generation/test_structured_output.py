@@ -325,6 +325,7 @@ async def test_a_strict_tool_shapes_calls_unless_it_cannot(make_app: MakeApp) ->
     assert "TagDispatch" in (await constraint(make_app, tools=[strict]))["grammar"]
     assert await constraint(make_app, tools=[strict], best_of=2) is None
     assert await constraint(make_app, tools=[strict], min_tokens=1) is None
+    assert await constraint(make_app, options={"capable": True}, tools=[strict], best_of=2, min_tokens=1)
 
 
 async def test_a_call_or_an_answer_in_the_format_when_both_are_asked_for(make_app: MakeApp) -> None:

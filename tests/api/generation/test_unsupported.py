@@ -8,7 +8,7 @@ import pytest
 
 from lean_ovms.api.app import App
 from lean_ovms.api.generation import unsupported
-from lean_ovms.api.generation.unsupported import HARMLESS, UNSUPPORTED
+from lean_ovms.api.generation.unsupported import HARMLESS, NEEDS, UNSUPPORTED
 from lean_ovms.api.openai import chat, completions
 from lean_ovms.api.openai.responses import fields as responses
 from lean_ovms.types import Response
@@ -38,7 +38,6 @@ ASKED: dict[str, Any] = {
     "logprob_token_ids": [1],
     "early_stopping": True,
     "thinking_token_budget": 0,
-    "repetition_detection": {"max": 1},
     "mm_processor_kwargs": {"a": 1},
     "media_io_kwargs": {"a": 1},
     "return_prompt_text": True,
@@ -83,10 +82,11 @@ async def send(app: App, path: str, fields: dict[str, Any]) -> Response:
 
 
 def test_every_field_is_tried() -> None:
-    assert set(ASKED) == UNSUPPORTED.names
+    assert set(ASKED) == UNSUPPORTED.names | set(NEEDS)
     assert not HARMLESS & UNSUPPORTED.names
     for rows in (chat.ALL_FIELDS, completions.ALL_FIELDS, responses.ALL_FIELDS):
-        assert not (UNSUPPORTED.names - {"echo"}) & rows.names
+        assert not (UNSUPPORTED.names - {"echo", "prompt_logprobs"}) & rows.names
+        assert not set(NEEDS) - {"prompt_logprobs"} - rows.names
 
 
 @each_path
@@ -96,6 +96,91 @@ async def test_what_cannot_be_honoured_is_accepted_but_not_silently(app: App, pa
     assert response.status == 200
     expected = [] if name == "echo" and path == "/v1/completions" else [f"{name} is not supported and was ignored"]
     assert warned(response) == expected
+
+
+HONOURED: dict[str, Any] = {
+    "logit_bias": ((5, 10.0),),
+    "bad_words": ("x",),
+    "allowed_token_ids": (1,),
+    "logprob_token_ids": (1,),
+    "early_stopping": True,
+    "thinking_token_budget": 0,
+}
+
+
+@each_path
+@pytest.mark.parametrize("name", HONOURED)
+async def test_a_capable_engine_gets_them(make_app: MakeApp, path: str, name: str) -> None:
+    script = lambda _, sampling: say("x", sequences=sampling.n)  # noqa: E731
+    app, engine = await make_app(script, capable=True, reasoning_parser="qwen3")
+    response = await send(app, path, {name: ASKED[name]})
+    assert (response.status, warned(response)) == (200, [])
+    assert getattr(engine.submitted[0][1], name) == HONOURED[name]
+    assert set(HONOURED) | {"prompt_logprobs"} == set(NEEDS)
+
+
+@each_path
+async def test_a_reasoning_budget_needs_a_reasoning_parser(make_app: MakeApp, path: str) -> None:
+    app, engine = await make_app(lambda *_: say("x"), capable=True)
+    response = await send(app, path, {"thinking_token_budget": 5})
+    assert warned(response) == ["thinking_token_budget has no effect: the model has no reasoning parser"]
+    assert engine.submitted[0][1].thinking_token_budget is None
+
+
+@each_path
+async def test_a_reasoning_budget_takes_the_tags_of_the_parser(make_app: MakeApp, path: str) -> None:
+    app, engine = await make_app(lambda *_: say("x"), capable=True, reasoning_parser="mistral")
+    await send(app, path, {"thinking_token_budget": 5})
+    asked = engine.submitted[0][1]
+    assert (asked.thinking_tags, asked.thinking_open) == (("[THINK]", "[/THINK]"), False)
+
+
+@each_path
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"logit_bias": {"x": 1}}, "logit_bias: 'x' is not a token id"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias: '-1' is not a token id"),
+        ({"logit_bias": {"1": 101}}, "logit_bias[1] is not a number in [-100, 100]"),
+        ({"logit_bias": {"1": True}}, "logit_bias[1] is not a number in [-100, 100]"),
+        ({"logit_bias": {"257": 1}}, "logit_bias[0] is not a token id in [0, 257)"),
+        ({"allowed_token_ids": []}, "allowed_token_ids must not be empty"),
+        ({"allowed_token_ids": [257]}, "allowed_token_ids[0] is not a token id in [0, 257)"),
+        ({"bad_words": [""]}, "a bad word is a string of 1 to 256 characters"),
+        ({"bad_words": ["x"] * 257}, "bad_words must have no more than 256 strings"),
+        ({"logprob_token_ids": [1] * 129}, "logprob_token_ids must have no more than 128 ids"),
+        ({"early_stopping": 1}, 'early_stopping must be true, false or "never"'),
+        ({"thinking_token_budget": -2}, "thinking_token_budget out of range [-1, 2147483647]"),
+        ({"repetition_detection": {"max": 1}}, None),
+        ({"repetition_detection": {"max_pattern_size": 2, "min_count": 1}}, None),
+        ({"repetition_detection": {"max_pattern_size": 2, "min_pattern_size": 3, "min_count": 2}}, None),
+        ({"repetition_detection": {"max_pattern_size": 513, "min_count": 2}}, None),
+        ({"repetition_detection": {"max_pattern_size": "2", "min_count": 2}}, None),
+    ],
+)
+async def test_a_wrong_value_is_a_400(
+    make_app: MakeApp, path: str, fields: dict[str, Any], message: str | None
+) -> None:
+    app, engine = await make_app(capable=True)
+    response = await send(app, path, fields)
+    error = (await whole(response))["error"]
+    assert (response.status, error["param"]) == (400, next(iter(fields)))
+    assert message is None or error["message"] == message
+    assert engine.submitted == []
+
+
+@each_path
+@pytest.mark.parametrize(("sent", "repetition"), [({"max_pattern_size": 4, "min_count": 3}, (1, 4, 3)), ({}, None)])
+async def test_repetition_detection_needs_no_capability(
+    make_app: MakeApp, path: str, sent: dict[str, Any], repetition: tuple[int, ...] | None
+) -> None:
+    app, engine = await make_app(lambda *_: [[(0, "xx", "repetition")]])
+    response = await send(app, path, {"repetition_detection": sent})
+    assert warned(response) == []
+    assert engine.submitted[0][1].repetition == repetition
+    if path != "/v1/responses":
+        [choice] = (await whole(response))["choices"]
+        assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", "repetition_detected")
 
 
 @each_path

@@ -230,7 +230,7 @@ async def test_max_completion_tokens_wins_over_max_tokens(make_app: MakeApp) -> 
         ),
         ({"max_tokens": 0}, "max_tokens value should be greater than 0", "max_tokens"),
         ({"max_completion_tokens": 0}, "max_tokens value should be greater than 0", "max_completion_tokens"),
-        ({"top_logprobs": 21}, "top_logprobs out of range [0, 20]", "top_logprobs"),
+        ({"top_logprobs": 21}, "top_logprobs exceeds limit of this server: 20", "top_logprobs"),
         ({"skip_special_tokens": 1}, "skip_special_tokens is not a bool", "skip_special_tokens"),
         ({"stream_options": {}}, "stream_options provided, but stream not set to true", "stream_options"),
         ({"logprobs": 1}, "logprobs accepts values true or false", "logprobs"),

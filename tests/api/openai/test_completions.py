@@ -182,7 +182,8 @@ async def test_token_ids_are_returned_per_choice(make_app: MakeApp) -> None:
         ({"prompt": ["x"] * 129}, None, "prompt"),
         ({"max_tokens": 0}, "max_tokens value should be greater than 0 unless echo is set", "max_tokens"),
         ({"logprobs": True}, "logprobs accepts integer values", "logprobs"),
-        ({"logprobs": 6}, None, "logprobs"),
+        ({"logprobs": 21}, "logprobs exceeds limit of this server: 20", "logprobs"),
+        ({"logprobs": -1}, None, "logprobs"),
         ({"suffix": "x"}, "suffix is not supported", "suffix"),
     ],
 )

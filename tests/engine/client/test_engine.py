@@ -70,7 +70,8 @@ async def test_a_reply_has_what_was_asked_for():
         assert await reply.next() == []
         plain = await submit(engine, [5, 6], prompt_logprobs=True)
         assert plain.tokens is None
-        await until(lambda: plain.prompt_logprobs == [None, -1.0, -2.0])
+        await until(lambda: plain.prompt_logprobs is not None)
+        assert plain.prompt_logprobs.logprobs == [None, -1.0, -2.0]
         plain.close()
 
 

@@ -226,7 +226,8 @@ async def test_prompt_logprobs_are_known_with_the_first_tokens():
     assert not task.done()
     room.deliver([Tokens(reply.id, 0, [1], None, None)])
     await task
-    assert reply.prompt_logprobs == [None, -0.5]
+    assert reply.prompt_logprobs is not None
+    assert reply.prompt_logprobs.logprobs == [None, -0.5]
 
 
 async def test_tokens_in_the_frame_of_the_acceptance_are_there_at_once():

@@ -31,7 +31,7 @@ def test_missing_fields_have_their_defaults():
 
 
 def test_every_field_of_sampling_is_looked_at():
-    looked_at = {*validation.COUNTS, *validation.NUMBERS, *validation.FLAGS, "seeds", "stop_token_ids"}
+    looked_at = {*validation.COUNTS, *validation.NUMBERS, *validation.FLAGS, *validation.LISTS, *validation.OTHERS}
     assert {f.name for f in fields(SamplingParams)} == looked_at
 
 
@@ -50,7 +50,9 @@ def test_no_number_out_of_range_or_of_another_type_passes(name, value):
     assert caught.value.message.startswith(name)
 
 
-@pytest.mark.parametrize("name", [name for name in validation.COUNTS if name != "max_tokens"] + [*validation.NUMBERS])
+@pytest.mark.parametrize(
+    "name", [name for name in validation.COUNTS if name not in validation.OPTIONAL] + [*validation.NUMBERS]
+)
 def test_null_is_no_number(name):
     with pytest.raises(BadRequest) as caught:
         look(**{name: None})
@@ -171,3 +173,25 @@ def test_the_position_of_a_bad_prompt_id_is_told(tokens, position):
     with pytest.raises(BadRequest) as caught:
         validation.token_ids(tokens, VOCAB, "prompt")
     assert f"prompt[{position}]" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("logprob_token_ids", ((), (0, VOCAB - 1)), ([VOCAB], [-1], [1.0], "1", None)),
+        ("allowed_token_ids", (None, (5,)), ([], [VOCAB], [True], {})),
+        ("logit_bias", ((), ((1, -100), (2, 0.5))), ([[VOCAB, 1]], [[1, 100.5]], [[1, math.nan]], [[1]], [1], {})),
+        ("bad_words", ((), ("x", "a b")), ("x", [1], None)),
+        ("thinking_tags", (("<a>", "</a>"),), (["a"] * 3, [1, 2])),
+        ("cache_salt", ("", "mine"), (1, None)),
+        ("early_stopping", (True, False, "never"), ("always", 2, None)),
+        ("repetition", (None, (1, 4, 2)), ([1, 2], [0, 4, 2], [3, 2, 2], [1, 2, 1], [1.0, 2, 2], "123")),
+    ],
+)
+def test_fields_that_change_logits_are_looked_at(name, good, bad):
+    for value in good:
+        assert getattr(look(**{name: value}), name) == value
+    for value in bad:
+        with pytest.raises(BadRequest) as caught:
+            look(**{name: value})
+        assert caught.value.param in (name, "repetition_detection")

@@ -12,7 +12,7 @@ import secrets
 import orjson
 
 from ....types import Json, TokenLogprob
-from ...response import token_name
+from ...response import logprob_entry
 from ...sse import padding
 
 UNKNOWN_LOGPROB = -9999.0
@@ -71,9 +71,11 @@ def item_id(prefix: str) -> str:
 
 
 def entry(token: TokenLogprob, *, by_id: bool) -> Json:
-    """One token's log probability in OpenAI's form; the engine reports no alternatives."""
-    logprob = UNKNOWN_LOGPROB if token.logprob is None else token.logprob
-    return {"token": token_name(token, by_id=by_id), "bytes": list(token.bytes), "logprob": logprob, "top_logprobs": []}
+    """One token's log probability, and those of others in its place; this API has no null for an unknown one."""
+    found = logprob_entry(token, by_id=by_id)
+    if found["logprob"] is None:
+        found["logprob"] = UNKNOWN_LOGPROB
+    return found
 
 
 class Message:

@@ -1,0 +1,192 @@
+"""POST /generative_scoring, as in vLLM: how probable a label is as the next token after a query and each item.
+
+An item's prompt is the query and the item, joined as token ids. Its score is the probability of the first label: among
+all labels, or (apply_softmax false) in the whole vocabulary. Needs an engine that reports log probabilities of tokens
+which were not chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import BadRequest
+from ...models.collect import CompletedChoice, collect
+from ...models.generation import GenerationGroup, start_all
+from ...models.text_model import TextModel
+from ...types import Json, OutputParams, Request, Response, SamplingParams, TokenPrompt
+from ..app import App
+from ..fields import Field, FieldSet, read
+from ..generation.common_fields import REQUEST_ID, SOME_MODEL
+from ..generation.sampling import SAMPLING, token_ids
+from ..generation.unsupported import warnings
+from ..response import json, new_id, now, usage, warning_headers
+from ..router import Route, RouteDoc, for_each_prefix
+from ..schemas import STRING, TOKENS, any_of, array
+
+MAX_LABELS = 128
+
+FIELDS = FieldSet(
+    (
+        SOME_MODEL,
+        Field(
+            name="query",
+            kind="any",
+            required=True,
+            help="text or token ids before (or after) each item",
+            schema=any_of(STRING, TOKENS),
+        ),
+        Field(
+            name="items",
+            kind="array",
+            required=True,
+            help="texts, or lists of token ids",
+            schema=any_of(array(STRING, 1), array(TOKENS, 1)),
+        ),
+        Field(
+            name="label_token_ids",
+            kind="array",
+            required=True,
+            help=f"up to {MAX_LABELS} token ids; the score is the probability of the first",
+            schema=TOKENS | {"minItems": 1, "maxItems": MAX_LABELS},
+        ),
+        Field(
+            name="apply_softmax",
+            kind="bool",
+            help="true: probability among the labels; false: in the whole vocabulary",
+            default=True,
+        ),
+        Field(name="item_first", kind="bool", help="the item comes before the query", default=False),
+        Field(name="add_special_tokens", kind="bool", help="BOS and the like with the query", default=True),
+        REQUEST_ID,
+        SAMPLING[SAMPLING.places["cache_salt"]],
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringRequest:
+    """A checked body. headers: Warning headers."""
+
+    model: TextModel
+    values: Json
+    headers: list[tuple[str, str]]
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        return tuple(self.values["label_token_ids"])
+
+
+async def handle(request: Request, app: App) -> Response:
+    scoring = await app.parse_body(request, _parse)
+    with scoring.model.in_use() as model:
+        prompts = await _prompts(scoring.values, model)
+        sampling = SamplingParams(
+            max_tokens=1,
+            temperature=0.0,
+            logprobs=True,
+            logprob_token_ids=scoring.labels,
+            cache_salt=scoring.values["cache_salt"] or "",
+        )
+        starts = [model.start(TokenPrompt(prompt), sampling, OutputParams()) for prompt in prompts]
+        group = GenerationGroup(await start_all(starts), 1)
+        try:
+            choices = await collect(group, len(prompts))
+        finally:
+            await group.aclose()
+    scores = [_score(choice, softmax=scoring.values["apply_softmax"]) for choice in choices]
+    body = {
+        "id": _id(scoring.values["request_id"]),
+        "object": "list",
+        "created": now(),
+        "model": model.name,
+        "data": [{"index": place, "object": "score", "score": score} for place, score in enumerate(scores)],
+        "usage": usage(group.usage),
+    }
+    return json(body, scoring.headers)
+
+
+DOC = RouteDoc(summary="Probability of a label after each item", body=FIELDS, answer="Scores")
+ROUTES = [
+    *for_each_prefix("POST", "/generative_scoring", handle, doc=DOC),
+    Route("POST", "/generative_scoring", handle, doc=DOC),
+]
+
+
+def _id(request_id: str | None) -> str:
+    return f"generative-scoring-{request_id}" if request_id else new_id("generative-scoring")
+
+
+def _parse(body: Json, app: App) -> ScoringRequest:
+    values = read(FIELDS, body)
+    model = app.default_model(values)
+    _tokens_or_text(values["query"], "query")
+    for name in ("items", "label_token_ids"):
+        if values[name] is None:
+            raise BadRequest(f"{name} is missing", param=name)
+    items = values["items"]
+    if not items:
+        raise BadRequest("items must contain at least one item.", param="items")
+    if len(items) > app.config.max_prompts:
+        raise BadRequest(f"items has {len(items)} entries; the limit is {app.config.max_prompts}", param="items")
+    for place, item in enumerate(items):
+        _tokens_or_text(item, f"items[{place}]")
+    _check_labels(values["label_token_ids"], model)
+    if "alternatives" not in model.capabilities:
+        raise BadRequest(
+            "generative scoring needs log probabilities of tokens that were not chosen, which this model's pipeline "
+            "does not report: start with --pipeline_type PAGED",
+            param="model",
+            code="not_supported",
+        )
+    return ScoringRequest(model, values, warning_headers(warnings(FIELDS, body)))
+
+
+def _check_labels(labels: list[Any], model: TextModel) -> None:
+    if not labels:
+        raise BadRequest("label_token_ids must contain at least one token ID.", param="label_token_ids")
+    if len(labels) > MAX_LABELS:
+        raise BadRequest(f"label_token_ids must have no more than {MAX_LABELS} ids", param="label_token_ids")
+    token_ids(labels, "label_token_ids")
+    vocab = model.require_ready().info.vocab_size
+    for label in labels:
+        if label >= vocab:
+            message = f"label_token_id {label} is out of vocabulary range [0, {vocab}). Please provide valid token IDs."
+            raise BadRequest(message, param="label_token_ids")
+
+
+def _tokens_or_text(value: Any, param: str) -> None:
+    if isinstance(value, str):
+        return
+    if not isinstance(value, list):
+        raise BadRequest(f"{param} is not a string or an array of token ids", param=param)
+    token_ids(value, param)
+
+
+async def _prompts(values: Json, model: TextModel) -> list[list[int]]:
+    """The ids of each prompt, cut at the end where only one token is left to generate. Raises RequestError."""
+    [query] = await _encoded([values["query"]], model, special=values["add_special_tokens"])
+    items = await _encoded(values["items"], model, special=False)
+    joined = [item + query if values["item_first"] else query + item for item in items]
+    cut = [tokens[: model.info.context_length - 1] for tokens in joined]
+    for place, tokens in enumerate(cut):
+        if not tokens:
+            raise BadRequest(f"query and items[{place}] are empty", param=f"items[{place}]")
+    return cut
+
+
+async def _encoded(values: list[Any], model: TextModel, *, special: bool) -> list[list[int]]:
+    texts = [value for value in values if isinstance(value, str)]
+    encoded = iter(await model.encode(texts, special) if texts else [])
+    return [next(encoded) if isinstance(value, str) else value for value in values]
+
+
+def _score(choice: CompletedChoice, *, softmax: bool) -> float:
+    """The probability of the first label, from the log probabilities of all labels."""
+    logprobs = [token.logprob for token in choice.logprobs[0].top if token.logprob is not None]
+    if not softmax:
+        return math.exp(logprobs[0])
+    highest = max(logprobs)
+    weights = [math.exp(value - highest) for value in logprobs]
+    return weights[0] / sum(weights)

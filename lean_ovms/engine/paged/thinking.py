@@ -1,0 +1,66 @@
+"""The limit of reasoning: vLLM's thinking_token_budget. Pure Python.
+
+Tokens after the start of reasoning are counted; when the budget is spent, the ids of its end are forced one after the
+other. Reasoning that begins again is counted on with what is left.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from ..generation.pipeline import Thinking
+
+
+class ThinkingState:
+    """Where one text is: outside of reasoning, inside, or in its forced end. forced: the next token, None for any."""
+
+    __slots__ = ("_asked", "_end", "_inside", "_newest", "_spent")
+
+    def __init__(self, asked: Thinking, generated: Iterable[int]) -> None:
+        self._asked = asked
+        self._inside = asked.opened
+        self._spent = 0
+        self._end = 0  # ids of the end that are forced already
+        self._newest: deque[int] = deque(maxlen=max(len(asked.start), len(asked.end)))
+        for token in generated:
+            self.add(token)
+
+    @property
+    def forced(self) -> int | None:
+        if not self._inside or self._spent < self._asked.budget:
+            return None
+        return self._asked.end[self._end]
+
+    def add(self, token: int) -> None:
+        """The next token of the text."""
+        due = self.forced
+        self._newest.append(token)
+        if due is not None:  # a grammar may have forced another one
+            self._end = self._end + 1 if token == due else 0
+            if self._end == len(self._asked.end):
+                self._leave()
+        elif not self._inside:
+            self._inside = self._ends_with(self._asked.start)
+        elif self._ends_with(self._asked.end):
+            self._leave()
+        else:
+            self._spent += 1
+            self._end = self._begun() if self._spent == self._asked.budget else 0
+
+    def copy(self) -> ThinkingState:
+        other = ThinkingState(self._asked, ())
+        other._inside, other._spent, other._end = self._inside, self._spent, self._end
+        other._newest = self._newest.copy()
+        return other
+
+    def _leave(self) -> None:
+        self._inside, self._end = False, 0
+
+    def _begun(self) -> int:
+        """How many ids of the end the text has already."""
+        end = self._asked.end
+        return next((size for size in range(len(end) - 1, 0, -1) if self._ends_with(end[:size])), 0)
+
+    def _ends_with(self, tag: tuple[int, ...]) -> bool:
+        return bool(tag) and tuple(self._newest)[-len(tag) :] == tag

@@ -1,0 +1,199 @@
+"""Log probabilities of other tokens: in every form of response, where the engine reports them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from lean_ovms.api.generation import alternatives
+from lean_ovms.types import SamplingParams
+from tests.api.conftest import MakeApp, events, post, whole
+from tests.fakes import EOS, Script, say
+
+CHAT, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
+BODIES: dict[str, dict[str, Any]] = {
+    CHAT: {"model": "m", "messages": [{"role": "user", "content": "hi"}]},
+    COMPLETIONS: {"model": "m", "prompt": "ab"},
+    RESPONSES: {"model": "m", "input": "hi"},
+}
+ALTERNATIVES = [
+    {"token": "A", "logprob": -0.25, "bytes": [65]},
+    {"token": "B", "logprob": -0.5, "bytes": [66]},
+]
+H = {"token": "H", "logprob": -0.5, "bytes": [72], "top_logprobs": ALTERNATIVES}
+
+
+def script(_: Any, sampling: SamplingParams) -> Script:
+    return say("H", "i", sequences=sampling.n)
+
+
+def asked(path: str, **fields: Any) -> dict[str, Any]:
+    return BODIES[path] | fields
+
+
+async def test_chat_has_the_likeliest_tokens_in_both_modes(make_app: MakeApp) -> None:
+    app, engine = await make_app(script, capable=True)
+    body = asked(CHAT, logprobs=True, top_logprobs=2)
+    response = await post(app, CHAT, body)
+    assert not any(name == "Warning" for name, _ in response.headers)
+    unary = (await whole(response))["choices"][0]["logprobs"]["content"]
+    assert unary[0] == H
+    assert [entry["token"] for entry in unary] == ["H", "i", "<eos>"]
+    found = await events(await post(app, CHAT, body | {"stream": True}))
+    streamed = [t for e in found[:-1] for c in e["choices"] if c["logprobs"] for t in c["logprobs"]["content"]]
+    assert streamed == unary
+    assert engine.submitted[0][1].top_logprobs == 2
+
+
+async def test_names_by_id_reach_the_alternatives(make_app: MakeApp) -> None:
+    app, _ = await make_app(script, capable=True)
+    body = asked(CHAT, logprobs=True, top_logprobs=1, return_tokens_as_token_ids=True)
+    entry = (await whole(await post(app, CHAT, body)))["choices"][0]["logprobs"]["content"][0]
+    assert entry["top_logprobs"] == [{"token": "token_id:65", "logprob": -0.25, "bytes": [65]}]
+
+
+async def test_completions_have_the_likeliest_tokens_and_the_chosen_one(make_app: MakeApp) -> None:
+    app, _ = await make_app(script, capable=True)
+    body = asked(COMPLETIONS, logprobs=2)
+    unary = (await whole(await post(app, COMPLETIONS, body)))["choices"][0]["logprobs"]
+    assert unary["top_logprobs"][0] == {"A": -0.25, "B": -0.5, "H": -0.5}
+    assert unary["token_logprobs"] == [-0.5, -0.5, -0.5]
+    found = await events(await post(app, COMPLETIONS, body | {"stream": True}))
+    chunks = [c["logprobs"] for e in found[:-1] for c in e["choices"] if c["logprobs"]]
+    assert [t for c in chunks for t in c["top_logprobs"]] == unary["top_logprobs"]
+
+
+async def test_responses_have_the_likeliest_tokens_in_both_modes(make_app: MakeApp) -> None:
+    app, _ = await make_app(script, capable=True)
+    body = asked(RESPONSES, top_logprobs=2, store=False)
+    response = await post(app, RESPONSES, body)
+    assert not any(name == "Warning" for name, _ in response.headers)
+    said = await whole(response)
+    assert said["top_logprobs"] == 2
+    assert said["output"][0]["content"][0]["logprobs"][0] == H
+    found = await data_of(await post(app, RESPONSES, body | {"stream": True}))
+    deltas = [e for e in found if e["type"] == "response.output_text.delta"]
+    assert deltas[0]["logprobs"] == [H]
+
+
+async def data_of(response: Any) -> list[Any]:
+    text = b"".join([part async for part in response.body])
+    await response.aclose()
+    return [orjson.loads(line.removeprefix(b"data: ")) for line in text.split(b"\n") if line.startswith(b"data: {")]
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_the_limit_is_the_servers(make_app: MakeApp, path: str) -> None:
+    name = "logprobs" if path == COMPLETIONS else "top_logprobs"
+    switch = {} if path == COMPLETIONS else {"logprobs": True}
+    app, engine = await make_app(script, capable=True, max_logprobs=3)
+    assert (await post(app, path, asked(path, **switch, **{name: 3}))).status == 200
+    assert engine.submitted[0][1].top_logprobs == 3
+    response = await post(app, path, asked(path, **switch, **{name: 4}))
+    error = (await whole(response))["error"]
+    assert (response.status, error["param"]) == (400, name)
+    assert error["message"] == f"{name} exceeds limit of this server: 3"
+
+
+async def test_alternatives_without_log_probabilities_are_refused(make_app: MakeApp) -> None:
+    app, _ = await make_app(script, capable=True)
+    response = await post(app, CHAT, asked(CHAT, top_logprobs=2))
+    assert (response.status, (await whole(response))["error"]["param"]) == (400, "top_logprobs")
+    assert (await post(app, CHAT, asked(CHAT, top_logprobs=0))).status == 200
+
+
+async def test_alternatives_of_beams_are_not_known(make_app: MakeApp) -> None:
+    app, engine = await make_app(script, capable=True)
+    response = await post(app, COMPLETIONS, asked(COMPLETIONS, logprobs=2, best_of=2))
+    assert any("alternatives of beams" in text for name, text in response.headers if name == "Warning")
+    assert engine.submitted[0][1].top_logprobs == 0
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_named_tokens_come_instead_of_the_likeliest(make_app: MakeApp, path: str) -> None:
+    app, engine = await make_app(script, capable=True)
+    body = await whole(await post(app, path, asked(path, logprob_token_ids=[97, 98])))
+    assert engine.submitted[0][1].logprob_token_ids == (97, 98)
+    named = [("a", -0.25), ("b", -0.5)]
+    if path == COMPLETIONS:
+        assert list(body["choices"][0]["logprobs"]["top_logprobs"][0].items()) == [*named, ("H", -0.5)]
+        return
+    entries = body["choices"][0]["logprobs"]["content"] if path == CHAT else body["output"][0]["content"][0]["logprobs"]
+    assert [(t["token"], t["logprob"]) for t in entries[0]["top_logprobs"]] == named
+
+
+async def test_the_prompt_is_scored_with_alternatives(make_app: MakeApp) -> None:
+    """What lm-evaluation-harness sends: is_greedy follows from the likeliest token in each place."""
+    app, engine = await make_app(script, capable=True)
+    body = asked(COMPLETIONS, temperature=0, max_tokens=1, logprobs=1, seed=1234, echo=True)
+    response = await post(app, COMPLETIONS, body)
+    assert not any(name == "Warning" for name, _ in response.headers)
+    logprobs = (await whole(response))["choices"][0]["logprobs"]
+    assert logprobs["tokens"][:2] == ["a", "b"]
+    assert logprobs["token_logprobs"][:2] == [None, -1.0]
+    assert logprobs["top_logprobs"][:2] == [None, {"A": -0.25, "b": -1.0}]
+    assert (engine.submitted[0][1].prompt_logprobs, engine.submitted[0][1].prompt_top_logprobs) == (True, 1)
+
+
+async def test_max_tokens_0_answers_with_the_prompt_alone(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("H", reason="length"), capable=True)
+    body = asked(COMPLETIONS, max_tokens=0, logprobs=1, echo=True)
+    [choice] = (await whole(await post(app, COMPLETIONS, body)))["choices"]
+    assert (choice["text"], choice["finish_reason"]) == ("ab", "length")
+    assert choice["logprobs"]["tokens"] == ["a", "b"]
+    assert choice["logprobs"]["top_logprobs"] == [None, {"A": -0.25, "b": -1.0}]
+
+
+SCORED = {"98": {"logprob": -1.0, "rank": 2, "decoded_token": "b"}}
+FIRST = {"65": {"logprob": -0.25, "rank": 1, "decoded_token": "A"}}
+
+
+@pytest.mark.parametrize(("most", "entry"), [(0, SCORED), (1, SCORED | FIRST)])
+async def test_prompt_logprobs_have_vllms_form(make_app: MakeApp, most: int, entry: dict[str, Any]) -> None:
+    app, _ = await make_app(script, capable=True)
+    body = await whole(await post(app, COMPLETIONS, asked(COMPLETIONS, prompt_logprobs=most, n=2)))
+    assert [choice["prompt_logprobs"] for choice in body["choices"]] == [[None, entry]] * 2
+    assert [choice["logprobs"] for choice in body["choices"]] == [None, None]
+    chat = await whole(await post(app, CHAT, asked(CHAT, prompt_logprobs=most)))
+    assert chat["prompt_logprobs"][0] is None
+    assert len(chat["prompt_logprobs"]) == chat["usage"]["prompt_tokens"]
+    assert "prompt_logprobs" not in await whole(await post(app, CHAT, asked(CHAT)))
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+async def test_prompt_logprobs_are_not_for_streams(make_app: MakeApp, path: str) -> None:
+    app, _ = await make_app(script, capable=True)
+    response = await post(app, path, asked(path, prompt_logprobs=1, stream=True))
+    assert (response.status, (await whole(response))["error"]["param"]) == (400, "prompt_logprobs")
+
+
+async def test_tokens_with_one_name_do_not_hide_the_likeliest(make_app: MakeApp) -> None:
+    """Parts of characters are all named U+FFFD: the first entry under a name is the likeliest."""
+    app, _ = await make_app(script, capable=True)
+    body = asked(COMPLETIONS, logprob_token_ids=[0xE2, 0x82, EOS])
+    top = (await whole(await post(app, COMPLETIONS, body)))["choices"][0]["logprobs"]["top_logprobs"][0]
+    assert top == {"\ufffd": -0.25, "<eos>": -0.75, "H": -0.5}
+
+
+async def test_log_probabilities_of_prompts_are_limited(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alternatives, "MAX_ENTRIES", 8)
+    monkeypatch.setattr(alternatives, "MAX_STREAMED_ENTRIES", 4)
+    app, engine = await make_app(script, capable=True)
+    for prompts, stream, status in ((["ab"], True, 200), (["ab"] * 2, True, 400), (["ab"] * 2, False, 200)):
+        body = asked(COMPLETIONS, prompt=prompts, logprobs=1, echo=True, stream=stream)
+        response = await post(app, COMPLETIONS, body)
+        assert response.status == status
+        await response.aclose()
+    assert (await post(app, COMPLETIONS, asked(COMPLETIONS, prompt=["ab"] * 3, prompt_logprobs=1))).status == 400
+    response = await post(app, CHAT, asked(CHAT, prompt_logprobs=1))
+    assert (response.status, (await whole(response))["error"]["param"]) == (400, "logprobs")
+    assert not engine.mail.busy
+
+
+async def test_many_log_probabilities_are_written_beside_the_loop(make_app: MakeApp) -> None:
+    app, _ = await make_app(script, capable=True)
+    body = asked(COMPLETIONS, prompt=[[97] * 600] * 2, prompt_logprobs=2, n=2)
+    choices = (await whole(await post(app, COMPLETIONS, body)))["choices"]
+    assert [len(choice["prompt_logprobs"]) for choice in choices] == [600] * 4

@@ -1,0 +1,96 @@
+"""The official client against the paged engine: fields that openvino_genai cannot honour, with exact answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import httpx
+import openai
+import pytest
+
+from tests.e2e.conftest import EXACT, start_process
+
+pytestmark = pytest.mark.model
+
+COUNT = [{"role": "user", "content": "Count from 1 to 9."}]
+
+
+@pytest.fixture(scope="module")
+def paged() -> Iterator[openai.OpenAI]:
+    process = start_process("--pipeline_type", "PAGED", "--plugin_config", EXACT)
+    try:
+        process.wait_for("ready: demo")
+        with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+            yield client
+    finally:
+        process.end()
+
+
+def test_the_clients_fields_have_an_effect_and_no_warning(paged: openai.OpenAI) -> None:
+    ask = {"model": "demo", "messages": COUNT, "temperature": 0, "max_tokens": 8, "logprobs": True, "top_logprobs": 3}
+    raw = paged.chat.completions.with_raw_response.create(**ask)
+    assert "warning" not in raw.headers
+    unary = raw.parse().choices[0].logprobs.content
+    for token in unary:
+        assert [one.logprob for one in token.top_logprobs] == sorted([t.logprob for t in token.top_logprobs])[::-1]
+        assert (token.top_logprobs[0].token, token.top_logprobs[0].logprob) == (token.token, token.logprob)
+        assert len(token.top_logprobs) == 3
+    stream = paged.chat.completions.create(**ask, stream=True)
+    chunks = [choice.logprobs.content for chunk in stream for choice in chunk.choices if choice.logprobs]
+    assert [token for content in chunks for token in content] == unary
+    biased = paged.chat.completions.create(**ask, logit_bias={"44": 100})
+    assert len({token.token for token in biased.choices[0].logprobs.content}) == 1
+    said = paged.responses.create(model="demo", input="Count from 1 to 9.", temperature=0, top_logprobs=3, store=False)
+    first = said.output[0].content[0].logprobs[0]
+    assert [(t.token, t.logprob) for t in first.top_logprobs] == [(t.token, t.logprob) for t in unary[0].top_logprobs]
+
+
+def test_multiple_choice_as_lm_eval_asks_for_it(paged: openai.OpenAI) -> None:
+    """Prompts as token ids, echo, one token: the context's part is cut off by the client, and the generated token."""
+    with httpx.Client(base_url=str(paged.base_url), timeout=60) as client:
+        body = {"prompt": "<|im_start|>user\nCount from 1 to 9.<|im_end|>\n<|im_start|>assistant\n"}
+        context = client.post("tokenize", json=body).json()["tokens"]
+        texts = ["1, 2, 3", "1, 2, 4", "9, 8, 7"]
+        ends = [client.post("tokenize", json={"prompt": text}).json()["tokens"] for text in texts]
+    answer = paged.completions.create(
+        model="demo",
+        prompt=[context + end for end in ends],
+        max_tokens=1,
+        logprobs=1,
+        seed=1234,
+        echo=True,
+        temperature=0,
+    )
+    found = []
+    for choice in sorted(answer.choices, key=lambda choice: choice.index):
+        scores = choice.logprobs.token_logprobs[len(context) : -1]
+        top = choice.logprobs.top_logprobs[len(context) : -1]
+        is_greedy = all(score == max(others.values()) for score, others in zip(scores, top, strict=True))
+        found.append((sum(scores), is_greedy))
+    assert [greedy for _, greedy in found] == [True, False, False]
+    assert found[0][0] == max(score for score, _ in found)
+    prompt_only = paged.completions.create(
+        model="demo", prompt=context, max_tokens=0, echo=True, logprobs=1, extra_body={"prompt_logprobs": 1}
+    )
+    [choice] = prompt_only.choices
+    assert len(choice.logprobs.token_logprobs) == len(context) == len(choice.prompt_logprobs)
+    for token, score, entry in zip(
+        context[1:], choice.logprobs.token_logprobs[1:], choice.prompt_logprobs[1:], strict=True
+    ):
+        assert entry[str(token)]["logprob"] == score
+        assert min(one["rank"] for one in entry.values()) == 1
+
+
+def test_generative_scores_are_the_probabilities_of_the_next_token(paged: openai.OpenAI) -> None:
+    prompt = "<|im_start|>user\nCount from 1 to 9.<|im_end|>\n<|im_start|>assistant\n"
+    answer = paged.completions.create(model="demo", prompt=prompt, max_tokens=1, logprobs=3, temperature=0)
+    with httpx.Client(base_url=str(paged.base_url), timeout=60) as client:
+        ids = [client.post("tokenize", json={"prompt": text}).json()["tokens"][0] for text in ("1", "9")]
+        body = {"query": prompt, "items": [""], "label_token_ids": ids}
+        softmax = client.post("generative_scoring", json=body).json()
+        absolute = client.post("generative_scoring", json=body | {"apply_softmax": False}).json()
+    wanted = math.exp(answer.choices[0].logprobs.top_logprobs[0]["1"])
+    assert absolute["data"][0]["score"] == pytest.approx(wanted, rel=1e-4)
+    assert wanted < softmax["data"][0]["score"] <= 1
+    assert softmax["usage"]["completion_tokens"] == 1
