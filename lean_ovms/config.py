@@ -6,52 +6,25 @@ A value out of bounds stops the start with a message that names the option. --he
 
 from __future__ import annotations
 
-import json
-import math
 import os
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from . import lora_modules
 from .errors import StartError
+from .option_rows import check, option
 
 DEMO_MODEL = Path(__file__).parent / "demo_model"
 """The small model that ships with the package; served when no option points to a model."""
 
-SERVED_TASKS = ("text_generation",)
+POOLING_TASKS = ("embeddings", "rerank", "classify", "token_classify")
+"""Tasks of models that compute vectors, scores or classes; OVMS has the first two."""
+SERVED_TASKS = ("text_generation", *POOLING_TASKS)
 """Tasks, by OVMS's names, that a model may have here; `repository/task.py` has all of them."""
 
 PER_MODEL = ("model", "engine")
 """Groups of options that each model of a config file may set; the others are those of the server."""
-
-TYPE_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
-"""The types of options, for messages."""
-
-
-def option(
-    default: Any,
-    help: str,  # noqa: A002 - argparse's word
-    *,
-    group: str,
-    low: float | None = None,
-    high: float | None = None,
-    choices: tuple[str, ...] = (),
-    env: str | None = None,
-    secret: bool = False,
-    bare: str | None = None,
-    several: bool = False,
-    private: bool = False,
-) -> Any:
-    """One option. low, high: inclusive bounds. env: a second environment variable. secret: never sent or logged.
-    private: it may hold a password: not sent to the engine child, nor in a Config's repr.
-
-    bare: meaning of the flag without a value. several: the flag takes several values, which are joined by blanks.
-    """
-    row = {"help": help, "group": group, "low": low, "high": high, "choices": choices, "env": env, "secret": secret,
-           "private": private or secret,
-           "several": several, "bare": "true" if isinstance(default, bool) else bare}  # fmt: skip
-    return field(default=default, metadata=row, repr=not row["private"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +41,7 @@ class Config:
     )
     task: str = option(
         "",
-        "task of the model, only text_generation is served; if given, graph.pbtxt is not read",
+        "task of the model, empty: from its files; if given, graph.pbtxt is not read",
         group="deployment",
     )
     options_file: str = option(
@@ -149,7 +122,30 @@ class Config:
     )
     max_model_len: int = option(0, "context length in tokens; 0: the model's own", group="model", low=0)
 
+    pooling: str = option(
+        "",
+        "how the vectors of an embeddings model's tokens become one; empty: from its files",
+        group="model",
+        choices=("", "CLS", "LAST", "MEAN", "MAX", "MEAN_SQRT_LEN", "WEIGHTED_MEAN"),
+    )
+    normalize: str = option(
+        "",
+        "L2-normalize vectors; empty: from the model's files, else true",
+        group="model",
+        choices=("", "true", "false"),
+    )
+    truncate: bool = option(False, "cut inputs of embeddings to the model's window instead of a 400", group="model")
+    matryoshka: bool = option(False, "allow dimensions in embeddings requests for any model", group="model")
+    max_position_embeddings: int = option(0, "window of a reranker in tokens; 0: the model's own", group="model", low=0)
+    max_allowed_chunks: int = option(
+        10000, "documents, and chunks of them, in one rerank request", group="model", low=1
+    )
+
     # --- engine
+    num_streams: int = option(1, "batches of a pooling model computed at once", group="engine", low=1, high=256)
+    pooling_batch_tokens: int = option(
+        1024, "tokens, padding included, of one batch of a pooling model", group="engine", low=16, high=1 << 20
+    )
     pipeline_type: str = option(
         "AUTO",
         "LM_CB and VLM_CB: continuous batching; LM, VLM: one request at a time; PAGED: the paged engine, opt-in; "
@@ -232,6 +228,12 @@ class Config:
     drain_timeout_s: float = option(30.0, "seconds for running requests to finish at shutdown", group="limits", low=0)
     template_timeout_s: float = option(
         2.0, "seconds of CPU time to render a chat template; more: 400", group="limits", low=0.05, high=600
+    )
+    max_pooling_inputs: int = option(
+        2048, "inputs in one request of embeddings, rerank, score or classes; more: 400", group="limits", low=1
+    )
+    max_pooling_tokens: int = option(
+        300_000, "tokens of all inputs of one such request; more: 400", group="limits", low=1
     )
     max_prompts: int = option(128, "prompts in one completions request; more: 400", group="limits", low=1, high=4096)
 
@@ -316,10 +318,9 @@ class Config:
 
     def __post_init__(self) -> None:
         for row in fields(self):
-            _check(row.name, getattr(self, row.name), row.metadata)
+            check(row.name, getattr(self, row.name), row.metadata)
         if self.task and self.task not in SERVED_TASKS:
-            only = ", ".join(SERVED_TASKS)
-            raise StartError(f"--task {self.task} is not served: {only} is the only task of this server")
+            raise StartError(f"--task {self.task} is not served, only {', '.join(SERVED_TASKS)}")
         if bool(self.ssl_certfile) != bool(self.ssl_keyfile):
             raise StartError("--ssl_certfile and --ssl_keyfile go together")
         if self.draft_model_path and self.draft_source_model:
@@ -369,36 +370,3 @@ class Config:
         if len(origins) > 1:
             headers.append(("Vary", "Origin"))
         return headers + ([("Access-Control-Allow-Credentials", "true")] if self.allow_credentials else [])
-
-
-def from_json(value: Any, kind: type) -> Any:
-    """A JSON value as an option of this type; an object becomes a JSON text. Raises ValueError for another type."""
-    if kind is str and isinstance(value, dict):
-        return json.dumps(value)
-    if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is not kind:
-        raise ValueError(TYPE_NAMES[kind])
-    return value
-
-
-def _check(name: str, value: Any, row: Any) -> None:
-    low, high, choices = row["low"], row["high"], row["choices"]
-    if isinstance(value, float) and not math.isfinite(value):
-        raise StartError(f"--{name} must be a finite number, not {value}")
-    if low is not None and value < low:
-        raise StartError(f"--{name} must be at least {low:g}, not {value:g}")
-    if high is not None and value > high:
-        raise StartError(f"--{name} must be at most {high:g}, not {value:g}")
-    if isinstance(value, str) and not _is_text(value):
-        raise StartError(f"--{name} must be text that UTF-8 can encode, without NUL, not {value!a}")
-    if choices and value not in choices:
-        raise StartError(f"--{name} must be one of {', '.join(filter(None, choices))}, not {value!r}")
-
-
-def _is_text(value: str) -> bool:
-    """Whether it has no NUL and no lone surrogate: JSON may have one, and undecodable bytes of argv become some."""
-    try:
-        return b"\0" not in value.encode()
-    except UnicodeEncodeError:
-        return False

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .. import __version__
-from ..config import TYPE_NAMES, Config, from_json
+from ..config import Config
 from ..errors import StartError
+from ..option_rows import TYPE_NAMES, from_json
 from ..repository import json_file
 from ..server import exit_status
 from . import ovms_flags

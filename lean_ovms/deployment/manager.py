@@ -14,9 +14,9 @@ from pathlib import Path
 
 from ..config import Config
 from ..errors import StartError
+from ..models.factory import make as make_model
 from ..models.model import Model
 from ..models.registry import ModelRegistry
-from ..models.text_model import TextModel
 from .desired import DesiredState, FileStat, ModelSpec, desired_state, file_stat
 
 log = logging.getLogger("lean_ovms.models")
@@ -35,7 +35,7 @@ class ModelManager:
         registry: ModelRegistry,
         *,
         read: Callable[[Config], DesiredState] = desired_state,
-        make: Callable[[Config], Model] = TextModel,
+        make: Callable[[Config], Model] = make_model,
     ) -> None:
         """read: the desired state by the options. make: a model of its options. Raises StartError: wrong options."""
         self._config = config

@@ -13,8 +13,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ..config import PER_MODEL, Config, from_json
+from ..config import PER_MODEL, Config
 from ..errors import StartError
+from ..option_rows import from_json
 from . import graph, json_file
 
 log = logging.getLogger("lean_ovms.models")

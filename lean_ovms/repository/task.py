@@ -42,8 +42,9 @@ class ModelFiles:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """name: OVMS's. matches: whether a model directory is of this task. calculators: names of its graph nodes, the
-    first is the one to write. options: the message of its node options in `graph_schema`; "" if it is not served."""
+    """name: OVMS's, or ours for a task that it does not have. matches: whether a model directory is of this task.
+    calculators: names of its graph nodes, the first is the one to write. options: the message of its node options in
+    `graph_schema`; "" if it has none."""
 
     name: str
     matches: Callable[[ModelFiles], bool]

@@ -12,20 +12,22 @@ import lean_ovms
 
 ROOT = Path(lean_ovms.__file__).parent
 
-BASE = {"types", "errors"}
+BASE = {"types", "pooling_types", "errors"}
 OBSERVED = BASE | {"observability"}
 LOOP = {"engine.worker.loop", "engine.worker.task", "engine.worker.transport"}
 TEXT = {"text.decode", "text.grammar", "text.parsers", "text.template"}
 ALLOWED: dict[str, set[str]] = {
     "__init__": set(),
-    "types": set(),
+    "pooling_types": set(),
+    "types": {"pooling_types"},
     "errors": {"types"},
     "lora_modules": {"errors"},
-    "config": {"errors", "lora_modules"},
+    "option_rows": {"errors"},
+    "config": {"errors", "lora_modules", "option_rows"},
     "util": {"errors"},
     "observability": BASE,
     "transports": OBSERVED | {"config"},
-    "repository": OBSERVED | {"config", "lora_modules"},
+    "repository": OBSERVED | {"config", "option_rows", "lora_modules"},
     "media": OBSERVED | {"config", "util"},
     "text.decode": BASE,
     "text.grammar": BASE,
@@ -39,9 +41,12 @@ ALLOWED: dict[str, set[str]] = {
     "engine.generation": BASE | {"engine.protocol", "engine.errors", "config", "util"},
     "engine.genai": BASE | {"engine.generation", "engine.errors", "repository", "lora_modules", "config", "util"},
     "engine.paged": BASE | {"engine.generation", "engine.genai", "engine.errors", "config"},
+    "engine.embedding": BASE
+    | {"engine.protocol", "engine.generation", "engine.genai", "engine.errors", "repository", "config", "util"},
     "engine.worker": OBSERVED
     | LOOP
-    | {"engine.protocol", "engine.errors", "engine.generation", "engine.genai", "engine.paged", "config", "util"},
+    | {"engine.protocol", "engine.errors", "engine.generation", "engine.genai", "engine.paged", "engine.embedding"}
+    | {"config", "util"},
     "engine.worker.loop": {"engine.protocol", "engine.worker.task", "engine.worker.transport"},
     "engine.worker.task": {"engine.protocol"},
     "engine.worker.transport": {"engine.protocol"},
@@ -64,10 +69,15 @@ FOREIGN = {
     "PIL": {"media/images/pillow.py"},
     "uvloop": {"server/run.py"},
     "jinja2": {"text/template/"},
-    "openvino": {"engine/genai/", "engine/paged/model.py"},
+    "openvino": {
+        "engine/genai/",
+        "engine/paged/model.py",
+        "engine/embedding/network.py",
+        "engine/embedding/tokenizer.py",
+    },
     "openvino_genai": {"engine/genai/", "engine/paged/pipeline.py"},
-    "openvino_tokenizers": {"engine/genai/"},
-    "numpy": {"engine/genai/", "engine/paged/"},
+    "openvino_tokenizers": {"engine/genai/", "engine/embedding/tokenizer.py"},
+    "numpy": {"engine/genai/", "engine/paged/", "engine/embedding/"},
     "llguidance": {"engine/paged/guidance.py"},
     "starlette": {"ray_serve.py"},
     "ray": {"ray_serve.py"},
@@ -79,7 +89,15 @@ FOREIGN = {
 }
 """Who may import what is not ours."""
 
-NO_ASYNCIO = ("engine.generation", "engine.genai", "engine.paged", "engine.worker", "engine.protocol", "text")
+NO_ASYNCIO = (
+    "engine.generation",
+    "engine.genai",
+    "engine.paged",
+    "engine.embedding",
+    "engine.worker",
+    "engine.protocol",
+    "text",
+)
 """The engine child has one thread and no event loop; text is a function of what it is given."""
 
 PURE = {"connection", "response", "events", "items", "output_items", "pages", "tables"}

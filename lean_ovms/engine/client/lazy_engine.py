@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...config import Config
 from ...errors import RequestError, StartError, TooManyRequests, Unavailable
+from ...pooling_types import PooledOutput, PoolingInput, PoolingParams
 from ...types import EngineStats, ModelInfo, Vocabulary
 from .engine import Engine, ReplyStream
 
@@ -194,6 +195,10 @@ class LazyEngine:
     async def submit(self, prompt: str | list[int], **asked: Any) -> ReplyStream:
         """As client.Engine.submit, after the child has been started if need be."""
         return await (await self._running()).submit(prompt, **asked)
+
+    async def pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
+        """As client.Engine.pool, after the child has been started if need be."""
+        return await (await self._running()).pool(inputs, params)
 
     async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         """Tokenize; adapters change no tokenizer. Raises RequestError."""

@@ -1,0 +1,75 @@
+"""What an option is: a dataclass field whose metadata has its bounds, choices and help; config.py has them all.
+
+--help imports this module: keep it light.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import field
+from typing import Any
+
+from .errors import StartError
+
+TYPE_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+"""The types of options, for messages."""
+
+
+def option(
+    default: Any,
+    help: str,  # noqa: A002 - argparse's word
+    *,
+    group: str,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+    env: str | None = None,
+    secret: bool = False,
+    bare: str | None = None,
+    several: bool = False,
+    private: bool = False,
+) -> Any:
+    """One option. low, high: inclusive bounds. env: a second environment variable. secret: never sent or logged.
+    private: it may hold a password: not sent to the engine child, nor in a Config's repr.
+
+    bare: meaning of the flag without a value. several: the flag takes several values, which are joined by blanks.
+    """
+    row = {"help": help, "group": group, "low": low, "high": high, "choices": choices, "env": env, "secret": secret,
+           "private": private or secret,
+           "several": several, "bare": "true" if isinstance(default, bool) else bare}  # fmt: skip
+    return field(default=default, metadata=row, repr=not row["private"])
+
+
+def from_json(value: Any, kind: type) -> Any:
+    """A JSON value as an option of this type; an object becomes a JSON text. Raises ValueError for another type."""
+    if kind is str and isinstance(value, dict):
+        return json.dumps(value)
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise ValueError(TYPE_NAMES[kind])
+    return value
+
+
+def check(name: str, value: Any, row: Any) -> None:
+    """Raises StartError for a value that its row (a field's metadata) does not allow."""
+    low, high, choices = row["low"], row["high"], row["choices"]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise StartError(f"--{name} must be a finite number, not {value}")
+    if low is not None and value < low:
+        raise StartError(f"--{name} must be at least {low:g}, not {value:g}")
+    if high is not None and value > high:
+        raise StartError(f"--{name} must be at most {high:g}, not {value:g}")
+    if isinstance(value, str) and not _is_text(value):
+        raise StartError(f"--{name} must be text that UTF-8 can encode, without NUL, not {value!a}")
+    if choices and value not in choices:
+        raise StartError(f"--{name} must be one of {', '.join(filter(None, choices))}, not {value!r}")
+
+
+def _is_text(value: str) -> bool:
+    """Whether it has no NUL and no lone surrogate: JSON may have one, and undecodable bytes of argv become some."""
+    try:
+        return b"\0" not in value.encode()
+    except UnicodeEncodeError:
+        return False
