@@ -1,0 +1,62 @@
+"""POST …/embeddings: a vector for each input.
+
+https://platform.openai.com/docs/api-reference/embeddings, OVMS's /v3/embeddings and vLLM's fields of the same endpoint.
+Images are not supported.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ...pooling_types import EMBED, PooledOutput
+from ...types import Json, Request, Response
+from ..app import App
+from ..fields import FieldSet
+from ..pooling import fields as shared
+from ..pooling.encoding import ENCODING, Encoding, bytes_response
+from ..pooling.request import (
+    Inputs,
+    PoolingRequest,
+    dimensions,
+    follows_ovms,
+    parse,
+    parse_inputs,
+    texts_of,
+)
+from ..pooling.response import json_list, usage
+from ..router import RouteDoc, for_each_prefix
+
+FIELDS = FieldSet((*shared.INPUTS, shared.NORMALIZE, *ENCODING, shared.DIMENSIONS, *shared.PROMPTS))
+
+
+async def handle(request: Request, app: App) -> Response:
+    call, inputs, encoding = await app.parse_body(request, partial(_read, ovms=follows_ovms(request)))
+    info = call.info((EMBED,))
+    params = call.params(
+        info, dimensions=dimensions(call.values["dimensions"], call, info), add_special_tokens=inputs.special
+    )
+    texts = await texts_of(call, inputs, info)
+    outputs = await call.encode(texts, params)
+    return await call.render(outputs, lambda: full(call, encoding, outputs))
+
+
+DOC = RouteDoc(summary="A vector for each input", body=FIELDS, answer="Embeddings")
+ROUTES = for_each_prefix("POST", "/embeddings", handle, doc=DOC)
+
+
+def _read(body: Json, app: App, *, ovms: bool) -> tuple[PoolingRequest, Inputs, Encoding]:
+    call = parse(body, app, fields=FIELDS, ovms=ovms)
+    return call, parse_inputs(call.values, call.config), Encoding.of(call.values)
+
+
+def full(call: PoolingRequest, encoding: Encoding, outputs: list[PooledOutput]) -> Response:
+    """The list of embeddings, or their bytes."""
+    counts = usage(sum(output.tokens for output in outputs))
+    envelope = call.envelope("embd")
+    if encoding.raw:
+        return bytes_response(encoding, outputs, envelope, counts, call.headers)
+    items = [
+        b'{"index":%d,"object":"embedding","embedding":%b}' % (index, encoding.json(output))
+        for index, output in enumerate(outputs)
+    ]
+    return json_list(envelope, items, counts, call.headers)
