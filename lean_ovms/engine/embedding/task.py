@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from ...config import Config
-from ...errors import BadRequest, EngineFailure, RequestError, StartError, TooManyRequests
+from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
 from ...pooling_types import EMBED, PER_TOKEN, TOKEN_CLASSIFY, PoolingParams
 from ..protocol import Cancel, Decode, Decoded, Encode, Encoded, Pool, Pooled, Ready, Record, Refused
 from .inputs import InputBuilder
@@ -64,7 +64,9 @@ def load(config: Config, wake: Callable[[], None]) -> PoolingTask:
 
         pooler: Pooler = FakePooler(config)
     else:
-        raise StartError("only the fake engine serves this task so far")
+        from . import model
+
+        pooler = model.load(config)
     limits = Limits(
         queued=config.max_queued_requests, tokens=config.max_pooling_tokens, batch_tokens=config.pooling_batch_tokens
     )
