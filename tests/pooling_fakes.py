@@ -14,7 +14,7 @@ from lean_ovms.engine.embedding.task import Limits, PoolingTask
 from lean_ovms.errors import RequestError, Unavailable, from_wire
 from lean_ovms.models.pooling_model import PoolingModel
 from lean_ovms.pooling_types import PooledOutput, PoolingInput, PoolingParams
-from lean_ovms.types import ModelInfo
+from lean_ovms.types import EngineStats, ModelInfo
 
 BOS, EOS, END = 257, 256, 262
 """Special tokens of the fake model: BOS text EOS, and BOS query END document EOS."""
@@ -75,6 +75,9 @@ class FakePoolingEngine:
         records = list(self.task.out)
         self.task.out.clear()
         return records
+
+    async def stats(self) -> EngineStats:
+        return EngineStats(**self.task.stats())
 
     async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         self.encoded.append(texts)

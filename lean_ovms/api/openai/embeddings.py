@@ -40,7 +40,7 @@ async def handle(request: Request, app: App) -> Response:
     return await call.render(outputs, lambda: full(call, encoding, outputs))
 
 
-DOC = RouteDoc(summary="A vector for each input", body=FIELDS, answer="Embeddings")
+DOC = RouteDoc(summary="A vector for each input", body=FIELDS, answer="Embeddings", media=("application/octet-stream",))
 ROUTES = for_each_prefix("POST", "/embeddings", handle, doc=DOC)
 
 

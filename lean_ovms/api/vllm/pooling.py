@@ -54,7 +54,9 @@ async def handle(request: Request, app: App) -> Response:
     return await call.render(outputs, lambda: full(call, encoding, outputs))
 
 
-DOC = RouteDoc(summary="What a pooling model computes", body=FIELDS, answer="Pooled")
+DOC = RouteDoc(
+    summary="What a pooling model computes", body=FIELDS, answer="Pooled", media=("application/octet-stream",)
+)
 ROUTES = [*for_each_prefix("POST", "/pooling", handle, doc=DOC), Route("POST", "/pooling", handle, doc=DOC)]
 
 
