@@ -97,6 +97,7 @@ async def handle(request: Request, app: App) -> Response:
     texts: list[TextOrTokens] = [prefix + text for text in embed.texts]
     outputs = await call.encode(texts, params, "texts")
     _check_tokens(call.values, outputs)
+    await call.load_arrays()
     return await call.render(outputs, lambda: full(embed, outputs))
 
 

@@ -37,6 +37,8 @@ async def handle(request: Request, app: App) -> Response:
     )
     texts = await texts_of(call, inputs, info)
     outputs = await call.encode(texts, params)
+    if encoding.needs_arrays:
+        await call.load_arrays()
     return await call.render(outputs, lambda: full(call, encoding, outputs))
 
 

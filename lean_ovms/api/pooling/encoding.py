@@ -77,14 +77,22 @@ class Encoding:
         """Whether the response is bytes instead of JSON."""
         return self.format.startswith("bytes")
 
+    @property
+    def needs_arrays(self) -> bool:
+        """Whether numbers are converted: all but little-endian float32 as bytes."""
+        return self.format == "float" or self.dtype != "float32" or self._big_endian
+
+    @property
+    def _big_endian(self) -> bool:
+        return (sys.byteorder if self.endianness == "native" else self.endianness) == "big"
+
     def packed(self, output: PooledOutput) -> bytes:
         """The numbers as bytes."""
-        big = (sys.byteorder if self.endianness == "native" else self.endianness) == "big"
-        if self.dtype == "float32" and not big:
+        if self.dtype == "float32" and not self._big_endian:
             return output.data
         from . import arrays
 
-        return arrays.packed(output.data, self.dtype, big_endian=big)
+        return arrays.packed(output.data, self.dtype, big_endian=self._big_endian)
 
     def json(self, output: PooledOutput) -> bytes:
         """The JSON value of one result: nested lists, or a base64 string."""

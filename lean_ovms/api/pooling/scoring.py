@@ -61,6 +61,7 @@ async def score(asked: ScoreRequest) -> Scores:
 
 
 async def _by_vectors(asked: ScoreRequest, info: PoolingInfo) -> Scores:
+    await asked.call.load_arrays()
     from . import arrays
 
     base = asked.call.params(info)
