@@ -18,6 +18,9 @@ from .option_rows import check, option
 DEMO_MODEL = Path(__file__).parent / "demo_model"
 """The small model that ships with the package; served when no option points to a model."""
 
+DEMO_EMBED = Path(__file__).parent / "demo_embed"
+"""A small model for embeddings that is served beside it, as demo-embed."""
+
 POOLING_TASKS = ("embeddings", "rerank", "classify", "token_classify")
 """Tasks of models that compute vectors, scores or classes; OVMS has the first two."""
 SERVED_TASKS = ("text_generation", *POOLING_TASKS)

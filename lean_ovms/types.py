@@ -277,6 +277,12 @@ class ModelInfo:
     image_tokens: list[str] = field(default_factory=list)
     pooling: PoolingInfo | None = None
 
+    @classmethod
+    def from_json(cls, values: Json) -> ModelInfo:
+        """The info whose dataclasses.asdict() these values are. Raises TypeError."""
+        pooling = values.get("pooling")
+        return cls(**{**values, "pooling": PoolingInfo(**pooling) if pooling is not None else None})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:

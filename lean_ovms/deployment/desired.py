@@ -11,8 +11,9 @@ import logging
 import os
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
-from ..config import PER_MODEL, POOLING_TASKS, Config
+from ..config import DEMO_EMBED, PER_MODEL, POOLING_TASKS, Config
 from ..errors import StartError, WrongOptions
 from ..observability.logging import safe
 from ..repository import config_file, graph, listing, task
@@ -100,11 +101,21 @@ def _desired_state(config: Config) -> DesiredState:
         return _from_file(config)
     if config.model_repository_path and not config.model_path:
         return _from_repository(config)
-    if not config.model_path or config.fake_engine:
+    if config.fake_engine:
         return DesiredState(models=(ModelSpec(config=config),), required=True)
+    if not config.model_path:
+        return DesiredState(models=(ModelSpec(config=config), ModelSpec(config=_demo_embed(config))), required=True)
     base = Path(config.model_path)
     files = {path: file_stat(path) for path in (base, base / graph.FILE)}
     return DesiredState(models=(_from_model_path(config, base),), files=files, required=True)
+
+
+def _demo_embed(config: Config) -> Config:
+    """The options of the model for embeddings beside the demo model: those of the server, its own are the defaults."""
+    own = {row.name: row.default for row in fields(Config) if row.metadata["group"] in PER_MODEL}
+    demo = {"model_path": str(DEMO_EMBED), "model_name": "demo-embed", "task": POOLING_TASKS[0]}
+    changes: dict[str, Any] = {**own, **demo}
+    return replace(config, **changes)
 
 
 def server_config(config: Config) -> Config:
@@ -135,7 +146,8 @@ def _model_source(config: Config) -> Config:
             "or in which directory of models with --model_repository_path DIR"
         )
     log.warning(
-        "no option points to a model: the small demo model is served, as %s; --model_path DIR serves another",
+        "no option points to a model: two small demo models are served, as %s and demo-embed; "
+        "--model_path DIR serves another",
         config.served_name,
     )
     return config

@@ -11,11 +11,10 @@ import dataclasses
 import logging
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from ...config import Config
 from ...errors import BadRequest, RequestError, RequestTimeout, StartError, Unavailable
-from ...pooling_types import PooledOutput, PoolingInfo, PoolingInput, PoolingParams
+from ...pooling_types import PooledOutput, PoolingInput, PoolingParams
 from ...types import EngineStats, Image, ModelInfo, SamplingParams, Vocabulary
 from .. import protocol
 from .child import Child
@@ -126,7 +125,7 @@ class Engine:
 
     def _update_model(self, ready: protocol.Ready) -> None:
         try:
-            self.info = _model_info(ready.info)
+            self.info = ModelInfo.from_json(ready.info)
             pieces = [piece.encode("latin-1") for piece in ready.pieces]
             vocabulary = Vocabulary(
                 pieces=pieces,
@@ -295,12 +294,6 @@ class Engine:
     def _on_timeout(self) -> None:
         if self._child is not None:
             self._child.kill(f"silent for {self._config.engine_watchdog_s:g} s with work to do")
-
-
-def _model_info(found: dict[str, Any]) -> ModelInfo:
-    """The ModelInfo of a Ready. Raises TypeError."""
-    pooling = found.get("pooling")
-    return ModelInfo(**{**found, "pooling": PoolingInfo(**pooling) if pooling is not None else None})
 
 
 _STOPPED = "The server is shutting down."
