@@ -9,7 +9,7 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.models.text_model import TextModel
-from tests.api.conftest import MakePooling, ask, post, refused, whole
+from tests.api.conftest import MakePooling, ask, get, post, refused, whole
 from tests.fakes import FakeEngine, say
 from tests.pooling_fakes import BOS, EOS, fake_model
 
@@ -106,3 +106,24 @@ async def test_tokens_back_to_text(make_pooling: MakePooling) -> None:
         assert await ask(app, path, tokens=[BOS, 97, EOS]) == {"prompt": "<bos>a<eos>"}
         assert await ask(app, path, tokens=[BOS, 97, EOS], skip_special_tokens=True) == {"prompt": "a"}
         assert (await refused(app, path, tokens=[10**6]))[1] == "tokens"
+
+
+async def test_the_list_of_models_says_what_they_compute(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling()
+    [model] = (await whole(await get(app, "/v1/models")))["data"]
+    assert model["max_model_len"] == 512
+    assert model["pooling"] == {
+        "kind": "embed",
+        "dimensions": 16,
+        "pooling": {"type": "MEAN", "source": "the fake engine", "assumed": False},
+        "normalize": True,
+        "matryoshka": False,
+        "prompts": ["document", "query"],
+    }
+    app, _ = await make_pooling("classify")
+    assert (await whole(await get(app, "/v1/models/e")))["pooling"] == {
+        "kind": "classify",
+        "dimensions": 3,
+        "activation": "softmax",
+        "labels": ["negative", "neutral", "positive"],
+    }
