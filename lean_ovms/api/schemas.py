@@ -113,6 +113,20 @@ def _results(**members: Json) -> Json:
 
 _VECTOR = any_of(array(NUMBER), STRING)
 _META = object_of({"api_version": object_of({"version": STRING}), "billed_units": OBJECT})
+_BY_TYPE = object_of(
+    {},
+    float=array(array(NUMBER)),
+    base64=array(STRING),
+    **{name: array(array(INTEGER)) for name in ("int8", "uint8", "binary", "ubinary")},
+)
+
+
+def _cohere(vectors: Json, response_type: str) -> Json:
+    """A response of Cohere's embed."""
+    head = {"id": STRING, "embeddings": vectors, "texts": array(STRING), "meta": _META}
+    return object_of({**head, "response_type": const(response_type)})
+
+
 _STATUS = object_of({"error_code": STRING, "error_message": STRING})
 _VERSION = object_of({"version": STRING, "state": STRING, "status": _STATUS})
 
@@ -170,20 +184,8 @@ ANSWERS: dict[str, Json] = {
     ),
     "Deleted": object_of({"id": STRING, "object": STRING, "deleted": BOOLEAN}),
     "Embeddings": _results(object=const("embedding"), embedding=_VECTOR),
-    "EmbeddingsByType": object_of(
-        {
-            "id": STRING,
-            "embeddings": object_of(
-                {},
-                float=array(array(NUMBER)),
-                base64=array(STRING),
-                **{name: array(array(INTEGER)) for name in ("int8", "uint8", "binary", "ubinary")},
-            ),
-            "texts": array(STRING),
-            "meta": _META,
-            "response_type": const("embeddings_by_type"),
-        }
-    ),
+    "EmbeddingsByType": _cohere(_BY_TYPE, "embeddings_by_type"),
+    "EmbeddingsFloats": any_of(_cohere(array(array(NUMBER)), "embeddings_floats"), ref("EmbeddingsByType")),
     "Rerank": object_of(
         {
             "id": STRING,

@@ -174,6 +174,8 @@ async def test_other_answers_are_as_told(make_app: MakeApp) -> None:
             "/v2/embed",
             {"texts": ["a"], "embedding_types": ["float", "int8", "uint8", "binary", "ubinary", "base64"]},
         ),
+        ("embeddings", "EmbeddingsFloats", "/v1/embed", {"texts": ["a"]}),
+        ("embeddings", "EmbeddingsFloats", "/v1/embed", {"texts": ["a"], "embedding_types": ["int8"]}),
         ("rerank", "Rerank", "/v1/rerank", {"query": "a", "documents": ["a", "b"]}),
         ("rerank", "Rerank", "/v3/rerank", {"query": "a", "documents": ["a", "b"], "top_n": 1}),
         ("rerank", "Scores", "/v1/score", {"text_1": "a", "text_2": ["a", "b"]}),

@@ -92,6 +92,17 @@ def test_coheres_client_embeds(embedder: Process, http: httpx.Client, base: str)
         client.embed(model="m", texts=["a"], input_type="clustering")
 
 
+@pytest.mark.filterwarnings("ignore:Accessing the 'model_fields' attribute")  # cohere 7.3 with pydantic 2.11
+def test_coheres_older_client_embeds(embedder: Process, http: httpx.Client) -> None:
+    """langchain-cohere uses it."""
+    client = cohere.Client(api_key="none", base_url=embedder.url, httpx_client=http)
+    plain = client.embed(model="m", texts=["one", "two"], input_type="query")
+    assert isinstance(plain.embeddings, list)
+    typed = client.embed(model="m", texts=["one", "two"], input_type="query", embedding_types=["float"])
+    assert not isinstance(typed.embeddings, list)
+    assert typed.embeddings.float_ == plain.embeddings
+
+
 @pytest.mark.parametrize("base", ["", "/v3"])
 def test_coheres_clients_rank(ranker: Process, http: httpx.Client, base: str) -> None:
     documents = ["xyz", "abc", "abx"]

@@ -1,12 +1,13 @@
-"""POST /v2/embed: Cohere's embeddings, of several number types at once.
+"""POST /v2/embed and /v1/embed: Cohere's embeddings, of several number types at once.
 
-https://docs.cohere.com/reference/embed, with vLLM's fields of the same endpoint. Images are not supported.
+https://docs.cohere.com/reference/embed, with vLLM's fields of the same endpoint. /v1/embed, which langchain-cohere
+uses, returns plain floats unless types are asked for. Images are not supported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -77,18 +78,20 @@ FIELDS = FieldSet(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedRequest:
-    """A body. echo: the texts are part of the response."""
+    """A body. echo: the texts are part of the response. plain: a list of vectors of floats, not lists by type."""
 
     call: PoolingRequest
     texts: list[str]
     echo: bool
     types: list[str]
+    plain: bool
+    version: str
 
 
 async def handle(request: Request, app: App) -> Response:
-    embed = await app.parse_body(request, partial(_read, ovms=follows_ovms(request)))
+    embed = await app.parse_body(request, partial(_read, ovms=follows_ovms(request), version=_version(request)))
     call = embed.call
     info = call.info((EMBED,))
     params = _params(call, info)
@@ -102,10 +105,19 @@ async def handle(request: Request, app: App) -> Response:
 
 
 DOC = RouteDoc(summary="Cohere's embeddings, by type of number", body=FIELDS, answer="EmbeddingsByType")
-ROUTES = [*for_each_prefix("POST", "/v2/embed", handle, doc=DOC), Route("POST", "/v2/embed", handle, doc=DOC)]
+ROUTES = [
+    *for_each_prefix("POST", "/v2/embed", handle, doc=DOC),
+    *for_each_prefix("POST", "/embed", handle, doc=replace(DOC, answer="EmbeddingsFloats")),
+    Route("POST", "/v2/embed", handle, doc=DOC),
+]
 
 
-def _read(body: Json, app: App, *, ovms: bool) -> EmbedRequest:
+def _version(request: Request) -> str:
+    """Cohere's, of a path."""
+    return "2" if request.path.rstrip("/").endswith("/v2/embed") else "1"
+
+
+def _read(body: Json, app: App, *, ovms: bool, version: str) -> EmbedRequest:
     call = parse(body, app, fields=FIELDS, ovms=ovms)
     values = call.values
     if values["images"]:
@@ -114,7 +126,15 @@ def _read(body: Json, app: App, *, ovms: bool) -> EmbedRequest:
         raise BadRequest(NONE_GIVEN, param="texts")
     name = "texts" if values["texts"] else "inputs"
     check_count(len(values[name]), call.config.max_pooling_inputs, name)
-    return EmbedRequest(call, _texts(values, name), name == "texts", values["embedding_types"] or ["float"])
+    types = values["embedding_types"]
+    return EmbedRequest(
+        call=call,
+        texts=_texts(values, name),
+        echo=name == "texts",
+        types=types or ["float"],
+        plain=version == "1" and types is None,
+        version=version,
+    )
 
 
 def _texts(values: Json, name: str) -> list[str]:
@@ -164,18 +184,18 @@ def _check_bits(types: Sequence[str], size: int) -> None:
 
 
 def full(embed: EmbedRequest, outputs: list[PooledOutput]) -> Response:
-    """Cohere's embeddings_by_type."""
+    """Cohere's embeddings_by_type, or embeddings_floats."""
     envelope = embed.call.envelope("embd")
     tokens = sum(output.tokens for output in outputs)
+    units = {"input_tokens": tokens, "image_tokens": 0}
     rest = {
         "texts": embed.texts if embed.echo else [],
-        "meta": {"api_version": {"version": "2"}, "billed_units": {"input_tokens": tokens, "image_tokens": 0}},
-        "response_type": "embeddings_by_type",
+        "meta": {"api_version": {"version": embed.version}, "billed_units": units},
+        "response_type": "embeddings_floats" if embed.plain else "embeddings_by_type",
     }
-    lists = b",".join(
-        b'"%b":[%b]' % (name.encode(), b",".join(_one(name, output) for output in outputs)) for name in embed.types
-    )
-    body = b'{"id":%b,"embeddings":{%b},%b' % (orjson.dumps(envelope["id"]), lists, orjson.dumps(rest)[1:])
+    lists = [(name, b"[%b]" % b",".join(_one(name, output) for output in outputs)) for name in embed.types]
+    vectors = lists[0][1] if embed.plain else b"{%b}" % b",".join(b'"%b":%b' % (n.encode(), v) for n, v in lists)
+    body = b'{"id":%b,"embeddings":%b,%b' % (orjson.dumps(envelope["id"]), vectors, orjson.dumps(rest)[1:])
     return Response(200, [("Content-Type", "application/json"), *embed.call.headers], body)
 
 

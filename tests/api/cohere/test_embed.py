@@ -28,6 +28,17 @@ async def test_embeddings_by_type(make_pooling: MakePooling, path: str) -> None:
     assert floats.shape == (2, 16)
 
 
+@pytest.mark.parametrize("path", ["/v1/embed", "/v3/embed", "/v3/v1/embed"])
+async def test_the_first_version_has_plain_floats_unless_asked(make_pooling: MakePooling, path: str) -> None:
+    app, _ = await make_pooling()
+    plain = await ask(app, path, texts=["a", "b"])
+    assert plain["response_type"] == "embeddings_floats"
+    assert plain["meta"]["api_version"] == {"version": "1"}
+    typed = await ask(app, path, texts=["a", "b"], embedding_types=["float"])
+    assert typed["response_type"] == "embeddings_by_type"
+    assert typed["embeddings"] == {"float": plain["embeddings"]}
+
+
 async def test_whole_numbers_and_bits(make_pooling: MakePooling) -> None:
     app, _ = await make_pooling()
     types = ["float", "int8", "uint8", "binary", "ubinary"]
