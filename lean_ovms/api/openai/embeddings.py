@@ -6,6 +6,7 @@ Images are not supported.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 from ...pooling_types import EMBED, PooledOutput
@@ -29,30 +30,40 @@ from ..router import RouteDoc, for_each_prefix
 FIELDS = FieldSet((*shared.INPUTS, shared.NORMALIZE, *ENCODING, shared.DIMENSIONS, *shared.PROMPTS))
 
 
+@dataclass(frozen=True, slots=True)
+class EmbeddingRequest:
+    """A body."""
+
+    call: PoolingRequest
+    inputs: Inputs
+    encoding: Encoding
+
+
 async def handle(request: Request, app: App) -> Response:
-    call, inputs, encoding = await app.parse_body(request, partial(_read, ovms=follows_ovms(request)))
+    asked = await app.parse_body(request, partial(parse_embeddings, ovms=follows_ovms(request)))
+    call, inputs = asked.call, asked.inputs
     info = call.info((EMBED,))
-    params = call.params(
-        info, dimensions=dimensions(call.values["dimensions"], call, info), add_special_tokens=inputs.special
-    )
-    texts = await texts_of(call, inputs, info)
-    outputs = await call.encode(texts, params)
-    if encoding.needs_arrays:
+    size = dimensions(call.values["dimensions"], call, info)
+    params = call.params(info, dimensions=size, add_special_tokens=inputs.special)
+    outputs = await call.encode(await texts_of(call, inputs, info), params)
+    if asked.encoding.needs_arrays:
         await call.load_arrays()
-    return await call.render(outputs, lambda: full(call, encoding, outputs))
+    return await call.render(outputs, lambda: full(asked, outputs))
 
 
 DOC = RouteDoc(summary="A vector for each input", body=FIELDS, answer="Embeddings", media=("application/octet-stream",))
 ROUTES = for_each_prefix("POST", "/embeddings", handle, doc=DOC)
 
 
-def _read(body: Json, app: App, *, ovms: bool) -> tuple[PoolingRequest, Inputs, Encoding]:
+def parse_embeddings(body: Json, app: App, *, ovms: bool = False) -> EmbeddingRequest:
+    """Raises RequestError."""
     call = parse(body, app, fields=FIELDS, ovms=ovms)
-    return call, parse_inputs(call.values, call.config), Encoding.of(call.values)
+    return EmbeddingRequest(call, parse_inputs(call.values, call.config), Encoding.of(call.values))
 
 
-def full(call: PoolingRequest, encoding: Encoding, outputs: list[PooledOutput]) -> Response:
+def full(asked: EmbeddingRequest, outputs: list[PooledOutput]) -> Response:
     """The list of embeddings, or their bytes."""
+    call, encoding = asked.call, asked.encoding
     counts = usage(sum(output.tokens for output in outputs))
     envelope = call.envelope("embd")
     if encoding.raw:
