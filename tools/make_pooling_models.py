@@ -171,9 +171,8 @@ def make(name: str, root: Path) -> None:
     source, target = root / f"{name}_hf", root / name
     model.save_pretrained(source)
     words.save_pretrained(source)
-    main_export(
-        str(source), target, task=task, library_name="transformers", stateful=task.startswith("text-generation")
-    )
+    stateful = task.startswith("text-generation")
+    main_export(str(source), target, task=task, library_name="transformers", stateful=stateful, convert_tokenizer=True)
     if name == "bert_mean":
         _with_modules(target, "mean_tokens")
     if name == "bert_cross":
