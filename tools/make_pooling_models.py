@@ -44,7 +44,7 @@ TEXTS = [
 PAIRS = [
     ("What is the capital of France?", "Paris is the capital of France."),
     ("What is the capital of France?", "The quick brown fox jumps over the lazy dog."),
-    ("fox", ""),
+    ("fox", "a lazy dog"),  # transformers takes an empty second text for none
 ]
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 VOCABULARY = 400
@@ -171,9 +171,8 @@ def make(name: str, root: Path) -> None:
     source, target = root / f"{name}_hf", root / name
     model.save_pretrained(source)
     words.save_pretrained(source)
-    main_export(
-        str(source), target, task=task, library_name="transformers", stateful=task.startswith("text-generation")
-    )
+    stateful = task.startswith("text-generation")
+    main_export(str(source), target, task=task, library_name="transformers", stateful=stateful, convert_tokenizer=True)
     if name == "bert_mean":
         _with_modules(target, "mean_tokens")
     if name == "bert_cross":
@@ -190,7 +189,9 @@ def make(name: str, root: Path) -> None:
 def expected(model: Any, words: Any, what: str) -> dict[str, Any]:
     """What expected.json holds."""
     if what in ("pairs", "yes"):
-        encoded = [_prompt(words, *pair) if what == "yes" else words(*pair) for pair in PAIRS]
+        encoded = [
+            _prompt(words, *pair) if what == "yes" else words(*pair, return_token_type_ids=True) for pair in PAIRS
+        ]
     else:
         encoded = [words(text) for text in TEXTS]
     values = []

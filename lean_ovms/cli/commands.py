@@ -168,13 +168,16 @@ def pull(config: Config) -> Config:
         overwrite=config.overwrite_models,
         weight_format=config.weight_format,
         extra=config.extra_quantization_params,
+        task=config.task,
     )
     hub_pull.pull(request, _hub)
     draft = ""
     if config.draft_source_model:
         name = check_name(config.draft_source_model)
         draft = name.replace("/", "-")
-        draft_request = replace(request, source=name, target=target / draft, gguf="", weight_format="", extra="")
+        draft_request = replace(
+            request, source=name, target=target / draft, gguf="", weight_format="", extra="", task=""
+        )
         hub_pull.pull(draft_request, _hub)
     return _write_graph(config, target, draft, name=config.model_name or source)
 

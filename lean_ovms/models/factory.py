@@ -14,10 +14,10 @@ from .text_model import TextModel
 def make(config: Config) -> Model:
     """A model of these options, not loaded. Raises StartError."""
     if config.model_dir == DEMO_EMBED:
-        return PoolingModel(config, OnDemandEngine(config, _known_info()))
+        return PoolingModel(config, OnDemandEngine(config, known_info()))
     return PoolingModel(config) if config.task in POOLING_TASKS else TextModel(config)
 
 
-def _known_info() -> ModelInfo:
+def known_info() -> ModelInfo:
     """What the engine of demo-embed reports; tools/make_demo_embed.py writes it."""
     return ModelInfo.from_json(json_file.read_object(DEMO_EMBED / "engine_info.json"))

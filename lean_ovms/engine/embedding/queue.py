@@ -30,13 +30,12 @@ AGING = 4
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A request whose inputs are tokenized. charged: its virtual time in tokens. isolated: it shares no batch, since a
-    batch with it failed. missing: inputs without a result."""
+    """A request whose inputs are tokenized. id: ascending by arrival. charged: its virtual time in tokens. isolated: it
+    shares no batch, since a batch with it failed. missing: inputs without a result."""
 
     id: int
     params: PoolingParams
     missing: int
-    arrival: int = 0
     charged: float = 0.0
     waiting_tokens: int = 0
     isolated: bool = False
@@ -70,12 +69,10 @@ class TextQueue:
         self.requests: dict[int, Request] = {}
         self.waiting = 0
         self._batch_tokens = batch_tokens
-        self._arrivals = 0
         self._batches = 0
 
     def add(self, request: Request, items: list[Item]) -> None:
         """Queue a request with its inputs."""
-        request.arrival = self._arrivals = self._arrivals + 1
         request.charged = min((other.charged for other in self.requests.values()), default=0.0)
         self.requests[request.id] = request
         for item in items:
@@ -100,10 +97,10 @@ class TextQueue:
         self._batches += 1
         first = self._most_urgent()
         size = max(first.buckets)
-        room = min(SIZES[-1], max(1, self._batch_tokens // size))
+        room = max(count for count in SIZES if count == 1 or count * size <= self._batch_tokens)
         sharing = [first] if first.isolated else self._sharing(first)
         taken = self._take(sharing, room, size, size * (1 - MAX_PADDING))
-        small = min(room, SMALL_TOKENS // size)
+        small = min(room, SMALL_TOKENS // size)  # by the padded length: these are short texts
         if len(taken) < small:
             taken += self._take(sharing, small - len(taken), size, 0)
         for item in taken[_usable(len(taken)) :]:
@@ -113,11 +110,11 @@ class TextQueue:
 
     def _most_urgent(self) -> Request:
         if self._batches % AGING == 0:
-            return min(self.requests.values(), key=lambda one: one.arrival)
+            return min(self.requests.values(), key=lambda one: one.id)
         return min(self.requests.values(), key=self._urgency)
 
     def _urgency(self, one: Request) -> tuple[int, float, int]:
-        return one.params.priority, one.charged + min(one.waiting_tokens, self._batch_tokens), one.arrival
+        return one.params.priority, one.charged + min(one.waiting_tokens, self._batch_tokens), one.id
 
     def _sharing(self, first: Request) -> list[Request]:
         """The requests that may be in one batch with this one, most urgent first."""
