@@ -26,7 +26,9 @@ class FakePoolingEngine:
 
     def __init__(self, config: Config) -> None:
         pooler = FakePooler(config)
-        self.task = PoolingTask(pooler, Limits(queued=8, tokens=config.max_pooling_tokens, batch_tokens=1024))
+        self.task = PoolingTask(
+            pooler, Limits(queued=8, tokens=config.max_pooling_tokens, batch_tokens=config.pooling_batch_tokens)
+        )
         self.info: ModelInfo = pooler.info
         self.vocabulary = pooler.vocabulary
         self.state = "loading"

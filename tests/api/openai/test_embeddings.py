@@ -266,6 +266,17 @@ async def test_limits_of_one_request(make_pooling: MakePooling) -> None:
     assert (await ask(app, PATH, input=[97] * 20))["usage"]["prompt_tokens"] == 20  # one input
 
 
+async def test_the_result_does_not_depend_on_the_size_of_batches(make_pooling: MakePooling) -> None:
+    texts = [str(number) * (1 + number % 7) for number in range(40)]
+    steps, found = [], []
+    for size in (16, 1024):
+        app, engine = await make_pooling(pooling_batch_tokens=size)
+        found.append((await ask(app, PATH, input=texts))["data"])
+        steps.append(engine.task.stats()["steps"])
+    assert found[0] == found[1]
+    assert steps[0] > steps[1]
+
+
 @pytest.mark.parametrize(
     "fields",
     [
