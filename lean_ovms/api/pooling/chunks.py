@@ -32,7 +32,11 @@ async def tokens_of(call: PoolingRequest, texts: Sequence[str], param: str) -> l
     found: list[Tokens] = []
     count = 0
     for group in _groups(texts):
-        found += await call.model.tokenize(group, False)
+        try:
+            found += await call.model.tokenize(group, False)
+        except BadRequest as error:
+            error.param = error.param or param
+            raise
         count += sum(map(len, found[-len(group) :]))
         if count > call.config.max_pooling_tokens:
             raise BadRequest(

@@ -76,7 +76,7 @@ FIELDS = FieldSet(
             kind="int",
             low=0,
             high=shared.INT64_MAX,
-            help="pieces of a long document that are scored, of which the best counts; 0: all",
+            help="pieces of a long document that a cross-encoder scores, of which the best counts; 0: all",
             wrong="max_chunks_per_doc accepts integer values",
         ),
     )

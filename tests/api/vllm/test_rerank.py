@@ -204,6 +204,14 @@ async def test_long_lists_are_tokenized_in_several_calls(make_pooling: MakePooli
     assert len(engine.encoded) == 2  # the query and the first call: no more is tokenized
 
 
+async def test_a_document_that_is_too_long_to_be_tokenized(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling("rerank")
+    message, param = await refused(app, OVMS, query="x", documents=["y", "x" * 1_100_000])
+    assert "characters to tokenize" in message
+    assert param == "documents"
+    assert engine.asked == []
+
+
 # --- models
 
 
