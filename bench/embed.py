@@ -19,10 +19,11 @@ from bench import figures
 from bench.processes import KvBudget, Server, Worker, closing, free_port, lean_ovms
 from bench.report import Report, options, tick
 
-COMMON = """the of and to in is that it was for on are with his they at be this from have or by one had not but what all
-were when we there can an your which their said if do will each about how up out them then she many some so these would
-other into has more her two like him see time could no make than first been its who now people my made over did down only
-way find use may water long little very after words called just where most know"""
+COMMON = """the of and to in is that it was for on are with his they at be this from have or by one had not but what
+all were when we there can an your which their said if do will each about how up out them then she many
+some so these would other into has more her two like him see time could no make than first been its who
+now people my made over did down only way find use may water long little very after words called just
+where most know"""
 WORDS = COMMON.split()
 NAME = "embed"
 

@@ -150,6 +150,14 @@ def test_a_request_has_a_limit_of_tokens_and_the_queue_one_of_requests() -> None
     assert [len(rig.rows(number)) for number in numbers] == [1, 1, 0]
 
 
+def test_the_limits_are_options() -> None:
+    options = Config(
+        fake_engine=True, task="embeddings", max_queued_requests=3, max_pooling_tokens=100, pooling_batch_tokens=64
+    )
+    limits = task_module.load(options, wake=lambda: None).limits
+    assert limits == Limits(queued=3, tokens=100, batch_tokens=64)
+
+
 def test_broken_records_are_refused_and_the_loop_goes_on() -> None:
     rig = Rig()
     for number, broken in enumerate(
