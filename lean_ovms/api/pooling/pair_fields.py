@@ -8,7 +8,7 @@ from ...errors import BadRequest
 from ...types import Json
 from .. import schemas
 from ..fields import Field
-from ..generation.common_fields import TEMPLATE_KWARGS
+from ..generation.common_fields import TEMPLATE_KWARGS, template_kwargs
 from . import fields as shared
 from .inputs import check_count, content_text
 
@@ -33,7 +33,7 @@ SIDE_SCHEMA = schemas.any_of(
 
 def limits(values: Json) -> Json:
     """The members of a ScoreRequest that these fields set. Raises BadRequest."""
-    kwargs = values["chat_template_kwargs"] or {}
+    kwargs = template_kwargs(values)
     instruction = values["instruction"] if values["instruction"] is not None else kwargs.get("instruction", "")
     if not isinstance(instruction, str):
         raise BadRequest("chat_template_kwargs.instruction is not a string", param="chat_template_kwargs")
@@ -41,6 +41,7 @@ def limits(values: Json) -> Json:
         "max_query": values["max_tokens_per_query"] or 0,
         "max_document": values["max_tokens_per_doc"] or 0,
         "instruction": instruction,
+        "template_kwargs": kwargs,
     }
 
 

@@ -169,17 +169,23 @@ async def texts_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -
     """Every input as text or token ids, with the named prompt before it. Raises RequestError."""
     items = inputs.items
     if inputs.prompts:
-        items = []
-        for number, prompt in enumerate(inputs.prompts):
-            items.append(await request.model.render(prompt))
-            if number % RENDERED_AT_ONCE == 0:
-                await asyncio.sleep(0)  # short ones are rendered on the event loop
+        items = [*await rendered(request, inputs.prompts)]
     prefix = prompt_text(request.values, info)
     if prefix:
         if any(isinstance(item, list) for item in items):
             raise BadRequest("a prompt can be put before texts only, not before token ids", param="prompt_name")
         items = [prefix + item for item in items if isinstance(item, str)]
     return items
+
+
+async def rendered(request: PoolingRequest, prompts: Sequence[ChatPrompt]) -> list[str]:
+    """The text of each prompt by the model's template. Raises RequestError."""
+    texts = []
+    for number, prompt in enumerate(prompts):
+        texts.append(await request.model.render(prompt))
+        if number % RENDERED_AT_ONCE == 0:
+            await asyncio.sleep(0)  # short ones are rendered on the event loop
+    return texts
 
 
 def prompt_text(values: Json, info: PoolingInfo) -> str:

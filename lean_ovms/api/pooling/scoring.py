@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...errors import BadRequest
 from ...pooling_types import EMBED, SCORE, PooledOutput, PoolingInfo, PoolingInput, PoolingParams, TextOrTokens
+from ...types import ChatPrompt, Json
 from .chunks import ChunkLimits, Tokens, chunked, cut_texts, tokens_of
-from .request import PoolingRequest
+from .request import PoolingRequest, rendered
 
 KINDS = (SCORE, EMBED)
 """Kinds of models that score."""
@@ -37,6 +38,7 @@ class ScoreRequest:
     max_query: int = 0
     max_document: int = 0
     instruction: str = ""
+    template_kwargs: Json = field(default_factory=dict)
     chunks: ChunkLimits | None = None
 
 
@@ -126,6 +128,8 @@ def _value(output: PooledOutput, *, sigmoid: bool) -> float:
 
 async def _pairs(asked: ScoreRequest, info: PoolingInfo) -> tuple[list[PoolingInput], list[int]]:
     """The pairs, and the number of the document of each; a document in pieces has several."""
+    if asked.call.model.config.chat_template:
+        return await _rendered(asked), list(range(len(asked.documents)))
     if info.pair != BY_TOKENS:
         left = await cut_texts(asked.call, asked.queries, asked.max_query, asked.query_param)
         right = await cut_texts(asked.call, asked.documents, asked.max_document, asked.document_param)
@@ -137,6 +141,24 @@ async def _pairs(asked: ScoreRequest, info: PoolingInfo) -> tuple[list[PoolingIn
         documents = _kept(await tokens_of(asked.call, asked.documents, asked.document_param), asked.max_document)
         return _joined(queries, documents)
     return await chunked(asked.call, queries[0], asked.documents, info, asked.chunks, asked.max_document)
+
+
+async def _rendered(asked: ScoreRequest) -> list[PoolingInput]:
+    """Each pair as a text by the operator's score template, which has vLLM's form: messages of the roles query and
+    document, and the variable instruction. Raises RequestError.
+    """
+    left = await cut_texts(asked.call, asked.queries, asked.max_query, asked.query_param)
+    right = await cut_texts(asked.call, asked.documents, asked.max_document, asked.document_param)
+    kwargs = {**asked.template_kwargs, **({"instruction": asked.instruction} if asked.instruction else {})}
+    prompts = [
+        ChatPrompt(
+            messages=[{"role": "query", "content": query}, {"role": "document", "content": document}],
+            template_kwargs=kwargs,
+            add_generation_prompt=False,
+        )
+        for query, document in zip(left * len(right) if len(left) == 1 else left, right, strict=True)
+    ]
+    return [*await rendered(asked.call, prompts)]
 
 
 def _kept(tokens: list[Tokens], most: int) -> list[Tokens]:

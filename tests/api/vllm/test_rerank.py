@@ -256,6 +256,19 @@ async def test_a_generating_reranker_takes_texts_and_an_instruction(make_pooling
     assert "not a string" in message
 
 
+async def test_a_score_template_of_the_operator(make_pooling: MakePooling) -> None:
+    """vLLM's form: messages of the roles query and document."""
+    template = "{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}{{ instruction | default('-') }}"
+    app, engine = await make_pooling("rerank", chat_template=template)
+    for path in (VLLM, OVMS):
+        await ask(app, path, query="a", documents=["b", "c"])
+        assert engine.asked[-1][0] == ["query=a;document=b;-", "query=a;document=c;-"]
+    await ask(app, "/score", text_1=["a", "b"], text_2=["c", "d"], instruction="judge")
+    assert engine.asked[-1][0] == ["query=a;document=c;judge", "query=b;document=d;judge"]
+    await ask(app, VLLM, query="a", documents=["bcd"], max_tokens_per_doc=1, chat_template_kwargs={"instruction": "i"})
+    assert engine.asked[-1][0] == ["query=a;document=b;i"]
+
+
 async def test_a_model_that_only_classifies(make_pooling: MakePooling) -> None:
     app, _ = await make_pooling("classify")
     response = await post(app, VLLM, {"model": "e", "query": "a", "documents": ["b"]})
