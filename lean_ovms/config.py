@@ -137,6 +137,12 @@ class Config:
         group="model",
         choices=("", "true", "false"),
     )
+    embed_long_inputs: str = option(
+        "error",
+        "inputs of embeddings beyond the model's window: error: a 400; mean: of the vectors of their pieces",
+        group="model",
+        choices=("error", "mean"),
+    )
     truncate: bool = option(False, "cut inputs of embeddings to the model's window instead of a 400", group="model")
     matryoshka: bool = option(False, "allow dimensions in embeddings requests for any model", group="model")
     max_position_embeddings: int = option(0, "window of a reranker in tokens; 0: the model's own", group="model", low=0)

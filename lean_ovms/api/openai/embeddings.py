@@ -15,6 +15,7 @@ from ..app import App
 from ..fields import FieldSet
 from ..pooling import fields as shared
 from ..pooling.encoding import ENCODING, Encoding, bytes_response
+from ..pooling.long_inputs import encode_in_pieces
 from ..pooling.request import (
     Inputs,
     PoolingRequest,
@@ -45,7 +46,7 @@ async def handle(request: Request, app: App) -> Response:
     info = call.info((EMBED,))
     size = dimensions(call.values["dimensions"], call, info)
     params = call.params(info, dimensions=size, add_special_tokens=inputs.special)
-    outputs = await call.encode(await texts_of(call, inputs, info), params)
+    outputs = await encode_in_pieces(call, await texts_of(call, inputs, info), params, info)
     if asked.encoding.needs_arrays:
         await call.load_arrays()
     return await call.render(outputs, lambda: full(asked, outputs))

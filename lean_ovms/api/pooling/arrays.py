@@ -100,3 +100,12 @@ def cosines(one: bytes, others: list[bytes]) -> list[float]:
     products = right @ left
     scores: list[float] = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0).tolist()
     return scores
+
+
+def mean(vectors: list[bytes], weights: list[int], *, normalize: bool) -> bytes:
+    """The weighted mean of vectors of equal length. normalize: to length 1."""
+    rows = np.frombuffer(b"".join(vectors), LITTLE).reshape(len(vectors), -1).astype(np.float64)
+    found = np.average(rows, axis=0, weights=weights)
+    if normalize:
+        found = found / max(float(np.linalg.norm(found)), 1e-12)
+    return found.astype(LITTLE).tobytes()

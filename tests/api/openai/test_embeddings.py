@@ -201,6 +201,23 @@ async def test_a_model_that_truncates_by_its_options(make_pooling: MakePooling) 
     assert (await ask(app, PATH, input="123456789"))["usage"]["prompt_tokens"] == 8
 
 
+async def test_a_long_input_in_pieces(make_pooling: MakePooling) -> None:
+    """Its vector is the mean of those of its pieces, weighted by their tokens, and has length 1 again."""
+    app, engine = await make_pooling(max_model_len=8, embed_long_inputs="mean")
+    body = await ask(app, PATH, input=["ab", "123456789", "\u00e9\u00e9"])
+    assert engine.asked[-1][0] == ["ab", [BOS, *b"123456", EOS], [BOS, *b"789", EOS], "\u00e9\u00e9"]
+    assert body["usage"]["prompt_tokens"] == 4 + 13 + 6
+    pieces = [np.array(item["embedding"]) for item in (await ask(app, PATH, input=["123456", "789"]))["data"]]
+    mean = 8 * pieces[0] + 5 * pieces[1]
+    assert body["data"][1]["embedding"] == pytest.approx((mean / np.linalg.norm(mean)).tolist(), abs=1e-6)
+    assert body["data"][0] == (await ask(app, PATH, input="ab"))["data"][0]
+    await ask(app, PATH, input=list(b"123456789"))
+    assert engine.asked[-1][0] == [list(b"12345678"), list(b"9")]
+    assert (await ask(app, PATH, input="123456789", truncate_prompt_tokens=-1))["usage"]["prompt_tokens"] == 8
+    raw = (await ask(app, PATH, input="123456789", use_activation=False))["data"][0]["embedding"]
+    assert length(raw) != pytest.approx(1)
+
+
 async def test_a_text_that_cannot_fit_is_not_tokenized(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling()
     message, param = await refused(app, PATH, input=["a", "b" * 50_000])
