@@ -1,4 +1,4 @@
-"""python -m bench parts | front | engine | serve | rivals | stall | start | timeline [options]: see README.md."""
+"""python -m bench parts | front | engine | serve | rivals | stall | start | timeline | embed [options]: see README."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ BENCHES = {
     "serve": ("serve", "main"),
     "engine": ("serve", "engine"),
     "timeline": ("timeline", "main"),
+    "embed": ("embed", "main"),
 }
 
 

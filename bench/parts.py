@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 
@@ -18,12 +19,14 @@ from bench import client, path
 from bench.report import Report, options
 from bench.work import prompts
 from lean_ovms.api.app import App
-from lean_ovms.api.openai import chat
+from lean_ovms.api.openai import chat, embeddings
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.generation import fake_tokenizer
 from lean_ovms.models.output_decoder import OutputDecoder
+from lean_ovms.models.pooling_model import PoolingModel
 from lean_ovms.models.text_model import TextModel
+from lean_ovms.pooling_types import PooledOutput
 from lean_ovms.repository.model_dir import read as read_model_dir
 from lean_ovms.text import parsers
 from lean_ovms.text.decode.detokenizer import Detokenizer
@@ -87,6 +90,7 @@ def parts(args) -> Iterator[Part]:
     yield from pipe()
     yield from text()
     yield from chunks()
+    yield from vectors()
 
 
 def http(body: dict) -> Iterator[Part]:
@@ -174,3 +178,18 @@ def chunks() -> Iterator[Part]:
     assert delta.events == [Text("word")]
     yield "a record to a delta", lambda: decoder.decode(record, ["word"]), 1
     yield "a delta to a chunk", lambda: renderer.deltas([delta]), 1
+
+
+def vectors() -> Iterator[Part]:
+    """Results of an embedding model to a response: 384 dimensions."""
+    config = Config(model_name="demo", task="embeddings")
+    app = App(config, [PoolingModel(config)])
+    output = PooledOutput(array("f", [n / 384 for n in range(384)]).tobytes(), 1, 384, 32)
+    body = {"model": "demo", "input": "a text of a few words", "encoding_format": "base64"}
+    yield "embeddings: fields read", lambda: embeddings.parse_embeddings(body, app), 1
+    for name in ("base64", "float"):
+        asked = embeddings.parse_embeddings({**body, "encoding_format": name}, app)
+        for count in (1, 256):
+            outputs = [output] * count
+            part = f"embeddings: a response of {count} vectors of 384 numbers as {name}"
+            yield part, lambda asked=asked, outputs=outputs: embeddings.full(asked, outputs), count

@@ -18,7 +18,12 @@ from .options import check, option
 DEMO_MODEL = Path(__file__).parent / "demo_model"
 """The small model that ships with the package; served when no option points to a model."""
 
-SERVED_TASKS = ("text_generation",)
+DEMO_EMBED = Path(__file__).parent / "demo_embed"
+"""A small model for embeddings that is served beside it, as demo-embed."""
+
+POOLING_TASKS = ("embeddings", "rerank", "classify", "token_classify")
+"""Tasks of models that compute vectors, scores or classes; OVMS has the first two."""
+SERVED_TASKS = ("text_generation", *POOLING_TASKS)
 """Tasks, by OVMS's names, that a model may have here; `repository/task.py` has all of them."""
 
 PER_MODEL = ("model", "engine")
@@ -39,7 +44,7 @@ class Config:
     )
     task: str = option(
         "",
-        "task of the model, only text_generation is served; if given, graph.pbtxt is not read",
+        "task of the model, empty: from its files; if given, graph.pbtxt is not read",
         group="deployment",
     )
     options_file: str = option(
@@ -132,7 +137,36 @@ class Config:
     )
     max_model_len: int = option(0, "context length in tokens; 0: the model's own", group="model", low=0)
 
+    pooling: str = option(
+        "",
+        "how the vectors of an embeddings model's tokens become one; empty: from its files",
+        group="model",
+        choices=("", "CLS", "LAST", "MEAN", "MAX", "MEAN_SQRT_LEN", "WEIGHTED_MEAN"),
+    )
+    normalize: str = option(
+        "",
+        "L2-normalize vectors; empty: from the model's files, else true",
+        group="model",
+        choices=("", "true", "false"),
+    )
+    embed_long_inputs: str = option(
+        "error",
+        "inputs of embeddings beyond the model's window: error: a 400; mean: of the vectors of their pieces",
+        group="model",
+        choices=("error", "mean"),
+    )
+    truncate: bool = option(False, "cut inputs of embeddings to the model's window instead of a 400", group="model")
+    matryoshka: bool = option(False, "allow dimensions in embeddings requests for any model", group="model")
+    max_position_embeddings: int = option(0, "window of a reranker in tokens; 0: the model's own", group="model", low=0)
+    max_allowed_chunks: int = option(
+        10000, "documents, and chunks of them, in one rerank request", group="model", low=1
+    )
+
     # --- engine
+    num_streams: int = option(1, "batches of a pooling model computed at once", group="engine", low=1, high=256)
+    pooling_batch_tokens: int = option(
+        1024, "tokens, padding included, of one batch of a pooling model", group="engine", low=16, high=1 << 20
+    )
     pipeline_type: str = option(
         "AUTO",
         "LM_CB and VLM_CB: continuous batching; LM, VLM: one request at a time; PAGED: the paged engine, opt-in; "
@@ -253,6 +287,12 @@ class Config:
     template_timeout_s: float = option(
         2.0, "seconds of CPU time to render a chat template; more: 400", group="limits", low=0.05, high=600
     )
+    max_pooling_inputs: int = option(
+        2048, "inputs in one request of embeddings, rerank, score or classes; more: 400", group="limits", low=1
+    )
+    max_pooling_tokens: int = option(
+        300_000, "tokens of all inputs of one such request; more: 400", group="limits", low=1
+    )
     max_prompts: int = option(128, "prompts in one completions request; more: 400", group="limits", low=1, high=4096)
 
     grammar_timeout_s: float = option(
@@ -342,8 +382,7 @@ class Config:
         for row in fields(self):
             check(row.name, getattr(self, row.name), row.metadata)
         if self.task and self.task not in SERVED_TASKS:
-            only = ", ".join(SERVED_TASKS)
-            raise StartError(f"--task {self.task} is not served: {only} is the only task of this server")
+            raise StartError(f"--task {self.task} is not served, only {', '.join(SERVED_TASKS)}")
         if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
             raise StartError(f"--root_path must begin with a slash and not end with one, not {self.root_path!r}")
         if bool(self.ssl_certfile) != bool(self.ssl_keyfile):

@@ -3,8 +3,8 @@
     transport --Request--> api --Prompt, SamplingParams, OutputParams--> models --> engine
     transport <-Response-- api <------------- Delta, Usage ------------- models <-- engine
 
-This module imports nothing of the package and has no behaviour beyond trivial properties. Token ids are plain ints
-("tokens"), text is str, bytes are what is sent to a client.
+pooling_types.py is the same for models that do not generate. This module imports nothing else of the package and has no
+behaviour beyond trivial properties. Token ids are plain ints ("tokens"), text is str, bytes are what clients get.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from .pooling_types import PoolingInfo
 
 # --- HTTP: between transports and api ------------------------------------------------------------------------------
 
@@ -294,6 +296,7 @@ class ModelInfo:
     "beam_control": early_stopping, and grammars with beam search and with min_tokens. "cached_tokens": it counts them
     itself, for each request.
     vision: the model reads images. image_tokens: the model's own placeholders for images, refused from clients.
+    pooling: of a model that does not generate; kv_blocks and block_size are 0 then, and eos_token_ids is empty.
     """
 
     vocab_size: int
@@ -313,6 +316,13 @@ class ModelInfo:
     vision: bool = False
     image_tokens: list[str] = field(default_factory=list)
     capabilities: list[str] = field(default_factory=list)
+    pooling: PoolingInfo | None = None
+
+    @classmethod
+    def from_json(cls, values: Json) -> ModelInfo:
+        """The info whose dataclasses.asdict() these values are. Raises TypeError."""
+        pooling = values.get("pooling")
+        return cls(**{**values, "pooling": PoolingInfo(**pooling) if pooling is not None else None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,7 +330,8 @@ class EngineStats:
     """A snapshot of the engine's counters between two steps.
 
     running, queued: sequences. kv_blocks_used: by running requests. steps, preemptions, recoveries: since the start.
-    drafts, accepted: with speculative decoding, drafts verified, and draft tokens accepted.
+    drafts, accepted: with speculative decoding, drafts verified, and draft tokens accepted. Of a pooling model running
+    and queued are texts, steps are batches, and tokens, padded_tokens count those computed since the start.
     """
 
     running: int
@@ -332,6 +343,8 @@ class EngineStats:
     recoveries: int
     drafts: int = 0
     accepted: int = 0
+    tokens: int = 0
+    padded_tokens: int = 0
 
 
 # --- generation: from models to api --------------------------------------------------------------------------------

@@ -126,7 +126,9 @@ class App:
 
         For endpoints that only vLLM has, whose clients leave the name out; OVMS and OpenAI require it to generate.
         """
-        return self.registry.get(values["model"] or self.registry.default_name or model_name(values), TextModel)
+        return self.registry.get(
+            values["model"] or self.registry.default_of(TextModel) or model_name(values), TextModel
+        )
 
     async def parse_body(self, request: Request, parse: Callable[[Json, App], T]) -> T:
         """The parsed JSON body of a request; a large one is parsed in the offload thread. Raises RequestError."""

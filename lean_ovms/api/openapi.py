@@ -187,6 +187,8 @@ def _responses(doc: RouteDoc, errors: list[int]) -> Json:
         content[doc.answer] = {"schema": {"type": "string"}}
     elif doc.answer:
         content["application/json"] = {"schema": ref(doc.answer)}
+    for media in doc.media:
+        content[media] = {"schema": {"type": "string", "format": "binary"}}
     if doc.chunks:
         content["text/event-stream"] = {"schema": {"type": "string"}, "x-event-schema": ref(doc.chunks)}
     ok: Json = {"description": "It worked.", "headers": {"X-Request-Id": {"schema": {"type": "string"}}}}

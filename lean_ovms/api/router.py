@@ -28,7 +28,8 @@ class RouteDoc:
     """A route's description in the OpenAPI document.
 
     body, query: the fields that its handler reads. answer: a name in schemas.ANSWERS, or a media type. chunks: the same
-    for the events of a stream. errors: statuses in addition to those that follow from the other fields.
+    for the events of a stream. media: further media types of the answer. errors: statuses in addition to those that
+    follow from the other fields.
     """
 
     summary: str
@@ -37,6 +38,7 @@ class RouteDoc:
     query: tuple[Field, ...] = ()
     answer: str = ""
     chunks: str = ""
+    media: tuple[str, ...] = ()
     errors: tuple[int, ...] = ()
 
 

@@ -105,6 +105,32 @@ def _listed(item: Json) -> Json:
     return object_of({"object": const("list"), "data": array(item), **ids})
 
 
+_POOLING_USAGE = object_of({"prompt_tokens": INTEGER, "total_tokens": INTEGER}, completion_tokens=INTEGER)
+
+
+def _results(**members: Json) -> Json:
+    """The list of results of an endpoint of vLLM's pooling models."""
+    item = object_of({"index": INTEGER, **members})
+    head = {"id": STRING, "object": const("list"), "created": INTEGER, "model": STRING}
+    return object_of({**head, "data": array(item), "usage": _POOLING_USAGE})
+
+
+_VECTOR = any_of(array(NUMBER), STRING)
+_META = object_of({"api_version": object_of({"version": STRING}), "billed_units": OBJECT})
+_BY_TYPE = object_of(
+    {},
+    float=array(array(NUMBER)),
+    base64=array(STRING),
+    **{name: array(array(INTEGER)) for name in ("int8", "uint8", "binary", "ubinary")},
+)
+
+
+def _cohere(vectors: Json, response_type: str) -> Json:
+    """A response of Cohere's embed."""
+    head = {"id": STRING, "embeddings": vectors, "texts": array(STRING), "meta": _META}
+    return object_of({**head, "response_type": const(response_type)})
+
+
 _STATUS = object_of({"error_code": STRING, "error_message": STRING})
 _VERSION = object_of({"version": STRING, "state": STRING, "status": _STATUS})
 
@@ -162,6 +188,23 @@ ANSWERS: dict[str, Json] = {
         {"id": STRING, "object": const("conversation"), "created_at": INTEGER, "metadata": OBJECT}
     ),
     "Deleted": object_of({"id": STRING, "object": STRING, "deleted": BOOLEAN}),
+    "Embeddings": _results(object=const("embedding"), embedding=_VECTOR),
+    "EmbeddingsByType": _cohere(_BY_TYPE, "embeddings_by_type"),
+    "EmbeddingsFloats": any_of(_cohere(array(array(NUMBER)), "embeddings_floats"), ref("EmbeddingsByType")),
+    "Rerank": object_of(
+        {
+            "id": STRING,
+            "model": STRING,
+            "results": array(
+                object_of({"index": INTEGER, "relevance_score": NUMBER}, document=object_of({"text": STRING}))
+            ),
+            "usage": _POOLING_USAGE,
+            "meta": _META,
+        }
+    ),
+    "Scores": _results(object=const("score"), score=NUMBER),
+    "Classes": _results(label=any_of(STRING, NULL), probs=array(NUMBER), num_classes=INTEGER),
+    "Pooled": _results(object=const("pooling"), data=any_of(_VECTOR, array(array(NUMBER)))),
     "Model": object_of({"id": STRING, "object": const("model"), "created": INTEGER, "owned_by": STRING}),
     "Models": object_of({"object": const("list"), "data": array(ref("Model"))}),
     "Tokens": object_of(
@@ -171,16 +214,6 @@ ANSWERS: dict[str, Json] = {
         token_strs=any_of(array(STRING), NULL),
     ),
     "Text": object_of({"prompt": STRING}),
-    "Scores": object_of(
-        {
-            "id": STRING,
-            "object": const("list"),
-            "created": INTEGER,
-            "model": STRING,
-            "data": array(object_of({"index": INTEGER, "object": const("score"), "score": NUMBER})),
-            "usage": USAGE,
-        }
-    ),
     "TokenizerInfo": object_of({"chat_template": any_of(STRING, NULL), "model_max_length": INTEGER}),
     "Version": object_of({"version": STRING}),
     "ModelStates": {

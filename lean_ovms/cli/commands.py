@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..config import Config
+from ..config import POOLING_TASKS, Config
 from ..engine.client import prestart
 from ..errors import StartError, WrongOptions
 from ..observability import logging as log
@@ -179,13 +179,16 @@ def pull(config: Config) -> Config:
         overwrite=config.overwrite_models,
         weight_format=config.weight_format,
         extra=config.extra_quantization_params,
+        task=config.task,
     )
     hub_pull.pull(request, _hub)
     draft = ""
     if config.draft_source_model:
         name = check_name(config.draft_source_model)
         draft = name.replace("/", "-")
-        draft_request = replace(request, source=name, target=target / draft, gguf="", weight_format="", extra="")
+        draft_request = replace(
+            request, source=name, target=target / draft, gguf="", weight_format="", extra="", task=""
+        )
         hub_pull.pull(draft_request, _hub)
     return _write_graph(config, target, draft, name=config.model_name or source)
 
@@ -208,8 +211,14 @@ def _hub() -> Any:
 def _write_graph(config: Config, directory: Path, draft: str, name: str) -> Config:
     """Write the graph of these options into directory; the options that serve it by that graph."""
     from ..repository import atomic_file, graph_writer
+    from ..repository.task import detect
 
     gguf = config.gguf_filename
+    found = config.task or detect(directory)
+    config = replace(config, task=found if found in POOLING_TASKS else "")
+    if graph_writer.task_of(config.task) is None:
+        logger.info("%s gets no %s: OVMS has no graph for the task %s", directory, GRAPH_FILE, config.task)
+        return _served(config, {"model_path": str(directory), "model_name": name})
     if config.draft_model_path:
         draft = str(Path(config.draft_model_path).absolute())
     text = graph_writer.text(config, f"./{gguf}", draft, __version__)
@@ -221,9 +230,14 @@ def _write_graph(config: Config, directory: Path, draft: str, name: str) -> Conf
         atomic_file.write(path, text)
     except (OSError, UnicodeDecodeError) as error:
         raise StartError(f"{path} cannot be written: {error}") from None
-    rest = {row.name: row.default for row in fields(config) if row.metadata["group"] == "repository"}
     served = {"model_path": str(directory), "model_name": name, "task": ""}
-    return replace(config, **{**rest, **graph_writer.written_options(), **served})
+    return _served(config, {**graph_writer.written_options(config.task), **served})
+
+
+def _served(config: Config, changes: dict[str, Any]) -> Config:
+    """The options with these changes, and without those that say where a model comes from."""
+    rest: dict[str, Any] = {row.name: row.default for row in fields(config) if row.metadata["group"] == "repository"}
+    return replace(config, **{**rest, **changes})
 
 
 # --- commands
@@ -251,7 +265,7 @@ def _configure(config: Config) -> None:
         if not (path / config.gguf_filename).is_file():
             raise StartError(f"there is no {path / config.gguf_filename}")
     else:
-        model_dir.check(path)
+        model_dir.check(path, config.task)
     _write_graph(config, path, "", "")
     print(f"Graph: {GRAPH_FILE} created in: {path}")
 

@@ -17,7 +17,7 @@ IGNORED = {
 
 _GRPC = "this server has no gRPC service; use REST (--rest_port, --rest_bind_address)"
 _CLASSIC = "it is for models that are not generative, which this server does not serve"
-_OTHER_TASK = "it is for a task that this server does not serve; text_generation is the only one"
+_OTHER_TASK = "it is for a task that this server does not serve"
 
 REFUSED = {
     **dict.fromkeys(
@@ -33,8 +33,7 @@ REFUSED = {
     **dict.fromkeys(
         (
             "resolution", "max_resolution", "default_resolution", "max_num_images_per_prompt", "num_images_per_prompt",
-            "guidance_scale", "default_num_inference_steps", "max_num_inference_steps", "num_streams", "normalize",
-            "truncate", "pooling", "max_allowed_chunks", "model_type", "source_loras",
+            "guidance_scale", "default_num_inference_steps", "max_num_inference_steps", "model_type", "source_loras",
         ),
         _OTHER_TASK,
     ),

@@ -11,13 +11,21 @@ import logging
 import os
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
-from ..config import PER_MODEL, Config
+from ..config import DEMO_EMBED, PER_MODEL, POOLING_TASKS, Config
 from ..errors import StartError, WrongOptions
 from ..observability.logging import safe
-from ..repository import config_file, graph, listing
+from ..repository import config_file, graph, listing, task
 
 log = logging.getLogger("lean_ovms.models")
+
+TASK_OPTIONS = {
+    **dict.fromkeys(("pooling", "normalize", "truncate", "matryoshka"), ("embeddings",)),
+    **dict.fromkeys(("max_allowed_chunks", "max_position_embeddings"), ("rerank",)),
+    **dict.fromkeys(("num_streams", "pooling_batch_tokens"), POOLING_TASKS),
+}
+"""Options that only some tasks have."""
 
 FileStat = tuple[int, int, int] | None
 """Modification time (ns), size and inode, to detect a changed file; None: no such file."""
@@ -65,20 +73,55 @@ class DesiredState:
 
 def desired_state(config: Config) -> DesiredState:
     """The models that the options of server_config() configure. Raises StartError if they cannot be parsed."""
+    state = _desired_state(config)
+    return replace(state, models=tuple(_with_task(spec) for spec in state.models))
+
+
+def _with_task(spec: ModelSpec) -> ModelSpec:
+    """The model with its task set where its files show that it does not generate: that decides its class."""
+    config = spec.config
+    if config.task or config.fake_engine or not config.model_path:
+        return spec
+    found = task.detect(config.model_dir)
+    return replace(spec, config=replace(config, task=found)) if found in POOLING_TASKS else spec
+
+
+def _check_task(config: Config) -> None:
+    """Raise WrongOptions for a flag of another task than --task, as OVMS does."""
+    if not config.task:
+        return
+    for row in fields(config):
+        tasks = TASK_OPTIONS.get(row.name, (config.task,))
+        if config.task not in tasks and getattr(config, row.name) != row.default:
+            raise WrongOptions(f"--{row.name} is not an option of --task {config.task}, only of {', '.join(tasks)}")
+
+
+def _desired_state(config: Config) -> DesiredState:
     if config.config_path:
         return _from_file(config)
     if config.model_repository_path and not config.model_path:
         return _from_repository(config)
-    if not config.model_path or config.fake_engine:
+    if config.fake_engine:
         return DesiredState(models=(ModelSpec(config=config),), required=True)
+    if not config.model_path:
+        return DesiredState(models=(ModelSpec(config=config), ModelSpec(config=_demo_embed(config))), required=True)
     base = Path(config.model_path)
     files = {path: file_stat(path) for path in (base, base / graph.FILE)}
     return DesiredState(models=(_from_model_path(config, base),), files=files, required=True)
 
 
+def _demo_embed(config: Config) -> Config:
+    """The options of the model for embeddings beside the demo model: those of the server, its own are the defaults."""
+    own = {row.name: row.default for row in fields(Config) if row.metadata["group"] in PER_MODEL}
+    demo = {"model_path": str(DEMO_EMBED), "model_name": "demo-embed", "task": POOLING_TASKS[0]}
+    changes: dict[str, Any] = {**own, **demo}
+    return replace(config, **changes)
+
+
 def server_config(config: Config) -> Config:
     """The server's options: of those that point to models only the one that applies, and those that a config file sets
     for the whole server. Raises StartError."""
+    _check_task(config)
     config = _model_source(config)
     return _with_metrics(config) if config.config_path else config
 
@@ -103,7 +146,8 @@ def _model_source(config: Config) -> Config:
             "or in which directory of models with --model_repository_path DIR"
         )
     log.warning(
-        "no option points to a model: the small demo model is served, as %s; --model_path DIR serves another",
+        "no option points to a model: two small demo models are served, as %s and demo-embed; "
+        "--model_path DIR serves another",
         config.served_name,
     )
     return config

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ..config import Config
+from ..config import POOLING_TASKS, Config
 from ..errors import StartError
+from ..models.factory import make as make_model
 from ..models.model import Model
 from ..models.registry import ModelRegistry
-from ..models.text_model import TextModel
 from .desired import DesiredState, FileStat, ModelSpec, desired_state, file_stat
 
 log = logging.getLogger("lean_ovms.models")
@@ -35,7 +35,7 @@ class ModelManager:
         registry: ModelRegistry,
         *,
         read: Callable[[Config], DesiredState] = desired_state,
-        make: Callable[[Config], Model] = TextModel,
+        make: Callable[[Config], Model] = make_model,
     ) -> None:
         """read: the desired state by the options. make: a model of its options. Raises StartError: wrong options."""
         self._config = config
@@ -175,7 +175,8 @@ class ModelManager:
 
     def _build(self, spec: ModelSpec) -> Model:
         """A model, not loaded; its KV cache leaves the other models their share of the memory."""
-        sharing = sum(not one.config.cache_size for one in self._desired.models)
+        cached = [one for one in self._desired.models if one.config.task not in POOLING_TASKS]
+        sharing = sum(not one.config.cache_size for one in cached)
         share = max(1, min(spec.config.cache_memory_percent, ALL_CACHES_PERCENT // max(sharing, 1)))
         model = self._make(replace(spec.config, cache_memory_percent=share))
         model.announced = spec.announced

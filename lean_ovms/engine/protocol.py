@@ -5,8 +5,8 @@ A frame is a little-endian u32 length and that many bytes of JSON: an array of r
 costs one write and one wake-up per step for any number of streams. JSON by orjson measured fastest for the token
 frames (0.44 us at one record, 4.8 us at 64; struct and pickle were slower), and nothing here can run code.
 
-Pixels are not JSON: a length with its highest bit set is followed by raw bytes, an attachment. Attachments come before
-the frame of the Submit that they belong to.
+Pixels and vectors are not JSON: a length with its highest bit set is followed by raw bytes, an attachment. Attachments
+come before the frame of the records that they belong to, in the order of the records.
 
 This module knows no asyncio and no sockets: bytes in, records out.
 """
@@ -14,7 +14,7 @@ This module knows no asyncio and no sockets: bytes in, records out.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -37,6 +37,13 @@ class Record:
     """Base of all records."""
 
     kind: ClassVar[str]
+
+    def attached(self) -> Iterable[bytes]:
+        """The bytes that are sent before the record's frame."""
+        return ()
+
+    def attach(self, parts: Iterator[bytes]) -> None:
+        """Take from `parts` what `attached` returned on the other side. Raises StopIteration if there are too few."""
 
 
 # --- front end -> engine -------------------------------------------------------------------------------------------
@@ -77,6 +84,28 @@ class Submit(Record):
     group: int = 0
     priority: int = 0
     pixels: list[bytes] = field(default_factory=list, metadata={"attached": True})
+
+    def attached(self) -> Iterable[bytes]:
+        return self.pixels
+
+    def attach(self, parts: Iterator[bytes]) -> None:
+        self.pixels = [next(parts) for _ in self.images]
+
+
+@dataclass(slots=True)
+class Pool(Record):
+    """Compute vectors, scores or classes. Answered by Pooled records that together have every input, or by one Refused.
+
+    inputs: texts (tokenized by the child) or token ids. queries: [] for single inputs; else the first halves of
+    pairs whose second halves are the inputs, one for each input or one for all. params: the fields of
+    pooling_types.PoolingParams.
+    """
+
+    kind: ClassVar[str] = "pool"
+    id: int
+    inputs: list[str | list[int]]
+    queries: list[str | list[int]]
+    params: dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -250,6 +279,29 @@ class Decoded(Record):
 
 
 @dataclass(slots=True)
+class Pooled(Record):
+    """Results of some inputs of a Pool, in any order.
+
+    indices: of the inputs. tokens, rows: of each: its number of tokens, and of rows. width: of a row. data: all rows in
+    that order, float32, little-endian; sent as an attachment.
+    """
+
+    kind: ClassVar[str] = "pooled"
+    id: int
+    indices: list[int]
+    tokens: list[int]
+    rows: list[int]
+    width: int
+    data: bytes = field(default=b"", metadata={"attached": True})
+
+    def attached(self) -> Iterable[bytes]:
+        return (self.data,)
+
+    def attach(self, parts: Iterator[bytes]) -> None:
+        self.data = next(parts)
+
+
+@dataclass(slots=True)
 class Pong(Record):
     """stats: the fields of types.EngineStats."""
 
@@ -265,6 +317,9 @@ _ROW = {
 }
 
 
+_WITH_ATTACHMENTS = {cls for cls in _KINDS.values() if "attached" in vars(cls)}
+
+
 class FrameError(Exception):
     """The other side sent bytes that are not a frame: a bug or a broken child, never a client's fault."""
 
@@ -275,9 +330,15 @@ def encode(records: Iterable[Record]) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-def attachments(pixels: Iterable[bytes]) -> list[bytes]:
-    """The parts to write before the frame of their Submit; the pixels are not copied."""
-    return [part for data in pixels for part in (_LENGTH.pack(len(data) | ATTACHED), data)]
+def attachments(records: Iterable[Record]) -> list[bytes]:
+    """The parts to write before the frame of these records; their bytes are not copied."""
+    return [
+        part
+        for record in records
+        if type(record) in _WITH_ATTACHMENTS
+        for data in record.attached()
+        for part in (_LENGTH.pack(len(data) | ATTACHED), data)
+    ]
 
 
 class Decoder:
@@ -313,10 +374,14 @@ class Decoder:
     def _parse(self, body: bytes | memoryview) -> list[Record]:
         records = _parse(body)
         if self._attached:
-            pixels, self._attached = self._attached, []
-            if len(records) != 1 or not isinstance(records[0], Submit):
-                raise FrameError("attachments without a Submit")
-            records[0].pixels = pixels
+            parts, self._attached = iter(self._attached), []
+            for record in records:
+                try:
+                    record.attach(parts)
+                except StopIteration:
+                    raise FrameError(f"{record.kind} without its attachment") from None
+            if next(parts, None) is not None:
+                raise FrameError("an attachment without a record")
         return records
 
 

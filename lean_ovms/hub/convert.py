@@ -26,8 +26,16 @@ def available() -> bool:
     return find_program("optimum-cli") is not None
 
 
-def convert(repo: str, directory: Path, weight_format: str, extra: str) -> None:
-    """Export repo into directory, which must not exist. extra: more arguments, as a shell would read them.
+TASKS = {
+    "embeddings": "feature-extraction",
+    "classify": "text-classification",
+    "token_classify": "token-classification",
+}
+"""optimum's names of tasks, where it would take some models for generative ones; a reranker may be one."""
+
+
+def convert(repo: str, directory: Path, weight_format: str, extra: str, *, task: str = "") -> None:
+    """Export repo into directory, which must not exist. extra: more arguments, as a shell would read them. task: ours.
 
     Raises PullError. Code in the repository runs only if extra has --trust-remote-code (OVMS always gives it).
     """
@@ -35,6 +43,8 @@ def convert(repo: str, directory: Path, weight_format: str, extra: str) -> None:
         more = shlex.split(extra)
     except ValueError as error:
         raise PullError(f"--extra_quantization_params {extra!r}: {error}") from None
+    if task in TASKS and "--task" not in more:
+        more = ["--task", TASKS[task], *more]
     weights = ["--weight-format", weight_format or DEFAULT_WEIGHTS]
     _run("optimum-cli", ["export", "openvino", "--model", repo, *weights, *more, str(directory)])
     if not all((directory / name).exists() for name in TOKENIZERS) and find_program("convert_tokenizer"):

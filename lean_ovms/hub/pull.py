@@ -14,7 +14,7 @@ from ..observability.logging import safe
 from ..repository import model_dir
 from . import convert, select
 from .client import HubClient, Listing, PullError, RemoteFile
-from .staging import Staging, check_free_space, human_size, locked
+from .staging import Staging, check_free_space, human_size, locked, matches
 
 log = logging.getLogger("lean_ovms.hub")
 
@@ -27,7 +27,7 @@ class PullRequest:
     """What to pull. target: the model's directory. repository: where staging is, on the same file system.
 
     gguf: the file to pull instead of a whole model. overwrite: pull even if the model is present.
-    weight_format, extra: for a conversion, if one is needed.
+    weight_format, extra: for a conversion, if one is needed. task: of the model; "": by its files.
     """
 
     source: str
@@ -37,6 +37,7 @@ class PullRequest:
     overwrite: bool = False
     weight_format: str = ""
     extra: str = ""
+    task: str = ""
 
 
 def check_name(source: str) -> str:
@@ -72,7 +73,7 @@ def _is_present(request: PullRequest) -> bool:
     if not request.target.exists():
         return False
     try:
-        model_dir.check(request.target)
+        model_dir.check(request.target, request.task)
     except StartError as error:
         raise PullError(f"{error} (--overwrite_models pulls it anew, into a clean directory)") from None
     return True
@@ -95,6 +96,7 @@ def _download_or_convert(request: PullRequest, hub: HubClient, staging: Staging)
         if not missing.checkpoint or not convert.available():
             raise
         _convert(request, staging)
+        _add_files(hub, listing, select.pooling_files(listing), staging)
     else:
         if request.weight_format or request.extra:
             raise PullError(f"{request.source} is an OpenVINO model: --weight-format and --extra_quantization_params "
@@ -126,12 +128,22 @@ def _download(hub: HubClient, listing: Listing, files: list[RemoteFile], staging
                 raise PullError(f"{twice}: a proxy or a mirror changes it", temporary=True)
 
 
+def _add_files(hub: HubClient, listing: Listing, files: list[RemoteFile], staging: Staging) -> None:
+    """Download small files beside a converted model. Raises PullError."""
+    for file in files:
+        place = staging.ready / file.path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        hub.fetch(listing, file, place)
+        if not matches(place, file):
+            raise PullError(f"{safe(file.path)} of {listing.repo} is not what the hub lists", temporary=True)
+
+
 def _convert(request: PullRequest, staging: Staging) -> None:
     shutil.rmtree(staging.ready, ignore_errors=True)
     log.info("%s holds no OpenVINO model: converting it", request.source)
     try:
-        convert.convert(request.source, staging.ready, request.weight_format, request.extra)
-        model_dir.check(staging.ready)
+        convert.convert(request.source, staging.ready, request.weight_format, request.extra, task=request.task)
+        model_dir.check(staging.ready, request.task)
     except StartError as error:
         shutil.rmtree(staging.ready, ignore_errors=True)  # half a conversion cannot be resumed
         if isinstance(error, PullError):

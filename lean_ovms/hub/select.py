@@ -27,6 +27,9 @@ OTHER_WEIGHTS = (
 
 TORCH = re.compile(r"pytorch_model.*\.bin")
 SHARD = re.compile(r"(?P<stem>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf")
+SENTENCE_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
+SENTENCE_MODULE = re.compile(r"\d+_[A-Za-z]+/config\.json")
+MAX_SENTENCE_BYTES = 1 << 20
 SHOWN = 24
 """Most file names in a message."""
 
@@ -52,6 +55,12 @@ def model_files(listing: Listing) -> list[RemoteFile]:
             + ("" if missing[0] not in TOKENIZERS else "; convert_tokenizer --with-detokenizer makes tokenizers")
         )
     return [file for file in _with_safe_names(listing.files) if _is_needed(file.path)]
+
+
+def pooling_files(listing: Listing) -> list[RemoteFile]:
+    """The files of sentence-transformers, which say how an embeddings model pools; exporters leave them out."""
+    named = (file for file in listing.files if file.path in SENTENCE_FILES or SENTENCE_MODULE.fullmatch(file.path))
+    return [file for file in _with_safe_names(named) if file.size <= MAX_SENTENCE_BYTES]
 
 
 def gguf_files(listing: Listing, name: str) -> list[RemoteFile]:

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 from ..config import Config
 from ..engine.client.engine import Engine
@@ -42,8 +42,8 @@ class Model:
     list of models while it loads, too.
     """
 
-    task: ClassVar[str] = ""
-    endpoints: ClassVar[str] = ""
+    task: str = ""
+    endpoints: str = ""
 
     def __init__(self, config: Config, engine: Engine | LazyEngine | None = None, parent: str = "") -> None:
         """Raises StartError for an adapter with the name of the model."""

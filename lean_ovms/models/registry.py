@@ -33,7 +33,12 @@ class ModelRegistry:
     @property
     def default_name(self) -> str:
         """The name of the only model; "" if there are several, or none."""
-        return next(iter(self.models)) if len(self.models) == 1 else ""
+        return self.default_of(Model)
+
+    def default_of(self, kind: type[Model]) -> str:
+        """The name of the only model of this class, or else of the only one at all; "" if there are several."""
+        names = [name for name, model in self.models.items() if isinstance(model, kind)] or list(self.models)
+        return names[0] if len(names) == 1 else ""
 
     @overload
     def get(self, name: str) -> Model: ...

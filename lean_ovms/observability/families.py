@@ -104,6 +104,8 @@ FAMILIES = (
     Family("lean_ovms_engine_restarts_total", "counter", "engine children started after the first"),
     Family("lean_ovms_engine_steps_total", "counter", "steps of the engine since it started"),
     Family("lean_ovms_engine_recoveries_total", "counter", "failures that the engine survived since it started"),
+    Family("lean_ovms_pooling_tokens_total", "counter", "tokens computed by a pooling model since it started"),
+    Family("lean_ovms_pooling_padded_tokens_total", "counter", "the same with the padding of its batches"),
     Family("lean_ovms_engine_resident_memory_bytes", "gauge", "memory of the engine child"),
 )
 PROCESS = ("process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total")

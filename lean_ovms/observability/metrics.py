@@ -210,6 +210,9 @@ class Prometheus(Metrics):
         self._set("vllm:spec_decode_num_accepted_tokens_total", labels, stats.accepted)
         self._set("lean_ovms_engine_steps_total", labels, stats.steps)
         self._set("lean_ovms_engine_recoveries_total", labels, stats.recoveries)
+        if stats.padded_tokens:
+            self._set("lean_ovms_pooling_tokens_total", labels, stats.tokens)
+            self._set("lean_ovms_pooling_padded_tokens_total", labels, stats.padded_tokens)
 
     def _create_series(self, model: str) -> None:
         """A served model's series exist before its first event, which would else not show in a rate."""

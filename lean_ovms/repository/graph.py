@@ -1,4 +1,4 @@
-"""Reading a graph.pbtxt: its text, and the options of its LLM node as options of a model.
+"""Reading a graph.pbtxt: its text, and the options of its one node of a served task as options of a model.
 
 The tables of names are in `graph_schema.py`, the parser is `pbtxt.py`, and `graph_writer.py` writes graphs.
 """
@@ -65,6 +65,10 @@ def _config_options(options: dict[str, Any], path: Path, base: Path) -> dict[str
             log.warning("%s: %s has no effect here: %s", path, name, NO_EFFECT.get(name, "it is not supported"))
         elif ours in PATHS:
             found[ours] = str(base / value)
+        elif ours == "normalize":  # it has a third value here: by the model's files
+            found[ours] = str(value).lower()
+        elif ours == "target_device" and not value:
+            continue
         else:
             found[ours] = json.dumps(value) if isinstance(value, dict) else value
     return found

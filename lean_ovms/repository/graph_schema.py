@@ -2,7 +2,7 @@
 
 Without protobuf, whose import takes 30 ms.
 
-https://github.com/openvinotoolkit/model_server/blob/main/src/llm/llm_calculator.proto
+https://github.com/openvinotoolkit/model_server/blob/main/src/llm/llm_calculator.proto and its neighbours
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ PACKAGE = "mediapipe"
 INVALID = "Its graph is not valid."
 """The reason that a client may know."""
 
-RENAMED = {"models_path": "model_path", "device": "target_device", "draft_models_path": "draft_model_path"}
+RENAMED = {
+    "models_path": "model_path",
+    "device": "target_device",
+    "draft_models_path": "draft_model_path",
+    "normalize_embeddings": "normalize",
+}
 """Graph options that are options here under another name; most have the same."""
 PATHS = ("model_path", "draft_model_path")
 """Options that are paths: relative ones begin at the graph's base path."""
@@ -29,6 +34,7 @@ ENUMS = {
     "SparseAttentionMode": ("TRISHAPE", "XATTENTION"),
     "PipelineType": ("LM", "VLM", "LM_CB", "VLM_CB", "OMNI", "AUTO"),
     "ChatTemplateMode": ("MINJA", "JINJA"),
+    "Pooling": ("CLS", "LAST", "MEAN"),
 }
 MESSAGES = {
     "KVCrushConfig": "uint64 budget, AnchorPointMode anchor_point_mode, uint64 rng_seed",
@@ -45,6 +51,10 @@ MESSAGES = {
     "CacheEvictionConfig cache_eviction_config, string tool_parser, string reasoning_parser, "
     "bool enable_tool_guided_generation, SparseAttentionConfig sparse_attention_config, "
     "uint64 cache_interval_multiplier, ChatTemplateMode chat_template_mode, string generation_config_path",
+    "EmbeddingsCalculatorOVOptions": "!string models_path, bool normalize_embeddings, string target_device, "
+    "string plugin_config, Pooling pooling, bool truncate",
+    "RerankCalculatorOVOptions": "!string models_path, uint64 max_allowed_chunks, uint64 max_position_embeddings, "
+    "string target_device, string plugin_config",
     "Node": "string calculator",
     "CalculatorGraphConfig": "*Node node",
 }

@@ -15,7 +15,7 @@ from ..config import Config
 from ..errors import StartError
 from ..options import read_object
 from .graph_schema import ENUMS, MESSAGES, PACKAGE, RENAMED, fields_of
-from .task import TEXT_GENERATION
+from .task import TASKS, TEXT_GENERATION, Task
 
 ALWAYS = frozenset({"max_num_seqs", "models_path", "enable_prefix_caching", "cache_size"})
 PLUGIN = {
@@ -23,6 +23,7 @@ PLUGIN = {
     "max_prompt_len": "MAX_PROMPT_LEN",
     "model_distribution_policy": "MODEL_DISTRIBUTION_POLICY",
     "cache_dir": "CACHE_DIR",
+    "num_streams": "NUM_STREAMS",
 }
 """Options that a graph has no field for: they are written as OpenVINO properties in plugin_config."""
 
@@ -64,54 +65,95 @@ node {{
 """The graph that OVMS needs around the options: a loop that runs the calculator until the last token."""
 
 
+POOLING_FRAME = """\
+# File created with: lean_ovms {version}
+input_stream: "REQUEST_PAYLOAD:input"
+output_stream: "RESPONSE_PAYLOAD:output"
+node {{
+  name: "{node}Executor"
+  calculator: "{calculator}"
+  input_side_packet: "{upper}_NODE_RESOURCES:{lower}_servable"
+  input_stream: "REQUEST_PAYLOAD:input"
+  output_stream: "RESPONSE_PAYLOAD:output"
+  node_options {{
+    [type.googleapis.com/{package}.{message}] {{
+{options}
+    }}
+  }}
+}}
+"""
+"""The same for embeddings and rerank: one call for each request."""
+
+
+def task_of(name: str) -> Task | None:
+    """The task of this name ("" generates text), if a graph can have it."""
+    found = next((task for task in TASKS if task.name == (name or TEXT_GENERATION.name)), None)
+    return found if found is not None and found.options else None
+
+
 def text(config: Config, models_path: str, draft_models_path: str, version: str) -> str:
-    """The graph for these options. Both paths are relative to the graph. Raises StartError."""
+    """The graph for these options, its task included. Both paths are relative to the graph. Raises StartError."""
+    task = task_of(config.task)
+    if task is None:
+        raise StartError(f"a graph for the task {config.task} cannot be written: OVMS does not have the task")
     if config.pipeline_type == "PAGED":
         raise StartError("--pipeline_type PAGED cannot be written: OVMS, which reads graphs too, does not know it")
-    values = {**_values(config), "models_path": models_path, "draft_models_path": draft_models_path}
+    values = {**_values(config, task), "models_path": models_path}
+    if task is TEXT_GENERATION:
+        values["draft_models_path"] = draft_models_path
     values["plugin_config"] = _plugin_config(config)
     lines = [line for name, value in values.items() if name in ALWAYS or value not in ("", None)
-             for line in _lines(name, value)]  # fmt: skip
+             for line in _lines(name, value, task)]  # fmt: skip
     options = "\n".join(" " * 6 + line for line in lines)
-    calculator, message = TEXT_GENERATION.calculators[0], TEXT_GENERATION.options
-    return FRAME.format(version=version, options=options, calculator=calculator, package=PACKAGE, message=message)
+    words = {"node": task.name.capitalize(), "upper": task.name.upper(), "lower": task.name}
+    common = {"calculator": task.calculators[0], "package": PACKAGE, "message": task.options, "options": options}
+    frame = FRAME if task is TEXT_GENERATION else POOLING_FRAME
+    return frame.format(version=version, **common, **words)
 
 
-def written_options() -> dict[str, Any]:
-    """The options that `text` writes, with their defaults: to be reset once the graph has them."""
-    ours = {RENAMED.get(name, name) for name in _fields()} | {*PLUGIN, "plugin_config"}
+def written_options(name: str = "") -> dict[str, Any]:
+    """The options that `text` writes for a task, with their defaults: to be reset once the graph has them."""
+    task = task_of(name)
+    assert task is not None
+    ours = {RENAMED.get(name, name) for name in _fields(task)} | {*PLUGIN, "plugin_config"}
     return {row.name: row.default for row in fields(Config) if row.name in ours and row.name != "model_path"}
 
 
-def _fields() -> list[str]:
+def _fields(task: Task) -> list[str]:
     """The options of a graph that are also options here, by their names in the graph."""
     known = {row.name for row in fields(Config)}
-    return [name for name in fields_of(TEXT_GENERATION.options) if RENAMED.get(name, name) in known]
+    return [name for name in fields_of(task.options) if RENAMED.get(name, name) in known]
 
 
-def _values(config: Config) -> dict[str, Any]:
+def _values(config: Config, task: Task) -> dict[str, Any]:
     """Options that are not the default, or that are always written; None for the others."""
     defaults = {row.name: row.default for row in fields(Config)}
     found: dict[str, Any] = {}
-    for name in _fields():
+    for name in _fields(task):
         ours = RENAMED.get(name, name)
         value = getattr(config, ours)
-        found[name] = value if name in ALWAYS or ours == "target_device" or value != defaults[ours] else None
+        if name in ALWAYS or ours == "target_device" or value != defaults[ours]:
+            found[name] = value == "true" if ours == "normalize" else value
+        else:
+            found[name] = None
+    if (mode := found.get("pooling")) not in (None, *ENUMS["Pooling"]):
+        raise StartError(f"--pooling {mode} cannot be written: Only CLS, LAST and MEAN pooling modes are supported")
     return found
 
 
 def _plugin_config(config: Config) -> str:
     properties = read_object("plugin_config", config.plugin_config)
+    defaults = {row.name: row.default for row in fields(Config)}
     for option, name in PLUGIN.items():
-        if value := getattr(config, option):
+        if (value := getattr(config, option)) != defaults[option]:
             if properties.get(name, value) != value:
                 raise StartError(f"--{option} and --plugin_config disagree about {name}")
             properties[name] = value
     return json.dumps(properties, ensure_ascii=False) if properties else ""
 
 
-def _lines(name: str, value: Any) -> Iterator[str]:
-    kind = fields_of(TEXT_GENERATION.options)[name]
+def _lines(name: str, value: Any, task: Task) -> Iterator[str]:
+    kind = fields_of(task.options)[name]
     if kind in MESSAGES:
         yield f"{name} {{"
         yield from ("  " + line for key, inner in json.loads(value).items() for line in _inner(key, inner))

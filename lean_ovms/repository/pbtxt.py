@@ -1,7 +1,7 @@
-"""graph.pbtxt to the options of its LLM node, with protobuf's text format.
+"""graph.pbtxt to the options of its node of a served task, with protobuf's text format.
 
 The rest of a graph describes how MediaPipe connects calculators. There is no MediaPipe here, so its syntax is checked
-and its content skipped. The LLM node's options are parsed strictly, as in OVMS: an unknown one is an error that names
+and its content skipped. The node's options are parsed strictly, as in OVMS: an unknown one is an error that names
 it. The tables are in `graph_schema.py`.
 """
 
@@ -40,14 +40,22 @@ def node_options(text: str) -> tuple[Task, dict[str, Any]]:
     found = task.of_calculators(calculators)
     if found is None or not found[0].served:
         raise StartError(_not_served(found, calculators), reason="Its graph has no LLM node.")
-    name = found[0].options
+    name, node = found[0].options, _node(found[0].options)
     body = _options_text(text, f"{PACKAGE}.{name}")
     if body is None:
-        raise StartError(f"its LLM node has no node_options of the type {PACKAGE}.{name}", reason=INVALID)
+        older = (
+            f"; {found[1]} is of an older OVMS: export the model again" if found[1] != found[0].calculators[0] else ""
+        )
+        raise StartError(f"{node} has no node_options of the type {PACKAGE}.{name}{older}", reason=INVALID)
     options = _parse(body, name, tolerant=False)
     if missing := options.FindInitializationErrors():
-        raise StartError(f"its LLM node does not set {', '.join(missing)}", reason=INVALID)
+        raise StartError(f"{node} does not set {', '.join(missing)}", reason=INVALID)
     return found[0], _values(options)
+
+
+def _node(options: str) -> str:
+    """What messages call the node with these options."""
+    return "its LLM node" if options == TEXT_GENERATION.options else "its node"
 
 
 def _not_served(found: tuple[Task, str] | None, calculators: list[str]) -> str:
@@ -94,19 +102,19 @@ def _parse(text: str, name: str, *, tolerant: bool) -> Any:
     try:
         return text_format.Parse(text, message, allow_unknown_field=tolerant)
     except text_format.ParseError as error:
-        raise StartError(_message_of(str(error), tolerant), reason=INVALID) from None
+        raise StartError(_message_of(str(error), tolerant, name), reason=INVALID) from None
 
 
-def _message_of(error: str, with_place: bool) -> str:
+def _message_of(error: str, with_place: bool, message: str) -> str:
     unknown = re.search(r'has no field named "(\w+)"', error)
     if unknown:
-        names = [field for message in MESSAGES for field in fields_of(message)]
+        names = [field for name in MESSAGES for field in fields_of(name)]
         near = difflib.get_close_matches(unknown[1], names, 1)
-        return f"its LLM node has no option {unknown[1]!r}" + (f"; did you mean {near[0]}?" if near else "")
+        return f"{_node(message)} has no option {unknown[1]!r}" + (f"; did you mean {near[0]}?" if near else "")
     place, _, what = error.partition(" : ")
     if not what:
         return error
-    return f"line {place.split(':')[0]}: {what}" if with_place else f"its LLM node: {what}"
+    return f"line {place.split(':')[0]}: {what}" if with_place else f"{_node(message)}: {what}"
 
 
 def _values(message: Message) -> dict[str, Any]:

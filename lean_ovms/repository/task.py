@@ -1,13 +1,15 @@
-"""The tasks of OVMS: which of them is served, its graph calculators, and how a model directory of it is recognized.
+"""The tasks of OVMS and ours: which is served, its graph calculators, and how a model directory of it is recognized.
 
 A new task is one row of TASKS, its name in `config.SERVED_TASKS`, and the options of its calculator in
 `graph_schema.py`. The rules are OVMS's, except that "…Model" counts as an embeddings model only without a
-generation_config.json (GPT2LMHeadModel and ChatGLMModel generate text).
+generation_config.json (GPT2LMHeadModel and ChatGLMModel generate text), and that a classifier with labels of its own,
+or with more than two, is no reranker.
 https://github.com/openvinotoolkit/model_server/blob/main/src/default_task_detector.cpp
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,11 @@ from ..config import SERVED_TASKS
 from . import json_file
 
 AMBIGUOUS = ("Qwen3ForCausalLM",)
-"""Architectures of several tasks: the directory's name decides."""
+"""Architectures of several tasks: the directory's name decides, and for embeddings the network's inputs."""
+NETWORK, NETWORK_HEAD = "openvino_model.xml", 1 << 16
+"""A network, and as many bytes of it as have the layers of its inputs."""
+RERANK_LABELS = 2
+"""A classifier of more labels does not rerank."""
 
 SPEECH_TO_TEXT = ("WhisperForConditionalGeneration", "Qwen3ASRForConditionalGeneration")
 IMAGES = ("CLIPTextModel", "UNet2DConditionModel", "AutoencoderKL")
@@ -42,8 +48,9 @@ class ModelFiles:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """name: OVMS's. matches: whether a model directory is of this task. calculators: names of its graph nodes, the
-    first is the one to write. options: the message of its node options in `graph_schema`; "" if it is not served."""
+    """name: OVMS's, or ours for a task that it does not have. matches: whether a model directory is of this task.
+    calculators: names of its graph nodes, the first is the one to write. options: the message of its node options in
+    `graph_schema`; "" if it has none."""
 
     name: str
     matches: Callable[[ModelFiles], bool]
@@ -87,12 +94,32 @@ def _is_text_to_speech(files: ModelFiles) -> bool:
     )
 
 
-def _is_reranker(files: ModelFiles) -> bool:
+def _is_sequence_classifier(files: ModelFiles) -> bool:
+    return any(name.endswith("ForSequenceClassification") for name in files.architectures)
+
+
+def _is_classifier(files: ModelFiles) -> bool:
+    """A sequence classifier with labels that mean something, or too many for a score."""
+    labels = files.config.get("id2label")
+    names = list(labels.values()) if isinstance(labels, dict) else []
+    named = any(not re.fullmatch(r"LABEL_\d+", str(name)) for name in names)
     return (
-        any("LogitScore" in kind or "CrossEncoder" in kind for kind in files.modules)
-        or any(name.endswith("ForSequenceClassification") for name in files.architectures)
-        or (not files.modules and _is_named(files, "rerank"))
+        _is_sequence_classifier(files)
+        and not _scores(files)
+        and (len(names) > RERANK_LABELS or (named and len(names) > 1))
     )
+
+
+def _is_token_classifier(files: ModelFiles) -> bool:
+    return any(name.endswith("ForTokenClassification") for name in files.architectures)
+
+
+def _scores(files: ModelFiles) -> bool:
+    return any("LogitScore" in kind or "CrossEncoder" in kind for kind in files.modules)
+
+
+def _is_reranker(files: ModelFiles) -> bool:
+    return _scores(files) or _is_sequence_classifier(files) or (not files.modules and _is_named(files, "rerank"))
 
 
 def _is_image_model(files: ModelFiles) -> bool:
@@ -109,8 +136,20 @@ def _is_embedding_model(files: ModelFiles) -> bool:
     return (
         any("Pooling" in kind for kind in files.modules)
         or any(name in EMBEDDINGS or by_suffix(name) for name in files.architectures)
-        or (not files.modules and _is_named(files, "embed"))
+        or (not files.modules and (_is_named(files, "embed") or _is_headless(files)))
     )
+
+
+def _is_headless(files: ModelFiles) -> bool:
+    """An ambiguous architecture, exported without what generates text: the network takes no beam_idx."""
+    if not any(name in AMBIGUOUS for name in files.architectures):
+        return False
+    try:
+        with open(files.path / NETWORK, "rb") as file:
+            head = file.read(NETWORK_HEAD)
+    except OSError:
+        return False
+    return b'"input_ids"' in head and b'"beam_idx"' not in head
 
 
 def _is_text_generator(files: ModelFiles) -> bool:
@@ -128,9 +167,16 @@ TEXT_GENERATION = Task(
 TASKS = (
     Task("speech2text", _is_speech_to_text, ("S2tCalculator",)),
     Task("text2speech", _is_text_to_speech, ("T2sCalculator",)),
-    Task("rerank", _is_reranker, ("RerankCalculatorOV", "RerankCalculator")),
+    Task("classify", _is_classifier, ()),
+    Task("token_classify", _is_token_classifier, ()),
+    Task("rerank", _is_reranker, ("RerankCalculatorOV", "RerankCalculator"), "RerankCalculatorOVOptions"),
     Task("image_generation", _is_image_model, ("ImageGenCalculator",)),
-    Task("embeddings", _is_embedding_model, ("EmbeddingsCalculatorOV", "EmbeddingsCalculator")),
+    Task(
+        "embeddings",
+        _is_embedding_model,
+        ("EmbeddingsCalculatorOV", "EmbeddingsCalculator"),
+        "EmbeddingsCalculatorOVOptions",
+    ),
     TEXT_GENERATION,
 )
 """In the order in which they are tried."""

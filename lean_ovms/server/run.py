@@ -24,8 +24,8 @@ from ..deployment.desired import server_config
 from ..deployment.manager import ModelManager
 from ..engine.client import prestart
 from ..errors import StartError, WrongOptions
+from ..models.factory import make as make_model
 from ..models.model import Model
-from ..models.text_model import TextModel
 from ..observability import logging as log
 from ..transports.http11.server import Server
 from ..util import memory
@@ -60,7 +60,7 @@ def run(config: Config) -> int:
         return exit_status.USAGE if isinstance(error, WrongOptions) else exit_status.NEVER_SERVED
 
 
-def build(config: Config, make: Callable[[Config], Model] = TextModel) -> App:
+def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
     """The app with its models, not loaded. To serve it: `await load(app)`, `app.handle`, `await close(app)`.
 
     make: a model of its options. Raises StartError for options that cannot work.

@@ -14,8 +14,10 @@ from lean_ovms.config import Config
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import CAPABILITIES, Request, Response
 from tests.fakes import FakeEngine, Script
+from tests.pooling_fakes import FakePoolingEngine, fake_model
 
 MakeApp = Callable[..., Awaitable[tuple[App, FakeEngine]]]
+MakePooling = Callable[..., Awaitable[tuple[App, FakePoolingEngine]]]
 
 
 @pytest.fixture
@@ -83,4 +85,36 @@ async def events(response: Response) -> list[Any]:
     return found
 
 
-__all__ = ["MakeApp", "Script", "events", "get", "parts", "post", "whole"]
+@pytest.fixture
+async def make_pooling() -> AsyncIterator[MakePooling]:
+    """make_pooling(task, **options) -> (app, engine), loaded; the model is called "e"."""
+    made: list[App] = []
+
+    async def make(task: str = "embeddings", **options: Any) -> tuple[App, FakePoolingEngine]:
+        model, engine = await fake_model(task, **options)
+        app = App(model.config, [model])
+        made.append(app)
+        return app, engine
+
+    yield make
+    for app in made:
+        app.image_loader.close()
+        await app.close()
+
+
+async def ask(app: App, path: str, **body: Any) -> Any:
+    """The JSON of a response with status 200."""
+    response = await post(app, path, {"model": "e", **body})
+    assert response.status == 200, response.body
+    return await whole(response)
+
+
+async def refused(app: App, path: str, status: int = 400, **body: Any) -> tuple[str, str | None]:
+    """Message and param of an error of this status."""
+    response = await post(app, path, {"model": "e", **body})
+    assert response.status == status, response.body
+    error = (await whole(response))["error"]
+    return error["message"], error["param"]
+
+
+__all__ = ["MakeApp", "MakePooling", "Script", "ask", "events", "get", "parts", "post", "refused", "whole"]

@@ -10,18 +10,30 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from lean_ovms.api.app import App
+from lean_ovms.api.cohere import embed
 from lean_ovms.api.fields import Field, read_one
-from lean_ovms.api.openai import chat, completions
+from lean_ovms.api.openai import chat, completions, embeddings
 from lean_ovms.api.openai.responses import fields as responses
 from lean_ovms.api.openapi import schema
 from lean_ovms.api.router import collect
-from lean_ovms.api.vllm import tokenize
+from lean_ovms.api.vllm import classify, pooling, rerank, score, tokenize
 from lean_ovms.errors import BadRequest
-from tests.api.conftest import MakeApp, events, get, parts, post, whole
+from tests.api.conftest import MakeApp, MakePooling, ask, events, get, parts, post, whole
 from tests.fakes import say
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-ENDPOINTS = {"chat": chat, "completions": completions, "responses": responses, "tokenize": tokenize}
+ENDPOINTS = {
+    "chat": chat,
+    "completions": completions,
+    "responses": responses,
+    "tokenize": tokenize,
+    "embeddings": embeddings,
+    "embed": embed,
+    "rerank": rerank,
+    "score": score,
+    "classify": classify,
+    "pooling": pooling,
+}
 ALL_FIELDS = {
     f"{field.name} of {name}": field
     for name, module in ENDPOINTS.items()
@@ -149,6 +161,35 @@ async def test_other_answers_are_as_told(make_app: MakeApp) -> None:
     await check(app, "Conversation", await whole(await post(app, "/v1/conversations", {})))
     await check(app, "ModelStates", await whole(await get(app, "/v1/config")))
     await check(app, "Error", await whole(await get(app, "/nope")))
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "path", "body"),
+    [
+        ("embeddings", "Embeddings", "/v1/embeddings", {"input": ["a", "b"]}),
+        ("embeddings", "Embeddings", "/v1/embeddings", {"input": [97], "encoding_format": "base64"}),
+        (
+            "embeddings",
+            "EmbeddingsByType",
+            "/v2/embed",
+            {"texts": ["a"], "embedding_types": ["float", "int8", "uint8", "binary", "ubinary", "base64"]},
+        ),
+        ("embeddings", "EmbeddingsFloats", "/v1/embed", {"texts": ["a"]}),
+        ("embeddings", "EmbeddingsFloats", "/v1/embed", {"texts": ["a"], "embedding_types": ["int8"]}),
+        ("rerank", "Rerank", "/v1/rerank", {"query": "a", "documents": ["a", "b"]}),
+        ("rerank", "Rerank", "/v3/rerank", {"query": "a", "documents": ["a", "b"], "top_n": 1}),
+        ("rerank", "Scores", "/v1/score", {"text_1": "a", "text_2": ["a", "b"]}),
+        ("classify", "Classes", "/v1/classify", {"input": "a"}),
+        ("embeddings", "Pooled", "/v1/pooling", {"input": "a"}),
+        ("embeddings", "Pooled", "/v1/pooling", {"input": "a", "task": "token_embed"}),
+        ("token_classify", "Pooled", "/v1/pooling", {"input": "a"}),
+    ],
+)
+async def test_answers_of_pooling_models_are_as_told(
+    make_pooling: MakePooling, task: str, name: str, path: str, body: dict[str, Any]
+) -> None:
+    app, _ = await make_pooling(task)
+    await check(app, name, await ask(app, path, **body))
 
 
 async def test_the_page_is_whole_and_talks_to_nobody_else(make_app: MakeApp) -> None:

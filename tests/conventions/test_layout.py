@@ -12,13 +12,14 @@ import lean_ovms
 
 ROOT = Path(lean_ovms.__file__).parent
 
-BASE = {"types", "errors"}
+BASE = {"types", "pooling_types", "errors"}
 OBSERVED = BASE | {"observability"}
 LOOP = {"engine.worker.loop", "engine.worker.task", "engine.worker.transport"}
 TEXT = {"text.decode", "text.grammar", "text.parsers", "text.template"}
 ALLOWED: dict[str, set[str]] = {
     "__init__": set(),
-    "types": set(),
+    "pooling_types": set(),
+    "types": {"pooling_types"},
     "errors": {"types"},
     "lora_modules": {"errors"},
     "options": {"errors"},
@@ -41,9 +42,12 @@ ALLOWED: dict[str, set[str]] = {
     "engine.genai": BASE
     | {"engine.generation", "engine.errors", "repository", "lora_modules", "config", "options", "util"},
     "engine.paged": BASE | {"engine.generation", "engine.genai", "engine.errors", "config"},
+    "engine.embedding": BASE
+    | {"engine.protocol", "engine.generation", "engine.genai", "engine.errors", "repository", "config", "util"},
     "engine.worker": OBSERVED
     | LOOP
-    | {"engine.protocol", "engine.errors", "engine.generation", "engine.genai", "engine.paged", "config", "util"},
+    | {"engine.protocol", "engine.errors", "engine.generation", "engine.genai", "engine.paged", "engine.embedding"}
+    | {"config", "util"},
     "engine.worker.loop": {"engine.protocol", "engine.worker.task", "engine.worker.transport"},
     "engine.worker.task": {"engine.protocol"},
     "engine.worker.transport": {"engine.protocol"},
@@ -53,12 +57,15 @@ ALLOWED: dict[str, set[str]] = {
     "deployment": OBSERVED | {"models", "repository", "config"},
     "api": OBSERVED | {"models", "media", "config", "util", "__version__"},
     "api.generation": OBSERVED | {"api", "models", "media", "config", "util"},
-    "api.openai": OBSERVED | {"api", "api.generation", "models", "config", "__version__"},
-    "api.vllm": OBSERVED | {"api", "api.generation", "models", "lora_modules"},
+    "api.pooling": OBSERVED | {"api", "api.generation", "models", "config", "util"},
+    "api.openai": OBSERVED | {"api", "api.generation", "api.pooling", "models", "config", "__version__"},
+    "api.vllm": OBSERVED | {"api", "api.generation", "api.pooling", "models", "lora_modules"},
+    "api.cohere": OBSERVED | {"api", "api.pooling", "models"},
     "api.ovms": OBSERVED | {"api", "models"},
     "api.admin": OBSERVED | {"api", "models", "__version__"},
     "hub": OBSERVED | {"repository"},
     "demo_model": set(),
+    "demo_embed": set(),
 }
 """What a module or a folder may import, by the longest name that fits; its own folder always."""
 EVERYTHING = {"server", "embed", "cli", "asgi", "ray_serve", "__main__", "adapters", "log"}
@@ -68,10 +75,15 @@ FOREIGN = {
     "PIL": {"media/images/pillow.py"},
     "uvloop": {"server/run.py"},
     "jinja2": {"text/template/"},
-    "openvino": {"engine/genai/", "engine/paged/model.py"},
+    "openvino": {
+        "engine/genai/",
+        "engine/paged/model.py",
+        "engine/embedding/network.py",
+        "engine/embedding/tokenizer.py",
+    },
     "openvino_genai": {"engine/genai/", "engine/paged/pipeline.py"},
-    "openvino_tokenizers": {"engine/genai/"},
-    "numpy": {"engine/genai/", "engine/paged/"},
+    "openvino_tokenizers": {"engine/genai/", "engine/embedding/tokenizer.py"},
+    "numpy": {"engine/genai/", "engine/paged/", "engine/embedding/", "api/pooling/arrays.py"},
     "llguidance": {"engine/paged/guidance.py"},
     "starlette": {"ray_serve.py"},
     "ray": {"ray_serve.py"},
@@ -83,7 +95,15 @@ FOREIGN = {
 }
 """Who may import what is not ours."""
 
-NO_ASYNCIO = ("engine.generation", "engine.genai", "engine.paged", "engine.worker", "engine.protocol", "text")
+NO_ASYNCIO = (
+    "engine.generation",
+    "engine.genai",
+    "engine.paged",
+    "engine.embedding",
+    "engine.worker",
+    "engine.protocol",
+    "text",
+)
 """The engine child has one thread and no event loop; text is a function of what it is given."""
 
 PURE = {"connection", "response", "events", "items", "output_items", "pages", "tables"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.cli import ovms_flags
-from lean_ovms.config import Config
+from lean_ovms.config import DEMO_EMBED, Config
 from lean_ovms.deployment.desired import DesiredState, ModelSpec, desired_state, file_stat, server_config
 from lean_ovms.errors import StartError, WrongOptions
 from lean_ovms.repository import model_dir
@@ -26,8 +26,11 @@ def by_name(path: Path, **options: Any) -> dict[str, ModelSpec]:
     return {one.name: one for one in desired_state(Config(config_path=str(path), **options)).models}
 
 
-def test_without_anything_the_demo_model_is_served_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
-    assert only(server_config(Config())).name == "demo"
+def test_without_anything_the_demo_models_are_served_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    config = server_config(Config(tool_parser="hermes3", rest_port=1))
+    chat, embed = desired_state(config).models
+    assert (chat.config, embed.name) == (config, "demo-embed")
+    assert embed.config == Config(rest_port=1, model_path=str(DEMO_EMBED), model_name="demo-embed", task="embeddings")
     [line] = caplog.records
     assert line.levelname == "WARNING"
     assert "demo" in line.getMessage()
@@ -163,6 +166,24 @@ def test_with_a_task_the_graph_is_not_read(tmp_path: Path) -> None:  # as in OVM
     (tmp_path / "graph.pbtxt").write_text("nonsense {")
     one = only(Config(model_path=str(tmp_path), task="text_generation"))
     assert (one.problem, one.config.model_path) == (None, str(tmp_path))
+
+
+def test_the_files_of_a_model_that_does_not_generate_tell_its_task(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"architectures": ["BertForTokenClassification"]}')
+    assert only(Config(model_path=str(tmp_path))).config.task == "token_classify"
+    assert only(Config(model_path=str(tmp_path), task="text_generation")).config.task == "text_generation"
+    (tmp_path / "graph.pbtxt").write_text(
+        'node { calculator: "EmbeddingsCalculatorOV" node_options { [type.googleapis.com / '
+        'mediapipe.EmbeddingsCalculatorOVOptions]: { models_path: "./" normalize_embeddings: false pooling: LAST } } }'
+    )
+    found = only(Config(model_path=str(tmp_path))).config
+    assert (found.task, found.normalize, found.pooling) == ("embeddings", "false", "LAST")
+
+
+def test_a_flag_of_another_task_is_an_error() -> None:  # as in OVMS
+    with pytest.raises(WrongOptions, match="--normalize is not an option of --task rerank, only of embeddings"):
+        server_config(Config(model_path="m", task="rerank", normalize="true"))
+    server_config(Config(model_path="m", task="rerank", max_allowed_chunks=3))
 
 
 def test_a_graph_that_does_not_parse_is_the_models_problem_with_the_files_name(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ async def test_each_adapter_answers_as_in_a_direct_call_and_the_model_as_without
     modules = f"a={adapters['a']} a-more={adapters['a']},1.5"
     async with open_house(lora_modules=modules, plugin_config=EXACT) as house, house.client() as client:
         listed = {model.id: model for model in (await client.models.list()).data}
+        assert listed.pop("demo-embed").id
         assert list(listed) == ["demo", "a", "a-more"]
         assert listed["a"].parent == "demo"  # type: ignore[attr-defined]
         assert (await client.models.retrieve("a")).id == "a"
@@ -98,7 +99,7 @@ async def test_clients_may_load_and_unload_adapters_where_allowed(adapters: Any,
 
         said = await post("/load_lora_adapter", lora_name="x", lora_path=str(adapters["a"]))
         assert said == "Success: LoRA adapter 'x' added successfully."
-        assert [model.id for model in (await client.models.list()).data] == ["demo", "x"]
+        assert [model.id for model in (await client.models.list()).data] == ["demo", "x", "demo-embed"]
         assert await text(client, "x") != await text(client, "demo")
         with pytest.raises(openai.BadRequestError, match="already"):
             await post("/load_lora_adapter", lora_name="x", lora_path=str(adapters["b"]))

@@ -29,6 +29,7 @@ OF_TYPE = {
     "str": st.text(),
     "str | None": st.none() | st.text(),
     "str | list[int]": st.text() | st.lists(ints),
+    "list[str | list[int]]": st.lists(st.text() | st.lists(ints)),
     "list[int]": st.lists(ints),
     "list[int] | None": st.none() | st.lists(ints),
     "list[str]": st.lists(st.text()),
@@ -128,23 +129,24 @@ def test_the_text_of_a_traceback_is_no_frame():
 
 
 def test_every_kind_has_a_name_of_its_own():
-    assert len({cls.kind for cls in KINDS}) == len(KINDS) == 19
+    assert len({cls.kind for cls in KINDS}) == len(KINDS) == 21
 
 
 # --- attachments
 
 SUBMIT = protocol.Submit(7, "x", False, None, False, {}, images=[[1, 2], [1, 1]])
 PIXELS = [b"\0\x80\xff" * 2, b"abc"]
+WITH_PIXELS = dataclasses.replace(SUBMIT, pixels=PIXELS)
 
 
 @given(st.lists(st.integers(0, 400), max_size=6))
 def test_pixels_come_with_the_submit_after_them_in_any_cut(cuts):
-    data = protocol.encode(SOME) + b"".join(protocol.attachments(PIXELS)) + protocol.encode([SUBMIT])
+    data = protocol.encode(SOME) + b"".join(protocol.attachments([WITH_PIXELS])) + protocol.encode([SUBMIT])
     data += protocol.encode(SOME)
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     decoder = protocol.Decoder()
     seen = [r for start, end in itertools.pairwise(edges) for r in decoder.feed(data[start:end])]
-    assert seen == [*SOME, dataclasses.replace(SUBMIT, pixels=PIXELS), *SOME]
+    assert seen == [*SOME, WITH_PIXELS, *SOME]
 
 
 def test_a_submit_without_pixels_costs_no_attachment():
@@ -153,8 +155,24 @@ def test_a_submit_without_pixels_costs_no_attachment():
 
 
 def test_pixels_that_belong_to_nothing_are_refused():
-    with pytest.raises(protocol.FrameError, match="attachments"):
-        protocol.Decoder().feed(b"".join(protocol.attachments(PIXELS)) + protocol.encode(SOME))
+    with pytest.raises(protocol.FrameError, match="attachment without"):
+        protocol.Decoder().feed(b"".join(protocol.attachments([WITH_PIXELS])) + protocol.encode(SOME))
+
+
+@given(st.lists(st.integers(0, 400), max_size=6))
+def test_vectors_come_with_the_records_after_them_in_any_cut(cuts):
+    pooled = [protocol.Pooled(n, [0], [3], [1], 2, bytes([n]) * 8) for n in (1, 2)]
+    sent = [SOME[0], pooled[0], SOME[1], pooled[1]]
+    data = (b"".join(protocol.attachments(sent)) + protocol.encode(sent)) * 2
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    decoder = protocol.Decoder()
+    assert [r for start, end in itertools.pairwise(edges) for r in decoder.feed(data[start:end])] == sent * 2
+
+
+def test_a_record_without_its_attachment_is_refused():
+    sent = [protocol.Pooled(n, [0], [3], [1], 2, bytes(8)) for n in (1, 2)]
+    with pytest.raises(protocol.FrameError, match="without its attachment"):
+        protocol.Decoder().feed(b"".join(protocol.attachments(sent[:1])) + protocol.encode(sent))
 
 
 def test_an_attachment_has_a_limit_too():

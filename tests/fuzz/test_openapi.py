@@ -25,6 +25,7 @@ from lean_ovms.config import Config
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.transports.asgi import Asgi
 from tests.fakes import FakeEngine, say
+from tests.pooling_fakes import fake_model
 
 EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "6"))
 LEFT_OUT = ("positive_data_acceptance",)
@@ -36,7 +37,8 @@ pytestmark = pytest.mark.slow
 def app() -> Iterator[App]:
     config = Config(fake_engine=True, model_name="m", access_log=False, metrics_enable=True)
     model = TextModel(config, FakeEngine(lambda _, sampling: say("a", "b", sequences=sampling.n)))  # type: ignore[arg-type]
-    app = App(config, [model])
+    pooling = [fake_model(task, model_name=task) for task in ("embeddings", "rerank", "classify")]
+    app = App(config, [model, *(asyncio.run(one)[0] for one in pooling)])
     asyncio.run(model.load())
     yield app
     asyncio.run(app.close())

@@ -352,6 +352,19 @@ def test_a_checkpoint_is_converted_when_optimum_is_installed(
     assert "--trust-remote-code" not in asked
 
 
+def test_a_converted_embedder_keeps_the_files_that_say_how_it_pools(
+    server: HubServer, order: MakeRequest, open_hub: OpenHub, optimum: Callable[..., Path]
+) -> None:
+    log = optimum()
+    files = {"modules.json": b"[]", "1_Pooling/config.json": b"{}", "config_sentence_transformers.json": b"{} "}
+    server.repos["org/torch"] = Repo({"model.safetensors": b"x", "onnx/config.json": b"1", **files})
+    pull(order("org/torch", task="embeddings"), open_hub)
+    target = order("org/torch").target
+    assert {name: (target / name).read_bytes() for name in files} == files
+    assert not (target / "onnx").exists()
+    assert "--task feature-extraction" in log.read_text()
+
+
 def test_a_conversion_that_fails_leaves_no_model(
     server: HubServer, order: MakeRequest, open_hub: OpenHub, optimum: Callable[..., Path]
 ) -> None:

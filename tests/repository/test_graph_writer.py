@@ -55,6 +55,34 @@ def test_options_come_back_as_they_were(options: dict[str, Any], tmp_path: Path)
     assert replace(config, **rest) == Config(model_path="./")
 
 
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [
+        ("embeddings", {}),
+        ("embeddings", {"pooling": "MEAN", "normalize": "false", "truncate": True, "target_device": "GPU"}),
+        ("embeddings", {"normalize": "true"}),
+        ("rerank", {"max_allowed_chunks": 7, "max_position_embeddings": 512}),
+    ],
+)
+def test_a_graph_for_another_task_comes_back_too(task: str, options: dict[str, Any]) -> None:
+    text = written(task=task, **options)
+    read = graph.applied(Config(model_path="x"), text, Path("graph.pbtxt"), Path())
+    assert read == Config(task=task, model_path=".", **options)
+    rest = graph_writer.written_options(task)
+    assert replace(Config(model_path="./", task=task, **options), **rest) == Config(model_path="./", task=task)
+
+
+def test_streams_are_written_as_a_property() -> None:
+    assert node_options(written(task="rerank", num_streams=4))[1]["plugin_config"] == '{"NUM_STREAMS": 4}'
+
+
+def test_ovms_knows_three_ways_of_pooling() -> None:
+    with pytest.raises(StartError, match="Only CLS, LAST and MEAN"):
+        written(task="embeddings", pooling="MAX")
+    with pytest.raises(StartError, match="OVMS does not have the task"):
+        written(task="classify")
+
+
 def test_properties_of_the_plugin_are_gathered() -> None:
     text = written(
         plugin_config='{"NUM_STREAMS": "2"}', kv_cache_precision="u8", max_prompt_len=4096, cache_dir="/var/cache",

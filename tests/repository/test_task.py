@@ -73,6 +73,42 @@ def test_other_files_tell_it_too(tmp_path: Path, files: dict[str, Any], task: st
     assert detect(directory(tmp_path, **files)) == task
 
 
+@pytest.mark.parametrize(
+    ("config", "modules", "task"),
+    [
+        ({"id2label": {"0": "LABEL_0"}}, None, "rerank"),
+        ({"id2label": {"0": "relevance"}}, None, "rerank"),
+        ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, None, "rerank"),
+        ({"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}, None, "classify"),
+        ({"id2label": {"0": "NEGATIVE", "1": "POSITIVE"}}, None, "classify"),
+        ({"id2label": {"0": "no", "1": "yes"}}, [{"type": "sentence_transformers.CrossEncoder"}], "rerank"),
+        ({"id2label": "broken"}, None, "rerank"),
+    ],
+)
+def test_labels_tell_classifiers_from_rerankers(
+    tmp_path: Path, config: dict[str, Any], modules: Any, task: str
+) -> None:
+    directory(tmp_path, config={"architectures": ["BertForSequenceClassification"], **config})
+    if modules:
+        directory(tmp_path, modules=modules)
+    assert detect(tmp_path) == task
+
+
+def test_a_token_classifier_is_a_task_of_its_own(tmp_path: Path) -> None:
+    assert detect(directory(tmp_path, config={"architectures": ["BertForTokenClassification"]})) == "token_classify"
+
+
+def test_a_renamed_decoder_is_for_embeddings_if_its_network_takes_no_beams(tmp_path: Path) -> None:
+    directory(tmp_path, config={"architectures": ["Qwen3ForCausalLM"]})
+    for layers, task in [
+        ('<layer name="input_ids"/><layer name="attention_mask"/>', "embeddings"),
+        ('<layer name="input_ids"/><layer name="beam_idx"/>', "text_generation"),
+        ("", "text_generation"),
+    ]:
+        (tmp_path / "openvino_model.xml").write_text(layers)
+        assert detect(tmp_path) == task
+
+
 def test_an_ambiguous_architecture_is_decided_by_the_directorys_own_name(tmp_path: Path) -> None:
     for name, task in [
         ("Qwen3-Embedding-0.6B", "embeddings"),
@@ -88,8 +124,8 @@ def test_a_broken_config_tells_nothing(tmp_path: Path) -> None:
 
 
 def test_a_model_for_another_task_is_said_so_with_a_way_out(tmp_path: Path) -> None:
-    directory(tmp_path, config={"architectures": ["BertModel"]})
-    with pytest.raises(StartError, match=r"for the task embeddings, .*; --task text_generation tries it") as caught:
+    directory(tmp_path, config={"architectures": ["CLIPTextModel"]})
+    with pytest.raises(StartError, match=r"task image_generation, .*; --task text_generation tries it") as caught:
         model_dir.check(tmp_path)
     assert caught.value.reason == "It is for a task that this server does not serve."
     with pytest.raises(StartError, match="not a complete OpenVINO model"):
@@ -100,7 +136,7 @@ def test_a_model_for_another_task_is_said_so_with_a_way_out(tmp_path: Path) -> N
     ("calculators", "found"),
     [
         (["EmbeddingsCalculatorOV"], ("embeddings", "EmbeddingsCalculatorOV")),
-        (["RerankCalculator", "HttpLLMCalculator"], ("text_generation", "HttpLLMCalculator")),
+        (["S2tCalculator", "HttpLLMCalculator"], ("text_generation", "HttpLLMCalculator")),
         (["Own", "S2tCalculator"], ("speech2text", "S2tCalculator")),
         (["Own"], None),
         ([], None),
@@ -112,5 +148,5 @@ def test_the_calculators_show_the_task_of_a_graph(calculators: list[str], found:
 
 
 def test_a_served_task_has_the_message_of_its_options() -> None:
-    assert [task.name for task in TASKS if task.served] == list(SERVED_TASKS)
-    assert all(task.options in graph_schema.MESSAGES for task in TASKS if task.served)
+    assert {task.name for task in TASKS if task.served} == set(SERVED_TASKS)
+    assert all(task.options in graph_schema.MESSAGES for task in TASKS if task.served and task.calculators)

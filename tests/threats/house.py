@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from http.client import HTTPResponse
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 CHAT = "/v1/chat/completions"
 HI = [{"role": "user", "content": "hi"}]
@@ -100,6 +100,10 @@ class House:
     def chat(self, **fields: Any) -> CompletedChoice:
         return self.post(CHAT, {"model": "m", "messages": HI, "temperature": 0, "max_tokens": 8, **fields})
 
+    def usual(self, **fields: Any) -> CompletedChoice:
+        """What a client of this server asks all day."""
+        return self.chat(**fields)
+
     def get(self, path: str) -> CompletedChoice:
         return self.raw(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode(), method="GET")
 
@@ -144,6 +148,19 @@ class House:
             sock.close()
         self.popen.kill()
         self.popen.wait()
+
+
+class EmbeddingHouse(House):
+    """A server of vectors."""
+
+    def embed(self, given: Any = "hi", **fields: Any) -> CompletedChoice:
+        return self.post("/v1/embeddings", {"model": "m", "input": given, **fields})
+
+    def usual(self, **fields: Any) -> CompletedChoice:
+        return self.embed(**fields)
+
+
+AnyHouse = TypeVar("AnyHouse", bound=House)
 
 
 def files(pid: int) -> int:
@@ -191,7 +208,7 @@ def read_all(sock: socket.socket) -> bytes:
 
 
 @contextlib.contextmanager
-def open_house(folder: Path, *flags: str) -> Iterator[House]:
+def open_house(folder: Path, *flags: str, kind: type[AnyHouse] = House) -> Iterator[AnyHouse]:  # type: ignore[assignment]
     """`python -m lean_ovms`, ready, with the scripted engine unless flags name a model."""
     log_file = folder / "log"
     command = [sys.executable, "-m", "lean_ovms", "--rest_port", "0", "--rest_bind_address", "127.0.0.1"]
@@ -199,13 +216,13 @@ def open_house(folder: Path, *flags: str) -> Iterator[House]:
     command += [] if "--model_path" in flags else ["--fake_engine", "true"]
     with log_file.open("wb") as log:
         popen = subprocess.Popen([*command, *flags], stderr=log, stdout=log)
-    house = House(popen, 0, log_file)
+    house = kind(popen, 0, log_file)
     try:
         until(lambda: "ready: m" in house.log or popen.poll() is not None, lambda: house.log)
         found = re.search(r"listens on http://127\.0\.0\.1:(\d+)", house.log)
         assert found, house.log
         house.port = int(found[1])
-        assert house.chat().status == 200
+        assert house.usual().status == 200
         house.get("/metrics")
         yield house
         assert popen.poll() is None, house.log
@@ -228,7 +245,7 @@ class Bystander:
 
     def _run(self) -> None:
         while True:
-            self.statuses.append(self._house.chat(**self._fields).status)
+            self.statuses.append(self._house.usual(**self._fields).status)
             if self._enough.wait(0.02):
                 return
 
@@ -242,7 +259,7 @@ class Bystander:
 
 
 @contextlib.contextmanager
-def in_use(house: House) -> Iterator[House]:
+def in_use(house: AnyHouse) -> Iterator[AnyHouse]:
     """The server with a bystander, who must always be served; when it is over, nothing may be left of it."""
     with Bystander(house) as bystander:
         yield house

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ...errors import ModelNotFound
 from ...models.model import Model
+from ...pooling_types import EMBED, PoolingInfo
 from ...types import Json, Request, Response
 from ..app import App
 from ..response import json
@@ -29,7 +30,7 @@ async def handle_one(request: Request, app: App) -> Response:
 
 def describe(model: Model) -> Json:
     """OpenAI's model object; max_model_len is vLLM's addition, modalities are OpenRouter's, parent (the model that an
-    adapter is for) is vLLM's. What only the engine knows is not there while the model loads.
+    adapter is for) is vLLM's, pooling is ours. What only the engine knows is not there while the model loads.
     """
     parent = {"parent": model.parent} if model.parent else {}
     known = _known(model) if model.ready else {}
@@ -48,7 +49,22 @@ def _known(model: Model) -> Json:
     return {
         "max_model_len": info.context_length,
         "input_modalities": ["text", "image"] if info.vision else ["text"],
+        **({} if info.pooling is None else {"pooling": _pooling(info.pooling)}),
     }
+
+
+def _pooling(info: PoolingInfo) -> Json:
+    """What a model computes that does not generate, and how that was decided."""
+    known: Json = {"kind": info.kind, "dimensions": info.dimensions}
+    if info.kind == EMBED:
+        known["pooling"] = {"type": info.pooling, "source": info.pooling_source, "assumed": info.pooling_assumed}
+        known["normalize"] = info.normalize
+        known["matryoshka"] = info.matryoshka
+        known["prompts"] = sorted(info.prompts)
+    else:
+        known["activation"] = info.activation
+        known["labels"] = info.labels
+    return known
 
 
 ROUTES = [

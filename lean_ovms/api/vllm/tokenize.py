@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import BadRequest
+from ...models.pooling_model import PoolingModel
 from ...models.text_model import TextModel
+from ...pooling_types import SCORE
 from ...types import ChatPrompt, Json, Request, Response
 from ..app import App
 from ..fields import UINT32_MAX, Field, FieldSet, read
@@ -98,9 +100,18 @@ DETOKENIZE_FIELDS = FieldSet(
 )
 
 
-def _model(values: Json, app: App) -> TextModel:
+Tokenizing = TextModel | PoolingModel
+
+
+def _model(values: Json, app: App) -> Tokenizing:
     """Only OVMS's form, the one with a text, must name it."""
-    return app.default_model(values) if values.get("text") is None else app.registry.get(model_name(values), TextModel)
+    named = values["model"] or (app.registry.default_of(TextModel) if values.get("text") is None else "")
+    model = app.registry.get(named or model_name(values))
+    return model if isinstance(model, PoolingModel) else model.require_task(TextModel)
+
+
+async def _encode(model: Tokenizing, texts: list[str], special: bool) -> list[list[int]]:
+    return await (model.tokenize(texts, special) if isinstance(model, PoolingModel) else model.encode(texts, special))
 
 
 async def handle(request: Request, app: App) -> Response:
@@ -117,8 +128,8 @@ async def handle_detokenize(request: Request, app: App) -> Response:
     values = await app.parse_body(request, _tokens)
     model = _model(values, app)
     tokens: list[int] = values["tokens"]
-    text = await model.decode(tokens, values["skip_special_tokens"]) if tokens else ""
-    return json({"prompt": text})
+    decode = model.detokenize if isinstance(model, PoolingModel) else model.decode
+    return json({"prompt": await decode(tokens, values["skip_special_tokens"]) if tokens else ""})
 
 
 TO_TOKENS = RouteDoc(summary="Text to token ids", body=FIELDS, answer="Tokens")
@@ -154,11 +165,14 @@ def _tokens(body: Json, app: App) -> Json:
     return values
 
 
-async def _ovms(values: Json, model: TextModel) -> Json:
+async def _ovms(values: Json, model: Tokenizing) -> Json:
     texts = _texts(values["text"])
     length, side = values["max_length"], values["padding_side"]
-    tokens = await model.encode(texts, values["add_special_tokens"] is not False)
-    if length is not None:
+    special = values["add_special_tokens"] is not False and not _reranks(model)
+    tokens = await _encode(model, texts, special)
+    if length is not None and isinstance(model, PoolingModel) and special and max(map(len, tokens)) > length:
+        tokens = [_cut(*both, length) for both in zip(tokens, await model.tokenize(texts, False), strict=True)]
+    elif length is not None:
         tokens = [ids[:length] for ids in tokens]
     if values["pad_to_max_length"]:
         length = length or model.info.context_length
@@ -166,6 +180,20 @@ async def _ovms(values: Json, model: TextModel) -> Json:
             raise BadRequest(f"max_length fills up to more than {MAX_PADDED} tokens", param="max_length")
         tokens = _pad(tokens, length, side, model.info.pad_token_id)
     return {"tokens": tokens[0] if len(tokens) == 1 else tokens}
+
+
+def _reranks(model: Tokenizing) -> bool:
+    """OVMS's rerank models never add special tokens here."""
+    return isinstance(model, PoolingModel) and model.pooling.kind == SCORE
+
+
+def _cut(tokens: list[int], plain: list[int], length: int) -> list[int]:
+    """The first tokens of a text, those around it kept. plain: the text's own ids, which are part of tokens."""
+    around = len(tokens) - len(plain)
+    if len(tokens) <= length or length <= around:
+        return tokens[:length]
+    before = next((i for i in range(around + 1) if tokens[i : i + len(plain)] == plain), around)
+    return [*tokens[:before], *plain[: length - around], *tokens[before + len(plain) :]]
 
 
 def _texts(text: Any) -> list[str]:
@@ -193,18 +221,20 @@ def _pad(tokens: list[list[int]], length: int, side: str, pad: int) -> list[list
     return [fill + ids if side == "left" else ids + fill for ids, fill in zip(tokens, fills, strict=True)]
 
 
-async def _vllm(values: Json, conversation: ChatPrompt | None, model: TextModel) -> Json:
+async def _vllm(values: Json, conversation: ChatPrompt | None, model: Tokenizing) -> Json:
     if conversation is not None:
         text, special = await model.render(conversation), bool(values["add_special_tokens"])
     else:
         text, special = values["prompt"], values["add_special_tokens"] is not False
-    [tokens] = await model.encode([text], special)
+    [tokens] = await _encode(model, [text], special)
     strings = model.token_strings(tokens) if values["return_token_strs"] else None
     return {"count": len(tokens), "max_model_len": model.info.context_length, "tokens": tokens, "token_strs": strings}
 
 
-def _conversation(values: Json, model: TextModel) -> ChatPrompt:
+def _conversation(values: Json, model: Tokenizing) -> ChatPrompt:
     tools, _ = read_tools(values["tools"], None)
-    messages = map_developer_role(read_messages(values["messages"]), model)
+    messages = read_messages(values["messages"])
+    if isinstance(model, TextModel):
+        messages = map_developer_role(messages, model)
     refuse_images(messages, "images have no token ids; responses/input_tokens counts their tokens")
     return chat_prompt({**values, "messages": messages}, tools)

@@ -14,9 +14,11 @@ from collections.abc import Sequence
 
 from ...config import Config
 from ...errors import BadRequest, RequestError, RequestTimeout, StartError, Unavailable
+from ...pooling_types import PooledOutput, PoolingInput, PoolingParams
 from ...types import EngineStats, Image, ModelInfo, SamplingParams, Vocabulary
 from .. import protocol
 from .child import Child
+from .pool_reply import pool_record
 from .prestart import COMMAND
 from .replies import ReplyRouter, ReplyStream
 from .watchdog import Watchdog
@@ -123,7 +125,7 @@ class Engine:
 
     def _update_model(self, ready: protocol.Ready) -> None:
         try:
-            self.info = ModelInfo(**ready.info)
+            self.info = ModelInfo.from_json(ready.info)
             pieces = [piece.encode("latin-1") for piece in ready.pieces]
             vocabulary = Vocabulary(
                 pieces=pieces,
@@ -201,7 +203,8 @@ class Engine:
             record = protocol.Submit(reply.id, prompt, add_special_tokens, truncate, want_tokens, fields, constraint)
             record.images = [[image.height, image.width] for image in images]
             record.client, record.group, record.priority = client, group, priority
-            self._send(record, [image.pixels for image in images])
+            record.pixels = [image.pixels for image in images]
+            self._send(record)
         except RequestError:
             self._replies.close(reply.id)
             raise
@@ -218,6 +221,20 @@ class Engine:
             if late is not None:
                 late.cancel()
         return reply
+
+    async def pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
+        """The result of each input, in their order; cancelled when the waiting task is. Raises RequestError."""
+        if not inputs:
+            return []
+        self._require_ready()
+        self._watchdog.start()
+        reply = self._replies.open_pool(len(inputs))
+        try:
+            self._send(pool_record(reply.id, inputs, params))
+        except RequestError:
+            self._replies.close(reply.id)
+            raise
+        return await reply.result()
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
         """Tokenize. client: as in protocol.Submit. Raises RequestError."""
@@ -262,7 +279,7 @@ class Engine:
 
     # --- the pipe ---
 
-    def _send(self, record: protocol.Record, pixels: Sequence[bytes] = ()) -> None:
+    def _send(self, record: protocol.Record) -> None:
         try:
             frame = protocol.encode([record])
         except TypeError as error:  # orjson: a lone surrogate, or an integer beyond 64 bits; both come from a client
@@ -270,7 +287,7 @@ class Engine:
         if len(frame) > protocol.MAX_FRAME_BYTES:
             raise BadRequest("The request is too large.")
         if self._child is not None:
-            for part in protocol.attachments(pixels) if pixels else ():
+            for part in protocol.attachments([record]):
                 self._child.write(part)
             self._child.write(frame)
 

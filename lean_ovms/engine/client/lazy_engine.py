@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from ...config import Config
 from ...errors import RequestError, StartError, TooManyRequests, Unavailable
+from ...pooling_types import PooledOutput, PoolingInput, PoolingParams
 from ...types import EngineStats, ModelInfo, Vocabulary
 from .engine import Engine, ReplyStream
 
@@ -47,11 +48,29 @@ class EngineSlots:
             self._holders.remove(one)
 
 
+class Base(Protocol):
+    """What is needed of a base model's engine."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    @property
+    def vocabulary(self) -> Vocabulary: ...
+
+    async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]: ...
+
+    async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str: ...
+
+    def unavailable(self) -> Unavailable: ...
+
+
 class LazyEngine:
-    """Has the interface of engine.Engine."""
+    """Has the interface of engine.Engine. what: for messages."""
+
+    what = "adapter"
 
     def __init__(
-        self, config: Config, base: Engine | LazyEngine, slots: EngineSlots, make: Callable[[Config], Engine] = Engine
+        self, config: Config, base: Base, slots: EngineSlots, make: Callable[[Config], Engine] = Engine
     ) -> None:
         """config: names the adapter in lora_modules. base: the engine of the model itself."""
         self.restarts = 0
@@ -130,7 +149,7 @@ class LazyEngine:
         if self._engine is not None:
             return self._engine
         if self._waiting >= self._config.max_queued_requests:
-            raise TooManyRequests(f"{self._waiting} requests are waiting for this adapter already")
+            raise TooManyRequests(f"{self._waiting} requests are waiting for this {self.what} already")
         self._waiting += 1
         try:
             while (engine := await self._loaded()) is None:
@@ -166,8 +185,10 @@ class LazyEngine:
             await self._stop(engine)
             if not isinstance(error, StartError):
                 raise
-            log.error("the adapter %s cannot be served: %s", self._config.served_name, error)
-            raise Unavailable(f"The adapter could not be loaded. {error.reason}", code="model_not_loaded") from error
+            log.error("the %s %s cannot be served: %s", self.what, self._config.served_name, error)
+            raise Unavailable(
+                f"The {self.what} could not be loaded. {error.reason}", code="model_not_loaded"
+            ) from error
         self._engine = engine
         self.last_used = asyncio.get_running_loop().time()
         self._schedule_idle_check()
@@ -184,7 +205,7 @@ class LazyEngine:
         if not self.idle:
             self.last_used = now
         if now - self.last_used >= self._config.lora_idle_timeout_s:
-            log.info("the adapter %s is idle: its engine is stopped", self._config.served_name)
+            log.info("the %s %s is idle: its engine is stopped", self.what, self._config.served_name)
             self._idle_unload = asyncio.get_running_loop().create_task(self.unload())
         else:
             self._schedule_idle_check()
@@ -194,6 +215,10 @@ class LazyEngine:
     async def submit(self, prompt: str | list[int], **asked: Any) -> ReplyStream:
         """As client.Engine.submit, after the child has been started if need be."""
         return await (await self._running()).submit(prompt, **asked)
+
+    async def pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
+        """As client.Engine.pool, after the child has been started if need be."""
+        return await (await self._running()).pool(inputs, params)
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
         """Tokenize; adapters change no tokenizer. Raises RequestError."""
@@ -214,7 +239,7 @@ class LazyEngine:
     def unavailable(self) -> Unavailable:
         """The error for a request that cannot be served now."""
         if self._state == "stopped":
-            return Unavailable("The adapter is no longer served.", code="shutting_down")
+            return Unavailable(f"The {self.what} is no longer served.", code="shutting_down")
         return self._base.unavailable()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...errors import RequestError, from_wire
 from .. import protocol
+from .pool_reply import PoolReply
 
 _OF_REQUESTS = (
     protocol.Accepted,
@@ -176,11 +177,12 @@ class ReplyRouter:
         self._ids = itertools.count(1)
         self._replies: dict[int, ReplyStream] = {}
         self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._pools: dict[int, PoolReply] = {}
 
     @property
     def busy(self) -> bool:
         """Requests or calls are in flight."""
-        return bool(self._replies or self._calls)
+        return bool(self._replies or self._calls or self._pools)
 
     def open(self, sequences: int) -> ReplyStream:
         """A stream for a new request with this number of sequences."""
@@ -188,9 +190,20 @@ class ReplyRouter:
         self._replies[reply.id] = reply
         return reply
 
+    def open_pool(self, count: int) -> PoolReply:
+        """The reply to a new request of this number of inputs."""
+        reply = PoolReply(next(self._ids), count, self._cancel_pool, self.close)
+        self._pools[reply.id] = reply
+        return reply
+
+    def _cancel_pool(self, number: int) -> None:
+        if self._pools.pop(number, None) is not None:
+            self.send(protocol.Cancel(number))
+
     def close(self, number: int) -> None:
         """The request has ended; later records for it are dropped."""
         self._replies.pop(number, None)
+        self._pools.pop(number, None)
 
     async def call(self, make: Callable[[int], protocol.Record]) -> Any:
         """Send the record that `make` returns for a new id and wait for its one reply. Raises RequestError."""
@@ -213,6 +226,10 @@ class ReplyRouter:
                 reply = replies.get(record.id)
                 if reply is not None:
                     reply.add(record)
+            elif type(record) is protocol.Pooled:
+                pool = self._pools.get(record.id)
+                if pool is not None:
+                    pool.add(record)
             else:
                 self._deliver_rare(record)
 
@@ -246,11 +263,11 @@ class ReplyRouter:
         call = self._calls.get(number)
         if call is not None and not call.done():
             call.set_exception(error)
-        reply = self._replies.get(number)
+        reply = self._replies.get(number) or self._pools.get(number)
         if reply is not None:
             reply.fail(error)
 
     def fail_all(self, error: Callable[[], RequestError]) -> None:
         """The engine is gone: every stream and call ends now, each with an error of its own."""
-        for number in [*self._replies, *self._calls]:
+        for number in [*self._replies, *self._calls, *self._pools]:
             self._fail(number, error())

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from ...config import Config
+from ...config import POOLING_TASKS, Config
 from ...errors import StartError
 from ...observability import logging as logs
 from ...util.child_process import EXIT_USAGE, inherit_socket
@@ -44,8 +44,16 @@ def load_pipeline(config: Config) -> Pipeline:
     return factory.load(config)
 
 
+def load_pooling(config: Config, wake: Callable[[], None]) -> Task:
+    """The task of a model that computes vectors, scores or classes. Raises StartError."""
+    from ..embedding import task  # numpy takes 0.1 s to import
+
+    return task.load(config, wake)
+
+
 TASKS: dict[str, Callable[[Config, Callable[[], None]], Task]] = {
     TEXT_GENERATION: partial(generation.load, load_model=load_pipeline),
+    **dict.fromkeys(POOLING_TASKS, load_pooling),
 }
 """By the name of the task: how to load its model, given the options and what ends the loop's wait (Transport.wake)."""
 

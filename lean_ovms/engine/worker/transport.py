@@ -12,7 +12,7 @@ import select
 import socket
 from typing import Protocol
 
-from ..protocol import Decoder, Record, encode
+from ..protocol import Decoder, Record, attachments, encode
 
 RECEIVE_BYTES = 1 << 18
 
@@ -65,4 +65,6 @@ class SocketTransport:
             os.write(self._wake_writer, b"!")
 
     def send(self, records: list[Record]) -> None:
-        self._socket.sendall(encode(records))
+        frame = encode(records)
+        parts = attachments(records)
+        self._socket.sendall(b"".join([*parts, frame]) if parts else frame)

@@ -1,0 +1,56 @@
+"""The limit of an embedder: forward passes alone, in this process, on texts tokenized before, in ideal batches.
+
+Batches are those that the engine's queue makes when it has all texts at once. python -m bench.bare_embed MODEL answers
+{"texts": [...], "alone": bool}: alone computes each text by itself. The answer has seconds, and the slowest pass.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+
+from bench.processes import answering
+from lean_ovms.config import Config
+from lean_ovms.engine.embedding import model
+from lean_ovms.engine.embedding.queue import Item, Request, TextQueue, padded
+from lean_ovms.pooling_types import PoolingParams
+
+
+class Bare:
+    """The model without queue, records and pipe."""
+
+    def __init__(self, path: str) -> None:
+        self._config = Config(model_path=path, task="embeddings")
+        self._pooler = model.load(self._config)
+        gc.collect()
+        gc.freeze()
+
+    def answer(self, question: dict) -> dict:
+        """Compute the texts once."""
+        before, after = self._pooler.template.single
+        encoded = [[*before, *ids.tolist(), *after] for ids in self._pooler.tokenize(question["texts"])]
+        groups = [[ids] for ids in encoded] if question.get("alone") else [encoded]
+        batches = [batch for group in groups for batch in self._batches(group)]
+        seconds = []
+        for batch in batches:
+            began = time.perf_counter()
+            self._pooler.start(batch)
+            self._pooler.wait()
+            seconds.append(time.perf_counter() - began)
+        return {"seconds": sum(seconds), "slowest": max(seconds), "tokens": sum(map(len, encoded)), "passes": seconds}
+
+    def _batches(self, encoded: list[list[int]]) -> list:
+        import numpy as np
+
+        queue = TextQueue(self._config.pooling_batch_tokens)
+        request = Request(1, PoolingParams(), len(encoded))
+        queue.add(request, [Item(request, at, np.array(ids)) for at, ids in enumerate(encoded)])
+        found = []
+        while queue.requests:
+            found.append(padded(queue.next_batch(), self._pooler.info.pad_token_id))
+        return found
+
+
+if __name__ == "__main__":
+    answering(Bare(sys.argv[1]).answer)

@@ -1,0 +1,196 @@
+"""Embeddings over real sockets against the bare forward pass with ideal batches, the same new texts in turns.
+
+The limit has its texts tokenized before and all of them at once; the server tokenizes, queues, and answers in base64.
+--rival adds an OpenAI-compatible server, such as python -m bench.sentence_server.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import selectors
+import shlex
+import socket
+import statistics
+import time
+from collections.abc import Sequence
+
+from bench import figures
+from bench.processes import KvBudget, Server, Worker, closing, free_port, lean_ovms
+from bench.report import Report, options, tick
+
+COMMON = """the of and to in is that it was for on are with his they at be this from have or by one had not but what
+all were when we there can an your which their said if do will each about how up out them then she many
+some so these would other into has more her two like him see time could no make than first been its who
+now people my made over did down only way find use may water long little very after words called just
+where most know"""
+WORDS = COMMON.split()
+NAME = "embed"
+
+
+def main(argv: Sequence[str]) -> None:
+    """One row for each case and contestant; then the ratios to the limit."""
+    parser = options("embed", __doc__)
+    parser.add_argument("--model_path", required=True, help="an embeddings model, such as all-MiniLM-L6-v2")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--rival", action="append", default=[], metavar="NAME=COMMAND", help="{port}, {model} are filled"
+    )
+    args = parser.parse_args(argv)
+    report = Report("embed", args)
+    bare = Worker("bare_embed", args.model_path)
+    port = free_port()
+    command = ["--model_path", args.model_path, "--model_name", NAME, "--rest_port", str(port), "--log_level", "ERROR"]
+    servers = {"lean_ovms": lean_ovms([*command, "--access_log", "false", "--max_queued_requests", "4096"])}
+    for pair in args.rival:
+        name, _, rival = pair.partition("=")
+        chosen = free_port()
+        servers[name] = Server(shlex.split(rival.format(port=chosen, model=args.model_path)), chosen)
+    with closing(bare, *servers.values()), report.progress(args.rounds + 1, "warming up") as bar:
+        seen: dict[tuple[str, str], list[float]] = {}
+        for number in range(args.rounds + 1):
+            dice = random.Random(f"{args.seed} {number}")
+            for case, figures_of in once(dice, bare, servers).items():
+                for who, value in figures_of.items():
+                    if number:
+                        seen.setdefault((case, who), []).append(value)
+            tick(bar, f"round {number + 1}")
+    for (case, who), values in seen.items():
+        limit = seen[case, "bare"]
+        ratio = {} if who == "bare" else {"ratio": figures.ratios(values, limit)}
+        report.row(case=case, who=who, value=figures.spread(values), **ratio)
+    report.table("texts per second; ms where the case says so; ratio to the limit", ("case", "who", "value", "ratio"))
+
+
+def once(dice: random.Random, bare: Worker, servers: dict[str, Server]) -> dict[str, dict[str, float]]:
+    """One round of every case: figures by contestant."""
+    found: dict[str, dict[str, float]] = {}
+    lists = {"list of 256 short": texts(dice, 256, 30), "list of 24 long": texts(dice, 24, 390)}
+    for case, chosen in lists.items():
+        found[case] = {"bare": len(chosen) / bare.ask({"texts": chosen})["seconds"]}  # type: ignore[operator]
+        for who, server in servers.items():
+            found[case][who] = len(chosen) / closed_loop(server.port, [chosen], 1).seconds
+    single = texts(dice, 256, 30)
+    case = "64 connections, one short each"
+    found[case] = {"bare": len(single) / bare.ask({"texts": single})["seconds"]}  # type: ignore[operator]
+    for who, server in servers.items():
+        found[case][who] = len(single) / closed_loop(server.port, [[text] for text in single], 64).seconds
+    alone = texts(dice, 40, 30)
+    passes: list[float] = bare.ask({"texts": alone, "alone": True})["passes"]  # type: ignore[assignment]
+    found["one short alone, ms"] = {"bare": 1e3 * statistics.median(passes)}
+    for who, server in servers.items():
+        done = closed_loop(server.port, [[text] for text in alone], 1)
+        found["one short alone, ms"][who] = 1e3 * statistics.median(done.latencies)
+    many = texts(dice, 2000, 30)
+    found["one short behind 2,000, slowest ms"] = {"bare": 1e3 * bare.ask({"texts": many})["slowest"]}  # type: ignore[operator]
+    for who, server in servers.items():
+        found["one short behind 2,000, slowest ms"][who] = 1e3 * behind(server.port, many, texts(dice, 60, 20))
+    front = servers["lean_ovms"]
+    budget = KvBudget({"front": front.pids["front"]})
+    closed_loop(front.port, [[text] for text in single], 8)
+    found["CPU of the front end for a text, us"] = {
+        "bare": 20.0, "lean_ovms": 1e6 * budget.since()["front"] / len(single),
+    }  # fmt: skip
+    return found
+
+
+def texts(dice: random.Random, count: int, mean: int) -> list[str]:
+    """Texts of common words, each about a token: lognormal lengths for short ones, normal ones for long ones."""
+    lengths = [
+        int(dice.lognormvariate(0, 0.6) * mean * 0.83) if mean < 100 else int(dice.gauss(mean, mean / 10))
+        for _ in range(count)
+    ]
+    return [" ".join(dice.choices(WORDS, k=max(3, min(length, 480)))) for length in lengths]
+
+
+class Done:
+    """seconds: of the whole loop. latencies: of each request."""
+
+    def __init__(self, seconds: float, latencies: list[float]) -> None:
+        self.seconds = seconds
+        self.latencies = latencies
+
+
+def request(chosen: list[str]) -> bytes:
+    """A POST as the openai client sends it."""
+    body = json.dumps({"model": NAME, "input": chosen, "encoding_format": "base64"}).encode()
+    lines = (
+        "POST /v1/embeddings HTTP/1.1",
+        "Host: x",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+    )
+    return "\r\n".join((*lines, "", "")).encode() + body
+
+
+def closed_loop(port: int, lists: list[list[str]], connections: int) -> Done:
+    """Send each list as one request, over that many connections, one at a time on each."""
+    waiting = [request(chosen) for chosen in reversed(lists)]
+    selector = selectors.DefaultSelector()
+    lanes = [Lane(port) for _ in range(min(connections, len(waiting)))]
+    began = time.perf_counter()
+    for lane in lanes:
+        lane.send(waiting.pop())
+        selector.register(lane.sock, selectors.EVENT_READ, lane)
+    latencies: list[float] = []
+    while len(latencies) < len(lists):
+        for key, _ in selector.select():
+            if key.data.take():
+                latencies.append(time.perf_counter() - key.data.began)
+                if waiting:
+                    key.data.send(waiting.pop())
+    seconds = time.perf_counter() - began
+    for lane in lanes:
+        lane.sock.close()
+    return Done(seconds, latencies)
+
+
+def behind(port: int, many: list[str], short: list[str]) -> float:
+    """The slowest of short requests that are sent one after the other while a long list is computed, in seconds."""
+    busy = Lane(port)
+    busy.send(request(many))
+    time.sleep(0.1)
+    slowest, selector = 0.0, selectors.DefaultSelector()
+    selector.register(busy.sock, selectors.EVENT_READ)
+    for text in short:
+        slowest = max(slowest, *closed_loop(port, [[text]], 1).latencies)
+        if selector.select(0):
+            break  # the list is done
+    while not busy.take():
+        pass
+    busy.sock.close()
+    return slowest
+
+
+class Lane:
+    """One keep-alive connection, one request at a time."""
+
+    def __init__(self, port: int) -> None:
+        self.sock = socket.create_connection(("127.0.0.1", port))
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.began = 0.0
+        self._data = b""
+        self._missing = -1
+
+    def send(self, data: bytes) -> None:
+        """Send a request."""
+        self.began, self._data, self._missing = time.perf_counter(), b"", -1
+        self.sock.sendall(data)
+
+    def take(self) -> bool:
+        """Read what has arrived; True when the response is complete. Ends the benchmark if it is no 200."""
+        part = self.sock.recv(1 << 18)
+        if not part:
+            raise SystemExit("the server hung up")
+        if self._missing >= 0:
+            self._missing -= len(part)
+            return self._missing <= 0
+        self._data += part
+        head, found, rest = self._data.partition(b"\r\n\r\n")
+        if not found:
+            return False
+        if b" 200 " not in head[:16]:
+            raise SystemExit(self._data[:500].decode("utf-8", "replace"))
+        length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        self._missing = int(length.split(b":")[1]) - len(rest)
+        return self._missing <= 0

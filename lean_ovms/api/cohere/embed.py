@@ -1,0 +1,207 @@
+"""POST /v2/embed and /v1/embed: Cohere's embeddings, of several number types at once.
+
+https://docs.cohere.com/reference/embed, with vLLM's fields of the same endpoint. /v1/embed, which langchain-cohere
+uses, returns plain floats unless types are asked for. Images are not supported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import orjson
+
+from ...errors import BadRequest
+from ...pooling_types import EMBED, PooledOutput, PoolingInfo, PoolingParams, TextOrTokens
+from ...types import Json, Request, Response
+from ..app import App
+from ..fields import Field, FieldSet
+from ..pooling import fields as shared
+from ..pooling.encoding import Encoding
+from ..pooling.inputs import check_count, content_text
+from ..pooling.request import PoolingRequest, dimensions, follows_ovms, parse, prompt_text
+from ..router import Route, RouteDoc, for_each_prefix
+
+TYPES = ("float", "int8", "uint8", "binary", "ubinary", "base64")
+INPUT_TYPES = ("search_document", "search_query", "classification", "clustering", "image")
+"""Cohere's: its client always sends one, so a model without prompts accepts them."""
+NONE_GIVEN = "Exactly one of texts, images, or inputs must be provided, and it must be non-empty"
+
+
+def _types(value: list[Any]) -> list[str]:
+    if not value:
+        raise BadRequest("embedding_types should not be empty", param="embedding_types")
+    for name in value:
+        if name not in TYPES:
+            raise BadRequest(f"embedding_types should be of: {', '.join(TYPES)}", param="embedding_types")
+    return list(dict.fromkeys(value))
+
+
+def _truncate(value: str) -> str:
+    if value not in ("END", "START", "NONE"):
+        raise BadRequest("truncate should be one of: END, START, NONE", param="truncate")
+    return value
+
+
+FIELDS = FieldSet(
+    (
+        *shared.COMMON,
+        Field(name="texts", kind="array", help="strings", schema={"items": {"type": "string"}}),
+        Field(name="images", kind="array", help="refused: this server embeds text only"),
+        Field(
+            name="inputs",
+            kind="array",
+            help='objects with content: parts of type text, each with a "text"',
+            schema={"items": {"type": "object"}},
+        ),
+        Field(name="input_type", kind="string", help="name of the model's prompt that is put before each text"),
+        Field(name="output_dimension", kind="int", low=1, high=shared.MAX_DIMENSIONS, help=shared.DIMENSIONS.help),
+        Field(
+            name="embedding_types",
+            kind="array",
+            help=f"of {', '.join(TYPES)}; default: float",
+            read=_types,
+            schema={"items": {"enum": list(TYPES)}, "minItems": 1},
+        ),
+        Field(
+            name="truncate",
+            kind="string",
+            help="side that is cut of a text that is too long: END, START, or NONE: an error",
+            default="END",
+            read=_truncate,
+            schema={"enum": ["END", "START", "NONE"]},
+        ),
+        Field(name="max_tokens", kind="int", low=1, high=shared.INT64_MAX, help="tokens kept of a text"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedRequest:
+    """A body. echo: the texts are part of the response. plain: a list of vectors of floats, not lists by type."""
+
+    call: PoolingRequest
+    texts: list[str]
+    echo: bool
+    types: list[str]
+    plain: bool
+    version: str
+
+
+async def handle(request: Request, app: App) -> Response:
+    embed = await app.parse_body(request, partial(_read, ovms=follows_ovms(request), version=_version(request)))
+    call = embed.call
+    info = call.info((EMBED,))
+    params = _params(call, info)
+    _check_bits(embed.types, params.dimensions or info.dimensions)
+    prefix = _prompt(call.values, info)
+    texts: list[TextOrTokens] = [prefix + text for text in embed.texts]
+    outputs = await call.encode(texts, params, "texts")
+    _check_tokens(call.values, outputs)
+    await call.load_arrays()
+    return await call.render(outputs, lambda: full(embed, outputs))
+
+
+DOC = RouteDoc(summary="Cohere's embeddings, by type of number", body=FIELDS, answer="EmbeddingsByType")
+ROUTES = [
+    *for_each_prefix("POST", "/v2/embed", handle, doc=DOC),
+    *for_each_prefix("POST", "/embed", handle, doc=replace(DOC, answer="EmbeddingsFloats")),
+    Route("POST", "/v2/embed", handle, doc=DOC),
+]
+
+
+def _version(request: Request) -> str:
+    """Cohere's, of a path."""
+    return "2" if request.path.rstrip("/").endswith("/v2/embed") else "1"
+
+
+def _read(body: Json, app: App, *, ovms: bool, version: str) -> EmbedRequest:
+    call = parse(body, app, fields=FIELDS, ovms=ovms)
+    values = call.values
+    if values["images"]:
+        raise BadRequest("images are not supported: this server embeds text only", param="images")
+    if bool(values["texts"]) == bool(values["inputs"]):
+        raise BadRequest(NONE_GIVEN, param="texts")
+    name = "texts" if values["texts"] else "inputs"
+    check_count(len(values[name]), call.config.max_pooling_inputs, name)
+    types = values["embedding_types"]
+    return EmbedRequest(
+        call=call,
+        texts=_texts(values, name),
+        echo=name == "texts",
+        types=types or ["float"],
+        plain=version == "1" and types is None,
+        version=version,
+    )
+
+
+def _texts(values: Json, name: str) -> list[str]:
+    if name == "inputs":
+        return [content_text(item, f"inputs[{i}]") for i, item in enumerate(values["inputs"])]
+    for index, text in enumerate(values["texts"]):
+        if not isinstance(text, str):
+            raise BadRequest(f"texts[{index}] is not a string", param="texts")
+    texts: list[str] = values["texts"]
+    return texts
+
+
+def _params(call: PoolingRequest, info: PoolingInfo) -> PoolingParams:
+    """max_tokens is cut to; with truncate NONE a text of more tokens is an error."""
+    values = call.values
+    limit, side = values["max_tokens"], values["truncate"]
+    truncate = None if side == "NONE" else min(limit or info.window, info.window)
+    kept = dimensions(values["output_dimension"], call, info, "output_dimension")
+    return PoolingParams(
+        dimensions=kept,
+        truncate=truncate,
+        truncation_side="left" if side == "START" else "right",
+        priority=values["priority"],
+    )
+
+
+def _check_tokens(values: Json, outputs: list[PooledOutput]) -> None:
+    """Raises BadRequest for a text of more than max_tokens that must not be cut."""
+    limit = values["max_tokens"]
+    for index, output in enumerate(outputs if limit and values["truncate"] == "NONE" else ()):
+        if output.tokens > limit:
+            raise BadRequest(f"texts[{index}] has {output.tokens} tokens, more than max_tokens {limit}", param="texts")
+
+
+def _prompt(values: Json, info: PoolingInfo) -> str:
+    if not info.prompts and values["input_type"] in INPUT_TYPES:
+        return ""
+    return prompt_text(values, info)
+
+
+def _check_bits(types: Sequence[str], size: int) -> None:
+    if size % 8 and {"binary", "ubinary"} & set(types):
+        raise BadRequest(
+            f"Embedding dimension must be a multiple of 8 for binary embedding types, but got {size}.",
+            param="embedding_types",
+        )
+
+
+def full(embed: EmbedRequest, outputs: list[PooledOutput]) -> Response:
+    """Cohere's embeddings_by_type, or embeddings_floats."""
+    envelope = embed.call.envelope("embd")
+    tokens = sum(output.tokens for output in outputs)
+    units = {"input_tokens": tokens, "image_tokens": 0}
+    rest = {
+        "texts": embed.texts if embed.echo else [],
+        "meta": {"api_version": {"version": embed.version}, "billed_units": units},
+        "response_type": "embeddings_floats" if embed.plain else "embeddings_by_type",
+    }
+    lists = [(name, b"[%b]" % b",".join(_one(name, output) for output in outputs)) for name in embed.types]
+    vectors = lists[0][1] if embed.plain else b"{%b}" % b",".join(b'"%b":%b' % (n.encode(), v) for n, v in lists)
+    body = b'{"id":%b,"embeddings":%b,%b' % (orjson.dumps(envelope["id"]), vectors, orjson.dumps(rest)[1:])
+    return Response(200, [("Content-Type", "application/json"), *embed.call.headers], body)
+
+
+def _one(name: str, output: PooledOutput) -> bytes:
+    if name in ("float", "base64"):
+        return Encoding(name, "float32", "little").json(output)
+    from ..pooling import arrays
+
+    return arrays.by_type(output.data, name)

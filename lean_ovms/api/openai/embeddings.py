@@ -1,0 +1,76 @@
+"""POST …/embeddings: a vector for each input.
+
+https://platform.openai.com/docs/api-reference/embeddings, OVMS's /v3/embeddings and vLLM's fields of the same endpoint.
+Images are not supported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from ...pooling_types import EMBED, PooledOutput
+from ...types import Json, Request, Response
+from ..app import App
+from ..fields import FieldSet
+from ..pooling import fields as shared
+from ..pooling.encoding import ENCODING, Encoding, bytes_response
+from ..pooling.long_inputs import encode_in_pieces
+from ..pooling.request import (
+    Inputs,
+    PoolingRequest,
+    dimensions,
+    follows_ovms,
+    parse,
+    parse_inputs,
+    texts_of,
+)
+from ..pooling.response import json_list, usage
+from ..router import RouteDoc, for_each_prefix
+
+FIELDS = FieldSet((*shared.INPUTS, shared.NORMALIZE, *ENCODING, shared.DIMENSIONS, *shared.PROMPTS))
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingRequest:
+    """A body."""
+
+    call: PoolingRequest
+    inputs: Inputs
+    encoding: Encoding
+
+
+async def handle(request: Request, app: App) -> Response:
+    asked = await app.parse_body(request, partial(parse_embeddings, ovms=follows_ovms(request)))
+    call, inputs = asked.call, asked.inputs
+    info = call.info((EMBED,))
+    size = dimensions(call.values["dimensions"], call, info)
+    params = call.params(info, dimensions=size, add_special_tokens=inputs.special)
+    outputs = await encode_in_pieces(call, await texts_of(call, inputs, info), params, info)
+    if asked.encoding.needs_arrays:
+        await call.load_arrays()
+    return await call.render(outputs, lambda: full(asked, outputs))
+
+
+DOC = RouteDoc(summary="A vector for each input", body=FIELDS, answer="Embeddings", media=("application/octet-stream",))
+ROUTES = for_each_prefix("POST", "/embeddings", handle, doc=DOC)
+
+
+def parse_embeddings(body: Json, app: App, *, ovms: bool = False) -> EmbeddingRequest:
+    """Raises RequestError."""
+    call = parse(body, app, fields=FIELDS, ovms=ovms)
+    return EmbeddingRequest(call, parse_inputs(call.values, call.config), Encoding.of(call.values))
+
+
+def full(asked: EmbeddingRequest, outputs: list[PooledOutput]) -> Response:
+    """The list of embeddings, or their bytes."""
+    call, encoding = asked.call, asked.encoding
+    counts = usage(sum(output.tokens for output in outputs))
+    envelope = call.envelope("embd")
+    if encoding.raw:
+        return bytes_response(encoding, outputs, envelope, counts, call.headers)
+    items = [
+        b'{"index":%d,"object":"embedding","embedding":%b}' % (index, encoding.json(output))
+        for index, output in enumerate(outputs)
+    ]
+    return json_list(envelope, items, counts, call.headers)

@@ -1,0 +1,1 @@
+"""What the APIs of embeddings, rerank, scores and classes share: inputs, options, the engine's call, encodings."""

@@ -1,0 +1,111 @@
+"""Arithmetic on float32 vectors: number formats, similarities. The only module of the front end that imports numpy.
+
+It is imported by the first request that needs it, or while a pooling model loads: numpy costs 0.1 s and 15 MB.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import orjson
+
+LITTLE = np.dtype("<f4")
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def array(data: bytes, shape: tuple[int, ...]) -> Array:
+    """The float32 array in these little-endian bytes; not writable."""
+    return np.frombuffer(data, LITTLE).reshape(shape)
+
+
+def json(data: bytes, shape: tuple[int, ...]) -> bytes:
+    """As nested JSON lists; each number is the shortest decimal of its float32."""
+    return orjson.dumps(array(data, shape), option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def packed(data: bytes, dtype: str, *, big_endian: bool) -> bytes:
+    """Little-endian float32 as numbers of another type: float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2."""
+    values = np.frombuffer(data, LITTLE)
+    if dtype == "float32":
+        numbers = values
+    elif dtype == "float16":
+        with np.errstate(over="ignore"):  # becomes infinite, as in IEEE 754
+            numbers = values.astype("<f2")
+    elif dtype == "bfloat16":
+        numbers = _bfloat16(values)
+    else:
+        return _fp8(values, *_FP8[dtype]).tobytes()
+    return numbers.byteswap().tobytes() if big_endian else numbers.tobytes()
+
+
+def _bfloat16(values: Array) -> Array:
+    """The upper half of each float32, rounded to nearest, ties to even."""
+    bits = values.view("<u4").astype(np.uint64)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
+
+
+_FP8 = {"fp8_e4m3": (4, 3), "fp8_e5m2": (5, 2)}
+"""Bits of exponent and fraction (OCP 8-bit floating point, revision 1.0)."""
+
+
+@cache
+def _fp8_table(exponent_bits: int, fraction_bits: int) -> Array:
+    """The value of every non-negative finite code, ascending."""
+    codes = np.arange(1 << (exponent_bits + fraction_bits))
+    exponent, fraction = codes >> fraction_bits, codes & ((1 << fraction_bits) - 1)
+    bias = (1 << (exponent_bits - 1)) - 1
+    scale = np.exp2(np.maximum(exponent, 1) - bias - fraction_bits)
+    values: Array = (fraction + np.where(exponent > 0, 1 << fraction_bits, 0)) * scale
+    most = 0x7E if exponent_bits == 4 else 0x7B  # S1111111 is NaN in E4M3; E5M2 has infinities, as IEEE 754
+    return values[: most + 1]
+
+
+def _fp8(values: Array, exponent_bits: int, fraction_bits: int) -> Array:
+    """Codes of the nearest values, ties to even; what is larger than the largest becomes the largest."""
+    table = _fp8_table(exponent_bits, fraction_bits)
+    middles = (table[:-1] + table[1:]) / 2
+    sizes = np.abs(values.astype(np.float64))
+    codes = np.searchsorted(middles, sizes)
+    inside = np.minimum(codes, len(middles) - 1)
+    codes = codes + ((codes < len(middles)) & (middles[inside] == sizes) & (codes % 2 == 1))
+    signed: Array = (codes | np.where(np.signbit(values), 0x80, 0)).astype(np.uint8)
+    return signed
+
+
+def by_type(data: bytes, name: str) -> bytes:
+    """One vector as JSON in Cohere's types: int8, uint8, binary or ubinary.
+
+    int8: 127 times the value, rounded, for vectors of length 1; uint8: the same plus 128. ubinary: a bit for each
+    value that is not negative, most significant bit first; binary: each of these bytes less 128.
+    """
+    values = np.frombuffer(data, LITTLE)
+    if name in ("binary", "ubinary"):
+        bits = np.packbits(values >= 0)
+        numbers = bits if name == "ubinary" else (bits.astype(np.int16) - 128).astype(np.int8)
+    else:
+        whole = np.clip(np.rint(values * 127), -127, 127).astype(np.int16)
+        numbers = whole.astype(np.int8) if name == "int8" else (whole + 128).astype(np.uint8)
+    return orjson.dumps(numbers, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def cosines(one: bytes, others: list[bytes]) -> list[float]:
+    """Cosine of the angle between a vector and each of the others; 0 for a vector of zeros."""
+    if not others:
+        return []
+    left = np.frombuffer(one, LITTLE).astype(np.float64)
+    right = np.frombuffer(b"".join(others), LITTLE).reshape(len(others), -1).astype(np.float64)
+    lengths = np.linalg.norm(right, axis=1) * np.linalg.norm(left)
+    products = right @ left
+    scores: list[float] = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0).tolist()
+    return scores
+
+
+def mean(vectors: list[bytes], weights: list[int], *, normalize: bool) -> bytes:
+    """The weighted mean of vectors of equal length. normalize: to length 1."""
+    rows = np.frombuffer(b"".join(vectors), LITTLE).reshape(len(vectors), -1).astype(np.float64)
+    found = np.average(rows, axis=0, weights=weights)
+    if normalize:
+        found = found / max(float(np.linalg.norm(found)), 1e-12)
+    return found.astype(LITTLE).tobytes()

@@ -1,0 +1,142 @@
+"""How vectors are written: JSON lists, base64, or raw bytes with their description in a header.
+
+https://platform.openai.com/docs/api-reference/embeddings, and vLLM's encodings bytes, bytes_only, embed_dtype and
+endianness. Base64 of little-endian float32, which OpenAI's client asks for, is made without Python numbers.
+"""
+
+from __future__ import annotations
+
+import sys
+from binascii import b2a_base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from ...errors import BadRequest
+from ...pooling_types import PooledOutput
+from ...types import Json, Response
+from ..fields import Field
+
+FORMATS = ("float", "base64", "bytes", "bytes_only")
+DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1}
+"""Bytes of a number."""
+ENDIANNESS = ("native", "little", "big")
+MAX_METADATA = 60_000
+"""Bytes of the header of `bytes`: clients take 64 KiB at most, many only 8."""
+
+
+def _choice(name: str, choices: Sequence[str], help: str, default: str) -> Field:  # noqa: A002 - as in Field
+    def one_of(value: str) -> str:
+        if value not in choices:
+            raise BadRequest(f"{name} should be one of: {', '.join(choices)}", param=name)
+        return value
+
+    return Field(
+        name=name,
+        kind="string",
+        help=help,
+        default=default,
+        wrong=f"{name} should be one of: {', '.join(choices)}",
+        read=one_of,
+        schema={"enum": list(choices)},
+    )
+
+
+ENCODING = (
+    _choice("encoding_format", FORMATS, "float, base64, bytes, bytes_only (the last two: raw bytes, vLLM's)", "float"),
+    _choice("embed_dtype", list(DTYPES), "vLLM's: type of the numbers in base64 and bytes", "float32"),
+    _choice("endianness", ENDIANNESS, "vLLM's: byte order of the numbers in base64 and bytes", "native"),
+)
+
+
+def shape(output: PooledOutput, *, per_token: bool = False) -> tuple[int, ...]:
+    """Of one result: (width,) or, with one row per token, (rows, width)."""
+    return (output.rows, output.width) if per_token else (output.rows * output.width,)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """The three fields of ENCODING. per_token: results are matrices, one row per token."""
+
+    format: str
+    dtype: str
+    endianness: str
+    per_token: bool = False
+
+    @classmethod
+    def of(cls, values: Json, *, per_token: bool = False) -> Encoding:
+        """From the fields' values. Raises BadRequest."""
+        encoding = cls(values["encoding_format"], values["embed_dtype"], values["endianness"], per_token)
+        if encoding.format == "float" and encoding.dtype != "float32":
+            raise BadRequest("embed_dtype is for encoding_format base64, bytes and bytes_only", param="embed_dtype")
+        return encoding
+
+    @property
+    def raw(self) -> bool:
+        """Whether the response is bytes instead of JSON."""
+        return self.format.startswith("bytes")
+
+    @property
+    def needs_arrays(self) -> bool:
+        """Whether numbers are converted: all but little-endian float32 as bytes."""
+        return self.format == "float" or self.dtype != "float32" or self._big_endian
+
+    @property
+    def _big_endian(self) -> bool:
+        return (sys.byteorder if self.endianness == "native" else self.endianness) == "big"
+
+    def packed(self, output: PooledOutput) -> bytes:
+        """The numbers as bytes."""
+        if self.dtype == "float32" and not self._big_endian:
+            return output.data
+        from . import arrays
+
+        return arrays.packed(output.data, self.dtype, big_endian=self._big_endian)
+
+    def json(self, output: PooledOutput) -> bytes:
+        """The JSON value of one result: nested lists, or a base64 string."""
+        if self.format == "base64":
+            return b'"%b"' % b2a_base64(self.packed(output), newline=False)
+        from . import arrays
+
+        return arrays.json(output.data, shape(output, per_token=self.per_token))
+
+
+def bytes_response(encoding: Encoding, outputs: Sequence[PooledOutput], envelope: Json, usage: Json,
+                   headers: list[tuple[str, str]]) -> Response:  # fmt: skip
+    """vLLM's form: the results one after another, and for `bytes` what they are in the header `metadata`.
+
+    envelope: id, created and model. Raises BadRequest where the header would be too long.
+    """
+    parts = [encoding.packed(output) for output in outputs]
+    headers = [("Content-Type", "application/octet-stream"), *headers]
+    if encoding.format == "bytes":
+        headers.append(("metadata", _metadata(encoding, outputs, parts, {**envelope, "usage": usage})))
+    return Response(200, headers, b"".join(parts))
+
+
+def _metadata(encoding: Encoding, outputs: Sequence[PooledOutput], parts: list[bytes], body: Json) -> str:
+    items, start = [], 0
+    for index, (output, part) in enumerate(zip(outputs, parts, strict=True)):
+        items.append(
+            {
+                "index": index,
+                "embed_dtype": encoding.dtype,
+                "endianness": encoding.endianness,
+                "start": start,
+                "end": start + len(part),
+                "shape": list(shape(output, per_token=encoding.per_token)),
+            }
+        )
+        start += len(part)
+    usage = body.pop("usage")
+    text = orjson.dumps({**body, "data": items, "usage": usage}).decode()
+    if not text.isascii():  # a model's name; a header is latin-1
+        text = "".join(c if c.isascii() else f"\\u{ord(c):04x}" for c in text)
+    if len(text) > MAX_METADATA:
+        raise BadRequest(
+            f"the results of {len(outputs)} inputs do not fit the metadata header: use encoding_format bytes_only",
+            param="encoding_format",
+        )
+    return text

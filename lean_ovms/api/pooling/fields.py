@@ -1,0 +1,137 @@
+"""Request fields that the endpoints of pooling models share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ...errors import BadRequest
+from .. import schemas
+from ..fields import Field
+from ..generation.common_fields import (
+    ADD_GENERATION_PROMPT,
+    CHAT_TEMPLATE,
+    CONTINUE_FINAL_MESSAGE,
+    MESSAGES,
+    REQUEST_ID,
+    SOME_MODEL,
+    TEMPLATE_KWARGS,
+)
+
+INT64_MAX = 2**63 - 1
+MAX_DIMENSIONS = 1 << 20
+
+INPUT_SCHEMA = schemas.any_of(
+    {"type": "string"},
+    schemas.array(schemas.STRING, 1),
+    schemas.array({"type": "integer"}, 1),
+    schemas.array(schemas.array({"type": "integer"}, 1), 1),
+    schemas.array(schemas.OBJECT, 1),
+    schemas.array(schemas.array(schemas.OBJECT, 1), 1),
+)
+
+
+def _side(value: str) -> str:
+    if value not in ("left", "right"):
+        raise BadRequest("truncation_side should be either left or right", param="truncation_side")
+    return value
+
+
+def _padding(value: str) -> str:
+    if value not in ("max_length", "do_not_pad"):
+        raise BadRequest("padding should be either max_length or do_not_pad", param="padding")
+    return value
+
+
+MODEL = replace(SOME_MODEL, help="name of a served model; optional if only one serves this endpoint")
+PRIORITY = Field(
+    name="priority",
+    kind="int",
+    help="lower is computed first",
+    default=0,
+    low=-INT64_MAX - 1,
+    high=INT64_MAX,
+)
+COMMON = (
+    MODEL,
+    REQUEST_ID,
+    PRIORITY,
+    Field(name="user", kind="string", help="accepted, without effect"),
+    Field(name="cache_salt", kind="string", help="vLLM's: accepted; results are not cached"),
+)
+"""Fields of every endpoint."""
+
+TRUNCATION = (
+    Field(
+        name="truncate_prompt_tokens",
+        kind="int",
+        low=-1,
+        high=INT64_MAX,
+        help="tokens kept of an input, special tokens included; -1: as many as fit; absent: a longer input is an error",
+    ),
+    Field(
+        name="truncation_side",
+        kind="string",
+        help="side that is cut: left or right",
+        default="right",
+        read=_side,
+        schema={"enum": ["left", "right"]},
+    ),
+)
+USE_ACTIVATION = Field(
+    name="use_activation",
+    kind="bool",
+    help="normalization of vectors, softmax or sigmoid of scores and classes; default: the model's",
+)
+NORMALIZE = Field(name="normalize", kind="bool", help="another name of use_activation")
+TOKENIZING = (
+    *TRUNCATION,
+    Field(
+        name="add_special_tokens",
+        kind="bool",
+        help="let the tokenizer add its special tokens (default true; false for messages)",
+    ),
+    Field(
+        name="padding",
+        kind="string",
+        help="vLLM's: without effect, as padding never changes a result",
+        read=_padding,
+        schema={"enum": ["max_length", "do_not_pad"]},
+    ),
+)
+CONVERSATION = (
+    MESSAGES,
+    replace(ADD_GENERATION_PROMPT, help="assistant header at the end of the rendered messages", default=False),
+    CONTINUE_FINAL_MESSAGE,
+    TEMPLATE_KWARGS,
+    CHAT_TEMPLATE,
+)
+"""Messages instead of an input, for models with a chat template."""
+
+INPUT = Field(
+    name="input",
+    kind="any",
+    help="a string, strings, token ids, lists of token ids, or messages",
+    schema=INPUT_SCHEMA,
+)
+DIMENSIONS = Field(
+    name="dimensions",
+    kind="int",
+    low=1,
+    high=MAX_DIMENSIONS,
+    help="numbers kept of a vector, for models trained for that (Matryoshka)",
+)
+PROMPTS = (
+    Field(name="prompt_name", kind="string", help="name of the model's prompt that is put before each input"),
+    Field(name="input_type", kind="string", help="the same under Cohere's name"),
+)
+INPUTS = (*COMMON, INPUT, *TOKENIZING, USE_ACTIVATION, *CONVERSATION)
+"""Fields of the endpoints that take inputs one by one."""
+
+
+def activation(values: dict[str, Any]) -> bool | None:
+    """use_activation, or its other name; None: the model's default. Raises BadRequest if they contradict each other."""
+    one, other = values["use_activation"], values.get("normalize")
+    if one is not None and other is not None and one != other:
+        raise BadRequest("use_activation and normalize contradict each other", param="normalize")
+    return one if one is not None else other

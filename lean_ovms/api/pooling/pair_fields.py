@@ -1,0 +1,53 @@
+"""Request fields of rerank and score: what both sides of a pair may be, and how they are cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import BadRequest
+from ...types import Json
+from .. import schemas
+from ..fields import Field
+from ..generation.common_fields import TEMPLATE_KWARGS, template_kwargs
+from . import fields as shared
+from .inputs import check_count, content_text
+
+CUTTING = (
+    *shared.TRUNCATION,
+    Field(name="max_tokens_per_doc", kind="uint", high=shared.INT64_MAX, help="tokens kept of a document; 0: all"),
+    Field(name="max_tokens_per_query", kind="uint", high=shared.INT64_MAX, help="tokens kept of a query; 0: all"),
+)
+PAIR_FIELDS = (
+    *shared.COMMON,
+    *CUTTING,
+    shared.USE_ACTIVATION,
+    Field(name="instruction", kind="string", help="task of a generating reranker, such as Qwen3-Reranker"),
+    TEMPLATE_KWARGS,
+)
+"""Fields of both endpoints."""
+
+SIDE_SCHEMA = schemas.any_of(
+    schemas.STRING, schemas.OBJECT, schemas.array(schemas.any_of(schemas.STRING, schemas.OBJECT))
+)
+
+
+def limits(values: Json) -> Json:
+    """The members of a ScoreRequest that these fields set. Raises BadRequest."""
+    kwargs = template_kwargs(values)
+    instruction = values["instruction"] if values["instruction"] is not None else kwargs.get("instruction", "")
+    if not isinstance(instruction, str):
+        raise BadRequest("chat_template_kwargs.instruction is not a string", param="chat_template_kwargs")
+    return {
+        "max_query": values["max_tokens_per_query"] or 0,
+        "max_document": values["max_tokens_per_doc"] or 0,
+        "instruction": instruction,
+        "template_kwargs": kwargs,
+    }
+
+
+def side(value: Any, name: str, most: int) -> list[str]:
+    """The texts of one side of score: a string, an object with content, or a list of these. Raises BadRequest."""
+    if not isinstance(value, list):
+        return [content_text(value, name)]
+    check_count(len(value), most, name)
+    return [content_text(item, f"{name}[{i}]") for i, item in enumerate(value)]

@@ -1,0 +1,215 @@
+"""A request to a pooling model: its fields, its model, its inputs; how they are computed and how results are sent.
+
+Every endpoint takes the same way: `parse`, then `PoolingRequest.open` (what needs a loaded model), then `encode`, then
+a response. Knows no fields of single endpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...config import Config
+from ...errors import BadRequest
+from ...models.pooling_model import PoolingModel
+from ...pooling_types import EMBED, PooledOutput, PoolingInfo, PoolingInput, PoolingParams, TextOrTokens
+from ...types import ChatPrompt, Json, Request, Response
+from ...util.concurrency import Offload
+from ..app import App
+from ..fields import FieldSet, read
+from ..generation import unsupported
+from ..generation.images import refuse_images
+from ..generation.messages import chat_prompt, read_messages
+from ..response import model_name, new_id, now, warning_headers
+from . import fields as shared
+from .inputs import check_count, conversations, is_conversation, read_inputs
+
+RENDERED_AT_ONCE = 16
+"""Conversations rendered before other requests have their turn: about 1 ms."""
+INLINE_RESULT = 1 << 17
+"""Bytes of results that are written on the event loop: 1 ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolingRequest:
+    """The fields of a body, its model, and the Warning headers of the response.
+
+    values: every field by name, defaults included. ovms: the path is one of OVMS's, whose rules decide where they
+    differ from those of vLLM and Cohere.
+    """
+
+    values: Json
+    model: PoolingModel
+    config: Config
+    offload: Offload
+    ovms: bool
+    headers: list[tuple[str, str]]
+
+    def info(self, kinds: tuple[str, ...]) -> PoolingInfo:
+        """What the model computes, if that is one of `kinds`. Raises RequestError."""
+        return self.model.require_kind(*kinds).pooling
+
+    def params(self, info: PoolingInfo, **more: Any) -> PoolingParams:
+        """How inputs are encoded. Raises BadRequest."""
+        values = self.values
+        wanted, truncate = shared.activation(values), values["truncate_prompt_tokens"]
+        if truncate is not None and truncate > info.window:
+            raise BadRequest(
+                "truncate_prompt_tokens value is greater than max_model_len. Please request a smaller truncation size.",
+                param="truncate_prompt_tokens",
+            )
+        if truncate == 0:
+            raise BadRequest("truncate_prompt_tokens must be -1 or at least 1", param="truncate_prompt_tokens")
+        given: Json = {
+            "normalize": wanted,
+            "activation": wanted is not False,
+            "truncate": -1 if truncate is None and info.kind == EMBED and self.model.config.truncate else truncate,
+            "truncation_side": values["truncation_side"],
+            "priority": values["priority"],
+        }
+        return PoolingParams(**{**given, **more})
+
+    async def encode(
+        self, inputs: Sequence[PoolingInput], params: PoolingParams, param: str = "input"
+    ) -> list[PooledOutput]:
+        """The result of each input, in their order. param: the field of the inputs. Raises RequestError."""
+        try:
+            return await self.model.encode(inputs, params)
+        except BadRequest as error:
+            error.param = error.param or param
+            raise
+
+    def envelope(self, prefix: str) -> Json:
+        """id, created and model of the response."""
+        end = self.values["request_id"]
+        return {"id": f"{prefix}-{end}" if end else new_id(prefix), "created": now(), "model": self.model.name}
+
+    async def load_arrays(self) -> None:
+        """Import numpy beside the event loop: the first time it takes 0.1 s."""
+        if "numpy" not in sys.modules:
+            await self.offload.run(0, lambda: importlib.import_module("numpy"))
+
+    async def render(self, outputs: Sequence[PooledOutput], work: Callable[[], Response]) -> Response:
+        """What work returns: it writes these outputs, many of them in the offload thread."""
+        return await self.offload.run(sum(len(o.data) for o in outputs), work, inline_below=INLINE_RESULT)
+
+
+def follows_ovms(request: Request) -> bool:
+    """Whether the path is one of OVMS's."""
+    return request.path.startswith("/v3/")
+
+
+def parse(body: Json, app: App, *, fields: FieldSet, ovms: bool = False) -> PoolingRequest:
+    """The fields of a body and its model. Raises RequestError."""
+    values = read(fields, body)
+    return PoolingRequest(
+        values=values,
+        model=_model(values, app),
+        config=app.config,
+        offload=app.offload,
+        ovms=ovms,
+        headers=warning_headers(_warnings(values) + unsupported.warnings(fields, body)),
+    )
+
+
+def _model(values: Json, app: App) -> PoolingModel:
+    """The model that is named, or else the only pooling model. Raises RequestError."""
+    name = values["model"]
+    if not name:
+        name = app.registry.default_of(PoolingModel) or model_name(values)
+    return app.registry.get(name, PoolingModel)
+
+
+def _warnings(values: Json) -> list[str]:
+    return ["padding has no effect on the results of this model"] if values.get("padding") == "max_length" else []
+
+
+# --- inputs that are computed one by one
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """items: texts and token ids, or conversations that become texts. special: the tokenizer adds special tokens."""
+
+    items: list[TextOrTokens]
+    prompts: list[ChatPrompt]
+    special: bool
+
+
+def parse_inputs(values: Json, config: Config) -> Inputs:
+    """`input` or `messages`. Raises BadRequest."""
+    value, messages, special = values["input"], values["messages"], values["add_special_tokens"]
+    if value is not None and messages is not None:
+        raise BadRequest("input and messages exclude each other", param="messages")
+    if messages is None and not is_conversation(value):
+        items = read_inputs(value, config.max_pooling_inputs)
+        return Inputs(items, [], special is not False)
+    name, given = ("input", value) if messages is None else ("messages", messages)
+    several = conversations(given) if is_conversation(given) else [given]
+    check_count(len(several), config.max_pooling_inputs, name)
+    return Inputs([], [_conversation(one, values) for one in several], bool(special))
+
+
+def _conversation(messages: Any, values: Json) -> ChatPrompt:
+    if values["add_generation_prompt"] and values["continue_final_message"]:
+        raise BadRequest(
+            "Cannot set both `continue_final_message` and `add_generation_prompt` to True.",
+            param="continue_final_message",
+        )
+    checked = read_messages(messages)
+    refuse_images(checked, "this model reads text only")
+    return chat_prompt({**values, "messages": checked}, [])
+
+
+async def texts_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -> list[TextOrTokens]:
+    """Every input as text or token ids, with the named prompt before it. Raises RequestError."""
+    items = inputs.items
+    if inputs.prompts:
+        items = [*await rendered(request, inputs.prompts)]
+    prefix = prompt_text(request.values, info)
+    if prefix:
+        if any(isinstance(item, list) for item in items):
+            raise BadRequest("a prompt can be put before texts only, not before token ids", param="prompt_name")
+        items = [prefix + item for item in items if isinstance(item, str)]
+    return items
+
+
+async def rendered(request: PoolingRequest, prompts: Sequence[ChatPrompt]) -> list[str]:
+    """The text of each prompt by the model's template. Raises RequestError."""
+    texts = []
+    for number, prompt in enumerate(prompts):
+        texts.append(await request.model.render(prompt))
+        if number % RENDERED_AT_ONCE == 0:
+            await asyncio.sleep(0)  # short ones are rendered on the event loop
+    return texts
+
+
+def prompt_text(values: Json, info: PoolingInfo) -> str:
+    """The text of the prompt that prompt_name or input_type names; "" without one. Raises BadRequest."""
+    name = next((n for n in ("prompt_name", "input_type") if values.get(n) is not None), "")
+    if not name:
+        return ""
+    if values[name] in info.prompts:
+        return info.prompts[values[name]]
+    known = f"Supported values: {', '.join(info.prompts)}" if info.prompts else "This model does not define any."
+    raise BadRequest(f"Unsupported {name} {values[name][:80]!r}. {known}", param=name)
+
+
+def dimensions(value: int | None, request: PoolingRequest, info: PoolingInfo, name: str = "dimensions") -> int | None:
+    """The value of `dimensions`, None for all. Raises BadRequest (vLLM's texts)."""
+    if value is None or value == info.dimensions:
+        return None
+    start = f"Model {request.model.name!r}"
+    if not info.matryoshka:
+        problem = f"does not support Matryoshka embeddings; dimensions must be unset (received dimensions={value})."
+    elif info.matryoshka_dimensions and value not in info.matryoshka_dimensions:
+        problem = f"only supports Matryoshka dimensions {info.matryoshka_dimensions}, got {value}."
+    elif value > info.dimensions:
+        problem = f"only supports dimensions in range [1, {info.dimensions}], got {value}."
+    else:
+        return value
+    raise BadRequest(f"{start} {problem}", param=name)

@@ -1,0 +1,171 @@
+"""Scores of queries and documents: by a cross-encoder, by a generating reranker, or by the angle of two vectors.
+
+For rerank and score. A cross-encoder reads a query and a document together; of an embedding model the score is the
+cosine of their vectors, and equal texts are computed once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ...errors import BadRequest
+from ...pooling_types import EMBED, SCORE, PooledOutput, PoolingInfo, PoolingInput, PoolingParams, TextOrTokens
+from ...types import ChatPrompt, Json
+from .chunks import ChunkLimits, Tokens, chunked, cut_texts, tokens_of
+from .request import PoolingRequest, rendered
+
+KINDS = (SCORE, EMBED)
+"""Kinds of models that score."""
+BY_TOKENS = "tokens"
+"""PoolingInfo.pair of a model whose tokenizer joins a query and a document."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRequest:
+    """Documents, and one query or as many. query_param, document_param: their fields.
+
+    max_query, max_document: tokens kept, 0: all. chunks: limits of documents in pieces, None: they have one piece.
+    """
+
+    call: PoolingRequest
+    queries: Sequence[str]
+    documents: Sequence[str]
+    query_param: str
+    document_param: str
+    max_query: int = 0
+    max_document: int = 0
+    instruction: str = ""
+    template_kwargs: Json = field(default_factory=dict)
+    chunks: ChunkLimits | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """One score for each document, and the number of tokens that were computed."""
+
+    values: list[float]
+    tokens: int
+
+
+async def score(asked: ScoreRequest) -> Scores:
+    """A score for each document and its query. Raises RequestError."""
+    info = asked.call.info(KINDS)
+    for name, limit in (("max_tokens_per_query", asked.max_query), ("max_tokens_per_doc", asked.max_document)):
+        if limit >= info.window:
+            raise BadRequest(f"{name} must be less than the model's {info.window} tokens, not {limit}", param=name)
+    return await (_by_vectors(asked, info) if info.kind == EMBED else _by_pairs(asked, info))
+
+
+# --- two vectors
+
+
+async def _by_vectors(asked: ScoreRequest, info: PoolingInfo) -> Scores:
+    await asked.call.load_arrays()
+    from . import arrays
+
+    base = asked.call.params(info)
+    first, second = await asyncio.gather(
+        _vectors(asked, asked.queries, _cut(base, asked.max_query, info), asked.query_param),
+        _vectors(asked, asked.documents, _cut(base, asked.max_document, info), asked.document_param),
+    )
+    right = [output.data for output in second.found]
+    if len(first.found) == 1:
+        values = arrays.cosines(first.found[0].data, right)
+    else:
+        values = [arrays.cosines(a.data, [b])[0] for a, b in zip(first.found, right, strict=True)]
+    return Scores(values, first.tokens + second.tokens)
+
+
+def _cut(params: PoolingParams, limit: int, info: PoolingInfo) -> PoolingParams:
+    """limit: tokens of the text without special ones, 0 for none."""
+    if not limit:
+        return params
+    most = min(limit + info.special_single, info.window)
+    return replace(params, truncate=most if params.truncate in (None, -1) else min(params.truncate or 0, most))
+
+
+@dataclass(frozen=True, slots=True)
+class _Vectors:
+    """The vector of each text, and the number of tokens computed."""
+
+    found: list[PooledOutput]
+    tokens: int
+
+
+async def _vectors(asked: ScoreRequest, texts: Sequence[str], params: PoolingParams, param: str) -> _Vectors:
+    different = list(dict.fromkeys(texts))
+    outputs = await asked.call.encode(different, params, param)
+    found = dict(zip(different, outputs, strict=True))
+    return _Vectors([found[text] for text in texts], sum(output.tokens for output in outputs))
+
+
+# --- pairs
+
+
+async def _by_pairs(asked: ScoreRequest, info: PoolingInfo) -> Scores:
+    values = asked.call.values
+    raw = asked.call.ovms and info.pair == BY_TOKENS and values["use_activation"] is not False
+    params = asked.call.params(info, instruction=asked.instruction, **({"activation": False} if raw else {}))
+    pairs, numbers = await _pairs(asked, info)
+    outputs = await asked.call.encode(pairs, params, asked.document_param)
+    scores = [float("-inf")] * len(asked.documents)
+    for number, output in zip(numbers, outputs, strict=True):
+        scores[number] = max(scores[number], _value(output, sigmoid=raw))
+    return Scores(scores, sum(output.tokens for output in outputs))
+
+
+def _value(output: PooledOutput, *, sigmoid: bool) -> float:
+    """The score. sigmoid: the result is a logit and the score its sigmoid, as OVMS has it for every model."""
+    value = output.values[-1]
+    if not sigmoid:
+        return value
+    power = math.exp(-abs(value))
+    return 1 / (1 + power) if value >= 0 else power / (1 + power)
+
+
+async def _pairs(asked: ScoreRequest, info: PoolingInfo) -> tuple[list[PoolingInput], list[int]]:
+    """The pairs, and the number of the document of each; a document in pieces has several."""
+    if asked.call.model.config.chat_template:
+        return await _rendered(asked), list(range(len(asked.documents)))
+    if info.pair != BY_TOKENS:
+        left = await cut_texts(asked.call, asked.queries, asked.max_query, asked.query_param)
+        right = await cut_texts(asked.call, asked.documents, asked.max_document, asked.document_param)
+        return _joined(left, right)
+    if asked.chunks is None and not asked.max_query and not asked.max_document:
+        return _joined(asked.queries, asked.documents)
+    queries = _kept(await tokens_of(asked.call, asked.queries, asked.query_param), asked.max_query)
+    if asked.chunks is None:
+        documents = _kept(await tokens_of(asked.call, asked.documents, asked.document_param), asked.max_document)
+        return _joined(queries, documents)
+    return await chunked(asked.call, queries[0], asked.documents, info, asked.chunks, asked.max_document)
+
+
+async def _rendered(asked: ScoreRequest) -> list[PoolingInput]:
+    """Each pair as a text by the operator's score template, which has vLLM's form: messages of the roles query and
+    document, and the variable instruction. Raises RequestError.
+    """
+    left = await cut_texts(asked.call, asked.queries, asked.max_query, asked.query_param)
+    right = await cut_texts(asked.call, asked.documents, asked.max_document, asked.document_param)
+    kwargs = {**asked.template_kwargs, **({"instruction": asked.instruction} if asked.instruction else {})}
+    prompts = [
+        ChatPrompt(
+            messages=[{"role": "query", "content": query}, {"role": "document", "content": document}],
+            template_kwargs=kwargs,
+            add_generation_prompt=False,
+        )
+        for query, document in zip(left * len(right) if len(left) == 1 else left, right, strict=True)
+    ]
+    return [*await rendered(asked.call, prompts)]
+
+
+def _kept(tokens: list[Tokens], most: int) -> list[Tokens]:
+    return [ids[:most] for ids in tokens] if most else tokens
+
+
+def _joined(queries: Sequence[TextOrTokens], documents: Sequence[TextOrTokens]) -> tuple[list[PoolingInput], list[int]]:
+    one = len(queries) == 1
+    pairs: list[PoolingInput] = [(queries[0 if one else i], document) for i, document in enumerate(documents)]
+    return pairs, list(range(len(pairs)))

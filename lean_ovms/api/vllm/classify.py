@@ -1,0 +1,56 @@
+"""POST /classify: the probability of each label of a text, by a model that classifies sequences. vLLM's endpoint."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import orjson
+
+from ...pooling_types import CLASSIFY, SCORE, PooledOutput, PoolingInfo
+from ...types import Json, Request, Response
+from ..app import App
+from ..fields import FieldSet
+from ..pooling import fields as shared
+from ..pooling.encoding import Encoding
+from ..pooling.request import Inputs, PoolingRequest, follows_ovms, parse, parse_inputs, texts_of
+from ..pooling.response import json_list, usage
+from ..router import Route, RouteDoc, for_each_prefix
+
+FIELDS = FieldSet(shared.INPUTS)
+FLOATS = Encoding("float", "float32", "native")
+
+
+async def handle(request: Request, app: App) -> Response:
+    call, inputs = await app.parse_body(request, partial(_read, ovms=follows_ovms(request)))
+    info = call.info((CLASSIFY, SCORE))
+    if info.kind == SCORE and info.outputs > 1:  # of its two classes only the score of the second is known
+        call.info((CLASSIFY,))
+    params = call.params(info, add_special_tokens=inputs.special)
+    outputs = await call.encode(await texts_of(call, inputs, info), params)
+    await call.load_arrays()
+    return await call.render(outputs, lambda: full(call, info, outputs))
+
+
+DOC = RouteDoc(summary="Probabilities of a model's labels", body=FIELDS, answer="Classes")
+ROUTES = [*for_each_prefix("POST", "/classify", handle, doc=DOC), Route("POST", "/classify", handle, doc=DOC)]
+
+
+def _read(body: Json, app: App, *, ovms: bool) -> tuple[PoolingRequest, Inputs]:
+    call = parse(body, app, fields=FIELDS, ovms=ovms)
+    return call, parse_inputs(call.values, call.config)
+
+
+def full(call: PoolingRequest, info: PoolingInfo, outputs: list[PooledOutput]) -> Response:
+    """The list of classes."""
+    items = [_item(index, info, output) for index, output in enumerate(outputs)]
+    counts = usage(sum(output.tokens for output in outputs))
+    return json_list(call.envelope("classify"), items, counts, call.headers)
+
+
+def _item(index: int, info: PoolingInfo, output: PooledOutput) -> bytes:
+    values = output.values
+    best = max(range(len(values)), key=values.__getitem__)
+    label = info.labels[best] if best < len(info.labels) else None
+    return b'{"index":%d,"label":%b,"probs":%b,"num_classes":%d}' % (
+        index, orjson.dumps(label), FLOATS.json(output), len(values)
+    )  # fmt: skip

@@ -1,0 +1,96 @@
+"""POST /pooling: vectors, vectors of tokens or classes, by any pooling model. vLLM's endpoint."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ...errors import BadRequest
+from ...pooling_types import CLASSIFY, EMBED, KINDS, PER_TOKEN, POOLED, SCORE, TOKEN_CLASSIFY, PooledOutput, PoolingInfo
+from ...types import Json, Request, Response
+from ..app import App
+from ..fields import Field, FieldSet
+from ..pooling import fields as shared
+from ..pooling.encoding import ENCODING, Encoding, bytes_response
+from ..pooling.request import Inputs, PoolingRequest, follows_ovms, parse, parse_inputs, texts_of
+from ..pooling.response import json_list, usage
+from ..router import Route, RouteDoc, for_each_prefix
+
+TOKEN_EMBED = "token_embed"  # noqa: S105 - no password
+TASKS = {
+    EMBED: (EMBED, TOKEN_EMBED),
+    SCORE: (CLASSIFY,),
+    CLASSIFY: (CLASSIFY,),
+    TOKEN_CLASSIFY: (TOKEN_CLASSIFY,),
+}
+"""Values of `task` by the kind of the model; the first is the default."""
+REMOVED = {
+    "score": "`score` task was removed; use `classify` instead.",
+    "encode": "`encode` task was removed; use `token_embed` or `token_classify` instead.",
+}
+FIELDS = FieldSet(
+    (
+        *shared.INPUTS,
+        shared.NORMALIZE,
+        Field(
+            name="task",
+            kind="string",
+            help="embed, token_embed, classify or token_classify; default: the model's",
+            schema={"enum": [EMBED, TOKEN_EMBED, CLASSIFY, TOKEN_CLASSIFY]},
+        ),
+        *ENCODING,
+        Field(name="dimensions", kind="int", help="refused, as in vLLM: embeddings takes it"),
+        *shared.PROMPTS,
+    )
+)
+
+
+async def handle(request: Request, app: App) -> Response:
+    call, inputs = await app.parse_body(request, partial(_read, ovms=follows_ovms(request)))
+    info = call.info(KINDS)
+    per_token = _task(call.values["task"], info) in (TOKEN_EMBED, TOKEN_CLASSIFY)
+    params = call.params(info, output=PER_TOKEN if per_token else POOLED, add_special_tokens=inputs.special)
+    encoding = Encoding.of(call.values, per_token=per_token)
+    outputs = await call.encode(await texts_of(call, inputs, info), params)
+    if encoding.needs_arrays:
+        await call.load_arrays()
+    return await call.render(outputs, lambda: full(call, encoding, outputs))
+
+
+DOC = RouteDoc(
+    summary="What a pooling model computes", body=FIELDS, answer="Pooled", media=("application/octet-stream",)
+)
+ROUTES = [*for_each_prefix("POST", "/pooling", handle, doc=DOC), Route("POST", "/pooling", handle, doc=DOC)]
+
+
+def _read(body: Json, app: App, *, ovms: bool) -> tuple[PoolingRequest, Inputs]:
+    call = parse(body, app, fields=FIELDS, ovms=ovms)
+    if call.values["dimensions"] is not None:
+        raise BadRequest("dimensions is currently not supported", param="dimensions")
+    Encoding.of(call.values)
+    return call, parse_inputs(call.values, call.config)
+
+
+def _task(task: str | None, info: PoolingInfo) -> str:
+    """The task, the model's own if none is given. Raises BadRequest."""
+    supported = TASKS[info.kind]
+    if task is None:
+        return supported[0]
+    if task not in supported:
+        names = ", ".join(f"'{name}'" for name in supported)
+        raise BadRequest(
+            REMOVED.get(task) or f"Unsupported task: {task[:80]!r} Supported tasks: ({names})", param="task"
+        )
+    return task
+
+
+def full(call: PoolingRequest, encoding: Encoding, outputs: list[PooledOutput]) -> Response:
+    """The list of results, or their bytes."""
+    counts = usage(sum(output.tokens for output in outputs))
+    envelope = call.envelope("pooling")
+    if encoding.raw:
+        return bytes_response(encoding, outputs, envelope, counts, call.headers)
+    items = [
+        b'{"index":%d,"object":"pooling","data":%b}' % (index, encoding.json(output))
+        for index, output in enumerate(outputs)
+    ]
+    return json_list(envelope, items, counts, call.headers)

@@ -1,0 +1,190 @@
+"""POST /rerank, /v1/rerank, /v2/rerank, …: documents by their relevance for a query.
+
+OVMS's /v3/rerank, https://docs.cohere.com/reference/rerank, https://jina.ai/reranker and vLLM's fields of the same
+endpoint. Where they differ, paths under /v3 follow OVMS and the others vLLM.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ...errors import BadRequest
+from ...types import Json, Request, Response
+from ..app import App
+from ..fields import Field, FieldSet
+from ..pooling import fields as shared
+from ..pooling.chunks import ChunkLimits
+from ..pooling.inputs import check_count, content_text
+from ..pooling.pair_fields import PAIR_FIELDS, SIDE_SCHEMA, limits
+from ..pooling.request import follows_ovms, parse
+from ..pooling.response import shortest
+from ..pooling.scoring import ScoreRequest, Scores, score
+from ..response import json
+from ..router import Route, RouteDoc, for_each_prefix
+from ..schemas import OBJECT, STRING, any_of
+
+
+def _rank_fields(value: list[Any]) -> list[str]:
+    if not all(isinstance(name, str) for name in value):
+        raise BadRequest("rank_fields array element is not a string", param="rank_fields")
+    return value
+
+
+FIELDS = FieldSet(
+    (
+        *PAIR_FIELDS,
+        Field(
+            name="query",
+            kind="any",
+            help="a string, or an object with content: text parts",
+            required=True,
+            schema=any_of(STRING, OBJECT),
+        ),
+        Field(
+            name="documents",
+            kind="any",
+            help='strings, objects with "text" (and "title"), or objects with content: text parts',
+            schema=SIDE_SCHEMA,
+        ),
+        Field(name="texts", kind="any", help="another name of documents", schema=SIDE_SCHEMA),
+        Field(
+            name="top_n",
+            kind="int",
+            low=0,
+            high=shared.INT64_MAX,
+            help="results returned; 0: all",
+            wrong="top_n accepts integer values",
+        ),
+        Field(
+            name="return_documents",
+            kind="bool",
+            help="texts in the results (default: true; under /v3 false)",
+            wrong="return_documents accepts boolean values",
+        ),
+        Field(
+            name="rank_fields",
+            kind="array",
+            help="accepted, without effect",
+            wrong="rank_fields is not an array",
+            read=_rank_fields,
+            schema={"items": {"type": "string"}},
+        ),
+        Field(
+            name="max_chunks_per_doc",
+            kind="int",
+            low=0,
+            high=shared.INT64_MAX,
+            help="pieces of a long document that a cross-encoder scores, of which the best counts; 0: all",
+            wrong="max_chunks_per_doc accepts integer values",
+        ),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RerankRequest:
+    """A body. shown: the results have their documents."""
+
+    score: ScoreRequest
+    shown: bool
+
+
+async def handle(request: Request, app: App) -> Response:
+    rerank = await app.parse_body(request, partial(_read, ovms=follows_ovms(request)))
+    return json(full(rerank, await score(rerank.score)), rerank.score.call.headers)
+
+
+DOC = RouteDoc(summary="Documents by their relevance for a query", body=FIELDS, answer="Rerank")
+ROUTES = [
+    *for_each_prefix("POST", "/rerank", handle, doc=DOC),
+    *for_each_prefix("POST", "/v2/rerank", handle, doc=DOC),
+    Route("POST", "/rerank", handle, doc=DOC),
+    Route("POST", "/v2/rerank", handle, doc=DOC),
+]
+
+
+def _read(body: Json, app: App, *, ovms: bool) -> RerankRequest:
+    call = parse(body, app, fields=FIELDS, ovms=ovms)
+    values = call.values
+    query = _query(values["query"], ovms=ovms)
+    name = "documents" if values["documents"] is not None else "texts"
+    documents = _documents(values[name], name, ovms=ovms)
+    most = call.model.config.max_allowed_chunks
+    check_count(len(documents), call.config.max_pooling_inputs, name)
+    if len(documents) > most:
+        raise BadRequest("Number of documents exceeds max_allowed_chunks", param=name)
+    pieces = values["max_chunks_per_doc"]
+    in_pieces = pieces is not None or (ovms and values["truncate_prompt_tokens"] is None)
+    shown = values["return_documents"]
+    asked = ScoreRequest(
+        call=call,
+        queries=[query],
+        documents=documents,
+        query_param="query",
+        document_param=name,
+        chunks=ChunkLimits(pieces=most, pieces_per_document=pieces or 0) if in_pieces else None,
+        **limits(values),
+    )
+    return RerankRequest(asked, not ovms if shown is None else shown)
+
+
+def _query(value: Any, *, ovms: bool) -> str:
+    if value is None:
+        raise BadRequest("query field is missing in request", param="query")
+    if not isinstance(value, (str, dict)) or (ovms and not isinstance(value, str)):
+        raise BadRequest("query is not a string", param="query")
+    return content_text(value, "query")
+
+
+def _documents(given: Any, name: str, *, ovms: bool) -> list[str]:
+    if given is None:
+        raise BadRequest("documents field is missing in request", param="documents")
+    if isinstance(given, (str, dict)) and not ovms:
+        given = [given]
+    if not isinstance(given, list):
+        raise BadRequest("documents is not an array", param=name)
+    if not given:
+        raise BadRequest("documents array should not be empty", param=name)
+    kinds = {type(document) for document in given}
+    if not kinds <= {str, dict}:
+        raise BadRequest("documents array element is neither string nor object", param=name)
+    if ovms and len(kinds) > 1:
+        raise BadRequest("all documents have to be the same type (string or objects)", param=name)
+    return [
+        document if isinstance(document, str) else _object(document, f"{name}[{i}]") for i, document in enumerate(given)
+    ]
+
+
+def _object(document: Json, param: str) -> str:
+    """The text of a document with "text" and perhaps "title", which becomes its first line, or with content."""
+    if "content" in document and "text" not in document:
+        return content_text(document, param)
+    title, text = document.get("title"), document.get("text")
+    if title is not None and not isinstance(title, str):
+        raise BadRequest("document title field have to be string", param=param)
+    if text is None:
+        raise BadRequest("document text field is missing", param=param)
+    if not isinstance(text, str):
+        raise BadRequest("document text field have to be string", param=param)
+    return f"{title}\n{text}" if title else text
+
+
+def full(rerank: RerankRequest, scores: Scores) -> Json:
+    """The results, best first; equal ones in the order of the documents."""
+    order = sorted(range(len(scores.values)), key=lambda index: -scores.values[index])
+    call = rerank.score.call
+    envelope = call.envelope("rerank")
+    return {
+        "id": envelope["id"],
+        "model": envelope["model"],
+        "usage": {"prompt_tokens": scores.tokens, "total_tokens": scores.tokens},
+        "results": [_result(rerank, index, scores.values[index]) for index in order[: call.values["top_n"] or None]],
+        "meta": {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}},
+    }
+
+
+def _result(rerank: RerankRequest, index: int, value: float) -> Json:
+    document = {"document": {"text": rerank.score.documents[index]}} if rerank.shown else {}
+    return {"index": index, "relevance_score": shortest(value), **document}

@@ -1,0 +1,77 @@
+"""POST /score and /v1/score: how well texts fit each other, pair by pair, in the order of the request.
+
+vLLM's endpoint: one text and one, one and several, or as many and as many; each side has several names.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ...errors import BadRequest
+from ...types import Json, Request, Response
+from ..app import App
+from ..fields import Field, FieldSet
+from ..pooling.pair_fields import PAIR_FIELDS, SIDE_SCHEMA, limits, side
+from ..pooling.request import PoolingRequest, follows_ovms, parse
+from ..pooling.response import shortest, usage
+from ..pooling.scoring import ScoreRequest, Scores, score
+from ..response import json
+from ..router import Route, RouteDoc, for_each_prefix
+
+SIDES = (("queries", "documents"), ("queries", "items"), ("text_1", "text_2"), ("data_1", "data_2"))
+"""Names of the two sides."""
+
+
+def _field(name: str, help: str) -> Field:  # noqa: A002 - as in Field
+    return Field(name=name, kind="any", help=help, schema=SIDE_SCHEMA)
+
+
+FIELDS = FieldSet(
+    (
+        *PAIR_FIELDS,
+        _field("queries", "a text, or texts: strings, or objects with content"),
+        _field("documents", "the other side: a text, or texts"),
+        *(_field(name, f"another name of {'queries' if name.endswith('1') else 'documents'}") for name in
+          ("items", "text_1", "text_2", "data_1", "data_2")),
+    )
+)  # fmt: skip
+
+
+async def handle(request: Request, app: App) -> Response:
+    asked = await app.parse_body(request, partial(_read, ovms=follows_ovms(request)))
+    return json(full(asked.call, await score(asked)), asked.call.headers)
+
+
+DOC = RouteDoc(summary="A score for each pair of texts", body=FIELDS, answer="Scores")
+ROUTES = [*for_each_prefix("POST", "/score", handle, doc=DOC), Route("POST", "/score", handle, doc=DOC)]
+
+
+def _read(body: Json, app: App, *, ovms: bool) -> ScoreRequest:
+    call = parse(body, app, fields=FIELDS, ovms=ovms)
+    values, most = call.values, call.config.max_pooling_inputs
+    names = next((pair for pair in SIDES if all(values[name] is not None for name in pair)), None)
+    if names is None:
+        given = next((name for pair in SIDES for name in pair if values[name] is not None), "queries")
+        ways = ", ".join(" and ".join(pair) for pair in SIDES)
+        raise BadRequest(f"two sides are needed under one of these pairs of names: {ways}", param=given)
+    first, second = (side(values[name], name, most) for name in names)
+    if not first:
+        raise BadRequest("At least one text element must be given", param=names[0])
+    if not second:
+        raise BadRequest("At least one text_pair element must be given", param=names[1])
+    if len(first) not in (1, len(second)):
+        raise BadRequest("Input lengths must be either 1:1, 1:N or N:N", param=names[0])
+    return ScoreRequest(
+        call=call,
+        queries=first,
+        documents=second,
+        query_param=names[0],
+        document_param=names[1],
+        **limits(values),
+    )
+
+
+def full(call: PoolingRequest, scores: Scores) -> Json:
+    """The list of scores."""
+    data = [{"index": i, "object": "score", "score": shortest(value)} for i, value in enumerate(scores.values)]
+    return {**call.envelope("score"), "object": "list", "data": data, "usage": usage(scores.tokens)}

@@ -1,0 +1,74 @@
+"""The request of a pooling model as a record, and the records of its results as one list. Knows no process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+from ...errors import RequestError
+from ...pooling_types import PooledOutput, PoolingInput, PoolingParams, TextOrTokens
+from ..protocol import FrameError, Pool, Pooled
+
+FLOAT_BYTES = 4
+
+
+def pool_record(number: int, inputs: Sequence[PoolingInput], params: PoolingParams) -> Pool:
+    """The record of a request. Inputs are all single or all pairs; a query that all pairs share is sent once."""
+    queries: list[TextOrTokens] = []
+    single: list[TextOrTokens] = []
+    for one in inputs:
+        if isinstance(one, tuple):
+            queries.append(one[0])
+            single.append(one[1])
+        else:
+            single.append(one)
+    assert not queries or len(queries) == len(single), "inputs are all single or all pairs"
+    if queries and all(query is queries[0] or query == queries[0] for query in queries):
+        del queries[1:]
+    return Pool(number, single, queries, asdict(params))
+
+
+class PoolReply:
+    """Collects the results of one request. cancel: sends the engine a Cancel and closes the request."""
+
+    def __init__(self, number: int, count: int, cancel: Callable[[int], None], close: Callable[[int], None]) -> None:
+        """count: of the inputs."""
+        self.id = number
+        self._outputs: list[PooledOutput | None] = [None] * count
+        self._missing = count
+        self._cancel = cancel
+        self._close = close
+        self._done: asyncio.Future[list[PooledOutput]] = asyncio.get_running_loop().create_future()
+
+    async def result(self) -> list[PooledOutput]:
+        """One per input, in their order. Cancels in the engine when the waiting task is cancelled."""
+        try:
+            return await self._done
+        except asyncio.CancelledError:
+            self._cancel(self.id)
+            raise
+
+    # --- for the router
+
+    def add(self, record: Pooled) -> None:
+        """Results of some inputs. Raises FrameError for a record that does not fit the request."""
+        if self._done.done():
+            return
+        at, row_bytes = 0, record.width * FLOAT_BYTES
+        for index, tokens, rows in zip(record.indices, record.tokens, record.rows, strict=True):
+            end = at + rows * row_bytes
+            if not 0 <= index < len(self._outputs) or self._outputs[index] is not None or end > len(record.data):
+                raise FrameError("results that do not fit their request")
+            self._outputs[index] = PooledOutput(record.data[at:end], rows, record.width, tokens)
+            at = end
+            self._missing -= 1
+        if not self._missing:
+            self._close(self.id)
+            self._done.set_result([output for output in self._outputs if output is not None])
+
+    def fail(self, error: RequestError) -> None:
+        """The request ends with this error."""
+        self._close(self.id)
+        if not self._done.done():
+            self._done.set_exception(error)

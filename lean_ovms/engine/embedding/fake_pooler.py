@@ -1,0 +1,127 @@
+"""What --fake_engine selects for a pooling task: numbers that follow from the bytes of a text, and no model.
+
+Vectors are sums of a fixed random-looking vector per byte, so equal texts are equal and similar ones are close. The
+vocabulary is that of fake_tokenizer; some special tokens make it fail, as in the fake pipeline.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...config import Config
+from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, PoolingInfo
+from ...types import ModelInfo
+from ..generation import fake_tokenizer as tokenizer
+from .pooler import Array, Batch, Prompt, Template
+
+WINDOW = 512
+DIMENSIONS = 16
+END = tokenizer.IDS["<|end|>"]
+CLASSES = ["negative", "neutral", "positive"]
+TOKEN_CLASSES = ["O", "B", "I"]
+_KINDS = {"embeddings": EMBED, "rerank": SCORE, "classify": CLASSIFY, "token_classify": TOKEN_CLASSIFY}
+_TABLE = np.sin(np.outer(np.arange(1, tokenizer.VOCAB_SIZE + 1), np.arange(1, DIMENSIONS + 1)) * 12.9898)
+
+
+class FakePooler:
+    """A pooler.Pooler without a model: <bos> text <eos>, and <bos> query <|end|> document <eos> for a pair."""
+
+    def __init__(self, config: Config) -> None:
+        self.vocabulary = tokenizer.vocabulary()
+        self.template = Template(
+            single=((tokenizer.BOS,), (tokenizer.EOS,)),
+            pair=((tokenizer.BOS,), (END,), (tokenizer.EOS,)) if config.task == "rerank" else None,
+            types=(0, 0, 0, 1, 1),
+        )
+        self.prompt: Prompt | None = None
+        self.slots = config.num_streams
+        self.info = ModelInfo(
+            vocab_size=tokenizer.VOCAB_SIZE,
+            context_length=config.max_model_len or WINDOW,
+            kv_blocks=0,
+            block_size=0,
+            eos_token_ids=[tokenizer.EOS],
+            pad_token_id=0,
+            bos_token=tokenizer.NAMES[1],
+            eos_token=tokenizer.NAMES[0],
+            chat_template=tokenizer.TEMPLATE,
+            speculative="",
+            prefix_caching=False,
+            versions={"engine": "fake"},
+            pooling=_info(config),
+        )
+        self._started: deque[Batch] = deque()
+
+    def tokenize(self, texts: Sequence[str]) -> list[Array]:
+        return [np.array(tokenizer.encode(text, add_special_tokens=False), np.int64) for text in texts]
+
+    def detokenize(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        return tokenizer.decode(tokens, skip_special_tokens)
+
+    def start(self, batch: Batch) -> None:
+        self._started.append(batch)
+
+    def wait(self) -> Array:
+        batch = self._started.popleft()
+        _play_tricks(batch)
+        output: Array = self._output(batch).astype(np.float32)
+        return output
+
+    def _output(self, batch: Batch) -> Array:
+        kind = self.info.pooling.kind if self.info.pooling is not None else EMBED
+        vectors: Array = _TABLE[batch.ids] * batch.mask[:, :, None]
+        if kind == TOKEN_CLASSIFY:
+            vectors = vectors[:, :, : len(TOKEN_CLASSES)]
+        elif kind == SCORE:
+            return np.array([[_overlap(ids, mask)] for ids, mask in zip(batch.ids, batch.mask, strict=True)])
+        elif not batch.per_token:
+            vectors = vectors.sum(axis=1) / batch.mask.sum(axis=1)[:, None]
+        return vectors[:, : len(CLASSES)] if kind == CLASSIFY else vectors
+
+
+def _info(config: Config) -> PoolingInfo:
+    kind = _KINDS[config.task]
+    embeds = kind == EMBED
+    labels = {CLASSIFY: CLASSES, TOKEN_CLASSIFY: TOKEN_CLASSES}.get(kind, [])
+    return PoolingInfo(
+        kind=kind,
+        dimensions=DIMENSIONS if embeds else len(labels) or 1,
+        window=config.max_model_len or WINDOW,
+        labels=list(labels),
+        activation={SCORE: "sigmoid", CLASSIFY: "softmax", TOKEN_CLASSIFY: "softmax"}.get(kind, ""),
+        outputs=len(labels) or 1,
+        pooling=(config.pooling or "MEAN") if embeds else "",
+        pooling_source="the fake engine",
+        normalize=embeds and config.normalize != "false",
+        matryoshka=embeds and config.matryoshka,
+        prompts={"query": "query: ", "document": ""} if embeds else {},
+        special_single=2,
+        special_pair=3 if kind == SCORE else 0,
+        pair="tokens" if kind == SCORE else "",
+    )
+
+
+def _overlap(ids: Array, mask: Array) -> float:
+    """A logit: 6 for a document with every byte of the query, -6 for one with none."""
+    tokens = ids[mask == 1].tolist()
+    if END not in tokens:
+        return 0.0
+    at = tokens.index(END)
+    query, document = {t for t in tokens[:at] if t < 256}, {t for t in tokens[at:] if t < 256}
+    return 12.0 * len(query & document) / max(len(query), 1) - 6.0
+
+
+def _play_tricks(batch: Batch) -> None:
+    """The failures of fake_tokenizer's special tokens."""
+    if (batch.ids == tokenizer.RAISE).any():
+        raise RuntimeError("the fake engine was asked to raise")
+    if (batch.ids == tokenizer.HANG).any():
+        time.sleep(1e6)
+    if (batch.ids == tokenizer.DIE).any():
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,107 @@
+"""From a request's inputs to checked token ids with special tokens: templates, truncation, limits. Knows no queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import BadRequest, too_long
+from ...pooling_types import PoolingParams, TextOrTokens
+from .pooler import Array, Pooler, Prompt
+
+
+class InputBuilder:
+    """Builds the ids of inputs for one model."""
+
+    def __init__(self, pooler: Pooler) -> None:
+        info = pooler.info.pooling
+        assert info is not None
+        self._info = info
+        self._vocab_size = pooler.info.vocab_size
+        self._template = pooler.template
+        self._prompt: Prompt | None = pooler.prompt
+
+    def texts(
+        self, inputs: Sequence[TextOrTokens], queries: Sequence[TextOrTokens], params: PoolingParams
+    ) -> list[str]:
+        """What has to be tokenized, in the order in which `build` takes it back. Raises BadRequest."""
+        if queries and self._prompt is not None:
+            if any(not isinstance(one, str) for one in (*inputs, *queries)):
+                raise BadRequest("This model takes pairs of texts, not of token ids")
+            instruction = params.instruction or self._prompt.instruction
+            return [
+                self._prompt.body.format(instruction=instruction, query=self._query(queries, at), document=one)
+                for at, one in enumerate(inputs)
+            ]
+        found = [one for one in (*queries, *inputs) if isinstance(one, str)]
+        return [one.lower() for one in found] if self._info.lower_case else found
+
+    def build(
+        self,
+        inputs: Sequence[TextOrTokens],
+        queries: Sequence[TextOrTokens],
+        encoded: list[Array],
+        params: PoolingParams,
+    ) -> list[tuple[Array, Array | None]]:
+        """Ids and token types (None: all 0) of each input. encoded: of `texts`. Raises BadRequest."""
+        if queries and self._prompt is not None:
+            prefix, suffix = self._prompt.prefix, self._prompt.suffix
+            return [(self._single(ids, params, prefix, suffix, at), None) for at, ids in enumerate(encoded)]
+        rest = iter(encoded)
+        heads = [next(rest) if isinstance(one, str) else self._ids(one) for one in queries]
+        bodies = [next(rest) if isinstance(one, str) else self._ids(one) for one in inputs]
+        if heads:
+            return [
+                self._pair(heads[0] if len(heads) == 1 else heads[at], body, params, at)
+                for at, body in enumerate(bodies)
+            ]
+        prefix, suffix = self._template.single if params.add_special_tokens else ((), ())
+        return [
+            (self._single(ids, params, *((prefix, suffix) if isinstance(one, str) else ((), ())), at), None)
+            for at, (one, ids) in enumerate(zip(inputs, bodies, strict=True))
+        ]
+
+    @staticmethod
+    def _query(queries: Sequence[TextOrTokens], at: int) -> TextOrTokens:
+        return queries[0] if len(queries) == 1 else queries[at]
+
+    def _ids(self, tokens: list[int]) -> Array:
+        """Ids from a client. Raises BadRequest; the network would compute others without an error."""
+        if tokens and not (min(tokens) >= 0 and max(tokens) < self._vocab_size):
+            raise BadRequest(f"token ids must be from 0 to {self._vocab_size - 1}")
+        return np.array(tokens, np.int64)
+
+    def _single(
+        self, ids: Array, params: PoolingParams, prefix: tuple[int, ...], suffix: tuple[int, ...], at: int
+    ) -> Array:
+        ids = self._fitting(ids, len(prefix) + len(suffix), params, at)
+        return np.concatenate((prefix, ids, suffix)).astype(np.int64) if prefix or suffix else ids
+
+    def _pair(self, query: Array, document: Array, params: PoolingParams, at: int) -> tuple[Array, Array | None]:
+        if self._template.pair is None:
+            raise BadRequest("This model takes single inputs, not pairs")
+        parts = self._template.pair if params.add_special_tokens else ((), (), ())
+        before, between, after = parts
+        fixed = len(before) + len(query) + len(between) + len(after)
+        document = self._fitting(document, fixed, params, at)
+        pieces = (before, query, between, document, after)
+        ids = np.concatenate(pieces).astype(np.int64)
+        if not any(self._template.types):
+            return ids, None
+        return ids, np.repeat(np.array(self._template.types, np.int64), [len(piece) for piece in pieces])
+
+    def _fitting(self, ids: Array, fixed: int, params: PoolingParams, at: int) -> Array:
+        """The ids, truncated if the request allows it. fixed: number of tokens beside them. Raises BadRequest."""
+        window = self._info.window
+        if not len(ids) + fixed:
+            raise BadRequest(f"Input {at} has no tokens")
+        limit = window if params.truncate in (None, -1) else min(params.truncate or 0, window)
+        if len(ids) + fixed <= limit:
+            return ids
+        if params.truncate is None:
+            raise too_long(f"Input length {len(ids) + fixed} longer than allowed {window} (input {at})", window)
+        keep = limit - fixed
+        if keep <= 0:
+            raise too_long(f"Input {at} has {fixed} tokens that cannot be cut, more than allowed {limit}", window)
+        return ids[-keep:] if params.truncation_side == "left" else ids[:keep]

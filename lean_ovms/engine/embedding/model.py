@@ -1,0 +1,174 @@
+"""Loads a model directory as a Pooler: network, tokenizer, templates, and what the files say about them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import ParseError
+
+from ..genai import quiet_imports  # noqa: F401 - first, for its effect
+
+# isort: split
+import numpy as np
+
+from ...config import Config
+from ...errors import StartError
+from ...pooling_types import EMBED, SCORE, TOKEN_CLASSIFY, PoolingInfo
+from ...repository import pooling_dir
+from ...repository.pooling_dir import PoolingFiles
+from ...types import ModelInfo, Vocabulary
+from ..genai import vocabulary
+from ..genai.ir import NotUnderstood
+from .network import Network, new_core, version
+from .pooler import Array, Batch, Prompt, Template
+from .recognize import recognize
+from .templates import template
+from .tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
+QWEN_PREFIX = (
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+)
+QWEN_SUFFIX = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+QWEN_BODY = "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
+QWEN_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+"""Qwen3-Reranker's own prompt (its model card)."""
+NO_YES = ("no", "yes")
+WARM_SHAPES = ((1, 16), (1, 32), (8, 32), (32, 32))
+"""Batches computed before the model is ready: code for a shape is generated at its first use."""
+
+
+def load(config: Config) -> OpenVinoPooler:
+    """The loaded model. Raises StartError with the reason in one line."""
+    return OpenVinoPooler(config)
+
+
+class OpenVinoPooler:
+    """A pooler.Pooler on plain openvino."""
+
+    def __init__(self, config: Config) -> None:
+        """Raises StartError."""
+        path = config.model_dir
+        files = pooling_dir.read(path)
+        core = new_core()
+        self._network = Network(core, config)
+        self._tokenizer = Tokenizer(core, path)
+        shape = self._network.shape(config.pooling)
+        found = recognize(config, files, shape)
+        self.slots = self._network.slots
+        self.template: Template = template(files.post_processor, self._tokenizer.single or ((), ()))
+        self.prompt = self._make_prompt(files) if found.info.kind == SCORE else None
+        self.vocabulary = _vocabulary(path)
+        self.info = self._describe(files, self._with_overheads(found.info))
+        if found.causal:
+            self._network.compare_tokens(*self._no_and_yes(files))
+        else:
+            self._network.pool(shape.output, found.info.pooling)
+        self._warm_up()
+        _report(config, found.info)
+
+    # --- Pooler
+
+    def tokenize(self, texts: Sequence[str]) -> list[Array]:
+        return self._tokenizer.encode(texts)
+
+    def detokenize(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        """The IR leaves special tokens out, so those that are wanted come from the vocabulary."""
+        if skip_special_tokens or not self.vocabulary.special.intersection(tokens):
+            return self._tokenizer.decode(tokens)
+        pieces = self.vocabulary.pieces
+        return b"".join(pieces[token] for token in tokens).decode("utf-8", "replace")
+
+    def start(self, batch: Batch) -> None:
+        assert self.info.pooling is not None
+        self._network.start(batch, batch.per_token and self.info.pooling.kind == EMBED)
+
+    def wait(self) -> Array:
+        return self._network.wait()
+
+    # --- loading
+
+    def _with_overheads(self, info: PoolingInfo) -> PoolingInfo:
+        single = sum(map(len, self.template.single))
+        if self.prompt is not None:
+            fixed = len(self.prompt.prefix) + len(self.prompt.suffix)
+            return replace(info, special_single=single, special_pair=fixed, pair="prompt")
+        if info.kind != SCORE:
+            return replace(info, special_single=single)
+        pair = sum(map(len, self.template.pair or ()))
+        return replace(info, special_single=single, special_pair=pair, pair="tokens")
+
+    def _make_prompt(self, files: PoolingFiles) -> Prompt | None:
+        """Qwen3-Reranker's prompt, with or without a head for scores; None for a model that takes pairs of tokens."""
+        architectures = files.config.get("architectures") or [""]
+        if not str(files.config.get("model_type")).startswith("qwen3") and "ForCausalLM" not in str(architectures[0]):
+            return None
+        prefix, suffix = self._tokenizer.encode([QWEN_PREFIX, QWEN_SUFFIX])
+        return Prompt(tuple(prefix.tolist()), tuple(suffix.tolist()), QWEN_BODY, QWEN_INSTRUCTION)
+
+    def _no_and_yes(self, files: PoolingFiles) -> tuple[int, int]:
+        """The tokens whose logits are compared. Raises StartError."""
+        named = files.config.get("classifier_from_token")
+        words = named if isinstance(named, list) and len(named) == 2 else NO_YES
+        ids = [one.tolist() for one in self._tokenizer.encode([str(word) for word in words])]
+        if any(len(one) != 1 for one in ids):
+            raise StartError(f"--task rerank: {words[0]} and {words[1]} are not tokens of this model")
+        return ids[0][0], ids[1][0]
+
+    def _describe(self, files: PoolingFiles, info: PoolingInfo) -> ModelInfo:
+        size = files.config.get("vocab_size")
+        pad = files.config.get("pad_token_id")
+        return ModelInfo(
+            vocab_size=size if isinstance(size, int) and size > 0 else len(self.vocabulary.pieces),
+            context_length=info.window,
+            kv_blocks=0,
+            block_size=0,
+            eos_token_ids=[],
+            pad_token_id=pad if isinstance(pad, int) and pad >= 0 else 0,
+            bos_token=_content(files.tokenizer_config.get("bos_token")),
+            eos_token=_content(files.tokenizer_config.get("eos_token")),
+            chat_template="",
+            speculative="",
+            prefix_caching=False,
+            versions={"openvino": version()},
+            pooling=info,
+        )
+
+    def _warm_up(self) -> None:
+        """Raises StartError: a network that cannot compute is not served."""
+        assert self.info.pooling is not None
+        window = self.info.pooling.window
+        for rows, size in WARM_SHAPES:
+            ids = np.zeros((rows, min(size, window)), np.int64)
+            try:
+                self._network.start(Batch(ids, np.ones_like(ids), np.zeros_like(ids), False), False)
+                self._network.wait()
+            except RuntimeError as error:
+                raise StartError(f"the network does not compute: {error}") from error
+
+
+def _content(token: Any) -> str:
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else ""
+
+
+def _vocabulary(path: Path) -> Vocabulary:
+    """For the text of single tokens; whole texts are decoded by the engine."""
+    try:
+        return replace(vocabulary.read(path), exact=False)
+    except (NotUnderstood, OSError, ParseError, ValueError, KeyError, IndexError):
+        return Vocabulary(pieces=[], exact=False)
+
+
+def _report(config: Config, info: PoolingInfo) -> None:
+    if info.kind == EMBED:
+        how = "normalized" if info.normalize else "not normalized"
+        level = logging.WARNING if info.pooling_assumed else logging.INFO
+        log.log(level, "%s: pooling %s, by %s; %s", config.served_name, info.pooling, info.pooling_source, how)
+    elif info.kind != TOKEN_CLASSIFY:
+        log.info("%s: %d outputs, activation %s", config.served_name, info.outputs, info.activation)

@@ -1,0 +1,83 @@
+"""The seam between the task and what computes: a loaded model with its tokenizer. Knows no queue and no records.
+
+A real model is network.py with tokenizer.py; the fake one is fake_pooler.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...types import ModelInfo, Vocabulary
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Special tokens around inputs, as the model's own tokenizer adds them.
+
+    single: ids before and after a text. pair: ids before the query, between query and document, and after the document;
+    None: pairs are not joined by tokens. types: token type ids of those five parts of a pair, in their order.
+    """
+
+    single: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    pair: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
+    types: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt that makes one text of a pair, as Qwen3-Reranker has it.
+
+    prefix, suffix: ids around it. body: its text, with {instruction}, {query} and {document}. instruction: the default.
+    """
+
+    prefix: tuple[int, ...]
+    suffix: tuple[int, ...]
+    body: str
+    instruction: str
+
+
+@dataclass(slots=True)
+class Batch:
+    """Inputs of one forward pass, padded at the right.
+
+    ids, mask, types: int64 [B, S]. per_token: one output row per token, else one per input.
+    """
+
+    ids: Array
+    mask: Array
+    types: Array
+    per_token: bool
+
+
+class Pooler(Protocol):
+    """One loaded model. Only the task calls it, from one thread."""
+
+    info: ModelInfo
+    vocabulary: Vocabulary
+    template: Template
+    prompt: Prompt | None
+    slots: int
+    """Batches that may be started before the first one is waited for."""
+
+    def tokenize(self, texts: Sequence[str]) -> list[Array]:
+        """The ids of each text, without special tokens. Raises BadRequest."""
+        ...
+
+    def detokenize(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        """The text of these ids, which are valid."""
+        ...
+
+    def start(self, batch: Batch) -> None:
+        """Begin a forward pass. Raises RuntimeError."""
+        ...
+
+    def wait(self) -> Array:
+        """The output of the batch that was started first: float32, [B, width] or [B, S, width], not normalized and
+        without an activation. Raises RuntimeError."""
+        ...

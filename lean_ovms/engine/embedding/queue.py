@@ -1,0 +1,178 @@
+"""Texts that wait for a forward pass, and which of them make the next batch. Knows no model and no records.
+
+A batch holds texts of about one length, of any number of requests. Measured 2026-11 on MiniLM: sorted by length and up
+to 1,024 padded tokens, 120 short and 8 long texts cost a ninth of what they cost in one batch; larger batches are no
+faster per token.
+
+Urgency is fair by tokens: each request is charged what was computed for it, so one short text passes the 2,000
+documents of another request. Lower priorities go first, but every AGING-th batch serves the oldest request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...pooling_types import PER_TOKEN, PoolingParams
+from .pooler import Array, Batch
+
+BUCKET = 16
+"""Lengths are rounded up to a multiple of it: each new shape costs 15 to 46 ms of code generation."""
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Numbers of texts in a batch, for the same reason."""
+MAX_PADDING = 0.25
+"""Part of a row, or of the rows of a batch, that may be padding."""
+SMALL_TOKENS = 256
+"""A batch of fewer tokens takes nearly as long as one of this size, so any shorter texts may fill it."""
+AGING = 4
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request whose inputs are tokenized. id: ascending by arrival. charged: its virtual time in tokens. isolated: it
+    shares no batch, since a batch with it failed. missing: inputs without a result."""
+
+    id: int
+    params: PoolingParams
+    missing: int
+    charged: float = 0.0
+    waiting_tokens: int = 0
+    isolated: bool = False
+    buckets: dict[int, list[Item]] = field(default_factory=dict)
+
+    @property
+    def per_token(self) -> bool:
+        """Its results have a row for each token."""
+        return self.params.output == PER_TOKEN
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """One input. ids, types: int64 [n]; types None: all 0."""
+
+    request: Request
+    index: int
+    ids: Array
+    types: Array | None = None
+
+    @property
+    def bucket(self) -> int:
+        """Its padded length."""
+        return -(-len(self.ids) // BUCKET) * BUCKET
+
+
+class TextQueue:
+    """All items that wait. waiting: their number."""
+
+    def __init__(self, batch_tokens: int) -> None:
+        self.requests: dict[int, Request] = {}
+        self.waiting = 0
+        self._batch_tokens = batch_tokens
+        self._batches = 0
+
+    def add(self, request: Request, items: list[Item]) -> None:
+        """Queue a request with its inputs."""
+        request.charged = min((other.charged for other in self.requests.values()), default=0.0)
+        self.requests[request.id] = request
+        for item in items:
+            self.put(item)
+
+    def put(self, item: Item) -> None:
+        """Queue one input of a request."""
+        request = item.request
+        self.requests[request.id] = request
+        request.buckets.setdefault(item.bucket, []).append(item)
+        request.waiting_tokens += len(item.ids)
+        self.waiting += 1
+
+    def remove(self, number: int) -> None:
+        """Drop what waits of a request."""
+        if request := self.requests.pop(number, None):
+            self.waiting -= sum(map(len, request.buckets.values()))
+            request.buckets.clear()
+
+    def next_batch(self) -> list[Item]:
+        """The items of the next batch, at least one; the queue is not empty."""
+        self._batches += 1
+        first = self._most_urgent()
+        size = max(first.buckets)
+        room = max(count for count in SIZES if count == 1 or count * size <= self._batch_tokens)
+        sharing = [first] if first.isolated else self._sharing(first)
+        taken = self._take(sharing, room, size, size * (1 - MAX_PADDING))
+        small = min(room, SMALL_TOKENS // size)  # by the padded length: these are short texts
+        if len(taken) < small:
+            taken += self._take(sharing, small - len(taken), size, 0)
+        for item in taken[_usable(len(taken)) :]:
+            self._charge(item, -1)
+            self.put(item)
+        return taken[: _usable(len(taken))]
+
+    def _most_urgent(self) -> Request:
+        if self._batches % AGING == 0:
+            return min(self.requests.values(), key=lambda one: one.id)
+        return min(self.requests.values(), key=self._urgency)
+
+    def _urgency(self, one: Request) -> tuple[int, float, int]:
+        return one.params.priority, one.charged + min(one.waiting_tokens, self._batch_tokens), one.id
+
+    def _sharing(self, first: Request) -> list[Request]:
+        """The requests that may be in one batch with this one, most urgent first."""
+        others = [
+            one
+            for one in self.requests.values()
+            if one is not first and not one.isolated and one.per_token == first.per_token
+        ]
+        return [first, *sorted(others, key=self._urgency)]
+
+    def _take(self, requests: list[Request], count: int, longest: int, shortest: float) -> list[Item]:
+        """At most `count` items of padded lengths up to `longest`, and of at least `shortest`."""
+        taken: list[Item] = []
+        for request in requests:
+            for size in sorted(request.buckets, reverse=True):
+                if not shortest <= size <= longest:
+                    continue
+                items = request.buckets[size]
+                while items and len(taken) < count:
+                    taken.append(items.pop())
+                if not items:
+                    del request.buckets[size]
+            if len(taken) == count:
+                break
+        for item in taken:
+            self._charge(item, 1)
+        for request in requests:
+            if not request.buckets:
+                self.requests.pop(request.id, None)
+        return taken
+
+    def _charge(self, item: Item, sign: int) -> None:
+        """An item leaves the queue (1), or goes back (-1), after which it is put."""
+        item.request.charged += sign * len(item.ids)
+        if sign > 0:
+            item.request.waiting_tokens -= len(item.ids)
+            self.waiting -= 1
+
+
+def _usable(count: int) -> int:
+    """How many of `count` items to compute at once: all, if few rows of padding make it one of SIZES."""
+    return count if _rows(count) - count <= MAX_PADDING * _rows(count) else max(n for n in SIZES if n <= count)
+
+
+def _rows(count: int) -> int:
+    return next(n for n in SIZES if n >= count)
+
+
+def padded(items: list[Item], pad_token: int) -> Batch:
+    """The batch of these items. Rows that fill it up repeat the first one: a row without any token would be NaN."""
+    rows, size = _rows(len(items)), max(item.bucket for item in items)
+    ids = np.full((rows, size), pad_token, np.int64)
+    mask, types = np.zeros_like(ids), np.zeros_like(ids)
+    for row in range(rows):
+        item = items[row if row < len(items) else 0]
+        length = len(item.ids)
+        ids[row, :length] = item.ids
+        mask[row, :length] = 1
+        if item.types is not None:
+            types[row, :length] = item.types
+    return Batch(ids, mask, types, items[0].request.per_token)

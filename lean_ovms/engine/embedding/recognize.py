@@ -1,0 +1,193 @@
+"""What a model directory computes and how: kind, pooling, normalization, activation, window. Knows no openvino.
+
+The network's own inputs and outputs are better evidence than names of classes. What was decided, and by what, is part
+of PoolingInfo, for the log and for /v1/models.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...config import Config
+from ...errors import StartError
+from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, PoolingInfo
+from ...repository.pooling_dir import PoolingFiles
+from ...types import Json
+
+MODEL = "MODEL"
+"""The pooling of a network that pools by itself."""
+LABELLED = 2
+"""A classifier of more labels than this does not rerank."""
+WINDOW_KEYS = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx", "sliding_window")
+UNKNOWN_WINDOW = 1024
+"""OVMS's, for a config.json without any of WINDOW_KEYS."""
+OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl", "roberta-prelayernorm")
+"""Model types whose positions begin after that of the padding token."""
+DECODERS = ("qwen", "llama", "mistral", "gemma", "phi", "gpt")
+"""Beginnings of model types that read from left to right: their last token has seen the whole text."""
+FAMILIES = (
+    (r"all-minilm|all-mpnet|all-distilroberta|paraphrase-|multi-qa|(^|[-_/])(multilingual-)?e5-|nomic-embed", "MEAN"),
+    (r"gte-(multilingual|.*-v1\.5)|gte-modernbert|bge-|snowflake-arctic|mxbai-embed", "CLS"),
+    (r"(^|[-_/])gte-(small|base|large|tiny)", "MEAN"),
+    (r"qwen3-embedding|gte-qwen2", "LAST"),
+)
+"""The pooling of known families by the names that their models have."""
+
+
+class Shape(NamedTuple):
+    """The network: names of its inputs, name and rank of the output that is used, its last dimension (0: dynamic)."""
+
+    inputs: frozenset[str]
+    output: str
+    rank: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recognized:
+    """causal: the network generates text, and a score is made of its logits for two tokens."""
+
+    info: PoolingInfo
+    causal: bool = False
+
+
+def recognize(config: Config, files: PoolingFiles, shape: Shape) -> Recognized:
+    """What the model of these options is, but for special_single, special_pair and pair. Raises StartError."""
+    if shape.output == "logits":
+        return _with_logits(config, files, shape)
+    if config.task != "embeddings":
+        raise StartError(f"--task {config.task}: the network has no logits, it computes embeddings")
+    mode, source, assumed = _pooling(config, files, shape)
+    dimensions = shape.width or _count(files.config, "hidden_size") or _count(files.config, "d_model")
+    listed = files.config.get("matryoshka_dimensions")
+    allowed = [one for one in listed if type(one) is int] if isinstance(listed, list) else []
+    return Recognized(
+        PoolingInfo(
+            kind=EMBED,
+            dimensions=dimensions,
+            window=window(config, files),
+            pooling=mode,
+            pooling_source=source,
+            pooling_assumed=assumed,
+            normalize=_normalize(config, files, mode),
+            matryoshka=config.matryoshka or files.config.get("is_matryoshka") is True or bool(allowed),
+            matryoshka_dimensions=[] if config.matryoshka else sorted(allowed),
+            prompts=files.prompts,
+            default_prompt_name=files.default_prompt_name,
+            lower_case=files.lower_case,
+        )
+    )
+
+
+# --- embeddings
+
+
+def _pooling(config: Config, files: PoolingFiles, shape: Shape) -> tuple[str, str, bool]:
+    """Mode, what decided it, and whether it is a guess."""
+    if config.pooling:
+        return config.pooling, "the option or graph option pooling", False
+    if shape.rank == 2:
+        return MODEL, f"the network's output {shape.output}", False
+    if len(files.pooling) == 1:
+        return files.pooling[0], "1_Pooling/config.json", False
+    if len(files.pooling) > 1:
+        return "CLS", "nothing: 1_Pooling/config.json is ambiguous", True
+    names = f"{files.path.resolve().name} {files.config.get('_name_or_path', '')}".lower()
+    for pattern, mode in FAMILIES:
+        if found := re.search(pattern, names):
+            return mode, f"the model's name ({found[0].strip('-_/ ')})", False
+    kind = str(files.config.get("model_type", ""))
+    if kind == "static":
+        return "MEAN", "config.json (static token embeddings)", False
+    if kind.startswith(DECODERS) or files.config.get("is_causal") is True:
+        return "LAST", f"the architecture ({kind or 'causal'})", False
+    return "CLS", "nothing: there is no 1_Pooling/config.json; --pooling sets it", True
+
+
+def _normalize(config: Config, files: PoolingFiles, mode: str) -> bool:
+    if config.normalize:
+        return config.normalize == "true"
+    if mode == MODEL:
+        return False  # the network does what the model's files say
+    return files.normalizes is not False
+
+
+# --- scores and classes
+
+
+def _with_logits(config: Config, files: PoolingFiles, shape: Shape) -> Recognized:
+    labels, width = files.labels, shape.width or len(files.labels)
+    limit = window(config, files)
+    if "beam_idx" in shape.inputs or (shape.rank == 3 and width == _count(files.config, "vocab_size")):
+        if config.task != "rerank":
+            raise StartError(
+                f"--task {config.task}: the network generates text; export it with --task feature-extraction"
+            )
+        info = PoolingInfo(kind=SCORE, dimensions=1, window=limit, activation="sigmoid", pooling_source="yes and no")
+        return Recognized(info, causal=True)
+    if shape.rank == 3:
+        kind, activation = TOKEN_CLASSIFY, "softmax"
+    else:
+        kind = SCORE if config.task == "rerank" else CLASSIFY
+        activation = _activation(files.config, width)
+    if kind == SCORE and width > LABELLED:
+        raise StartError(f"--task rerank: this is a classifier of {width} labels; --task classify serves it")
+    _check_task(config, kind)
+    info = PoolingInfo(
+        kind=kind,
+        dimensions=1 if kind == SCORE else width,
+        window=limit,
+        labels=labels,
+        problem_type=str(files.config.get("problem_type") or ""),
+        activation=activation,
+        outputs=width,
+    )
+    return Recognized(info)
+
+
+def _check_task(config: Config, kind: str) -> None:
+    kinds = {"rerank": SCORE, "classify": CLASSIFY, "token_classify": TOKEN_CLASSIFY}
+    if kinds.get(config.task) != kind:
+        raise StartError(f"--task {config.task}: the network computes logits for the task {kind}")
+
+
+def _activation(config: Json, width: int) -> str:
+    """vLLM's rules: by problem_type, else by what sentence-transformers wrote, else by the number of labels."""
+    by_width = "softmax" if width > 1 else "sigmoid"
+    problem = config.get("problem_type")
+    if problem == "regression":
+        return "none"
+    if problem == "single_label_classification":
+        return by_width
+    if problem == "multi_label_classification":
+        return "sigmoid"
+    inner = config.get("sentence_transformers")
+    named = inner.get("activation_fn") if isinstance(inner, dict) else None
+    named = named or config.get("sbert_ce_default_activation_function")
+    return "none" if isinstance(named, str) and named.endswith(".Identity") else by_width
+
+
+# --- window
+
+
+def window(config: Config, files: PoolingFiles) -> int:
+    """Most tokens of an input: the smallest of what the options and files say."""
+    own = next((count for key in WINDOW_KEYS if (count := _count(files.config, key))), 0)
+    if own and files.config.get("model_type") in OFFSET_POSITIONS:
+        own -= _count(files.config, "pad_token_id") + 1
+    own = own or UNKNOWN_WINDOW
+    limits = (
+        own,
+        config.max_model_len,
+        config.max_position_embeddings,
+        files.max_seq_length,
+        files.model_max_length,
+    )
+    return min(limit for limit in limits if limit > 0)
+
+
+def _count(config: Json, name: str) -> int:
+    value = config.get(name)
+    return value if type(value) is int and value > 0 else 0

@@ -1,0 +1,53 @@
+"""From the network's output of a batch to the rows of each request: cut, normalize, activate. Knows no openvino."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...pooling_types import CLASSIFY, EMBED, SCORE, PoolingInfo, PoolingParams
+from .pooler import Array
+
+
+def finished(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
+    """What a client gets of these rows of the network's output: float32 [n, width]."""
+    if info.kind == EMBED:
+        if params.dimensions is not None:
+            rows = rows[:, : params.dimensions]
+        return _normalized(rows) if _normalizes(info, params) else rows
+    if info.kind == SCORE:
+        return _scores(rows, info, params)
+    if not params.activation or info.activation == "none":
+        return rows
+    return _sigmoid(rows) if info.kind == CLASSIFY and info.activation == "sigmoid" else _softmax(rows)
+
+
+def _normalizes(info: PoolingInfo, params: PoolingParams) -> bool:
+    return info.normalize if params.normalize is None else params.normalize
+
+
+def _scores(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
+    """One number per row; of two outputs it is the second's. A logit is what the sigmoid of is the score."""
+    if info.outputs == 1:
+        logits = rows
+    elif info.activation == "softmax" and params.activation:
+        return _softmax(rows)[:, 1:2]
+    else:
+        logits = rows[:, 1:2]
+    return logits if not params.activation or info.activation == "none" else _sigmoid(logits)
+
+
+def _normalized(rows: Array) -> Array:
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
+    found: Array = rows / np.maximum(lengths, 1e-12)
+    return found
+
+
+def _sigmoid(values: Array) -> Array:
+    found: Array = 1 / (1 + np.exp(-np.clip(values, -80, 80)))
+    return found
+
+
+def _softmax(rows: Array) -> Array:
+    powers = np.exp(rows - rows.max(axis=-1, keepdims=True))
+    found: Array = powers / powers.sum(axis=-1, keepdims=True)
+    return found

@@ -1,0 +1,23 @@
+"""Which class a model's task has."""
+
+from __future__ import annotations
+
+from ..config import DEMO_EMBED, POOLING_TASKS, Config
+from ..engine.client.on_demand import OnDemandEngine
+from ..repository import json_file
+from ..types import ModelInfo
+from .model import Model
+from .pooling_model import PoolingModel
+from .text_model import TextModel
+
+
+def make(config: Config) -> Model:
+    """A model of these options, not loaded. Raises StartError."""
+    if config.model_dir == DEMO_EMBED:
+        return PoolingModel(config, OnDemandEngine(config, known_info()))
+    return PoolingModel(config) if config.task in POOLING_TASKS else TextModel(config)
+
+
+def known_info() -> ModelInfo:
+    """What the engine of demo-embed reports; tools/make_demo_embed.py writes it."""
+    return ModelInfo.from_json(json_file.read_object(DEMO_EMBED / "engine_info.json"))

@@ -1,0 +1,121 @@
+"""The files of a directory that say how a pooling model pools, what it answers and how long its inputs may be.
+
+sentence-transformers' files (modules.json, 1_Pooling, sentence_bert_config.json, config_sentence_transformers.json) may
+be missing, as optimum-cli does not copy them. Nothing is decided here; engine/embedding/recognize.py does that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..types import Json
+from . import json_file
+
+POOLING_FLAGS = {
+    "pooling_mode_cls_token": "CLS",
+    "pooling_mode_mean_tokens": "MEAN",
+    "pooling_mode_max_tokens": "MAX",
+    "pooling_mode_mean_sqrt_len_tokens": "MEAN_SQRT_LEN",
+    "pooling_mode_weightedmean_tokens": "WEIGHTED_MEAN",
+    "pooling_mode_lasttoken": "LAST",
+}
+"""The booleans of 1_Pooling/config.json."""
+POOLING_NAMES = {
+    "cls": "CLS",
+    "mean": "MEAN",
+    "max": "MAX",
+    "mean_sqrt_len_tokens": "MEAN_SQRT_LEN",
+    "weightedmean": "WEIGHTED_MEAN",
+    "lasttoken": "LAST",
+}
+"""The values of pooling_mode, which newer versions of sentence-transformers write."""
+NO_LIMIT = 1_000_000
+"""A model_max_length above it means that there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolingFiles:
+    """pooling: modes that 1_Pooling/config.json sets, [] without the file, several if it is ambiguous. modules: class
+    names in modules.json, None without it. max_seq_length, model_max_length: tokens, 0 if not set. post_processor: of
+    tokenizer.json, {} if there is none."""
+
+    path: Path
+    config: Json = field(default_factory=dict)
+    modules: list[str] | None = None
+    pooling: list[str] = field(default_factory=list)
+    max_seq_length: int = 0
+    model_max_length: int = 0
+    lower_case: bool = False
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt_name: str = ""
+    tokenizer_config: Json = field(default_factory=dict)
+    post_processor: Json = field(default_factory=dict)
+
+    @property
+    def normalizes(self) -> bool | None:
+        """Whether modules.json ends with a normalization; None without the file."""
+        return None if self.modules is None else "Normalize" in self.modules
+
+    @property
+    def labels(self) -> list[str]:
+        """id2label of config.json, in the order of its ids."""
+        names = self.config.get("id2label")
+        if not isinstance(names, dict):
+            return []
+        try:
+            return [str(names[key]) for key in sorted(names, key=int)]
+        except ValueError:
+            return []
+
+
+def read(path: Path) -> PoolingFiles:
+    """The files at path; those that are missing or damaged count as empty."""
+    config = json_file.read_object(path / "config.json")
+    modules = _modules(path)
+    bert = json_file.read_object(path / "sentence_bert_config.json")
+    ours = json_file.read_object(path / "config_sentence_transformers.json")
+    tokenizer = json_file.read_object(path / "tokenizer_config.json")
+    processor = json_file.read_object(path / "tokenizer.json").get("post_processor")
+    default = ours.get("default_prompt_name")
+    return PoolingFiles(
+        path=path,
+        config=config,
+        modules=None if modules is None else [kind.rpartition(".")[2] for kind, _ in modules],
+        pooling=_pooling(path, modules or []),
+        max_seq_length=_count(bert.get("max_seq_length")),
+        model_max_length=_count(tokenizer.get("model_max_length")),
+        lower_case=bert.get("do_lower_case") is True,
+        prompts=_texts(config.get("task_instructions")) | _texts(ours.get("prompts")),
+        default_prompt_name=default if isinstance(default, str) else "",
+        tokenizer_config=tokenizer,
+        post_processor=processor if isinstance(processor, dict) else {},
+    )
+
+
+def _modules(path: Path) -> list[tuple[str, str]] | None:
+    """Type and path of every module in modules.json."""
+    entries = json_file.read_or_none(path / "modules.json")
+    if not isinstance(entries, list):
+        return None
+    return [(str(entry.get("type", "")), str(entry.get("path", ""))) for entry in entries if isinstance(entry, dict)]
+
+
+def _pooling(path: Path, modules: list[tuple[str, str]]) -> list[str]:
+    place = next((where for kind, where in modules if kind.endswith("Pooling")), "1_Pooling")
+    if Path(place).is_absolute() or ".." in Path(place).parts:
+        return []
+    found = json_file.read_object(path / place / "config.json")
+    name = found.get("pooling_mode")
+    if isinstance(name, str) and name in POOLING_NAMES:
+        return [POOLING_NAMES[name]]
+    return [mode for flag, mode in POOLING_FLAGS.items() if found.get(flag) is True]
+
+
+def _count(value: Any) -> int:
+    return int(value) if isinstance(value, int | float) and 0 < value < NO_LIMIT else 0
+
+
+def _texts(value: Any) -> dict[str, str]:
+    return {key: text for key, text in value.items() if isinstance(text, str)} if isinstance(value, dict) else {}

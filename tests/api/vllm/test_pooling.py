@@ -1,0 +1,77 @@
+"""/pooling: vectors, vectors of tokens, classes, classes of tokens."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from tests.api.conftest import MakePooling, ask, post, refused
+
+
+async def test_the_task_of_the_model_is_the_default(make_pooling: MakePooling) -> None:
+    for task, shape in (("embeddings", (16,)), ("classify", (3,)), ("rerank", (1,)), ("token_classify", (5, 3))):
+        app, _ = await make_pooling(task)
+        body = await ask(app, "/pooling", input="abc")
+        assert body["id"].startswith("pooling-")
+        [item] = body["data"]
+        assert (item["index"], item["object"]) == (0, "pooling")
+        assert np.array(item["data"]).shape == shape
+        assert body["usage"]["prompt_tokens"] == 5
+
+
+async def test_a_vector_for_each_token(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling()
+    one = np.array((await ask(app, "/pooling", input="abc", task="embed"))["data"][0]["data"])
+    rows = np.array((await ask(app, "/pooling", input="abc", task="token_embed"))["data"][0]["data"])
+    assert rows.shape == (5, 16)
+    assert np.linalg.norm(rows, axis=1) == pytest.approx(1)
+    raw = await ask(app, "/pooling", input=["abc", "d"], task="token_embed", use_activation=False)
+    first, second = (np.array(item["data"]) for item in raw["data"])
+    assert (first.shape, second.shape) == ((5, 16), (3, 16))
+    mean = first.mean(axis=0)
+    assert mean / np.linalg.norm(mean) == pytest.approx(one, abs=1e-5)
+
+
+async def test_matrices_as_base64_and_bytes(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling("token_classify")
+    rows = np.array((await ask(app, "/pooling", input="abc"))["data"][0]["data"], np.float32)
+    assert rows.sum(axis=1) == pytest.approx(1)
+    text = (await ask(app, "/pooling", input="abc", encoding_format="base64"))["data"][0]["data"]
+    assert np.frombuffer(base64.b64decode(text), "<f4").reshape(5, 3).tolist() == rows.tolist()
+    response = await post(app, "/pooling", {"model": "e", "input": "abc", "encoding_format": "bytes"})
+    assert response.body == base64.b64decode(text)
+    assert orjson.loads(dict(response.headers)["metadata"])["data"][0]["shape"] == [5, 3]
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ("classify", "Unsupported task: 'classify' Supported tasks: ('embed', 'token_embed')"),
+        ("token_classify", "Unsupported task: 'token_classify' Supported tasks: ('embed', 'token_embed')"),
+        ("plugin", "Unsupported task: 'plugin' Supported tasks: ('embed', 'token_embed')"),
+        ("score", "`score` task was removed; use `classify` instead."),
+        ("encode", "`encode` task was removed; use `token_embed` or `token_classify` instead."),
+    ],
+)
+async def test_other_tasks(make_pooling: MakePooling, task: str, message: str) -> None:
+    app, engine = await make_pooling()
+    assert await refused(app, "/pooling", input="a", task=task) == (message, "task")
+    assert engine.asked == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({}, "input"),
+        ({"input": "a", "dimensions": 4}, "dimensions"),
+        ({"input": "a", "task": 5}, "task"),
+        ({"input": "a", "encoding_format": "hex"}, "encoding_format"),
+    ],
+)
+async def test_wrong_fields_are_named(make_pooling: MakePooling, fields: dict[str, Any], param: str) -> None:
+    app, _ = await make_pooling()
+    assert (await refused(app, "/pooling", **fields))[1] == param

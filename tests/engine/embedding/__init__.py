@@ -1,0 +1,1 @@
+"""Tests of the task that computes vectors, scores and classes."""

@@ -1,0 +1,123 @@
+"""Shared by tests of the pooling task: a worker on a pooler and a transport without a socket."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from lean_ovms.config import Config
+from lean_ovms.engine.client.pool_reply import pool_record
+from lean_ovms.engine.embedding.fake_pooler import FakePooler
+from lean_ovms.engine.embedding.task import Limits, PoolingTask
+from lean_ovms.engine.protocol import Cancel, Pooled, Record, Refused
+from lean_ovms.engine.worker.loop import Worker
+from lean_ovms.pooling_types import PoolingInput, PoolingParams
+from lean_ovms.types import EngineStats
+from tests.engine.rig import MemoryTransport
+
+LIMITS = Limits(queued=64, tokens=100_000, batch_tokens=1024)
+
+
+class Rig:
+    """A worker and the records that it has sent so far. batches: ids of the requests in each batch, in order."""
+
+    def __init__(self, task: str = "embeddings", limits: Limits = LIMITS, pooler: Any = None, **options: Any) -> None:
+        self.pooler = pooler or FakePooler(Config(fake_engine=True, task=task, **options))
+        self.transport = MemoryTransport()
+        self.task = PoolingTask(self.pooler, limits)
+        self.worker = Worker(self.task, self.transport)  # type: ignore[arg-type]
+        self.batches: list[list[int]] = []
+        self.shapes: list[tuple[int, ...]] = []
+        self._ids = 0
+        self._start = self.pooler.start
+        self._next = self.task.queue.next_batch
+        self.pooler.start = self._started
+        self.task.queue.next_batch = self._chosen  # type: ignore[method-assign]
+
+    def _started(self, batch: Any) -> None:
+        self.shapes.append(batch.ids.shape)
+        self._start(batch)
+
+    def _chosen(self) -> Any:
+        items = self._next()
+        self.batches.append([item.request.id for item in items])
+        return items
+
+    def submit(self, *inputs: PoolingInput, **params: Any) -> int:
+        """Put a request into the inbox; returns its id."""
+        self._ids += 1
+        self.put(pool_record(self._ids, inputs, PoolingParams(**params)))
+        return self._ids
+
+    def put(self, *records: Record) -> None:
+        self.transport.inbox.append(records)
+
+    def cancel(self, number: int) -> None:
+        self.put(Cancel(number))
+
+    def turn(self, times: int = 1) -> None:
+        for _ in range(times):
+            assert self.worker.turn()
+
+    def run(self, most: int = 500) -> Rig:
+        """Turn until the task is idle."""
+        for _ in range(most):
+            if self.task.idle and not self.transport.inbox:
+                return self
+            self.turn()
+        raise AssertionError(f"still at work after {most} turns: {self.stats()}")
+
+    def records(self, kind: type[Any], number: int = 0) -> list[Any]:
+        """Those of a kind that were sent, for a request or for all."""
+        sent = [record for frame in self.transport.frames for record in frame if type(record) is kind]
+        return [record for record in sent if number in (0, record.id)]
+
+    def rows(self, number: int) -> list[np.ndarray[Any, Any]]:
+        """The result of each input of a request: [rows, width]."""
+        found: dict[int, np.ndarray[Any, Any]] = {}
+        for record in self.records(Pooled, number):
+            values = np.frombuffer(record.data, "<f4").reshape(-1, record.width)
+            at = 0
+            for index, rows in zip(record.indices, record.rows, strict=True):
+                assert index not in found
+                found[index] = values[at : at + rows]
+                at += rows
+            assert at == len(values)
+        return [found[index] for index in sorted(found)]
+
+    def tokens(self, number: int) -> list[int]:
+        """Number of tokens of each input of a request."""
+        pairs = [pair for r in self.records(Pooled, number) for pair in zip(r.indices, r.tokens, strict=True)]
+        return [count for _, count in sorted(pairs)]
+
+    def error(self, number: int) -> str:
+        """The message of a request's one refusal."""
+        [refused] = self.records(Refused, number)
+        return str(refused.error[1])
+
+    def ask(self, *inputs: PoolingInput, **params: Any) -> list[np.ndarray[Any, Any]]:
+        """Submit, run to the end, and return the rows."""
+        number = self.submit(*inputs, **params)
+        self.run()
+        assert self.records(Refused, number) == []
+        return self.rows(number)
+
+    def stats(self) -> EngineStats:
+        return EngineStats(**self.task.stats())
+
+
+def with_info(pooler: Any, **changes: Any) -> Any:
+    """The pooler with other fields of its PoolingInfo."""
+    pooler.info = replace(pooler.info, pooling=replace(pooler.info.pooling, **changes))
+    return pooler
+
+
+def texts(count: int, length: int = 20) -> Sequence[str]:
+    """Different texts of this many bytes."""
+    return [f"{number:0{length}d}" for number in range(count)]
+
+
+__all__ = ["LIMITS", "Rig", "asdict", "texts", "with_info"]

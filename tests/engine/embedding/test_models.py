@@ -1,0 +1,194 @@
+"""Tiny random models of every kind, as optimum-cli exports them, against what torch computed for them.
+
+tools/make_pooling_models.py made both. float32, since the expected values are; in every other precision the same code
+runs.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lean_ovms.config import DEMO_EMBED, Config
+from lean_ovms.engine.embedding import model
+from lean_ovms.errors import StartError
+from lean_ovms.pooling_types import PoolingInfo
+from lean_ovms.repository.task import detect
+from tests.engine.embedding.rig import Rig
+
+pytestmark = [pytest.mark.model]
+
+ZIP = Path(__file__).parents[2] / "data" / "pooling_models.zip"
+EXACT = '{"INFERENCE_PRECISION_HINT": "f32"}'
+
+Load = Callable[..., tuple[Rig, PoolingInfo, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pooling")
+    with zipfile.ZipFile(ZIP) as file:
+        file.extractall(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def load(folder: Path) -> Load:
+    """A model by its folder's name, with its PoolingInfo and expected.json."""
+    loaded: dict[Any, Any] = {}
+
+    def load(name: str, **options: Any) -> tuple[Rig, PoolingInfo, dict[str, Any]]:
+        key = (name, *options.items())
+        if key not in loaded:
+            config = Config(model_path=str(folder / name), task=detect(folder / name), plugin_config=EXACT, **options)
+            pooler = model.load(config)
+            assert pooler.info.pooling is not None
+            expected = json.loads((folder / name / "expected.json").read_text())
+            loaded[key] = pooler, pooler.info.pooling, expected
+        pooler, info, expected = loaded[key]
+        return Rig(pooler=pooler), info, expected
+
+    return load
+
+
+def inputs(expected: dict[str, Any]) -> list[Any]:
+    return [tuple(pair) for pair in expected["pairs"]] if "pairs" in expected else expected["inputs"]
+
+
+KINDS = {
+    "bert_mean": ("embeddings", "embed", "MEAN", ""),
+    "mpnet": ("embeddings", "embed", "CLS", ""),
+    "qwen3_embed": ("embeddings", "embed", "LAST", ""),
+    "bert_cross": ("rerank", "score", "", "none"),
+    "roberta_cross": ("rerank", "score", "", "sigmoid"),
+    "qwen3_rerank": ("rerank", "score", "", "sigmoid"),
+    "bert_classes": ("classify", "classify", "", "softmax"),
+    "bert_tokens": ("token_classify", "token_classify", "", "softmax"),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_model_is_recognized_and_computes_what_torch_does(load: Load, folder: Path, name: str) -> None:
+    task, kind, pooling, activation = KINDS[name]
+    assert detect(folder / name) == task
+    rig, info, expected = load(name)
+    assert (info.kind, info.pooling, info.activation) == (kind, pooling, activation)
+    logits = {"normalize": False} if kind == "embed" else {"activation": False}
+    number = rig.submit(*inputs(expected), **logits)
+    rig.run()
+    for rows, values in zip(rig.rows(number), expected["values"], strict=True):
+        assert np.abs(rows - np.array(values, np.float32).reshape(rows.shape)).max() < 2e-5
+    assert rig.tokens(number) == [len(ids) for ids in expected["ids"]]
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "qwen3_rerank"])
+def test_a_batch_changes_nothing(load: Load, name: str) -> None:
+    rig, _, expected = load(name)
+    together = rig.ask(*inputs(expected) * 3)
+    alone = [rig.ask(one)[0] for one in inputs(expected)]
+    for place, rows in enumerate(together):
+        assert np.abs(rows - alone[place % len(alone)]).max() < 1e-5
+
+
+@pytest.mark.parametrize("name", ["bert_mean", "qwen3_embed", "bert_classes"])
+def test_ids_from_a_client_are_the_texts_they_stand_for(load: Load, name: str) -> None:
+    rig, _, expected = load(name)
+    for rows, same in zip(rig.ask(*expected["inputs"]), rig.ask(*expected["ids"]), strict=True):
+        assert np.abs(rows - same).max() < 1e-6
+
+
+def test_sentence_transformers_files_are_honoured(load: Load) -> None:
+    _, info, _ = load("bert_mean")
+    assert (info.pooling_source, info.pooling_assumed) == ("1_Pooling/config.json", False)
+    assert (info.normalize, info.window, info.prompts) == (True, 48, {"query": "query: ", "document": ""})
+    assert (info.special_single, info.dimensions) == (2, 32)
+    assert load("mpnet")[1].pooling_assumed
+    assert load("mpnet")[1].window == 64  # 66 positions begin after that of the padding token
+
+
+@pytest.mark.parametrize("mode", ["MAX", "MEAN_SQRT_LEN", "WEIGHTED_MEAN", "LAST", "CLS"])
+def test_each_way_of_pooling_is_what_its_name_says(load: Load, mode: str) -> None:
+    rig, _, expected = load("bert_mean")
+    text = expected["inputs"][0]
+    [rows] = rig.ask(text, output="tokens", normalize=False)
+    assert rows.shape == (len(expected["ids"][0]), 32)
+    weights = np.arange(1, len(rows) + 1)[:, None]
+    pooled = {
+        "MAX": rows.max(0),
+        "MEAN_SQRT_LEN": rows.sum(0) / np.sqrt(len(rows)),
+        "WEIGHTED_MEAN": (rows * weights).sum(0) / weights.sum(),
+        "LAST": rows[-1],
+        "CLS": rows[0],
+    }
+    other, info, _ = load("bert_mean", pooling=mode)
+    assert info.pooling == mode
+    found = other.ask("another, longer text of more tokens", text, normalize=False)[1][0]
+    assert np.abs(found - pooled[mode]).max() < 1e-5
+
+
+def test_a_token_count_beyond_the_window_is_refused_and_may_be_cut(load: Load) -> None:
+    rig, info, _ = load("mpnet")
+    long = "a " * 100
+    number, cut = rig.submit(long), rig.submit(long, "short", truncate=-1)
+    rig.run()
+    assert f"longer than allowed {info.window}" in rig.error(number)
+    assert rig.tokens(cut)[0] == info.window
+    assert np.isfinite(rig.rows(cut)[0]).all()
+
+
+def test_a_generative_reranker_takes_a_whole_prompt_too(load: Load) -> None:
+    rig, info, expected = load("qwen3_rerank")
+    assert (info.pair, info.special_single) == ("prompt", 0)
+    [score] = rig.ask(expected["ids"][0], activation=False)
+    assert abs(float(score[0, 0]) - expected["values"][0][0]) < 2e-5
+    [probability] = rig.ask(tuple(expected["pairs"][0]))
+    assert float(probability[0, 0]) == pytest.approx(1 / (1 + np.exp(-expected["values"][0][0])), abs=1e-5)
+    other, default = rig.ask(tuple(expected["pairs"][0]), instruction="Find poems")[0], probability
+    assert float(other[0, 0]) != float(default[0, 0])
+
+
+def test_text_and_tokens_are_the_tokenizers(load: Load) -> None:
+    for name in ("bert_mean", "mpnet", "qwen3_embed"):
+        rig, _, expected = load(name)
+        encoded = rig.pooler.tokenize(expected["inputs"])
+        before, after = rig.pooler.template.single
+        assert [[*before, *ids.tolist(), *after] for ids in encoded] == expected["ids"]
+        assert rig.pooler.detokenize(encoded[1].tolist(), True).strip() == "a short one"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("bert_mean", {"task": "rerank"}, "it computes embeddings"),
+        ("qwen3_rerank", {"task": "embeddings"}, "feature-extraction"),
+        ("bert_mean", {"task": "embeddings", "target_device": "TPU"}, "there is no such device here"),
+        ("bert_mean", {"task": "embeddings", "plugin_config": "["}, "--plugin_config is not a JSON object"),
+        ("bert_mean", {"task": "embeddings", "plugin_config": '{"NUM_STREAMS": "x"}'}, "NUM_STREAMS"),
+        ("nothing", {"task": "embeddings"}, "does not load"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_one_line(
+    folder: Path, name: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(StartError, match=message) as caught:
+        model.load(Config(model_path=str(folder / name), **options))
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_known_of_demo_embed_is_what_its_engine_reports() -> None:
+    from lean_ovms.models.factory import known_info
+
+    pooler = model.load(Config(model_path=str(DEMO_EMBED), task="embeddings", plugin_config=EXACT))
+    assert replace(pooler.info, versions={}) == known_info()
+    rig = Rig(pooler=pooler)
+    france, seat, soup = (
+        rows[0] for rows in rig.ask("capital of France", "seat of the French government", "a recipe for soup")
+    )
+    assert france @ seat > 0.4 > 0.1 > france @ soup

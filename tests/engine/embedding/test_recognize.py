@@ -1,0 +1,214 @@
+"""What a directory computes, from its files and the network's shape; and how its tokenizer joins pairs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.engine.embedding.pooler import Template
+from lean_ovms.engine.embedding.recognize import Shape, recognize
+from lean_ovms.engine.embedding.templates import template
+from lean_ovms.errors import StartError
+from lean_ovms.pooling_types import PoolingInfo
+from lean_ovms.repository import pooling_dir
+
+INPUTS = frozenset({"input_ids", "attention_mask"})
+HIDDEN = Shape(INPUTS, "last_hidden_state", 3, 32)
+SENTENCE = Shape(INPUTS, "sentence_embedding", 2, 32)
+LOGITS = Shape(INPUTS, "logits", 2, 1)
+
+
+def directory(path: Path, **files: Any) -> Path:
+    for name, value in files.items():
+        file = path / f"{name}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(value))
+    return path
+
+
+def info(path: Path, shape: Shape = HIDDEN, task: str = "embeddings", **options: Any) -> PoolingInfo:
+    return recognize(Config(task=task, model_path=str(path), **options), pooling_dir.read(path), shape).info
+
+
+MODULES = [{"path": "", "type": "sentence_transformers.models.Transformer"},
+           {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]  # fmt: skip
+NORMALIZED = [*MODULES, {"path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}]
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "mode", "source"),
+    [
+        ({"1_Pooling/config": {"pooling_mode_mean_tokens": True}}, {"pooling": "LAST"}, "LAST", "option"),
+        ({"1_Pooling/config": {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}}, {}, "MEAN", "1_P"),
+        ({"1_Pooling/config": {"pooling_mode": "lasttoken"}}, {}, "LAST", "1_Pooling"),
+        ({"1_Pooling/config": {"pooling_mode_max_tokens": True}}, {}, "MAX", "1_Pooling"),
+        (
+            {"modules": [{"path": "9_Pool", "type": "x.Pooling"}], "9_Pool/config": {"pooling_mode": "mean"}},
+            {}, "MEAN", "1_Pooling",
+        ),
+        ({"config": {"_name_or_path": "intfloat/multilingual-e5-small"}}, {}, "MEAN", "name"),
+        ({"config": {"_name_or_path": "BAAI/bge-small-en-v1.5"}}, {}, "CLS", "name"),
+        ({"config": {"_name_or_path": "Alibaba-NLP/gte-base-en-v1.5"}}, {}, "CLS", "name"),
+        ({"config": {"_name_or_path": "thenlper/gte-small"}}, {}, "MEAN", "name"),
+        ({"config": {"model_type": "qwen3"}}, {}, "LAST", "architecture"),
+        ({"config": {"model_type": "static"}}, {}, "MEAN", "static"),
+    ],
+)  # fmt: skip
+def test_pooling_is_decided_by_the_first_evidence(
+    tmp_path: Path, files: dict[str, Any], options: dict[str, Any], mode: str, source: str
+) -> None:
+    found = info(directory(tmp_path / "m", **files), **options)
+    assert (found.pooling, found.pooling_assumed) == (mode, False)
+    assert source in found.pooling_source
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"1_Pooling/config": {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}},
+        {"modules": [{"path": "/etc", "type": "x.Pooling"}]},
+        {"modules": [{"path": "../up", "type": "x.Pooling"}], "config": {"model_type": "bert"}},
+    ],
+)
+def test_without_evidence_cls_is_assumed_and_said_so(tmp_path: Path, files: dict[str, Any]) -> None:
+    found = info(directory(tmp_path / "m", **files))
+    assert (found.pooling, found.pooling_assumed) == ("CLS", True)
+    assert found.pooling_source.startswith("nothing")
+
+
+def test_a_network_that_pools_by_itself_is_left_as_it_is(tmp_path: Path) -> None:
+    found = info(tmp_path, SENTENCE)
+    assert (found.pooling, found.normalize, found.pooling_assumed) == ("MODEL", False, False)
+    assert info(tmp_path, SENTENCE, normalize="true").normalize
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "normalize"),
+    [
+        ({}, {}, True),
+        ({"modules": MODULES}, {}, False),
+        ({"modules": NORMALIZED}, {}, True),
+        ({"modules": MODULES}, {"normalize": "true"}, True),
+        ({"modules": NORMALIZED}, {"normalize": "false"}, False),
+    ],
+)
+def test_normalization(tmp_path: Path, files: dict[str, Any], options: dict[str, Any], normalize: bool) -> None:
+    assert info(directory(tmp_path, **files), **options).normalize is normalize
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "window"),
+    [
+        ({}, {}, 1024),
+        ({"config": {"max_position_embeddings": 512, "model_type": "bert"}}, {}, 512),
+        ({"config": {"max_position_embeddings": 514, "model_type": "xlm-roberta", "pad_token_id": 1}}, {}, 512),
+        ({"config": {"n_ctx": 2048}, "sentence_bert_config": {"max_seq_length": 256}}, {}, 256),
+        ({"config": {"n_ctx": 2048}, "tokenizer_config": {"model_max_length": 1000}}, {}, 1000),
+        ({"config": {"n_ctx": 2048}, "tokenizer_config": {"model_max_length": 1e30}}, {}, 2048),
+        ({"config": {"n_ctx": 2048}}, {"max_model_len": 64}, 64),
+        ({"config": {"n_ctx": 2048}}, {"max_position_embeddings": 32}, 32),
+    ],
+)
+def test_the_window_is_the_smallest_that_anything_says(
+    tmp_path: Path, files: dict[str, Any], options: dict[str, Any], window: int
+) -> None:
+    assert info(directory(tmp_path, **files), **options).window == window
+
+
+@pytest.mark.parametrize(
+    ("config", "width", "activation"),
+    [
+        ({}, 1, "sigmoid"),
+        ({}, 3, "softmax"),
+        ({"problem_type": "regression"}, 1, "none"),
+        ({"problem_type": "single_label_classification"}, 1, "sigmoid"),
+        ({"problem_type": "multi_label_classification"}, 3, "sigmoid"),
+        ({"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}, 1, "none"),
+        ({"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}, 1, "none"),
+        ({"sbert_ce_default_activation_function": "torch.nn.modules.activation.Sigmoid"}, 1, "sigmoid"),
+    ],
+)
+def test_the_activation_follows_vllms_rules(
+    tmp_path: Path, config: dict[str, Any], width: int, activation: str
+) -> None:
+    path = directory(tmp_path, config=config)
+    found = info(path, LOGITS._replace(width=width), task="classify")
+    assert (found.kind, found.activation, found.outputs) == ("classify", activation, width)
+
+
+def test_labels_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    path = directory(tmp_path, config={"id2label": {"10": "k", "2": "c", "0": "a"}})
+    assert info(path, LOGITS._replace(width=3), task="classify").labels == ["a", "c", "k"]
+
+
+def test_matryoshka_is_what_config_json_or_the_option_says(tmp_path: Path) -> None:
+    assert not info(tmp_path).matryoshka
+    assert info(tmp_path, matryoshka=True).matryoshka
+    found = info(directory(tmp_path, config={"matryoshka_dimensions": [256, 64]}))
+    assert (found.matryoshka, found.matryoshka_dimensions) == (True, [64, 256])
+
+
+def test_prompts_come_from_both_files(tmp_path: Path) -> None:
+    path = directory(
+        tmp_path,
+        config={"task_instructions": {"a": "A: "}},
+        config_sentence_transformers={"prompts": {"query": "q: ", "bad": 1}, "default_prompt_name": "query"},
+        sentence_bert_config={"do_lower_case": True},
+    )
+    found = info(path)
+    assert (found.prompts, found.default_prompt_name, found.lower_case) == ({"a": "A: ", "query": "q: "}, "query", True)
+
+
+@pytest.mark.parametrize(
+    ("task", "shape", "message"),
+    [
+        ("rerank", HIDDEN, "it computes embeddings"),
+        ("rerank", LOGITS._replace(width=3), "--task classify serves it"),
+        ("embeddings", LOGITS, "computes logits for the task classify"),
+        ("embeddings", Shape(INPUTS | {"beam_idx"}, "logits", 3, 400), "it with --task feature-extraction"),
+        ("token_classify", LOGITS, "computes logits for the task classify"),
+        ("classify", Shape(INPUTS, "logits", 3, 9), "computes logits for the task token_classify"),
+    ],
+)
+def test_a_task_that_the_network_cannot_do_is_refused_at_the_start(
+    tmp_path: Path, task: str, shape: Shape, message: str
+) -> None:
+    with pytest.raises(StartError, match=message):
+        info(tmp_path, shape, task=task)
+
+
+# --- templates
+
+BERT = Template(single=((2,), (3,)), pair=((2,), (3,), (3,)), types=(0, 0, 0, 1, 1))
+PIECES = [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+          {"SpecialToken": {"id": "[SEP]", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}},
+          {"SpecialToken": {"id": "[SEP]", "type_id": 1}}]  # fmt: skip
+PROCESSOR = {
+    "type": "TemplateProcessing",
+    "pair": PIECES,
+    "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [2]}, "[SEP]": {"id": "[SEP]", "ids": [3]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("processor", "expected"),
+    [
+        (PROCESSOR, BERT),
+        ({"type": "Sequence", "processors": [{"type": "ByteLevel"}, PROCESSOR]}, BERT),
+        ({"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]}, BERT),
+        (
+            {"type": "RobertaProcessing", "cls": ["<s>", 2], "sep": ["</s>", 3]},
+            Template(single=((2,), (3,)), pair=((2,), (3, 3), (3,))),
+        ),
+        ({}, BERT),
+        ({"type": "TemplateProcessing", "pair": PIECES[::-1], "special_tokens": {}}, BERT),
+        ({"type": "Sequence", "processors": [{"type": "ByteLevel"}]}, BERT),
+    ],
+)
+def test_pairs_are_joined_as_tokenizer_json_says(processor: dict[str, Any], expected: Template) -> None:
+    assert template(processor, ((2,), (3,))) == expected

@@ -1,0 +1,309 @@
+"""The pooling task: every request gets exactly one outcome, whatever shares a batch with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.engine.embedding import task as task_module
+from lean_ovms.engine.embedding.fake_pooler import FakePooler
+from lean_ovms.engine.embedding.task import Limits
+from lean_ovms.engine.protocol import Decode, Decoded, Encode, Encoded, Ping, Pong, Pool, Pooled, Refused
+from lean_ovms.pooling_types import PER_TOKEN
+from tests.engine.embedding.rig import Rig, texts, with_info
+
+
+def test_equal_texts_get_equal_vectors_in_any_batch() -> None:
+    rig = Rig()
+    [alone] = rig.ask("hello")
+    many = rig.ask(*texts(40), "hello", *texts(3, 200))
+    assert np.array_equal(many[40], alone)
+    assert alone.shape == (1, 16)
+    assert np.linalg.norm(alone) == pytest.approx(1)
+
+
+def test_texts_and_their_ids_are_the_same_and_tokens_are_counted() -> None:
+    rig = Rig()
+    number = rig.submit("hi", [257, *b"hi", 256], "")
+    rig.run()
+    first, second, empty = rig.rows(number)
+    assert np.array_equal(first, second)
+    assert rig.tokens(number) == [4, 4, 2]
+    assert not np.array_equal(first, empty)
+
+
+def test_requests_that_wait_share_a_batch() -> None:
+    rig = Rig()
+    numbers = [rig.submit(text) for text in texts(8)]
+    rig.run()
+    assert rig.shapes == [(8, 32)]
+    assert all(len(rig.rows(number)) == 1 for number in numbers)
+    assert len(rig.transport.frames) == 1  # one frame, and one wake-up, for all
+
+
+def test_one_text_passes_a_long_list_of_another_request() -> None:
+    rig = Rig()
+    rig.submit(*texts(600, 100))
+    rig.turn(3)
+    short = rig.submit("hello")
+    rig.turn(1)
+    assert short in rig.batches[-1]
+    rig.run()
+    assert rig.records(Pooled, short)[0].indices == [0]
+
+
+def test_lower_priorities_go_first_and_nobody_starves() -> None:
+    rig = Rig()
+    patient = rig.submit(*texts(30, 100), priority=5)
+    urgent = rig.submit(*texts(300, 100), priority=-5)
+    rig.run()
+    order = [set(batch) for batch in rig.batches]
+    assert order[0] == {urgent}
+    assert any(patient in batch for batch in order[:4])
+
+
+def test_a_batch_has_texts_of_about_one_length_and_a_bounded_size() -> None:
+    rig = Rig()
+    rig.ask(*texts(100, 10), *texts(5, 400), *texts(40, 100))
+    for rows, size in rig.shapes:
+        assert rows * size <= 1024 or rows == 1
+        assert size % 16 == 0
+    stats = rig.stats()
+    assert stats.tokens == 100 * 12 + 5 * 402 + 40 * 102
+    assert stats.padded_tokens < 1.5 * stats.tokens
+
+
+def test_a_text_longer_than_a_batch_goes_alone() -> None:
+    rig = Rig(limits=Limits(queued=9, tokens=9999, batch_tokens=64))
+    rig.ask("x" * 200, "y" * 200)
+    assert rig.shapes == [(1, 208), (1, 208)]
+
+
+def test_a_cancelled_request_is_forgotten_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_module, "TURN_CHARACTERS", 3000)
+    rig = Rig()
+    waiting, arriving, other = rig.submit(*texts(60)), rig.submit(*texts(400)), rig.submit("other")
+    rig.turn(1)
+    done = len(rig.records(Pooled, waiting))
+    rig.cancel(waiting)
+    rig.cancel(arriving)
+    rig.cancel(99)
+    rig.run()
+    assert len(rig.records(Pooled, waiting)) == done
+    assert rig.records(Pooled, arriving) == []
+    assert len(rig.rows(other)) == 1
+    assert (rig.stats().queued, rig.stats().running) == (0, 0)
+
+
+def test_many_texts_are_tokenized_over_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_module, "TURN_CHARACTERS", 200)
+    rig = Rig()
+    number = rig.submit(*texts(30))
+    rig.turn(1)
+    assert rig.records(Pooled) == []
+    assert rig.stats().queued == 30
+    rig.run()
+    assert len(rig.rows(number)) == 30
+
+
+# --- refusals, before anything is computed
+
+
+@pytest.mark.parametrize(
+    ("inputs", "params", "message"),
+    [
+        (["ok", [1, 999]], {}, "token ids must be from 0 to"),
+        ([[-1]], {}, "token ids must be from 0 to"),
+        ([[1 << 62]], {}, "token ids must be from 0 to"),
+        (["ok", []], {}, "Input 1 has no tokens"),
+        ([""], {"add_special_tokens": False}, "Input 0 has no tokens"),
+        (["ok", "x" * 511], {}, "Input length 513 longer than allowed 512 (input 1). This model's maximum context"),
+        (["x"], {"dimensions": 17}, "dimensions must be from 1 to 16"),
+        (["x"], {"truncate": 2}, "has 2 tokens that cannot be cut"),
+        ([("a", "b")], {}, "takes single inputs, not pairs"),
+        (["\ud800"], {}, "not valid Unicode"),
+    ],
+)
+def test_a_wrong_input_refuses_its_whole_request_and_no_other(
+    inputs: list[Any], params: dict[str, Any], message: str
+) -> None:
+    rig = Rig()
+    wrong, right = rig.submit(*inputs, **params), rig.submit("right")
+    rig.run()
+    assert message in rig.error(wrong)
+    assert rig.records(Pooled, wrong) == []
+    assert len(rig.rows(right)) == 1 or "Unicode" in message  # such text cannot come through the pipe
+
+
+def test_a_request_has_a_limit_of_tokens_and_the_queue_one_of_requests() -> None:
+    rig = Rig(limits=Limits(queued=2, tokens=100, batch_tokens=64))
+    assert rig.ask(*texts(4)) is not None
+    large = rig.submit(*texts(5))
+    rig.run()
+    assert "110 tokens in all, more than 100" in rig.error(large)
+    numbers = [rig.submit("x") for _ in range(3)]
+    rig.run()
+    assert "2 requests are waiting already" in rig.error(numbers[2])
+    assert [len(rig.rows(number)) for number in numbers] == [1, 1, 0]
+
+
+def test_the_limits_are_options() -> None:
+    options = Config(
+        fake_engine=True, task="embeddings", max_queued_requests=3, max_pooling_tokens=100, pooling_batch_tokens=64
+    )
+    limits = task_module.load(options, wake=lambda: None).limits
+    assert limits == Limits(queued=3, tokens=100, batch_tokens=64)
+
+
+def test_broken_records_are_refused_and_the_loop_goes_on() -> None:
+    rig = Rig()
+    for number, broken in enumerate(
+        [
+            Pool(101, [], [], {}),
+            Pool(102, ["a", "b"], ["q", "r", "s"], {}),
+            Pool(103, ["a"], [], {"no_such": 1}),
+            Pool(104, ["a"], [], {"output": PER_TOKEN, "dimensions": 0}),
+        ]
+    ):
+        rig.put(broken)
+        rig.run()
+        assert len(rig.records(Refused)) == number + 1
+    assert len(rig.ask("fine")) == 1
+
+
+# --- failures
+
+
+def test_a_batch_that_fails_is_computed_again_request_by_request() -> None:
+    rig = Rig()
+    good, bad, other = rig.submit("good"), rig.submit("<|raise|>"), rig.submit("other")
+    rig.run()
+    assert len(rig.rows(good)) == len(rig.rows(other)) == 1
+    assert rig.error(bad) == "The engine could not process this request."
+    assert rig.stats().recoveries == 2
+
+
+def test_what_is_not_a_number_is_an_error_and_never_sent() -> None:
+    pooler = FakePooler(Config(fake_engine=True, task="embeddings"))
+    wait = pooler.wait
+
+    def broken() -> Any:
+        output = wait()
+        output[0, 3] = np.nan
+        return output
+
+    pooler.wait = broken  # type: ignore[method-assign]
+    rig = Rig(pooler=pooler)
+    first, second = rig.submit("a"), rig.submit("b")
+    rig.run()
+    assert "not a number" in rig.error(first)
+    assert len(rig.rows(second)) == 1
+
+
+# --- kinds of results
+
+
+def test_vectors_are_cut_and_then_normalized() -> None:
+    rig = Rig()
+    [whole], [raw] = rig.ask("hello"), rig.ask("hello", normalize=False)
+    [cut] = rig.ask("hello", dimensions=4)
+    assert cut.shape == (1, 4)
+    assert np.linalg.norm(cut) == pytest.approx(1)
+    assert np.allclose(cut, raw[:, :4] / np.linalg.norm(raw[:, :4]))
+    assert np.allclose(whole, raw / np.linalg.norm(raw))
+    assert np.linalg.norm(raw) != pytest.approx(1)
+
+
+def test_a_row_for_each_token_does_not_share_a_batch_with_pooled_texts() -> None:
+    rig = Rig()
+    tokens, pooled = rig.submit("hello", output=PER_TOKEN), rig.submit("hello")
+    rig.run()
+    assert rig.rows(tokens)[0].shape == (7, 16)
+    assert rig.rows(pooled)[0].shape == (1, 16)
+    assert np.allclose(np.linalg.norm(rig.rows(tokens)[0], axis=1), 1)
+    assert len(rig.shapes) == 2
+
+
+def test_pairs_share_one_query_and_get_the_template() -> None:
+    rig = Rig("rerank")
+    number = rig.submit(("abc", "xabcx"), ("abc", "zz"), ("abc", [*b"cab"]))
+    rig.run()
+    scores = [float(rows[0, 0]) for rows in rig.rows(number)]
+    assert scores[0] == scores[2] > 0.99 > 0.01 > scores[1]
+    assert rig.tokens(number) == [1 + 3 + 1 + 5 + 1, 8, 9]
+    assert float(rig.ask(("abc", "zz"), activation=False)[0][0, 0]) == -6
+
+
+def test_of_a_pair_only_the_document_is_cut() -> None:
+    rig = Rig("rerank")
+    number = rig.submit(("abc", "x" * 600), truncate=-1)
+    cut = rig.submit(("abc", "xyz" * 9), truncate=10, truncation_side="left")
+    long = rig.submit(("q" * 600, "x"), truncate=-1)
+    rig.run()
+    assert rig.tokens(number) == [512]
+    assert rig.tokens(cut) == [10]
+    assert "603 tokens that cannot be cut" in rig.error(long)
+
+
+@pytest.mark.parametrize(("side", "kept"), [("right", b"ab"), ("left", b"fg")])
+def test_truncation_keeps_the_special_tokens(side: str, kept: bytes) -> None:
+    rig = Rig()
+    seen = []
+    start = rig.pooler.start
+    rig.pooler.start = lambda batch: (seen.append(batch.ids[0][batch.mask[0] == 1].tolist()), start(batch))
+    rig.ask("abcdefg", truncate=4, truncation_side=side)
+    assert seen == [[257, *kept, 256]]
+
+
+def test_classes_are_probabilities_or_logits() -> None:
+    rig = Rig("classify")
+    [probabilities], [logits] = rig.ask("great"), rig.ask("great", activation=False)
+    assert probabilities.sum() == pytest.approx(1)
+    assert probabilities.argmax() == logits.argmax()
+    assert logits.sum() != pytest.approx(1)
+    sigmoid = Rig(pooler=with_info(FakePooler(Config(fake_engine=True, task="classify")), activation="sigmoid"))
+    assert np.allclose(sigmoid.ask("great")[0], 1 / (1 + np.exp(-logits)))
+
+
+def test_two_outputs_make_one_score() -> None:
+    info = {"kind": "score", "outputs": 2}
+    for activation, expected in (
+        ("softmax", lambda row: np.exp(row[1]) / np.exp(row[:2]).sum()),
+        ("sigmoid", lambda row: 1 / (1 + np.exp(-row[1]))),
+        ("none", lambda row: row[1]),
+    ):
+        pooler = FakePooler(Config(fake_engine=True, task="classify"))
+        [logits] = Rig(pooler=pooler).ask("text", activation=False)
+        rig = Rig(
+            pooler=with_info(FakePooler(Config(fake_engine=True, task="classify")), **info, activation=activation)
+        )
+        rig.pooler._output = lambda batch, row=logits: np.repeat(row[:, :2], len(batch.ids), 0)
+        assert np.allclose(rig.ask("text")[0], expected(logits[0]))
+        assert np.allclose(rig.ask("text", activation=False)[0], logits[0, 1])
+
+
+def test_a_token_classifier_has_a_row_for_each_token_by_default() -> None:
+    [rows] = Rig("token_classify").ask("hello")
+    assert rows.shape == (7, 3)
+    assert np.allclose(rows.sum(axis=1), 1)
+
+
+# --- tokens
+
+
+def test_tokens_and_text_and_counts() -> None:
+    rig = Rig()
+    rig.put(Encode(7, ["hi", ""], True), Encode(8, ["hi"], False), Decode(9, [257, *b"hi"], True), Ping(10))
+    rig.put(Decode(11, [9999], True))
+    rig.run()
+    rig.turn(0)
+    assert rig.records(Encoded, 7)[0].tokens == [[257, *b"hi", 256], [257, 256]]
+    assert rig.records(Encoded, 8)[0].tokens == [[*b"hi"]]
+    assert [r.text for r in rig.records(Decoded)] == ["hi"]
+    assert rig.records(Pong)[0].stats["queued"] == 0
+    assert "token ids must be" in rig.error(11)
+    with pytest.raises(AssertionError, match="waits"):
+        rig.turn()

@@ -1,0 +1,108 @@
+"""The worker's own pooling task on the fake model, driven in this process: no child, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from lean_ovms.config import Config
+from lean_ovms.engine import protocol
+from lean_ovms.engine.client.pool_reply import PoolReply, pool_record
+from lean_ovms.engine.embedding.fake_pooler import FakePooler
+from lean_ovms.engine.embedding.task import Limits, PoolingTask
+from lean_ovms.errors import RequestError, Unavailable, from_wire
+from lean_ovms.models.pooling_model import PoolingModel
+from lean_ovms.pooling_types import PooledOutput, PoolingInput, PoolingParams
+from lean_ovms.types import EngineStats, ModelInfo
+
+BOS, EOS, END = 257, 256, 262
+"""Special tokens of the fake model: BOS text EOS, and BOS query END document EOS."""
+
+
+class FakePoolingEngine:
+    """What a PoolingModel asks of its engine. asked: inputs and parameters of every request; encoded: of every text
+    that was tokenized alone. info: what the model says of itself; `describe` changes it."""
+
+    def __init__(self, config: Config) -> None:
+        pooler = FakePooler(config)
+        self.task = PoolingTask(
+            pooler, Limits(queued=8, tokens=config.max_pooling_tokens, batch_tokens=config.pooling_batch_tokens)
+        )
+        self.info: ModelInfo = pooler.info
+        self.vocabulary = pooler.vocabulary
+        self.state = "loading"
+        self.restarts = 0
+        self.pid = None
+        self.refusal: RequestError | None = None
+        self.asked: list[tuple[list[PoolingInput], PoolingParams]] = []
+        self.encoded: list[list[str]] = []
+        self._count = 0
+
+    def describe(self, **changes: Any) -> None:
+        """Change the PoolingInfo, as the front end and the engine see it."""
+        assert self.info.pooling is not None
+        pooling = replace(self.info.pooling, **changes)
+        self.info = replace(self.info, pooling=pooling, context_length=pooling.window)
+        self.task.info = self.task.inputs._info = pooling
+
+    async def start(self) -> ModelInfo:
+        self.state = "ready"
+        return self.info
+
+    async def stop(self) -> None:
+        self.state = "stopped"
+
+    def unavailable(self) -> Unavailable:
+        return Unavailable(f"the model is {self.state}")
+
+    async def pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
+        self.asked.append((list(inputs), params))
+        if self.refusal is not None:
+            raise self.refusal
+        self._count += 1
+        reply = PoolReply(self._count, len(inputs), lambda _: None, lambda _: None)
+        for record in self._run(pool_record(self._count, inputs, params)):
+            if isinstance(record, protocol.Refused):
+                raise from_wire(record.error)
+            assert isinstance(record, protocol.Pooled)
+            reply.add(record)
+        return await reply.result()
+
+    def _run(self, command: protocol.Record) -> list[protocol.Record]:
+        self.task.handle(command)
+        while not self.task.idle:
+            self.task.admit()
+            self.task.step()
+        records = list(self.task.out)
+        self.task.out.clear()
+        return records
+
+    async def stats(self) -> EngineStats:
+        return EngineStats(**self.task.stats())
+
+    async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
+        self.encoded.append(texts)
+        self._count += 1
+        [record] = self._run(protocol.Encode(self._count, texts, add_special_tokens))
+        if isinstance(record, protocol.Refused):
+            raise from_wire(record.error)
+        assert isinstance(record, protocol.Encoded)
+        return record.tokens
+
+    async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        self._count += 1
+        [record] = self._run(protocol.Decode(self._count, tokens, skip_special_tokens))
+        if isinstance(record, protocol.Refused):
+            raise from_wire(record.error)
+        assert isinstance(record, protocol.Decoded)
+        return record.text
+
+
+async def fake_model(task: str = "embeddings", **options: Any) -> tuple[PoolingModel, FakePoolingEngine]:
+    """A loaded pooling model of a task, and its engine."""
+    config = Config(**{"fake_engine": True, "model_name": "e", "task": task, "access_log": False, **options})
+    engine = FakePoolingEngine(config)
+    model = PoolingModel(config, engine)  # type: ignore[arg-type]
+    await model.load()
+    return model, engine

@@ -1,0 +1,242 @@
+"""Makes tests/data/pooling_models.zip: tiny random models of every kind of pooling, with what torch computes for them.
+
+    pip install torch optimum-intel && python -m tools.make_pooling_models
+
+Each folder is what optimum-cli exports, plus sentence-transformers' files where the original has them, and
+expected.json: {"inputs": [...], "pairs": [...], "ids": of each input or pair, "values": of the pooled hidden states or
+the logits}, by transformers and tokenizers in float32. The project's tests need neither.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from optimum.exporters.openvino import main_export
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    BertConfig,
+    MPNetConfig,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    RobertaConfig,
+)
+
+OUT = Path(__file__).parents[1] / "tests" / "data" / "pooling_models.zip"
+TEXTS = [
+    "Paris is the capital of France.",
+    "a short one",
+    "The quick brown fox jumps over the lazy dog, again and again, until the evening comes and it is tired.",
+    "naïve café, 日本",
+    "",
+]
+PAIRS = [
+    ("What is the capital of France?", "Paris is the capital of France."),
+    ("What is the capital of France?", "The quick brown fox jumps over the lazy dog."),
+    ("fox", "a lazy dog"),  # transformers takes an empty second text for none
+]
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+VOCABULARY = 400
+CORPUS = [*TEXTS, *(text for pair in PAIRS for text in pair)] * 20
+
+
+def wordpiece() -> PreTrainedTokenizerFast:
+    """BERT's kind: [CLS] a [SEP] b [SEP], lower case."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    one = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    one.normalizer = normalizers.BertNormalizer(lowercase=True)
+    one.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    one.decoder = decoders.WordPiece()
+    one.train_from_iterator(CORPUS, trainers.WordPieceTrainer(vocab_size=VOCABULARY, special_tokens=special))
+    ends = [(text, one.token_to_id(text)) for text in ("[CLS]", "[SEP]")]
+    one.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=one, cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]", unk_token="[UNK]",
+        mask_token="[MASK]", model_max_length=64,
+    )  # fmt: skip
+
+
+def roberta() -> PreTrainedTokenizerFast:
+    """RoBERTa's kind: <s> a </s></s> b </s>, bytes."""
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    one = _byte_level(special)
+    one.post_processor = processors.RobertaProcessing(sep=("</s>", 2), cls=("<s>", 0))
+    return PreTrainedTokenizerFast(
+        tokenizer_object=one, bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>",
+        pad_token="<pad>", unk_token="<unk>", mask_token="<mask>",
+    )  # fmt: skip
+
+
+def qwen(*, ends: bool) -> PreTrainedTokenizerFast:
+    """Qwen3's kind: nothing before a text, and for embeddings <|endoftext|> after it; pads at the left."""
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    one = _byte_level(special)
+    for word in ("yes", "no"):
+        assert one.token_to_id(word) is not None, f"{word} is no token"
+    if ends:
+        one.post_processor = processors.TemplateProcessing(
+            single="$A <|endoftext|>", pair="$A <|endoftext|> $B <|endoftext|>", special_tokens=[("<|endoftext|>", 0)]
+        )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=one, pad_token="<|endoftext|>", eos_token="<|im_end|>", padding_side="left"
+    )
+
+
+def _byte_level(special: list[str]) -> Tokenizer:
+    one = Tokenizer(models.BPE())
+    one.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    one.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    one.train_from_iterator([*CORPUS, *["yes no"] * 30, *["no yes"] * 30], trainer)
+    return one
+
+
+def _pooled(hidden: torch.Tensor, mode: str) -> torch.Tensor:
+    """Of one text without padding: [1, S, H] to [H]."""
+    return {"CLS": hidden[0, 0], "LAST": hidden[0, -1], "MEAN": hidden[0].mean(0)}[mode]
+
+
+def _with_modules(path: Path, mode: str) -> None:
+    kinds = ["Transformer", "Pooling", "Normalize"]
+    modules = [
+        {"path": "1_Pooling" if kind == "Pooling" else "", "type": f"sentence_transformers.models.{kind}"}
+        for kind in kinds
+    ]
+    (path / "modules.json").write_text(json.dumps(modules))
+    (path / "1_Pooling").mkdir()
+    (path / "1_Pooling" / "config.json").write_text(json.dumps({f"pooling_mode_{mode}": True}))
+    (path / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 48, "do_lower_case": False}))
+    (path / "config_sentence_transformers.json").write_text(
+        json.dumps({"prompts": {"query": "query: ", "document": ""}, "default_prompt_name": None})
+    )
+
+
+BERT = {**SIZES, "vocab_size": VOCABULARY, "max_position_embeddings": 64, "initializer_range": 0.2}
+QWEN = {**SIZES, "vocab_size": VOCABULARY, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 512,
+        "initializer_range": 0.2, "pad_token_id": 0, "eos_token_id": 2, "tie_word_embeddings": False}  # fmt: skip
+THREE = {
+    "id2label": {0: "negative", 1: "neutral", 2: "positive"},
+    "label2id": {"negative": 0, "neutral": 1, "positive": 2},
+}
+ROBERTA = {**BERT, "max_position_embeddings": 66, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+
+MODELS: dict[str, tuple[Any, Any, str, Any, str]] = {
+    "bert_mean": (AutoModel, BertConfig(**BERT), "feature-extraction", wordpiece, "MEAN"),
+    "mpnet": (AutoModel, MPNetConfig(**ROBERTA), "feature-extraction", roberta, "CLS"),
+    "qwen3_embed": (AutoModel, Qwen3Config(**QWEN), "feature-extraction", lambda: qwen(ends=True), "LAST"),
+    "bert_cross": (
+        AutoModelForSequenceClassification, BertConfig(**BERT, num_labels=1), "text-classification", wordpiece, "pairs",
+    ),
+    "roberta_cross": (
+        AutoModelForSequenceClassification, RobertaConfig(**ROBERTA, num_labels=1), "text-classification", roberta,
+        "pairs",
+    ),
+    "qwen3_rerank": (
+        AutoModelForCausalLM, Qwen3Config(**QWEN), "text-generation-with-past", lambda: qwen(ends=False), "yes",
+    ),
+    "bert_classes": (
+        AutoModelForSequenceClassification, BertConfig(**BERT, **THREE), "text-classification", wordpiece, "logits",
+    ),
+    "bert_tokens": (
+        AutoModelForTokenClassification, BertConfig(**BERT, **THREE), "token-classification", wordpiece, "tokens",
+    ),
+}  # fmt: skip
+"""Class, config, optimum's task, tokenizer, and what expected.json holds."""
+
+
+def make(name: str, root: Path) -> None:
+    """One model with its files into root/name."""
+    kind, config, task, tokenizer, what = MODELS[name]
+    torch.manual_seed(7)
+    model = kind.from_config(config).eval().float()
+    for parameter in model.parameters():
+        if parameter.ndim == 1 and not parameter.any():
+            torch.nn.init.normal_(parameter, std=0.1)  # biases, which would hide a wrong position
+    words = tokenizer()
+    source, target = root / f"{name}_hf", root / name
+    model.save_pretrained(source)
+    words.save_pretrained(source)
+    stateful = task.startswith("text-generation")
+    main_export(str(source), target, task=task, library_name="transformers", stateful=stateful, convert_tokenizer=True)
+    if name == "bert_mean":
+        _with_modules(target, "mean_tokens")
+    if name == "bert_cross":
+        text = json.loads((target / "config.json").read_text())
+        text["sentence_transformers"] = {"activation_fn": "torch.nn.modules.linear.Identity"}
+        (target / "config.json").write_text(json.dumps(text))
+    (target / "expected.json").write_text(json.dumps(expected(model, words, what)))
+    for file in (*target.glob("*.py"), *target.glob("special_tokens_map.json"), *target.glob("vocab*")):
+        file.unlink()
+    shutil.rmtree(source)
+
+
+@torch.no_grad()
+def expected(model: Any, words: Any, what: str) -> dict[str, Any]:
+    """What expected.json holds."""
+    if what in ("pairs", "yes"):
+        encoded = [
+            _prompt(words, *pair) if what == "yes" else words(*pair, return_token_type_ids=True) for pair in PAIRS
+        ]
+    else:
+        encoded = [words(text) for text in TEXTS]
+    values = []
+    for one in encoded:
+        inputs = {key: torch.tensor([value]) for key, value in one.items()}
+        if what in ("MEAN", "CLS", "LAST"):
+            values.append(_pooled(model(**inputs).last_hidden_state, what).tolist())
+        elif what == "tokens":
+            values.append(model(**inputs).logits[0].tolist())
+        elif what == "yes":
+            no, yes = (words.encode(word, add_special_tokens=False)[0] for word in ("no", "yes"))
+            last = model(**inputs).logits[0, -1]
+            values.append([(last[yes] - last[no]).item()])
+        else:
+            values.append(model(**inputs).logits[0].tolist())
+    found = {"ids": [one["input_ids"] for one in encoded], "values": values}
+    return {**found, "pairs": PAIRS} if what in ("pairs", "yes") else {**found, "inputs": TEXTS}
+
+
+def _prompt(words: Any, query: str, document: str) -> dict[str, list[int]]:
+    """As the model card of Qwen3-Reranker has it."""
+    prefix = (
+        "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
+        'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+    )
+    suffix = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    task = "Given a web search query, retrieve relevant passages that answer the query"
+    body = f"<Instruct>: {task}\n<Query>: {query}\n<Document>: {document}"
+    parts = [words.encode(part, add_special_tokens=False) for part in (prefix, body, suffix)]
+    return {"input_ids": [token for part in parts for token in part]}
+
+
+def main() -> None:
+    random.seed(7)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for name in sys.argv[1:] or MODELS:
+            make(name, root)
+        with zipfile.ZipFile(OUT, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
+            for path in sorted(root.rglob("*")):
+                if path.is_file():
+                    info = zipfile.ZipInfo(str(path.relative_to(root)), (2026, 1, 1, 0, 0, 0))
+                    file.writestr(info, path.read_bytes(), zipfile.ZIP_DEFLATED, 9)
+        print(OUT, OUT.stat().st_size, "bytes")
+
+
+if __name__ == "__main__":
+    main()
