@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from ..config import Config
-from ..errors import InternalError, MethodNotAllowed, NotFound, RequestError, error_response
+from ..errors import InternalError, MethodNotAllowed, NotFound, RequestError, error_response, expects_anthropic
 from ..media.images.loader import ImageLoader
 from ..models.model import Model
 from ..models.registry import ModelRegistry
@@ -131,6 +131,8 @@ class App:
             current_record.reset(token)
         response.headers += self._cors.headers(request)
         response.headers.append(("X-Request-Id", record.request_id))
+        if expects_anthropic(request):
+            response.headers.append(("Request-Id", record.request_id))
         return self.records.observe(request, response, record)
 
     async def _respond(self, request: Request, record: RequestRecord) -> Response:
@@ -138,12 +140,12 @@ class App:
             return await self._dispatch(request, record)
         except RequestError as error:
             record.error = error.code or error.kind
-            return error_response(error)
+            return error_response(error, request=request, request_id=record.request_id)
         except Exception:
             logger.exception("%s %s failed (id %s)", request.method, safe(request.path), record.request_id)
             internal = InternalError()
             record.error = internal.code or internal.kind
-            return error_response(internal)
+            return error_response(internal, request=request, request_id=record.request_id)
 
     async def _dispatch(self, request: Request, record: RequestRecord) -> Response:
         if request.method == "OPTIONS":
@@ -157,7 +159,7 @@ class App:
         methods = self._table.methods(request.path)
         route = methods.get("GET" if request.method == "HEAD" else request.method)
         if route is not None:
-            return route
+            return self._table.variant(route, request)
         if methods:
             allow = ", ".join(methods)
             raise MethodNotAllowed(f"{safe(request.path)} answers {allow}, not {safe(request.method)}", allow=allow)

@@ -103,7 +103,8 @@ def _grouped(routes: Iterable[Route]) -> Iterable[tuple[str, list[str], list[Rou
     """(path, the same under other bases, its routes)."""
     by_path: dict[str, list[Route]] = {}
     for route in routes:
-        by_path.setdefault(route.path, []).append(route)
+        if not route.header:  # OpenAPI has one operation for a method and path
+            by_path.setdefault(route.path, []).append(route)
     first, *others = BASES
     for path, found in by_path.items():
         bare = _without_base(path)

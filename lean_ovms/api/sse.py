@@ -59,7 +59,7 @@ class EventStream:
     """The ByteStream of one generation. A class, not a generator: it can be closed without having been started.
 
     opening: bytes that are sent before the first delta exists. before_end: awaited before the renderer's last bytes,
-    with the error if there is one.
+    with the error if there is one. ping, done: keep-alive and terminator, where the API has its own.
     """
 
     def __init__(
@@ -70,12 +70,16 @@ class EventStream:
         *,
         opening: bytes = b"",
         before_end: Callable[[RequestError | None], Awaitable[None]] | None = None,
+        ping: bytes = PING,
+        done: bytes = DONE,
     ) -> None:
         self._generation = generation
         self._renderer = renderer
         self._ping_s = ping_s
         self._opening = opening
         self._before_end = before_end
+        self._ping = ping
+        self._end = done
         self._pending: asyncio.Future[list[Delta]] | None = None
         self._done = False
 
@@ -94,7 +98,7 @@ class EventStream:
             while True:
                 deltas = await (self._generation.__anext__() if ping_at is None else self._next_before(ping_at))
                 if deltas is None:
-                    return PING
+                    return self._ping
                 if data := self._renderer.deltas(deltas):
                     return data
         except StopAsyncIteration:
@@ -111,7 +115,7 @@ class EventStream:
         if self._before_end is not None:
             await self._before_end(error)
         last = self._renderer.end(self._generation.usage) if error is None else self._renderer.failed(error)
-        return last + DONE
+        return last + self._end
 
     async def _next_before(self, ping_at: float) -> list[Delta] | None:
         """The next deltas, or None when a ping is due (in the loop's time); the next call goes on waiting for them."""

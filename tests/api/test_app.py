@@ -17,7 +17,7 @@ HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
 async def test_an_unknown_path_is_a_404_and_a_known_one_names_its_methods(make_app: MakeApp) -> None:
     app, _ = await make_app()
-    for path in ("/nope", "/", "/v1", "//"):
+    for path in ("/nope", "/v1", "/v1/"):
         response = await get(app, path)
         assert response.status == 404
         error = (await whole(response))["error"]
@@ -28,6 +28,12 @@ async def test_an_unknown_path_is_a_404_and_a_known_one_names_its_methods(make_a
     response = await get(app, CHAT)
     assert response.status == 405
     assert ("Allow", "POST") in response.headers
+
+
+async def test_the_root_answers_clients_that_look_for_a_server(make_app: MakeApp) -> None:
+    app, _ = await make_app(api_key="secret")
+    assert (await app.handle(Request("HEAD", "/"))).status == 200
+    assert (await whole(await get(app, "/")))["name"] == "lean_ovms"
 
 
 @pytest.mark.parametrize(

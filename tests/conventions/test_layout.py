@@ -49,6 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "deployment": OBSERVED | {"models", "repository", "config"},
     "api": OBSERVED | {"models", "media", "config", "util", "__version__"},
     "api.generation": OBSERVED | {"api", "models", "media", "config", "util"},
+    "api.anthropic": OBSERVED | {"api", "api.generation", "models"},
     "api.openai": OBSERVED | {"api", "api.generation", "models", "config", "__version__"},
     "api.vllm": OBSERVED | {"api", "api.generation", "models", "lora_modules"},
     "api.ovms": OBSERVED | {"api", "models"},

@@ -97,7 +97,8 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
         record.stream = values["stream"]
     config, defaults = model.config, Defaults(model.directory.generation_config)
     limits = Limits(max_tokens=config.max_tokens_limit, sequences=config.best_of_limit)
-    options = stream_options(schema.fields[schema.fields.places["stream_options"]], values)
+    place = schema.fields.places.get("stream_options")
+    options = {} if place is None else stream_options(schema.fields[place], values)
     schema.before_tools(values, model)
     offer = read_offer(values)
     schema.after_tools(values, model)
