@@ -27,7 +27,10 @@ def to_messages(system: Any, messages: list[Any]) -> list[Json]:
         builder.system(_system(system, "system"))
     for place, message in enumerate(messages):
         _add(builder, message, f"messages.{place}")
-    return builder.messages
+    built = builder.build()
+    if all(message["role"] == "system" for message in built):
+        raise BadRequest("messages: no message of a user or an assistant has content", param="messages")
+    return built
 
 
 def is_prefill(messages: list[Json]) -> bool:
@@ -47,40 +50,45 @@ def _system(content: Any, param: str) -> str:
 
 
 class _Builder:
-    """Collects messages; turns of one role that follow each other become one, as Anthropic says."""
+    """Collects messages; turns of one role that follow each other become one, as Anthropic says.
+
+    Texts are collected in lists and joined at the end: a client may send tens of thousands.
+    """
 
     def __init__(self) -> None:
-        self.messages: list[Json] = []
+        self._messages: list[Json] = []
 
     def system(self, text: str) -> None:
-        if not text:
-            return
-        if self.messages and self.messages[-1]["role"] == "system":
-            text = f"{self.messages.pop()['content']}\n{text}"
-        self.messages.append({"role": "system", "content": text})
+        if text:
+            self._turn("system")["content"].append(text)
 
     def user(self, parts: list[Json]) -> None:
-        if not parts:
-            return
-        last = self.messages[-1] if self.messages else None
-        if last is not None and last["role"] == "user":
-            parts = _as_parts(last["content"]) + parts
-            self.messages.pop()
-        content = parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
-        self.messages.append({"role": "user", "content": content})
+        if parts:
+            self._turn("user")["content"] += parts
 
     def tool(self, call_id: str, text: str) -> None:
-        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
+        self._messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
 
     def assistant(self) -> Json:
-        """The assistant's message that is being written."""
-        if not self.messages or self.messages[-1]["role"] != "assistant":
-            self.messages.append({"role": "assistant", "content": ""})
-        return self.messages[-1]
+        """The assistant's message that is being written; its texts are lists."""
+        return self._turn("assistant")
 
+    def _turn(self, role: str) -> Json:
+        if not self._messages or self._messages[-1]["role"] != role:
+            self._messages.append({"role": role, "content": []})
+        return self._messages[-1]
 
-def _as_parts(content: str | list[Json]) -> list[Json]:
-    return [_part(content)] if isinstance(content, str) else content
+    def build(self) -> list[Json]:
+        """The messages. A user's single text is a string."""
+        for message in self._messages:
+            content = message["content"]
+            if message["role"] in ("system", "assistant"):
+                message["content"] = "\n".join(content)
+            elif message["role"] == "user" and len(content) == 1 and content[0]["type"] == "text":
+                message["content"] = content[0]["text"]
+            if "reasoning_content" in message:
+                message["reasoning_content"] = "\n".join(message["reasoning_content"])
+        return self._messages
 
 
 def _part(text: str) -> Json:
@@ -155,13 +163,12 @@ def _add_assistant(builder: _Builder, blocks: list[Block]) -> None:
         kind = block["type"]
         if kind == "text":
             if text := _text(block, param):
-                turn["content"] = f"{turn['content']}\n{text}" if turn["content"] else text
+                turn["content"].append(text)
         elif kind == "thinking":
             if not isinstance(block.get("thinking"), str):
                 raise BadRequest(f"{param}.thinking: Field required", param=f"{param}.thinking")
             if block["thinking"]:
-                before = turn.get("reasoning_content")
-                turn["reasoning_content"] = f"{before}\n{block['thinking']}" if before else block["thinking"]
+                turn.setdefault("reasoning_content", []).append(block["thinking"])
         elif kind == "tool_use":
             turn.setdefault("tool_calls", []).append(_tool_use(block, param))
         elif kind != "redacted_thinking":  # it holds nothing that can be read here

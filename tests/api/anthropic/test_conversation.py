@@ -134,6 +134,8 @@ def test_an_assistants_text_at_the_end_is_continued() -> None:
 
 
 WRONG = [
+    ([user(), assistant()], "messages: no message of a user or an assistant has content"),
+    ([{"role": "system", "content": "a"}], "messages: no message of a user or an assistant has content"),
     ([1], "messages.0: a message is an object"),
     ([{"role": "tool", "content": "x"}], "messages.0.role must be one of: user, assistant, system"),
     ([{"role": "user"}], "messages.0.content must be a string or an array"),
