@@ -9,6 +9,7 @@ from ...models.generation import Generation
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json
 from ..app import App
+from ..generation.messages import map_late_system
 from ..generation.request import GenerationRequest, RequestSchema, parse
 from ..generation.sampling import check_max_tokens
 from ..response import warning_headers
@@ -86,7 +87,7 @@ def _as_chat(values: Json, model: TextModel) -> None:
     values["stop"] = values["stop_sequences"]
     values["tools"] = read_tools(values["tools"])
     values["tool_choice"], values["parallel_tool_calls"] = read_choice(values["tool_choice"])
-    values["messages"] = to_messages(values["system"], values["messages"])
+    values["messages"] = map_late_system(to_messages(values["system"], values["messages"]), model)
     values["output_config.format"] = fields.output_format(values)
     if fields.BUDGET in fields.ALL_FIELDS.places and (budget := fields.thinking_budget(values)) is not None:
         values[fields.BUDGET] = budget

@@ -94,7 +94,9 @@ def chat_prompt(values: Json, tools: list[Json], *, add_special_tokens: bool = F
     )
 
 
-_knows_developer: WeakKeyDictionary[TextModel, bool] = WeakKeyDictionary()
+PROBE = "probe9needle"
+_USER: Json = {"role": "user", "content": "Hey"}
+_shown_roles: WeakKeyDictionary[TextModel, dict[str, bool]] = WeakKeyDictionary()
 
 
 def map_developer_role(messages: list[Json], model: TextModel) -> list[Json]:
@@ -103,17 +105,28 @@ def map_developer_role(messages: list[Json], model: TextModel) -> list[Json]:
     OpenAI's newer clients send system messages as developer messages. Many templates drop them silently, some refuse
     them. Raises RequestError while the template is not known.
     """
-    if not any(message["role"] == "developer" for message in messages) or _shows_developer(model):
+    probe = [{"role": "developer", "content": PROBE}, _USER]
+    if not any(message["role"] == "developer" for message in messages) or _shows(model, "developer", probe):
         return messages
     return [{**message, "role": "system"} if message["role"] == "developer" else message for message in messages]
 
 
-def _shows_developer(model: TextModel) -> bool:
-    if model not in _knows_developer:
-        probe = "probe9needle"
-        messages = [{"role": "developer", "content": probe}, {"role": "user", "content": "Hey"}]
+def map_late_system(messages: list[Json], model: TextModel) -> list[Json]:
+    """The messages, system messages behind the first place as a user's where the template does not show them there.
+
+    Claude Code sends them (mid-conversation-system). Raises RequestError while the template is not known.
+    """
+    late = any(message["role"] == "system" for message in messages[1:])
+    if not late or _shows(model, "late system", [_USER, {"role": "system", "content": PROBE}]):
+        return messages
+    return messages[:1] + [{**m, "role": "user"} if m["role"] == "system" else m for m in messages[1:]]
+
+
+def _shows(model: TextModel, case: str, messages: list[Json]) -> bool:
+    known = _shown_roles.setdefault(model, {})
+    if case not in known:
         try:
-            _knows_developer[model] = model.shows(ChatPrompt(messages=messages), probe)
+            known[case] = model.shows(ChatPrompt(messages=messages), PROBE)
         except BadRequest:
-            _knows_developer[model] = False
-    return _knows_developer[model]
+            known[case] = False
+    return known[case]

@@ -183,6 +183,20 @@ async def test_what_the_template_gets(make_app: MakeApp, fields: Any, prompt: st
     assert engine.submitted[0][0] == prompt
 
 
+FIRST_ONLY = (
+    "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('no') }}{% endif %}"
+    "{{ m.role }}:{{ m.content }};{% endfor %}"
+)
+
+
+async def test_a_late_system_message_is_a_users_where_the_template_refuses_it(make_app: MakeApp) -> None:
+    messages = [*HELLO["messages"], {"role": "system", "content": "note"}]
+    for template, role in ((None, "system"), (FIRST_ONLY, "user")):
+        app, engine = await make_app(say("x"), **({"chat_template": template} if template else {}))
+        assert (await post(app, PATH, ask(system="s", messages=messages))).status == 200
+        assert engine.submitted[0][0] == f"system:s;user:hi;{role}:note;"
+
+
 async def test_the_tool_fields_reach_the_grammar(make_app: MakeApp) -> None:
     app, engine = await make_app(say("x"), **PARSERS)
     for choice in ({"type": "auto"}, {"type": "any"}, {"type": "tool", "name": "get_weather"}):
