@@ -11,7 +11,7 @@ from ...types import ChatPrompt, Json
 from ..app import App
 from ..generation.messages import map_late_system
 from ..generation.request import GenerationRequest, RequestSchema, parse
-from ..generation.sampling import check_max_tokens
+from ..generation.sampling import Limits, check_max_tokens
 from ..response import warning_headers
 from . import fields
 from .conversation import is_prefill, to_messages
@@ -83,7 +83,7 @@ def _parse(body: Json, app: App) -> MessageRequest:
 def _as_chat(values: Json, model: TextModel) -> None:
     """What has another name or form in chat, under that of chat. Raises BadRequest."""
     values.update(fields.ABSENT)
-    check_max_tokens("max_tokens", values["max_tokens"] or 0, model.config.max_tokens_limit)
+    check_max_tokens("max_tokens", values["max_tokens"] or 0, Limits.of(model.config))
     values["stop"] = values["stop_sequences"]
     values["tools"] = read_tools(values["tools"])
     values["tool_choice"], values["parallel_tool_calls"] = read_choice(values["tool_choice"])

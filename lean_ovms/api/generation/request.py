@@ -96,7 +96,7 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
     if record := current_record.get():
         record.stream = values["stream"]
     config, defaults = model.config, Defaults(model.directory.generation_config)
-    limits = Limits(max_tokens=config.max_tokens_limit, sequences=config.best_of_limit)
+    limits = Limits.of(config)
     place = schema.fields.places.get("stream_options")
     options = {} if place is None else stream_options(schema.fields[place], values)
     schema.before_tools(values, model)

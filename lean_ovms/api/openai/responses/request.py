@@ -15,7 +15,7 @@ from ...app import INLINE_BYTES, App
 from ...generation.common_fields import template_kwargs
 from ...generation.messages import map_developer_role, read_messages
 from ...generation.request import GenerationRequest, RequestSchema, parse
-from ...generation.sampling import check_max_tokens
+from ...generation.sampling import Limits, check_max_tokens
 from ...response import warning_headers
 from .agent_tools import ToolOrigin, read_agent_tools
 from .echo import echo
@@ -121,7 +121,7 @@ def _name_as_shared(values: Json, model: TextModel) -> None:
     if (limit := values["max_output_tokens"]) is not None:
         if limit == 0:
             raise BadRequest("max_output_tokens value should be greater than 0", param="max_output_tokens")
-        check_max_tokens("max_output_tokens", limit, model.config.max_tokens_limit)
+        check_max_tokens("max_output_tokens", limit, Limits.of(model.config))
     values["max_tokens"] = limit
     values["logprobs"] = bool(
         values["logprobs"] or values["top_logprobs"] or "message.output_text.logprobs" in (values["include"] or ())
