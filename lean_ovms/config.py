@@ -108,6 +108,9 @@ class Config:
         False, "enforce tool schemas also with tool_choice auto", group="model"
     )
     max_tokens_limit: int = option(0, "largest and default max_tokens of a request; 0: no limit", group="model", low=0)
+    clamp_max_tokens: bool = option(
+        False, "take max_tokens above max_tokens_limit as the limit instead of a 400", group="model"
+    )
     best_of_limit: int = option(20, "largest n and best_of of a request", group="model", low=1, high=512)
     max_logprobs: int = option(
         20, "largest top_logprobs, logprobs and prompt_logprobs of a request", group="model", low=0, high=1000

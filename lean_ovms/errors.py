@@ -1,14 +1,16 @@
 """Errors that a client can get, each with its HTTP status, and the response that carries one.
 
 An error class carries its own status, type and code, so there is no table elsewhere that could miss a row.
-Rendered as OpenAI's error object (https://platform.openai.com/docs/guides/error-codes). The engine child sends errors
-over the pipe as `to_wire`; `from_wire` makes the same error again in the front end.
+Rendered as OpenAI's error object (https://platform.openai.com/docs/guides/error-codes), and as Anthropic's for the
+clients of its API (https://docs.anthropic.com/en/api/errors). The engine child sends errors over the pipe as `to_wire`;
+`from_wire` makes the same error again in the front end.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from .types import Response
 
@@ -235,9 +237,67 @@ def from_wire(fields: list[str | None]) -> RequestError:
     return error_class(message or "unknown error", param=param, code=code, retry_after_s=retry_after_s)
 
 
-def error_response(error: RequestError, headers: Iterable[tuple[str, str]] = ()) -> Response:
-    """The response for an error: OpenAI's error object as JSON. headers: sent besides the error's own."""
-    return Response(error.status, [("Content-Type", "application/json"), *error.headers(), *headers], error.to_bytes())
+class RequestStart(Protocol):
+    """What of a request decides the form of its errors."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+
+ANTHROPIC_PATHS = ("/v1/messages", "/v3/messages", "/v3/v1/messages")
+ANTHROPIC_HEADER = "anthropic-version"
+
+
+def expects_anthropic(request: RequestStart) -> bool:
+    """Whether the client reads Anthropic's form of errors: by its path, or by the header that its clients send."""
+    return request.path.startswith(ANTHROPIC_PATHS) or ANTHROPIC_HEADER in request.headers
+
+
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+"""Other statuses below 500 are an invalid_request_error, those above an api_error."""
+OVERLOADED = 529
+"""Anthropic's status in place of 503."""
+
+
+def anthropic_error(error: RequestError, request_id: str = "") -> dict[str, Any]:
+    """Anthropic's error object; it has no field for the parameter, so the message begins with its name.
+
+    Its clients read the code in `details`, for instance to send a request again without what is not supported.
+    """
+    kind = _ANTHROPIC_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
+    named = error.param and error.param not in error.message
+    message = f"{error.param}: {error.message}" if named else error.message
+    details = {"details": {"error_code": error.code}} if error.code else {}
+    return {"type": "error", "error": {"type": kind, "message": message, **details}, "request_id": request_id or None}
+
+
+def error_response(
+    error: RequestError,
+    headers: Iterable[tuple[str, str]] = (),
+    *,
+    request: RequestStart | None = None,
+    request_id: str = "",
+) -> Response:
+    """The response for an error as JSON, in the form that the client of this request reads, else in OpenAI's.
+
+    headers: sent besides the error's own.
+    """
+    head = [("Content-Type", "application/json"), *error.headers(), *headers]
+    if request is None or not expects_anthropic(request):
+        return Response(error.status, head, error.to_bytes())
+    body = json.dumps(anthropic_error(error, request_id), ensure_ascii=False).encode("utf-8", "replace")
+    return Response(OVERLOADED if error.status == 503 else error.status, head, body)
 
 
 class StartError(Exception):

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from ..config import Config
-from ..errors import InternalError, MethodNotAllowed, NotFound, RequestError, error_response
+from ..errors import InternalError, MethodNotAllowed, NotFound, RequestError, error_response, expects_anthropic
 from ..media.images.loader import ImageLoader
 from ..models.model import Model
 from ..models.registry import ModelRegistry
@@ -165,6 +165,8 @@ class App:
             current_record.reset(token)
         response.headers += self._cors.headers(request)
         response.headers.append(("X-Request-Id", record.request_id))
+        if expects_anthropic(request):
+            response.headers.append(("Request-Id", record.request_id))
         response = self.records.observe(request, response, record)
         return HoldingResponse(response, record) if record.releases else response
 
@@ -176,12 +178,12 @@ class App:
             return await self._dispatch(request, record)
         except RequestError as error:
             record.error = error.code or error.kind
-            return error_response(error)
+            return error_response(error, request=request, request_id=record.request_id)
         except Exception:
             logger.exception("%s %s failed (id %s)", request.method, safe(request.path), record.request_id)
             internal = InternalError()
             record.error = internal.code or internal.kind
-            return error_response(internal)
+            return error_response(internal, request=request, request_id=record.request_id)
 
     async def _dispatch(self, request: Request, record: RequestRecord) -> Response:
         if request.method == "OPTIONS":
@@ -195,7 +197,7 @@ class App:
         methods = self._table.methods(request.path)
         route = methods.get("GET" if request.method == "HEAD" else request.method)
         if route is not None:
-            return route
+            return self._table.variant(route, request)
         if methods:
             allow = ", ".join(methods)
             raise MethodNotAllowed(f"{safe(request.path)} answers {allow}, not {safe(request.method)}", allow=allow)

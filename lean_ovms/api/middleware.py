@@ -59,7 +59,7 @@ class Cors:
 
 
 class Auth:
-    """The API key as a bearer token; without a key in the options every route is open."""
+    """The API key as a bearer token or, as Anthropic's clients send it, as x-api-key; without a key all is open."""
 
     def __init__(self, config: Config) -> None:
         self._key = config.api_key.encode()
@@ -69,8 +69,9 @@ class Auth:
         """Raises Unauthorized where the route needs the key and the request does not have it."""
         if not self._key or route.auth == "open" or (route.auth == "models" and not self._protect_models):
             return
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("latin-1", "replace"), self._key):
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        given = [bearer if scheme.lower() == "bearer" else "", request.headers.get("x-api-key", "")]
+        if not any(hmac.compare_digest(key.strip().encode("latin-1", "replace"), self._key) for key in given):
             raise Unauthorized("Unauthorized request due to invalid or missing api-key")
 
 

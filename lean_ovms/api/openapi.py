@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 
 from .. import __version__
+from ..errors import ANTHROPIC_PATHS, OVERLOADED
 from ..types import Json
 from .fields import Field
 from .router import BASES, Route, RouteDoc
@@ -34,6 +35,7 @@ _ERRORS = {
     429: "The queue is full: try again after Retry-After seconds.",
     500: "The engine failed, or what should be kept could not be.",
     503: "The model is loading or restarting, or the server is stopping.",
+    OVERLOADED: "The model is loading or restarting, or the server is stopping.",
 }
 _DESCRIPTION = """Generative REST API of OpenVINO Model Server and vLLM. Paths under /v1 are served under /v3 and /v3/v1
 as well. In a body `null` means absent, and unknown fields are ignored. A stream (`stream: true`) is
@@ -103,7 +105,8 @@ def _grouped(routes: Iterable[Route]) -> Iterable[tuple[str, list[str], list[Rou
     """(path, the same under other bases, its routes)."""
     by_path: dict[str, list[Route]] = {}
     for route in routes:
-        by_path.setdefault(route.path, []).append(route)
+        if not route.header:  # OpenAPI has one operation for a method and path
+            by_path.setdefault(route.path, []).append(route)
     first, *others = BASES
     for path, found in by_path.items():
         bare = _without_base(path)
@@ -132,7 +135,7 @@ def _operation(route: Route, path: str, models: list[str], *, key: bool) -> Json
         "operationId": _operation_id(route.method, path),
         "summary": doc.summary,
         "tags": [_tag(path)],
-        "responses": _responses(doc, _errors(route, path, authenticated=authenticated)),
+        "responses": _responses(doc, path, _errors(route, path, authenticated=authenticated)),
     }
     parameters = [_path_parameter(name) for name in re.findall(r"\{(\w+)\}", path)]
     parameters += [
@@ -178,10 +181,12 @@ def _errors(route: Route, path: str, *, authenticated: bool) -> list[int]:
         found.add(400)
     if doc is not None:
         found |= set(doc.errors)
+    if path.startswith(ANTHROPIC_PATHS):
+        found = found - {503} | {OVERLOADED}
     return sorted(found)
 
 
-def _responses(doc: RouteDoc, errors: list[int]) -> Json:
+def _responses(doc: RouteDoc, path: str, errors: list[int]) -> Json:
     content: Json = {}
     if "/" in doc.answer:
         content[doc.answer] = {"schema": {"type": "string"}}
@@ -194,10 +199,11 @@ def _responses(doc: RouteDoc, errors: list[int]) -> Json:
     ok: Json = {"description": "It worked.", "headers": {"X-Request-Id": {"schema": {"type": "string"}}}}
     if content:
         ok["content"] = content
-    failed = {"application/json": {"schema": ref("Error")}}
+    form = "AnthropicError" if path.startswith(ANTHROPIC_PATHS) else "Error"
+    failed = {"application/json": {"schema": ref(form)}}
     found: Json = {"200": ok}
     for status in errors:
         found[str(status)] = {"description": _ERRORS[status], "content": failed}
-        if status in (429, 503):
+        if status in (429, 503, OVERLOADED):
             found[str(status)]["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
     return found

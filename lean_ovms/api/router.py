@@ -48,6 +48,7 @@ class Route:
 
     auth: whether the API key is required: "key" always, "models" only with --protect_models, "open" never.
     vital: it reports on the server, cheaply, and is served when there are too many connections, too.
+    header: the route is taken instead of the one without it by requests that have this header.
     """
 
     method: str
@@ -56,13 +57,14 @@ class Route:
     auth: str = "key"
     doc: RouteDoc | None = None
     vital: bool = False
+    header: str = ""
 
 
 def for_each_prefix(
-    method: str, path: str, handle: Handler, auth: str = "key", *, doc: RouteDoc | None = None
+    method: str, path: str, handle: Handler, auth: str = "key", *, doc: RouteDoc | None = None, header: str = ""
 ) -> list[Route]:
     """One handler under every prefix."""
-    return [Route(method, base + path, handle, auth, doc) for base in BASES]
+    return [Route(method, base + path, handle, auth, doc, header=header) for base in BASES]
 
 
 def collect() -> list[Route]:
@@ -98,7 +100,10 @@ class Table:
     def __init__(self, routes: list[Route]) -> None:
         self._exact: dict[str, dict[str, Route]] = {}
         self._patterns: dict[str, dict[str, Route]] = {}
+        self._variants = {(route.method, route.path): route for route in routes if route.header}
         for route in routes:
+            if route.header:
+                continue
             methods = (self._patterns if "{id}" in route.path else self._exact).setdefault(route.path, {})
             if route.method in methods:
                 raise AssertionError(f"two handlers for {route.method} {route.path}")
@@ -112,6 +117,11 @@ class Table:
         if found is None:
             found = next((methods for pattern, methods in self._ordered if pattern.fullmatch(path)), {})
         return found
+
+    def variant(self, route: Route, request: Request) -> Route:
+        """The route that takes this request instead of `route` because of a header; `route` if there is none."""
+        other = self._variants.get((route.method, route.path))
+        return route if other is None or other.header not in request.headers else other
 
     def suggest(self, path: str) -> str:
         """A known path with the same end as this unknown one (a wrong base URL), "" if there is none."""

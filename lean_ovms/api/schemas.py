@@ -65,6 +65,9 @@ TOOL_CHOICE = any_of(
     object_of({"type": const("function"), "name": STRING}),
     object_of({"type": const("allowed_tools")}, allowed_tools=OBJECT, mode={"enum": ["auto", "required"]}, tools={}),
 )
+ANTHROPIC_MESSAGES = array(
+    object_of({"role": {"enum": ["user", "assistant", "system"]}, "content": any_of(STRING, array(PART))}), 1
+)
 TOKENS = array({"type": "integer", "minimum": 0, "maximum": 4294967295})
 PROMPT = any_of(
     {"type": "string", "minLength": 1},
@@ -205,6 +208,27 @@ ANSWERS: dict[str, Json] = {
     "Scores": _results(object=const("score"), score=NUMBER),
     "Classes": _results(label=any_of(STRING, NULL), probs=array(NUMBER), num_classes=INTEGER),
     "Pooled": _results(object=const("pooling"), data=any_of(_VECTOR, array(array(NUMBER)))),
+    "AnthropicError": object_of(
+        {
+            "type": const("error"),
+            "error": object_of({"type": STRING, "message": STRING}),
+            "request_id": any_of(STRING, NULL),
+        }
+    ),
+    "AnthropicMessage": object_of(
+        {
+            "id": STRING,
+            "type": const("message"),
+            "role": const("assistant"),
+            "model": STRING,
+            "content": array(object_of({"type": {"enum": ["text", "thinking", "tool_use"]}})),
+            "stop_reason": {"enum": ["end_turn", "max_tokens", "stop_sequence", "tool_use"]},
+            "stop_sequence": any_of(STRING, NULL),
+            "usage": object_of({"input_tokens": INTEGER, "output_tokens": INTEGER}),
+        }
+    ),
+    "AnthropicEvent": object_of({"type": STRING}),
+    "AnthropicTokens": object_of({"input_tokens": INTEGER}),
     "Model": object_of({"id": STRING, "object": const("model"), "created": INTEGER, "owned_by": STRING}),
     "Models": object_of({"object": const("list"), "data": array(ref("Model"))}),
     "Tokens": object_of(

@@ -60,7 +60,7 @@ class EventStream:
     """The ByteStream of one generation. A class, not a generator: it can be closed without having been started.
 
     opening: bytes that are sent before the first delta exists. before_end: awaited before the renderer's last bytes,
-    with the error if there is one.
+    with the error if there is one. ping, done: keep-alive and terminator, where the API has its own.
     """
 
     def __init__(
@@ -71,6 +71,8 @@ class EventStream:
         *,
         opening: bytes = b"",
         before_end: Callable[[RequestError | None], Awaitable[None]] | None = None,
+        ping: bytes = PING,
+        done: bytes = DONE,
     ) -> None:
         self._generation = generation
         self._renderer = renderer
@@ -81,6 +83,8 @@ class EventStream:
         self._clock = time.monotonic
         self._sent_at = 0.0
         self._ping_due = False
+        self._ping = ping
+        self._end = done
         self._done = False
 
     def __aiter__(self) -> EventStream:
@@ -103,7 +107,7 @@ class EventStream:
                     return data
                 if self._ping_due:
                     self._ping_due = False
-                    return PING
+                    return self._ping
         except StopAsyncIteration:
             return await self._last(None)
         except RequestError as error:
@@ -118,7 +122,7 @@ class EventStream:
         if self._before_end is not None:
             await self._before_end(error)
         last = self._renderer.end(self._generation.usage) if error is None else self._renderer.failed(error)
-        return last + DONE
+        return last + self._end
 
     def _check_silence(self) -> None:
         """One timer for a whole stream: a timer for each chunk would cost every chunk."""

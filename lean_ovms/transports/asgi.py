@@ -48,7 +48,7 @@ class Asgi:
         try:
             body = await _body(receive, headers, self._max_body_bytes)
         except RequestError as error:
-            await cycle.send(error_response(error))
+            await cycle.send(error_response(error, request=_request(scope, headers, b"")))
             return
         if body is None:
             return

@@ -17,7 +17,7 @@ HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
 async def test_an_unknown_path_is_a_404_and_a_known_one_names_its_methods(make_app: MakeApp) -> None:
     app, _ = await make_app()
-    for path in ("/nope", "/", "/v1", "//"):
+    for path in ("/nope", "/v1", "/v1/"):
         response = await get(app, path)
         assert response.status == 404
         error = (await whole(response))["error"]
@@ -36,6 +36,12 @@ async def test_what_reports_on_the_server_is_served_beyond_the_limit_of_connecti
     assert all(app.is_vital(method, path) for path in vital for method in ("GET", "HEAD"))
     others = [("POST", "/ping"), ("GET", "/v1/models"), ("GET", "/docs"), ("POST", CHAT), ("GET", "/nope")]
     assert not any(app.is_vital(method, path) for method, path in others)
+
+
+async def test_the_root_answers_clients_that_look_for_a_server(make_app: MakeApp) -> None:
+    app, _ = await make_app(api_key="secret")
+    assert (await app.handle(Request("HEAD", "/"))).status == 200
+    assert (await whole(await get(app, "/")))["name"] == "lean_ovms"
 
 
 @pytest.mark.parametrize(

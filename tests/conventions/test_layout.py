@@ -61,6 +61,7 @@ ALLOWED: dict[str, set[str]] = {
     "api.openai": OBSERVED | {"api", "api.generation", "api.pooling", "models", "config", "__version__"},
     "api.vllm": OBSERVED | {"api", "api.generation", "api.pooling", "models", "lora_modules"},
     "api.cohere": OBSERVED | {"api", "api.pooling", "models"},
+    "api.anthropic": OBSERVED | {"api", "api.generation", "models"},
     "api.ovms": OBSERVED | {"api", "models"},
     "api.admin": OBSERVED | {"api", "models", "__version__"},
     "hub": OBSERVED | {"repository"},
@@ -106,7 +107,7 @@ NO_ASYNCIO = (
 )
 """The engine child has one thread and no event loop; text is a function of what it is given."""
 
-PURE = {"connection", "response", "events", "items", "output_items", "pages", "tables"}
+PURE = {"agent_tools", "connection", "custom_call", "response", "events", "items", "output_items", "pages", "tables"}
 """Modules of api/openai/responses that are functions of what they are given: no loop, no thread, no model, no app."""
 
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lean_ovms.api.anthropic.fields import ALL_FIELDS as ANTHROPIC
 from lean_ovms.api.app import App
 from lean_ovms.api.openai import chat, completions
 from lean_ovms.api.openai.responses import conversations
@@ -31,6 +32,7 @@ MESSAGES = '[{"role":"user","content":"hi"}]'
 HI = b'{"model":"m","messages":' + MESSAGES.encode()
 ENDPOINTS: dict[str, tuple[tuple[Any, ...], dict[str, str]]] = {
     "/v1/chat/completions": (chat.ALL_FIELDS, {"model": '"m"', "messages": MESSAGES}),
+    "/v1/messages": (ANTHROPIC, {"model": '"m"', "max_tokens": "9", "messages": MESSAGES}),
     "/v1/completions": (completions.ALL_FIELDS, {"model": '"m"', "prompt": '"hi"'}),
     "/v1/responses": (RESPONSES, {"model": '"m"', "input": '"hi"'}),
     "/v1/tokenize": (tokenize.FIELDS, {"model": '"m"', "text": '"hi"'}),
@@ -51,7 +53,7 @@ NAMES = st.sampled_from(
     ["role", "content", "type", "text", "function", "name", "parameters", "schema", "json_schema", "tool_calls",
      "id", "arguments", "include_usage", "$ref", "properties", "items", "pattern", "format", "effort", "allowed_tools",
      "mode", "image_url", "url", "regex", "choice", "grammar", "json", "strict", "call_id", "output",
-     "summary", "x", ""]
+     "summary", "input_schema", "tool_use_id", "input", "source", "media_type", "data", "thinking", "x", ""]
 )  # fmt: skip
 
 
@@ -99,7 +101,8 @@ async def answered(app: App, engine: FakeEngine, path: str, data: bytes) -> None
     assert 200 <= response.status < 300 or 400 <= response.status < 500, (response.status, body)
     if response.status >= 400:
         error = orjson.loads(body)["error"]
-        assert set(error) == {"message", "type", "param", "code"}
+        openai, anthropic = {"message", "type", "param", "code"}, {"message", "type"}
+        assert set(error) - {"details"} == (anthropic if path == "/v1/messages" else openai)
         assert error["message"]
     assert b"internal error" not in body
     assert not engine.mail.busy
@@ -144,6 +147,9 @@ HEAVY = {
     "messages": b'{"model":"m","messages":[' + b'{"role":"user","content":"hi"},' * 80_000 + b"{}]}",
     "short messages": HI[:-1] + b',{"role":"user","content":""}' * 80_000 + b"]}",
     "turns": b'{"model":"m","input":[' + b",".join([b'{"role":"user","content":"hi"}'] * 80_000) + b"]}",
+    "Anthropic's messages": b'{"model":"m","max_tokens":9,"messages":['
+    + b",".join([b'{"role":"user","content":[' + b",".join([b'{"type":"text","text":"a"}'] * 2) + b"]}"] * 20_000)
+    + b"]}",
     "parts": HI[:-1] + b',{"role":"user","content":['
     + b",".join([b'{"type":"text","text":""}'] * 80_000) + b"]}]}",
     "tools": HI + b',"tool_choice":"required","tools":['

@@ -225,6 +225,18 @@ def test_a_body_beyond_the_limit_never_reaches_the_handler(transport: str) -> No
 
 
 @pytest.mark.parametrize("transport", NETWORK)
+def test_a_refused_body_gets_the_error_form_of_its_path(transport: str) -> None:
+    async def body(engine: Engine, client: TransportClient) -> None:
+        await client.ask("POST", "/v1/messages", b"x" * (LIMIT + 1))
+        await until(lambda: client.whole)
+        assert client.status == 413
+        answer = json.loads(client.data)
+        assert (answer["type"], answer["error"]["type"]) == ("error", "request_too_large")
+
+    with_transport(transport, "unary", body)
+
+
+@pytest.mark.parametrize("transport", NETWORK)
 def test_a_body_of_just_the_limit_reaches_the_handler(transport: str) -> None:
     async def main() -> None:
         bodies: list[bytes] = []

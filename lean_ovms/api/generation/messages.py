@@ -17,7 +17,7 @@ DETAILS = (None, "auto", "low", "high", "original")
 
 
 def read_messages(value: Any) -> list[Json]:
-    """The conversation, as it came, if it is well-formed. Raises BadRequest."""
+    """The conversation if it is well-formed, with older and other forms of chat in today's. Raises BadRequest."""
     if value is None:
         raise BadRequest("Messages missing in request", param="messages")
     if not isinstance(value, list):
@@ -26,7 +26,49 @@ def read_messages(value: Any) -> list[Json]:
         raise BadRequest("Messages array cannot be empty", param="messages")
     for index, message in enumerate(value):
         _check_message(message, f"messages[{index}]")
-    return value
+    return _without_functions(_with_chat_parts(value))
+
+
+_CHAT_PARTS = {"input_text": "text", "output_text": "text", "input_image": "image_url"}
+"""Content parts of the Responses API, which vLLM takes in chat as well, and what they are in chat."""
+
+
+def _with_chat_parts(messages: list[Json]) -> list[Json]:
+    lists = [m["content"] for m in messages if isinstance(m.get("content"), list)]
+    if not any(part["type"] in _CHAT_PARTS for content in lists for part in content):
+        return messages
+    return [
+        {**m, "content": [_chat_part(part) for part in m["content"]]} if isinstance(m.get("content"), list) else m
+        for m in messages
+    ]
+
+
+def _chat_part(part: Json) -> Json:
+    kind = _CHAT_PARTS.get(part["type"])
+    if kind == "text":
+        return {"type": "text", "text": part["text"]}
+    if kind is None:
+        return part
+    image = part["image_url"]
+    detail = {"detail": part["detail"]} if part.get("detail") and isinstance(image, str) else {}
+    return {"type": kind, "image_url": {"url": image, **detail} if isinstance(image, str) else image}
+
+
+def _without_functions(messages: list[Json]) -> list[Json]:
+    """OpenAI's old function calling as tool calls: function_call of an assistant, and the role function."""
+    if not any(m["role"] == "function" or m.get("function_call") for m in messages):
+        return messages
+    found, number = [], 0
+    for message in messages:
+        if call := message.get("function_call"):
+            number += 1
+            calls = [{"id": f"call_{number}", "type": "function", "function": call}]
+            message = {**message, "tool_calls": message.get("tool_calls") or calls}
+            del message["function_call"]
+        elif message["role"] == "function":
+            message = {**message, "role": "tool", "tool_call_id": f"call_{number}"}
+        found.append(message)
+    return found
 
 
 def _check_message(message: Any, param: str) -> None:
@@ -40,9 +82,16 @@ def _check_message(message: Any, param: str) -> None:
             _check_part(part, f"{param}.content[{index}]")
     elif content is not None and not isinstance(content, str):
         raise BadRequest("Message content must be a string, an array or null", param=f"{param}.content")
+    _check_calls(message, param)
+
+
+def _check_calls(message: Json, param: str) -> None:
     calls = message.get("tool_calls")
     if calls is not None and not isinstance(calls, list):
         raise BadRequest("tool_calls must be an array", param=f"{param}.tool_calls")
+    old = message.get("function_call")
+    if old is not None and not (isinstance(old, dict) and isinstance(old.get("name"), str)):
+        raise BadRequest("function_call must be an object with a name", param=f"{param}.function_call")
     for call in calls or ():
         if not isinstance(call, dict):
             raise BadRequest("Each tool_call must be an object", param=f"{param}.tool_calls")
@@ -57,10 +106,10 @@ def _check_part(part: Any, param: str) -> None:
     kind = part.get("type")
     if not isinstance(kind, str):
         raise BadRequest(start + "content object type missing", param=param)
-    if kind in ("text", "refusal"):
-        if not isinstance(part.get(kind), str):
+    if kind in ("text", "refusal", "input_text", "output_text"):
+        if not isinstance(part.get("refusal" if kind == "refusal" else "text"), str):
             raise BadRequest(start + "content text missing", param=param)
-    elif kind == "image_url":
+    elif kind in ("image_url", "input_image"):
         _check_image(part.get("image_url"), f"{param}.image_url")
     else:
         raise BadRequest(f"Unsupported content type: text and images are read, not {kind[:40]!r}", param=param)
@@ -94,7 +143,9 @@ def chat_prompt(values: Json, tools: list[Json], *, add_special_tokens: bool = F
     )
 
 
-_knows_developer: WeakKeyDictionary[TextModel, bool] = WeakKeyDictionary()
+PROBE = "probe9needle"
+_USER: Json = {"role": "user", "content": "Hey"}
+_shown_roles: WeakKeyDictionary[TextModel, dict[str, bool]] = WeakKeyDictionary()
 
 
 def map_developer_role(messages: list[Json], model: TextModel) -> list[Json]:
@@ -103,17 +154,28 @@ def map_developer_role(messages: list[Json], model: TextModel) -> list[Json]:
     OpenAI's newer clients send system messages as developer messages. Many templates drop them silently, some refuse
     them. Raises RequestError while the template is not known.
     """
-    if not any(message["role"] == "developer" for message in messages) or _shows_developer(model):
+    probe = [{"role": "developer", "content": PROBE}, _USER]
+    if not any(message["role"] == "developer" for message in messages) or _shows(model, "developer", probe):
         return messages
     return [{**message, "role": "system"} if message["role"] == "developer" else message for message in messages]
 
 
-def _shows_developer(model: TextModel) -> bool:
-    if model not in _knows_developer:
-        probe = "probe9needle"
-        messages = [{"role": "developer", "content": probe}, {"role": "user", "content": "Hey"}]
+def map_late_system(messages: list[Json], model: TextModel) -> list[Json]:
+    """The messages, system messages behind the first place as a user's where the template does not show them there.
+
+    Claude Code sends them (mid-conversation-system). Raises RequestError while the template is not known.
+    """
+    late = any(message["role"] == "system" for message in messages[1:])
+    if not late or _shows(model, "late system", [_USER, {"role": "system", "content": PROBE}]):
+        return messages
+    return messages[:1] + [{**m, "role": "user"} if m["role"] == "system" else m for m in messages[1:]]
+
+
+def _shows(model: TextModel, case: str, messages: list[Json]) -> bool:
+    known = _shown_roles.setdefault(model, {})
+    if case not in known:
         try:
-            _knows_developer[model] = model.shows(ChatPrompt(messages=messages), probe)
+            known[case] = model.shows(ChatPrompt(messages=messages), PROBE)
         except BadRequest:
-            _knows_developer[model] = False
-    return _knows_developer[model]
+            known[case] = False
+    return known[case]

@@ -103,8 +103,9 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
         record.stream = values["stream"]
     values["return_tokens_as_token_ids"] = values["return_tokens_as_token_ids"] or app.config.return_tokens_as_token_ids
     config, defaults = model.config, Defaults(model.directory.generation_config)
-    limits = Limits(max_tokens=config.max_tokens_limit, sequences=config.best_of_limit)
-    options = stream_options(schema.fields[schema.fields.places["stream_options"]], values)
+    limits = Limits.of(config)
+    place = schema.fields.places.get("stream_options")
+    options = {} if place is None else stream_options(schema.fields[place], values)
     schema.before_tools(values, model)
     capabilities = model.capabilities
     unsupported.drop(values, capabilities)

@@ -11,6 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from ...config import Config
 from ...errors import BadRequest
 from ...types import Json, OutputConstraint, OutputParams, SamplingParams
 from ..fields import UINT32_MAX, Field, FieldSet
@@ -198,10 +199,16 @@ _BUILTIN = {field.name: field.builtin for field in SAMPLING if field.builtin is 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The server's limits for a request. max_tokens: 0 is no limit."""
+    """The server's limits for a request. max_tokens: 0 is no limit. clamp: more is the limit instead of an error."""
 
     max_tokens: int
     sequences: int
+    clamp: bool = False
+
+    @classmethod
+    def of(cls, config: Config) -> Limits:
+        """Those that a model's options set."""
+        return cls(max_tokens=config.max_tokens_limit, sequences=config.best_of_limit, clamp=config.clamp_max_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,14 +324,15 @@ def _max_tokens(given: Json, defaults: Defaults, limits: Limits) -> int | None:
     if requested is None:
         default = limits.max_tokens or int(defaults.number("max_new_tokens", 0))
         return default or None
-    check_max_tokens("max_tokens", requested, limits.max_tokens)
-    return min(int(requested), INT32_MAX)  # the engine counts in 32 bits; no output is that long
+    check_max_tokens("max_tokens", requested, limits)
+    most = limits.max_tokens or INT32_MAX
+    return min(int(requested), most, INT32_MAX)  # the engine counts in 32 bits; no output is that long
 
 
-def check_max_tokens(name: str, value: int, limit: int) -> None:
-    """Raises BadRequest for a field above the server's token limit. limit: 0 is no limit."""
-    if limit and value > limit:
-        raise BadRequest(f"{name} exceeds limit of this server: {limit}", param=name)
+def check_max_tokens(name: str, value: int, limits: Limits) -> None:
+    """Raises BadRequest for a field above the server's token limit, unless that is clamped."""
+    if limits.max_tokens and value > limits.max_tokens and not limits.clamp:
+        raise BadRequest(f"{name} exceeds limit of this server: {limits.max_tokens}", param=name)
 
 
 def _min_tokens(given: Json, defaults: Defaults) -> int:

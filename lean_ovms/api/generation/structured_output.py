@@ -71,7 +71,7 @@ def read_constraint(values: Json, config: Config) -> tuple[OutputConstraint | No
         first, second = list(requested)[:2]
         raise BadRequest(f"{first} and {second} exclude each other", param=second)
     for name, value in requested.items():
-        strict = name not in ("response_format", "text.format")
+        strict = name not in ("response_format", "text.format", "output_config.format")
         try:
             form = _READERS[name](value, name)
         except GrammarInvalid as error:
@@ -225,6 +225,7 @@ _PARTS: dict[str, Callable[[Any, str], Json]] = {
 _READERS: dict[str, Callable[[Any, str], Json | None]] = {
     "response_format": read_format,
     "text.format": read_format,  # the Responses API's name
+    "output_config.format": read_format,  # Anthropic's
     "structured_outputs": _structured,
     "guided_json": _json,
     "guided_regex": _regex,

@@ -62,7 +62,7 @@ UNSUPPORTED = FieldSet((
 
 HARMLESS = frozenset((
     *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
-    *("prompt_cache_options", "prediction"),
+    *("prompt_cache_options", "prediction", "client_metadata"),
 ))  # fmt: skip
 """OpenAI's fields without effect on generated text; the Responses API declares some of them."""
 

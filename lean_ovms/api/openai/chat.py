@@ -48,7 +48,7 @@ from ..generation.common_fields import (
 )
 from ..generation.messages import chat_prompt, map_developer_role, read_messages
 from ..generation.request import GenerationRequest, RequestSchema, parse
-from ..generation.sampling import SAMPLING, check_max_tokens
+from ..generation.sampling import SAMPLING, Limits, check_max_tokens
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..response import json, logprob_entry, prompt_logprobs, warning_headers
 from ..router import RouteDoc, for_each_prefix
@@ -122,7 +122,7 @@ def parse_chat(body: Json, app: App) -> ChatRequest:
 
 def _prefer_max_completion_tokens(values: Json, model: TextModel) -> None:
     if (given := values["max_completion_tokens"]) is not None:
-        check_max_tokens("max_completion_tokens", given, model.config.max_tokens_limit)
+        check_max_tokens("max_completion_tokens", given, Limits.of(model.config))
         values["max_tokens"] = given
 
 

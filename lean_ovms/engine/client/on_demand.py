@@ -22,7 +22,7 @@ class KnownModel:
     def __init__(self, info: ModelInfo) -> None:
         self.info = info
 
-    async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
+    async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
         raise self.unavailable()
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:

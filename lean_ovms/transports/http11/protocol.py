@@ -51,6 +51,7 @@ class ServerProtocol:
         self._peer = peer
         self._outgoing = b""
         # of the current request
+        self._head: RequestHead | None = None
         self._answering = False
         self._http_1_1 = True
         self._wants_body = True
@@ -118,6 +119,7 @@ class ServerProtocol:
             self._outgoing += CONTINUE
 
     def _start_exchange(self, head: RequestHead) -> None:
+        self._head = head
         self._answering = True
         self._continued = False
         self._http_1_1 = head.http_1_1
@@ -142,7 +144,7 @@ class ServerProtocol:
     def refuse(self, error: RequestError) -> None:
         """Respond with an error to a request that did not arrive whole, and end the connection."""
         self.closing = True
-        known = self._parser.head
+        known = self._head = self._parser.head
         self._wants_body = known is None or known.method != "HEAD"
         answer = self.start_response(self.error_response(error))
         self._outgoing += answer
@@ -159,7 +161,7 @@ class ServerProtocol:
 
     def error_response(self, error: RequestError) -> Response:
         """The response for an error that the transport itself reports, with the CORS headers that the api would add."""
-        return error_response(error, self._cors_headers)
+        return error_response(error, self._cors_headers, request=self._head)
 
     def start_response(self, response: Response) -> bytes:
         """The response's head; with a bytes body the whole response. Raises ValueError for headers that cannot be sent.

@@ -385,3 +385,61 @@ async def test_null_in_a_tool_is_absent(make_app: MakeApp) -> None:
 async def test_unknown_fields_are_ignored(make_app: MakeApp) -> None:
     app, _ = await make_app(say("x"))
     assert (await post(app, PATH, ask(user="me", no_such_field=1))).status == 200
+
+
+async def test_old_function_calling_is_read_as_tool_calls(make_app: MakeApp) -> None:
+    template = "{% for m in messages %}{{ m.role }}{{ m.tool_call_id }}:{{ m.content }}"
+    template += (
+        "{% for c in m.tool_calls or [] %}{{ c.id }}={{ c.function.name }}{{ c.function.arguments }}{% endfor %}"
+    )
+    app, engine = await make_app(say("x"), chat_template=template + ";{% endfor %}")
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "", "function_call": {"name": "f", "arguments": '{"a":1}'}},
+        {"role": "function", "name": "f", "content": "42"},
+        {"role": "assistant", "content": "", "function_call": {"name": "g", "arguments": "{}"}},
+        {"role": "function", "name": "g", "content": "43"},
+    ]
+    assert (await post(app, PATH, ask(messages=messages))).status == 200
+    assert engine.submitted[0][0] == (
+        'user:hi;assistant:call_1=f{"a":1};toolcall_1:42;assistant:call_2=g{};toolcall_2:43;'
+    )
+    wrong = [{"role": "assistant", "content": "", "function_call": "f"}]
+    error = (await whole(await post(app, PATH, ask(messages=wrong))))["error"]
+    assert error["param"] == "messages[0].function_call"
+
+
+async def test_parts_of_the_responses_api_are_read(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"))
+    messages = [
+        {"role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "yes", "annotations": []}]},
+        {"role": "user", "content": "and?"},
+    ]
+    assert (await post(app, PATH, ask(messages=messages))).status == 200
+    assert engine.submitted[0][0] == "user:hi;assistant:yes;user:and?;"
+    image = [{"role": "user", "content": [{"type": "input_image", "image_url": "https://x/y.png"}]}]
+    error = (await whole(await post(app, PATH, ask(messages=image))))["error"]
+    assert "supports only text input" in error["message"]
+    missing = [{"role": "user", "content": [{"type": "input_text"}]}]
+    assert (await post(app, PATH, ask(messages=missing))).status == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (PATH, {**HELLO, "max_tokens": 8000}),
+        (PATH, {**HELLO, "max_completion_tokens": 8000}),
+        ("/v1/completions", {"model": "m", "prompt": "hi", "max_tokens": 8000}),
+        ("/v1/responses", {"model": "m", "input": "hi", "max_output_tokens": 8000}),
+        ("/v1/messages", {**HELLO, "max_tokens": 8000}),
+    ],
+)
+async def test_too_many_tokens_are_refused_or_clamped(make_app: MakeApp, path: str, body: dict[str, Any]) -> None:
+    app, engine = await make_app(say("x"), max_tokens_limit=50)
+    refused = await post(app, path, body)
+    assert refused.status == 400
+    assert "exceeds limit of this server: 50" in (await whole(refused))["error"]["message"]
+    app, engine = await make_app(say("x"), max_tokens_limit=50, clamp_max_tokens=True)
+    assert (await post(app, path, body)).status == 200
+    assert engine.submitted[0][1].max_tokens == 50

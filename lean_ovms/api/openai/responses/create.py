@@ -35,6 +35,7 @@ async def handle_create(request: Request, app: App) -> Response:
         request_id=asked.request_id,
         ids=TokenIds(generation.prompt_ids, asked.generation.sampling.n) if asked.token_ids else None,
         named_by_id=asked.named_by_id,
+        origins=asked.origins,
     )
     stream = asked.generation.deltas(generation)
     if asked.background:
@@ -43,7 +44,7 @@ async def handle_create(request: Request, app: App) -> Response:
         response = Response(200, list(HEADERS), stream_response(asked, body, stream, context, app))
     else:
         response = json(await collect_response(asked, body, stream, context, app))
-    response.headers += asked.generation.headers + warning_headers(generation.warnings)
+    response.headers += asked.headers + warning_headers(generation.warnings)
     return response
 
 

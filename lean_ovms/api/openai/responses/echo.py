@@ -6,19 +6,22 @@ from typing import Any
 
 from ....types import Json, SamplingParams
 from ...generation.tools import read_tools
+from .agent_tools import AgentTools
 from .fields import TEXT_FORMAT
 
 
 def echo(values: Json, sampling: SamplingParams) -> Json:
     """The response object's fields that repeat the request, in the contract's order."""
-    functions, _ = read_tools(values["tools"], None)
+    tools: AgentTools = values["agent_tools"]
+    functions = [tool["function"] for tool in read_tools(values["tools"], None)[0]]
+    plain = [function for function in functions if function["name"] not in tools.origins]
     fields: Json = {
         "parallel_tool_calls": values["parallel_tool_calls"],
         "store": values["store"],
         "temperature": sampling.temperature,
         "text": _text(values),
-        "tool_choice": _tool_choice(values["tool_choice"]),
-        "tools": [{"type": "function", "strict": None, "parameters": None, **t["function"]} for t in functions],
+        "tool_choice": _tool_choice(values["echoed_choice"]),
+        "tools": [*({"type": "function", "strict": None, "parameters": None, **f} for f in plain), *tools.shown],
         "top_p": sampling.top_p,
     }
     if values["min_p"] is not None:

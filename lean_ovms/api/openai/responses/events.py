@@ -10,6 +10,8 @@ from collections.abc import Iterable
 
 from ....errors import RequestError
 from ....types import Delta, Event, Json, Reasoning, Text, TokenLogprob, ToolCallStart, Usage
+from .agent_tools import ToolOrigin
+from .custom_call import CustomCall
 from .output_items import EventWriter, FunctionCall, Item, Message, ReasoningItem
 from .response import ResponseObject
 
@@ -20,7 +22,7 @@ class _Choice:
     __slots__ = ("has_output", "logprobs", "open", "output_index")
 
     def __init__(self) -> None:
-        self.open: Item | None = None
+        self.open: Item | CustomCall | None = None
         self.output_index = 0
         self.has_output = False  # a message or a call has started
         self.logprobs: list[TokenLogprob] = []
@@ -102,8 +104,10 @@ class Events:
         elif isinstance(event, ToolCallStart):
             self._close(choice, "completed")
             choice.has_output = True
-            self._open(choice, FunctionCall(self._writer, len(self._output), event.id, event.name))
-        elif isinstance(choice.open, FunctionCall):
+            origin = self.body.origins.get(event.name) or ToolOrigin(event.name)
+            call = CustomCall if origin.custom else FunctionCall
+            self._open(choice, call(self._writer, len(self._output), event.id, origin))
+        elif isinstance(choice.open, FunctionCall | CustomCall):
             choice.open.add(event.text)
             if choice.open.complete:
                 self._close(choice, "completed")
@@ -125,7 +129,7 @@ class Events:
         self._open(choice, reasoning)
         return reasoning
 
-    def _open(self, choice: _Choice, item: Item) -> None:
+    def _open(self, choice: _Choice, item: Item | CustomCall) -> None:
         choice.open, choice.output_index = item, len(self._output)
         self._output.append(None)
 

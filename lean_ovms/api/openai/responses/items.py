@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import orjson
+
 from ....errors import BadRequest
 from ....types import Json
+from .agent_tools import function_name
 from .output_items import item_id
 
 MAX_ITEMS = 10_000
@@ -135,19 +138,33 @@ def _call(given: Json, param: str) -> Json:
         "status": "completed",
         "call_id": call_id,
         "name": given["name"],
+        **_namespace(given),
         "arguments": given["arguments"],
     }
 
 
+def _namespace(given: Json) -> Json:
+    return {"namespace": given["namespace"]} if isinstance(given.get("namespace"), str) else {}
+
+
+def _custom_call(given: Json, param: str) -> Json:
+    for name in ("call_id", "name", "input"):
+        if not isinstance(given.get(name), str):
+            raise BadRequest(f"custom_tool_call item is missing required {name} field", param=f"{param}.{name}")
+    item = {**_with_id(given, "ctc"), "type": "custom_tool_call", "status": "completed", "call_id": given["call_id"]}
+    return {**item, "name": given["name"], **_namespace(given), "input": given["input"]}
+
+
 def _call_output(given: Json, param: str) -> Json:
-    output, call_id = given.get("output"), given.get("call_id", "")
+    output, call_id, kind = given.get("output"), given.get("call_id", ""), given["type"]
     if not isinstance(call_id, str):
-        raise BadRequest("function_call_output.call_id is not a string", param=f"{param}.call_id")
+        raise BadRequest(f"{kind}.call_id is not a string", param=f"{param}.call_id")
     if isinstance(output, list):
         output = [_part(part, "tool", f"{param}.output[{i}]") for i, part in enumerate(output)]
     elif not isinstance(output, str):
-        raise BadRequest("function_call_output.output must be a string or an array", param=f"{param}.output")
-    item = {**_with_id(given, "fco"), "type": "function_call_output", "status": "completed", "call_id": call_id}
+        raise BadRequest(f"{kind}.output must be a string or an array", param=f"{param}.output")
+    prefix = "fco" if kind == "function_call_output" else "ctco"
+    item = {**_with_id(given, prefix), "type": kind, "status": "completed", "call_id": call_id}
     return {**item, "output": output}
 
 
@@ -173,6 +190,8 @@ def _reference(given: Json, param: str) -> Json:
 _READERS: dict[str, Callable[[Json, str], Json]] = {
     "function_call": _call,
     "function_call_output": _call_output,
+    "custom_tool_call": _custom_call,
+    "custom_tool_call_output": _call_output,
     "reasoning": _reasoning,
     REFERENCE: _reference,
 }
@@ -201,11 +220,14 @@ class _MessageBuilder:
         if kind == "reasoning":
             if text := _reasoning_text(item):  # some servers send only encrypted reasoning
                 self._add_reasoning(text)
-        elif kind == "function_call":
-            function = {"name": item["name"], "arguments": item["arguments"]}
+        elif kind in ("function_call", "custom_tool_call"):
+            arguments = (
+                item["arguments"] if kind == "function_call" else orjson.dumps({"input": item["input"]}).decode()
+            )
+            function = {"name": function_name(item["name"], item.get("namespace")), "arguments": arguments}
             calls = self._assistant().setdefault("tool_calls", [])
             calls.append({"id": item["call_id"], "type": "function", "function": function})
-        elif kind == "function_call_output":
+        elif kind in ("function_call_output", "custom_tool_call_output"):
             reference = {"tool_call_id": item["call_id"]} if item["call_id"] else {}
             self._append({"role": "tool", **reference, "content": _content(item["output"])})
         elif item["role"] == "assistant":

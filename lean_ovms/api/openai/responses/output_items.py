@@ -14,6 +14,7 @@ import orjson
 from ....types import Json, TokenLogprob
 from ...response import logprob_entry
 from ...sse import padding
+from .agent_tools import ToolOrigin
 
 UNKNOWN_LOGPROB = -9999.0
 """OpenAI's value for a token whose log probability is not known; its schema has no null there."""
@@ -176,13 +177,13 @@ class FunctionCall:
 
     _HEAD = delta_head("response.function_call_arguments.delta")
 
-    def __init__(self, writer: EventWriter, index: int, call_id: str, name: str) -> None:
+    def __init__(self, writer: EventWriter, index: int, call_id: str, origin: ToolOrigin) -> None:
         self.id = item_id("fc")
         self.complete = False
         self._writer = writer
         self._index = index
         self._call_id = call_id
-        self._name = name
+        self._origin = origin
         self._texts: list[str] = []
         self._json = JsonDepth()
         self._where: Json = {"item_id": self.id, "output_index": index, "call_id": call_id}
@@ -198,7 +199,7 @@ class FunctionCall:
     def close(self, status: str) -> Json:
         """Write the closing events; the final item."""
         item = self.item(status)
-        done = {**self._where, "name": self._name, "arguments": item["arguments"]}
+        done = {**self._where, "name": self._origin.name, "arguments": item["arguments"]}
         self._writer.add("response.function_call_arguments.done", done)
         self._writer.add("response.output_item.done", {"output_index": self._index, "item": item})
         return item
@@ -210,9 +211,14 @@ class FunctionCall:
             "type": "function_call",
             "status": status,
             "call_id": self._call_id,
-            "name": self._name,
+            **named(self._origin),
             "arguments": "".join(self._texts),
         }
+
+
+def named(origin: ToolOrigin) -> Json:
+    """The members of a call that name its tool."""
+    return {"name": origin.name} | ({} if origin.namespace is None else {"namespace": origin.namespace})
 
 
 Item = Message | ReasoningItem | FunctionCall

@@ -15,7 +15,9 @@ from ...app import INLINE_BYTES, App
 from ...generation.common_fields import template_kwargs
 from ...generation.messages import map_developer_role, read_messages
 from ...generation.request import GenerationRequest, RequestSchema, parse
-from ...generation.sampling import check_max_tokens
+from ...generation.sampling import Limits, check_max_tokens
+from ...response import warning_headers
+from .agent_tools import ToolOrigin, read_agent_tools
 from .echo import echo
 from .fields import ALL_FIELDS, REFUSED, TEXT_FORMAT
 from .items import read_input, to_messages
@@ -30,7 +32,8 @@ DROPPED_SHARE = 8
 class ResponsesRequest:
     """The body of a responses request. items: its own input, with references not resolved.
 
-    echo: what the response object repeats. token_ids, named_by_id, request_id: as in chunks.ChunkOptions.
+    echo: what the response object repeats. origins: of tools that are no plain functions. headers: Warning headers.
+    token_ids, named_by_id, request_id: as in chunks.ChunkOptions.
     """
 
     generation: GenerationRequest
@@ -47,6 +50,8 @@ class ResponsesRequest:
     request_id: str
     template_kwargs: Json
     echo: Json
+    origins: dict[str, ToolOrigin]
+    headers: list[tuple[str, str]]
 
     async def prompt(self, items: list[Json], app: App) -> ChatPrompt:
         """The prompt of a whole context; a long one is made beside the loop. Raises as _prompt."""
@@ -86,6 +91,8 @@ def parse_response(body: Json, app: App) -> ResponsesRequest:
         request_id=values["request_id"] or "",
         template_kwargs=_template_kwargs(values),
         echo=echo(values, generation.sampling),
+        origins=values["agent_tools"].origins,
+        headers=generation.headers + warning_headers(values["agent_tools"].warnings),
     )
 
 
@@ -104,6 +111,9 @@ def _check_together(values: Json, model: TextModel) -> None:
         for name in ("background", "conversation"):
             if values[name]:
                 raise BadRequest(f"{name} needs store: with store false nothing is kept", param=name)
+    found = values["agent_tools"] = read_agent_tools(values["tools"], values["tool_choice"])
+    values["echoed_choice"] = values["tool_choice"]
+    values["tools"], values["tool_choice"] = found.functions, found.choice
 
 
 def _name_as_shared(values: Json, model: TextModel) -> None:
@@ -111,7 +121,7 @@ def _name_as_shared(values: Json, model: TextModel) -> None:
     if (limit := values["max_output_tokens"]) is not None:
         if limit == 0:
             raise BadRequest("max_output_tokens value should be greater than 0", param="max_output_tokens")
-        check_max_tokens("max_output_tokens", limit, model.config.max_tokens_limit)
+        check_max_tokens("max_output_tokens", limit, Limits.of(model.config))
     values["max_tokens"] = limit
     values["logprobs"] = bool(
         values["logprobs"] or values["top_logprobs"] or "message.output_text.logprobs" in (values["include"] or ())

@@ -11,6 +11,7 @@ from dataclasses import InitVar, dataclass, field
 from ....errors import BadRequest, RequestError, TooManyRequests
 from ....types import Delta, Json, Usage
 from ...response import now
+from .agent_tools import ToolOrigin
 from .output_items import item_id
 
 
@@ -36,7 +37,8 @@ class ResponseObject:
     """Builds the response object of one response, with what is constant in it.
 
     echo: the fields that repeat the request. request_id: the end of the id. ids: the token ids, if requested.
-    named_by_id: log probabilities name tokens by id.
+    named_by_id: log probabilities name tokens by id. origins: of tools that are no plain functions, by their names for
+    the model.
     """
 
     model: str
@@ -44,6 +46,7 @@ class ResponseObject:
     request_id: InitVar[str] = ""
     ids: TokenIds | None = None
     named_by_id: bool = False
+    origins: dict[str, ToolOrigin] = field(default_factory=dict)
     id: str = field(default_factory=lambda: item_id("resp"))
     created_at: int = field(default_factory=now)
 

@@ -1,0 +1,158 @@
+"""The request fields of POST …/messages, under Anthropic's names, and their values under the names of chat.
+
+https://docs.anthropic.com/en/api/messages. The fields of OVMS and vLLM for sampling and structured output are read
+besides them. What would change the answer and cannot be honoured is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ...errors import BadRequest
+from ...types import Json
+from .. import schemas
+from ..fields import UINT32_MAX, Field, FieldSet
+from ..generation.common_fields import MODEL, STREAM, TEMPLATE_KWARGS, token_limit
+from ..generation.sampling import MAX_STOPS, SAMPLING
+from ..generation.structured_output import STRUCTURED
+
+THINKING = ("enabled", "disabled", "adaptive", "between_tools")
+DISPLAYS = ("summarized", "omitted")
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
+BUDGET = "thinking_token_budget"
+"""The sampling field that limits reasoning, where the engine has it."""
+
+_STOP = SAMPLING[SAMPLING.places["stop"]]
+
+
+def _stop_sequences(value: Any) -> tuple[str, ...] | None:
+    assert _STOP.read is not None
+    try:
+        found: tuple[str, ...] | None = _STOP.read(value)
+    except BadRequest as error:
+        raise BadRequest(error.message.replace("stop array", "stop_sequences"), param="stop_sequences") from None
+    return found
+
+
+def _one_of(value: Any, known: tuple[str, ...], param: str) -> None:
+    if value is not None and value not in known:
+        raise BadRequest(f"{param} must be one of: {', '.join(known)}", param=param)
+
+
+def _thinking(value: Json) -> Json:
+    if value.get("type") is None:
+        raise BadRequest("thinking.type: Field required", param="thinking.type")
+    _one_of(value["type"], THINKING, "thinking.type")
+    _one_of(value.get("display"), DISPLAYS, "thinking.display")
+    budget = value.get("budget_tokens")
+    if budget is not None and (type(budget) is not int or budget < 1):
+        raise BadRequest("thinking.budget_tokens must be a positive integer", param="thinking.budget_tokens")
+    return value
+
+
+def _output_config(value: Json) -> Json:
+    _one_of(value.get("effort"), EFFORTS, "output_config.effort")
+    if value.get("format") is not None and not isinstance(value["format"], dict):
+        raise BadRequest("output_config.format is not an object", param="output_config.format")
+    return value
+
+
+def _refused(name: str, kind: str, why: str, code: str | None = None) -> Field:
+    """A field that would change the answer and cannot be honoured: 400 unless it is empty."""
+
+    def read(value: Any) -> Any:
+        if value:
+            raise BadRequest(f"{name}: {why}", param=name, code=code)
+        return value
+
+    return Field(name=name, kind=kind, help=f"refused unless empty: {why}", read=read)
+
+
+NO_THREADS = "thread_unsupported_request"
+"""Anthropic's code, on which its tool runner sends the whole conversation."""
+
+
+FIELDS = (
+    replace(token_limit("max_tokens", "maximum number of generated tokens"), required=True, low=1,
+        outside=f"max_tokens must be from 1 to {UINT32_MAX}"),
+    Field(name="messages", kind="array", required=True, schema=schemas.ANTHROPIC_MESSAGES,
+        help="conversation: role, and content as a text or blocks; an assistant message at the end is continued"),
+    Field(name="system", kind="any", help="system prompt, a text or text blocks",
+        schema=schemas.any_of(schemas.STRING, schemas.array(schemas.PART))),
+    Field(name="tools", kind="array", help="name, description, input_schema, strict; no server tools",
+        schema=schemas.array(schemas.object_of({"name": schemas.STRING}, input_schema=schemas.OBJECT))),
+    Field(name="tool_choice", kind="object",
+        help="type auto, any, tool (with a name) or none; disable_parallel_tool_use: at most one call"),
+    Field(name="stop_sequences", kind="array", help=f"up to {MAX_STOPS} strings that end the output",
+        read=_stop_sequences, schema=schemas.array(schemas.STRING) | {"maxItems": MAX_STOPS}),
+    Field(name="thinking", kind="object", read=_thinking,
+        help="type: enable_thinking for the chat template; display omitted: no reasoning text in the answer"),
+    Field(name="output_config", kind="object", read=_output_config,
+        help="format: json_schema with a schema; effort: reasoning_effort for the chat template"),
+    Field(name="output_format", kind="object", help="older place of output_config.format"),
+    Field(name="metadata", kind="object", help="user_id; accepted"),
+    Field(name="service_tier", kind="string", help="accepted; there is one"),
+    Field(name="speed", kind="string", help="accepted; there is one"),
+    Field(name="inference_geo", kind="string", help="accepted; it is where the server is"),
+    Field(name="cache_control", kind="object", help="accepted, also in blocks; prefixes are cached without it"),
+    Field(name="context_management", kind="object", help="accepted; edits other than of thinking get a Warning header"),
+    _refused("mcp_servers", "array", "this server connects to no MCP servers; offer their tools as tools"),
+    _refused("container", "any", "there is no code execution on this server"),
+    _refused("thread", "object", "no conversation is kept; send all of it", NO_THREADS),
+    TEMPLATE_KWARGS,
+)  # fmt: skip
+
+_OTHERWISE = {"max_tokens", "stop", "include_stop_str_in_output", "n", "best_of", "use_beam_search", "length_penalty"}
+"""Sampling fields that have another name here, or that make several answers of which a message holds one."""
+
+ALL_FIELDS = FieldSet(
+    (MODEL, STREAM, *FIELDS, *STRUCTURED, *(field for field in SAMPLING if field.name not in _OTHERWISE))
+)
+ABSENT = {
+    **{field.name: field.default for field in SAMPLING if field.name in _OTHERWISE - {"max_tokens"}},
+    "include_stop_str_in_output": False,
+    "logprobs": None,
+}
+"""Fields of chat that a message does not have, with their values."""
+
+
+def template_variables(values: Json) -> Json:
+    """The client's variables for the chat template, and those that thinking and effort set."""
+    found = {}
+    if (thinking := values["thinking"]) is not None:
+        found["enable_thinking"] = thinking["type"] != "disabled"
+    if (effort := (values["output_config"] or {}).get("effort")) is not None:
+        found["reasoning_effort"] = effort
+    return found | (values["chat_template_kwargs"] or {})
+
+
+def omits_thinking(values: Json) -> bool:
+    """Whether the text of the reasoning is left out of the answer."""
+    return (values["thinking"] or {}).get("display") == "omitted"
+
+
+def output_format(values: Json) -> Json | None:
+    """The requested format in the form of response_format. Raises BadRequest."""
+    form: Json | None = (values["output_config"] or {}).get("format") or values["output_format"]
+    if form is not None and (form.get("type") != "json_schema" or not isinstance(form.get("schema"), dict)):
+        raise BadRequest("output_config.format must be of type json_schema with a schema", param="output_config.format")
+    return form
+
+
+def thinking_budget(values: Json) -> int | None:
+    """The most reasoning tokens, None for no limit."""
+    budget: int | None = (values["thinking"] or {}).get("budget_tokens")
+    return budget
+
+
+def warnings(values: Json) -> list[str]:
+    """What is accepted and has no effect."""
+    found = []
+    if thinking_budget(values) is not None and BUDGET not in SAMPLING.places:
+        found.append("thinking.budget_tokens is not enforced: reasoning counts against max_tokens only")
+    edits = (values["context_management"] or {}).get("edits")
+    kinds = [str(edit.get("type")) for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []
+    if any(not kind.startswith("clear_thinking") for kind in kinds):
+        found.append("context_management is not supported: the conversation is used as it was sent")
+    return found

@@ -1,0 +1,51 @@
+"""POST …/messages: Anthropic's Messages API with OVMS's and vLLM's sampling parameters.
+
+https://docs.anthropic.com/en/api/messages. Not supported: server tools, MCP servers, PDFs and files, citations.
+"""
+
+from __future__ import annotations
+
+from ...observability.records import current_record
+from ...types import Request, Response
+from ..app import App
+from ..response import json, warning_headers
+from ..router import RouteDoc, for_each_prefix
+from ..sse import HEADERS, EventStream
+from . import fields
+from .blocks import Blocks, Content
+from .events import PING, MessageObject, MessageRenderer
+from .request import parse_message
+
+FIELDS = fields.FIELDS
+
+
+async def handle(request: Request, app: App) -> Response:
+    asked = await app.parse_body(request, parse_message)
+    generation = await asked.start()
+    headers = asked.headers + warning_headers(generation.warnings)
+    deltas = asked.generation.deltas(generation)
+    message = MessageObject(model=asked.generation.model.name, stops=asked.stops)
+    if asked.generation.stream:
+        record = current_record.get()
+        renderer = MessageRenderer(message, record.request_id if record else "", omit_thinking=asked.omit_thinking)
+        opening = renderer.start(generation.usage)
+        stream = EventStream(deltas, renderer, app.config.sse_ping_s, opening=opening, ping=PING, done=b"")
+        return Response(200, HEADERS + headers, stream)
+    content = Content()
+    blocks = Blocks(content, omit_thinking=asked.omit_thinking)
+    try:
+        async for some in deltas:
+            blocks.feed(some)
+        blocks.close()
+        return json(message.full(content, blocks, generation.usage), headers)
+    finally:
+        await generation.aclose()
+
+
+DOC = RouteDoc(
+    summary="The next message of a conversation, in Anthropic's form",
+    body=fields.ALL_FIELDS,
+    answer="AnthropicMessage",
+    chunks="AnthropicEvent",
+)
+ROUTES = for_each_prefix("POST", "/messages", handle, doc=DOC)

@@ -1,0 +1,118 @@
+"""Tools of the Responses API that are not plain functions, as functions for the model: namespaces, custom tools.
+
+A namespace is a group of functions: each is offered under NAMESPACE__NAME, and a call of it names both again, as in
+vLLM. A custom tool takes free text: it is offered as a function with one text, `input`. Tools that OpenAI's servers or
+a shell of the client would run are left out, with a warning, where other tools remain. Knows no model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ....errors import BadRequest
+from ....types import Json
+
+DROPPED = ("web_search", "web_search_preview", "local_shell", "shell", "apply_patch", "image_generation", "tool_search")
+"""Types that agents send besides their own functions; with a date behind them, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOrigin:
+    """The tool behind a function that the model was offered. custom: it takes text."""
+
+    name: str
+    namespace: str | None = None
+    custom: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTools:
+    """functions: for the model. origins: of those with another form, by the function's name. shown: repeated in the
+    response, None for a function, which is repeated as it is read. choice: tool_choice for the functions.
+    """
+
+    functions: Any
+    choice: Any
+    origins: dict[str, ToolOrigin] = field(default_factory=dict)
+    shown: list[Json] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def function_name(name: str, namespace: str | None) -> str:
+    """The name under which the model knows a tool."""
+    return f"{namespace}__{name}" if namespace else name
+
+
+def read_agent_tools(tools: Any, choice: Any) -> AgentTools:
+    """The tools of a body, not checked further than this needs. Raises BadRequest."""
+    if not isinstance(tools, list):
+        return AgentTools(tools, choice)
+    found = AgentTools([], _flat_choice(choice))
+    for place, tool in enumerate(tools):
+        _add(found, tool, f"tools[{place}]", None)
+    if found.warnings and not found.functions:
+        raise BadRequest("Only function tools are supported", param="tools[0]")
+    return found
+
+
+def _add(found: AgentTools, tool: Any, param: str, namespace: Json | None) -> None:
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    if kind == "namespace" and namespace is None:
+        return _add_namespace(found, tool, param)
+    if isinstance(kind, str) and namespace is None and _is_dropped(kind):
+        found.warnings.append(f"{param}: tools of type {kind} are not run here; it is left out")
+        return None
+    space = None if namespace is None else namespace["name"]
+    if kind == "custom":
+        found.functions.append(_custom(found, tool, param, space))
+    elif namespace is not None and kind == "function" and isinstance(tool.get("name"), str):
+        found.origins[function_name(tool["name"], space)] = ToolOrigin(tool["name"], space)
+        found.functions.append({**tool, "name": function_name(tool["name"], space)})
+    elif namespace is not None:
+        raise BadRequest(f"{param}: a namespace holds function and custom tools", param=param)
+    else:
+        found.functions.append(tool)
+        return None
+    if namespace is None:
+        found.shown.append(tool)
+    return None
+
+
+def _is_dropped(kind: str) -> bool:
+    return kind in DROPPED or kind.startswith(("web_search_2", "web_search_preview_2"))
+
+
+def _add_namespace(found: AgentTools, tool: Json, param: str) -> None:
+    inner = tool.get("tools")
+    if not isinstance(tool.get("name"), str) or not tool["name"] or not isinstance(inner, list):
+        raise BadRequest(f"{param}: a namespace has a name and tools", param=param)
+    for place, one in enumerate(inner):
+        _add(found, one, f"{param}.tools[{place}]", tool)
+    found.shown.append(tool)
+
+
+def _custom(found: AgentTools, tool: Json, param: str, namespace: str | None) -> Json:
+    if not isinstance(tool.get("name"), str) or not tool["name"]:
+        raise BadRequest(f"{param}: a custom tool has a name", param=f"{param}.name")
+    name = function_name(tool["name"], namespace)
+    found.origins[name] = ToolOrigin(tool["name"], namespace, custom=True)
+    described = [tool["description"]] if isinstance(tool.get("description"), str) else []
+    form = tool.get("format")
+    if isinstance(form, dict) and form.get("type") == "grammar":
+        described.append(f"The input follows this {form.get('syntax')} grammar:\n{form.get('definition')}")
+        found.warnings.append(f"{param}: the grammar of a custom tool is shown to the model and not enforced")
+    schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+    return {"type": "function", "name": name, "description": "\n".join(described), "parameters": schema}
+
+
+def _flat_choice(choice: Any) -> Any:
+    """tool_choice with the names that the model knows."""
+    if not isinstance(choice, dict):
+        return choice
+    if isinstance(choice.get("tools"), list):
+        return {**choice, "tools": [_flat_choice(tool) for tool in choice["tools"]]}
+    name, namespace = choice.get("name"), choice.get("namespace")
+    if isinstance(name, str) and isinstance(namespace, str):
+        return {"type": "function", "name": function_name(name, namespace)}
+    return choice
