@@ -17,6 +17,8 @@ from .sequence import Sequence
 
 Line = NDArray[np.float32]
 FORBIDDEN = np.float32(-np.inf)
+FIRST = 64
+"""Tokens that are looked at first for one that is left: mostly there is one among them."""
 
 
 class NoToken(Exception):
@@ -79,7 +81,7 @@ def edit(line: Line, sequence: Sequence) -> None:
         line[list(asked.logit_bias)] += np.fromiter(asked.logit_bias.values(), np.float32, len(asked.logit_bias))
     if asked.penalised:
         penalise(line, _counts(sequence), asked.repetition_penalty, asked.presence_penalty, asked.frequency_penalty)
-    if line.max() == FORBIDDEN:
+    if line[:FIRST].max() == FORBIDDEN and line.max() == FORBIDDEN:
         raise NoToken("no token is left that the request allows")
 
 

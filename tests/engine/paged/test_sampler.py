@@ -5,8 +5,8 @@ from array import array
 import numpy as np
 import pytest
 
+from lean_ovms.engine.paged import drawing, logprobs, sampler
 from lean_ovms.engine.paged import logits as edits
-from lean_ovms.engine.paged import logprobs, sampler
 from lean_ovms.engine.paged.params import Params
 from lean_ovms.engine.paged.prompt_lookup import guess
 from lean_ovms.engine.paged.sequence import Request, Sequence
@@ -124,7 +124,7 @@ def test_the_place_in_the_text_decides_and_not_how_much_of_it_was_prompt():
 
 def test_random_numbers_are_spread_evenly():
     seeds, places = np.meshgrid(np.arange(200, dtype=np.uint64), np.arange(200, dtype=np.uint64))
-    numbers = sampler.uniform(seeds.reshape(-1), places.reshape(-1), 0)
+    numbers = drawing.uniform(seeds.reshape(-1), places.reshape(-1), 0)
     assert 0 <= numbers.min() < 0.001
     assert 0.999 < numbers.max() < 1
     counts = np.histogram(numbers, 50, (0, 1))[0]
