@@ -40,6 +40,7 @@ class Stepper:
         self._empty_outputs: list[Sequence] = []  # sequences of this step
         self._diverged: list[Sequence] = []  # sequences of this step
         self._stuck_since: float | None = None
+        self._started = False  # a step of the pipeline
 
     def stats(self) -> EngineStats:
         """A snapshot of all counts."""
@@ -57,12 +58,21 @@ class Stepper:
         )
 
     def step(self) -> None:
-        """One step of the pipeline, with its outputs in the scheduler's `out`. Raises errors.EngineLost."""
+        """One step of the pipeline, with its outputs in the scheduler's `out`. Raises errors.EngineLost.
+
+        Where the pipeline can start a step and go on, this is half of one, in turns: start it and collect the outputs
+        of the one before; wait for it. Between the two they are sent, and new requests tokenized.
+        """
         scheduler = self._scheduler
-        scheduler.start_step()
         try:
-            self._pipeline.step()
-            scheduler.cleanup_due = False
+            if self._started:
+                self._started = False
+                self._finish_step()
+                return
+            scheduler.start_step()
+            self._started = self._pipeline.start()
+            if not self._started:
+                self._finish_step()
             has_output = self._collect()
         except Exception as error:  # of the pipeline, whatever it raises: the other requests go on
             self._recover(error)
@@ -74,6 +84,10 @@ class Stepper:
                 self._check_status([s for s in scheduler.running if s.last_output_step <= old])
         else:
             self._after_empty_step()
+
+    def _finish_step(self) -> None:
+        self._pipeline.step()
+        self._scheduler.cleanup_due = False
 
     # --- outputs
 
@@ -196,6 +210,7 @@ class Stepper:
 
     def _recover(self, error: Exception) -> None:
         """Remove all sequences from the pipeline and repair it. Raises errors.EngineLost."""
+        self._started = False
         scheduler = self._scheduler
         self.recoveries += 1
         log.error("a step failed: %s", last_line(error))
