@@ -3,7 +3,7 @@
 The logits are random, the same in every step; their width is the vocabulary's. Times are CPU time of all threads and
 wall time, in us: lowest tenth and median over steps in which every sequence gets one token.
 
-python -m bench.paged_step [--streams 1,8,32,64] [--vocab 2048] [--scale 3.0] [--KEY VALUE of paged.params.Params ...]
+python -m bench.paged_step [--streams 1,8,32,64] [--vocab 2048] [--scale S] [--KEY VALUE of paged.params.Params ...]
 """
 
 from __future__ import annotations
@@ -37,7 +37,12 @@ class NoNetwork:
 
     def __init__(self, vocab: int, scale: float, rows: int) -> None:
         self.vocab_size = vocab
-        self._logits = np.random.default_rng(0).normal(0, scale, (rows, vocab)).astype(np.float32)
+        rng = np.random.default_rng(0)
+        if scale:
+            self._logits = rng.normal(0, scale, (rows, vocab)).astype(np.float32)
+        else:  # as a trained model's: the logit falls with the logarithm of the rank
+            ranked = 20 - 1.5 * np.log(np.arange(1, vocab + 1, dtype=np.float32))
+            self._logits = rng.permuted(np.tile(ranked, (rows, 1)), axis=1)
         self.lines = self._logits.copy()
         self._wanted: Any = None
 
@@ -97,7 +102,7 @@ def main() -> None:
     parser.add_argument("--streams", default="1,8,32,64")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--vocab", type=int, default=2048)
-    parser.add_argument("--scale", type=float, default=3.0, help="of the random logits")
+    parser.add_argument("--scale", type=float, default=0.0, help="of random logits; 0: Zipf's law instead")
     parser.add_argument("--logprobs", type=int, default=-1)
     for name in OPTIONS:
         parser.add_argument(f"--{name}", type=int if name == "top_k" else float)

@@ -46,9 +46,13 @@ _Draw = Callable[[Lines, Drawing, slice, Numbers], Tokens]
 
 def draw(lines: Lines, few: Drawing, many: Drawing, tokens: Tokens) -> None:
     """Write a token for each line of both drawings. few: those with a top_k; many: those without."""
-    for drawing, method, at_once in ((few, draw_few, False), (many, draw_many, True)):
-        if drawing.places:
-            _draw(lines, drawing, method, at_once, tokens)
+    if few.places:
+        _draw(lines, few, draw_few, False, tokens)
+    if many.places:
+        from . import nearest  # which needs draw_many
+
+        narrow = lines.shape[1] < nearest.LEAST
+        _draw(lines, many, draw_many if narrow else nearest.draw, narrow, tokens)
 
 
 def _draw(lines: Lines, drawing: Drawing, method: _Draw, grouped: bool, tokens: Tokens) -> None:
@@ -101,21 +105,31 @@ def draw_few(lines: Lines, drawing: Drawing, part: slice, positions: Numbers) ->
     return chosen
 
 
-def draw_many(lines: Lines, drawing: Drawing, part: slice, positions: Numbers) -> Tokens:
-    """Without a top-k, and without sorting.
+def draw_many(lines: Lines, drawing: Drawing, part: slice, positions: Numbers, trial: int = 0) -> Tokens:
+    """Without a top-k, and without sorting: a token is drawn from all, and again if it is outside of the nucleus.
 
-    A token is drawn from all. If it is outside of top_p (the likelier ones alone make it up) it and all that are not
-    likelier go, and it is drawn again: what comes out is distributed as in the nucleus. Equal ones are in together.
+    trial: random numbers that are used up.
     """
-    weights = _weights(lines, drawing.temperature[part], drawing.min_p[part])
+    weights = weights_of(lines, drawing.temperature[part], drawing.min_p[part])
+    chosen = wide.locate(weights, wide.column_sums(weights), uniform(drawing.seeds[part], positions, trial))
+    return in_nucleus(weights, chosen, drawing, part, positions, trial)
+
+
+def in_nucleus(
+    weights: Lines, chosen: Tokens, drawing: Drawing, part: slice, positions: Numbers, trial: int = 0
+) -> Tokens:
+    """These tokens, which were drawn from all weights, or others in the place of those outside of top_p.
+
+    If a token is outside (the likelier ones alone make top_p up) it and all that are not likelier go, and it is drawn
+    again: what comes out is distributed as in the nucleus. Equal ones are in together. trial: how often it was drawn
+    again already.
+    """
     seeds, top_p = drawing.seeds[part], drawing.top_p[part]
-    sums = wide.column_sums(weights)
-    chosen = wide.locate(weights, sums, uniform(seeds, positions, 0))
     if (top_p >= 1).all():
         return chosen
-    whole = sums.sum(axis=-1, dtype=np.float64)
-    left = np.arange(len(lines))
-    for trial in range(1, MAX_TRIALS):
+    whole = wide.column_sums(weights).sum(axis=-1, dtype=np.float64)
+    left = np.arange(len(weights))
+    for again in range(trial + 1, trial + MAX_TRIALS):
         value = weights[left, chosen[left]]
         # Nothing is likelier than the likeliest, whose weight is 1.
         left, value = left[(value < 1) & (top_p[left] < 1)], value[(value < 1) & (top_p[left] < 1)]
@@ -126,7 +140,7 @@ def draw_many(lines: Lines, drawing: Drawing, part: slice, positions: Numbers) -
         for place, least in zip(left.tolist(), value[outside].tolist(), strict=True):
             np.multiply(weights[place], weights[place] > least, out=weights[place])
         smaller = weights[left]
-        chosen[left] = wide.locate(smaller, wide.column_sums(smaller), uniform(seeds[left], positions[left], trial))
+        chosen[left] = wide.locate(smaller, wide.column_sums(smaller), uniform(seeds[left], positions[left], again))
     chosen[left] = weights[left].argmax(axis=-1)  # rounding, or logits that are not numbers
     return chosen
 
@@ -147,7 +161,7 @@ def _likelier(weights: Lines, places: NDArray[np.int64], value: Lines) -> NDArra
     return total
 
 
-def _weights(lines: Lines, temperature: Lines, min_p: Lines) -> Lines:
+def weights_of(lines: Lines, temperature: Lines, min_p: Lines) -> Lines:
     """exp((logit - highest) / temperature), the likeliest 1, those under min_p 0. This thread's memory."""
     weights = wide.scratch("weights", lines.shape)
     np.subtract(lines, lines.max(axis=-1, keepdims=True), out=weights)

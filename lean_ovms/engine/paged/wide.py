@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 Lines = NDArray[np.float32]
 
-COLUMN = 64
+COLUMN = 32
 """Tokens of a column: those whose numbers are equal modulo the table's width."""
 CACHED = 1 << 16
 """Elements of lines that are worked on together: as many as stay in the CPU's cache."""
