@@ -78,6 +78,9 @@ class ContinuousPipeline:
             raise BadRequest(last_line(error)) from error
         return handle
 
+    def start(self) -> bool:
+        return False
+
     def step(self) -> None:
         self._pipe.step()
 

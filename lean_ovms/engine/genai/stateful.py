@@ -144,6 +144,9 @@ class StatefulPipeline:
             self._changed.notify_all()
         return handle
 
+    def start(self) -> bool:
+        return False
+
     def step(self) -> None:
         with self._changed:
             self._changed.wait_for(self._has_news, STEP_S)

@@ -203,6 +203,9 @@ class FakePipeline:
         self.live.append(handle)
         return handle
 
+    def start(self) -> bool:
+        return False
+
     def step(self) -> None:
         self.steps += 1
         self.live = [h for h in self.live if h.state == "running"]

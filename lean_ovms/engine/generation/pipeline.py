@@ -221,6 +221,13 @@ class Pipeline(Protocol):
         """Add a request to the next steps. Raises errors.BadRequest, without effect on others."""
         ...
 
+    def start(self) -> bool:
+        """Begin the step that `step` will wait for, so that outputs are read and requests added meanwhile.
+
+        False: there is nothing to compute, or the pipeline cannot do this. Raises as `step` does.
+        """
+        ...
+
     def step(self) -> None:
         """Compute once for every request that can be scheduled. Any exception leaves the pipeline poisoned."""
         ...

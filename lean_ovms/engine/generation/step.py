@@ -47,6 +47,7 @@ class Stepper:
         self._stuck_since: float | None = None
         self._slow_steps = SlowSteps()
         self.too_slow: list[str] = []  # grammars that made steps slow, not yet reported to the grammar queue
+        self._started = False  # a step of the pipeline
 
     def stats(self) -> EngineStats:
         """A snapshot of all counts."""
@@ -64,17 +65,23 @@ class Stepper:
         )
 
     def step(self) -> None:
-        """One step of the pipeline, with its outputs in the scheduler's `out`. Raises errors.EngineLost."""
+        """One step of the pipeline, with its outputs in the scheduler's `out`. Raises errors.EngineLost.
+
+        Where the pipeline can start a step and go on, this is half of one, in turns: start it and collect the outputs
+        of the one before; wait for it. Between the two they are sent, and new requests tokenized.
+        """
         scheduler = self._scheduler
-        scheduler.start_step()
-        self._slow_steps.begin(scheduler.running)
         try:
-            self._pipeline.step()
-            suspect = self._slow_steps.suspect(compiling=scheduler.compiling)
-            scheduler.cleanup_due = False
+            if self._started:
+                self._started = False
+                self._finish_step()
+                return
+            scheduler.start_step()
+            self._slow_steps.begin(scheduler.running)
+            self._started = self._pipeline.start()
+            if not self._started:
+                self._finish_step()
             has_output = self._collect()
-            if suspect is not None:
-                self._end_slow(suspect)
         except Exception as error:  # of the pipeline, whatever it raises: the other requests go on
             self._recover(error)
             return
@@ -85,6 +92,13 @@ class Stepper:
                 self._check_status([s for s in scheduler.running if s.last_output_step <= old])
         else:
             self._after_empty_step()
+
+    def _finish_step(self) -> None:
+        self._pipeline.step()
+        self._scheduler.cleanup_due = False
+        suspect = self._slow_steps.suspect(compiling=self._scheduler.compiling)
+        if suspect is not None:
+            self._end_slow(suspect)
 
     # --- outputs
 
@@ -218,6 +232,7 @@ class Stepper:
 
     def _recover(self, error: Exception) -> None:
         """Remove all sequences from the pipeline and repair it. Raises errors.EngineLost."""
+        self._started = False
         scheduler = self._scheduler
         self.recoveries += 1
         log.error("a step failed: %s", last_line(error))

@@ -57,6 +57,7 @@ class Engine:
         self.steps = self.scheduled = 0
         self._inputs = ModelInputs(network, rows)
         self._batch = SamplingBatch(())
+        self._running: Step | None = None
         self._cancelled: list[Request] = []
         self._arrived = 0
 
@@ -89,35 +90,66 @@ class Engine:
         return request
 
     def busy(self) -> bool:
-        """Requests wait or run, or are cancelled and not yet freed by a step."""
+        """Requests wait or run, or are cancelled and not yet freed by a step, or a step is started."""
         scheduler = self.scheduler
-        return bool(scheduler.waiting or scheduler.prefilling or scheduler.decoding or self._cancelled)
+        waiting = scheduler.waiting or scheduler.prefilling or scheduler.decoding
+        return bool(waiting or self._cancelled or self._running is not None)
 
-    def step(self) -> None:
-        """Compute once for every sequence that can be scheduled. Raises what openvino raises."""
+    def start(self) -> bool:
+        """Begin the next step, which `step` ends; whether there is one.
+
+        Until `step`, requests may be added, read and cancelled. Raises what openvino raises.
+        """
+        if self._running is not None:
+            return True
         self._clear()
         self.scheduled = 0
         step = self.scheduler.schedule()
         if step is None:
-            return
+            return False
         self.scheduled = len(step.decoding) + len(step.chunks)
         try:
             self._inputs.write(step.rows, step.chunks, step.changed)
             self._network.start()
-            if self._batch.sequences is not step.decoding:
-                self._batch = SamplingBatch(step.decoding)
-            self._prepare(step)
-            lines = self._network.wait()
         except BaseException:
-            self._inputs.invalidate()
-            self.scheduler.changed = True
+            self._step_failed()
+            raise
+        self._running = step
+        return True
+
+    def step(self) -> None:
+        """Compute once for every sequence that can be scheduled. Raises what openvino raises."""
+        if not self.start():
+            return
+        step, self._running = self._running, None
+        assert step is not None
+        try:
+            lines = self._computed(step)
+        except BaseException:
+            self._step_failed()
             raise
         self.steps += 1
+        self._clear()
         self._rows.computed[step.rows] += 1
         if step.chunks or self._batch.searching:
             self._process(step, lines)
         else:
             self._append_tokens(self._batch, sample(lines, self._batch))
+
+    def _computed(self, step: Step) -> Lines:
+        """The logits of a step; what they are needed for is prepared while the network computes."""
+        try:
+            if self._batch.sequences is not step.decoding:
+                self._batch = SamplingBatch(step.decoding)
+            self._prepare(step)
+        finally:
+            lines = self._network.wait()
+        return lines
+
+    def _step_failed(self) -> None:
+        """It can be tried again; the inputs may be half written."""
+        self._inputs.invalidate()
+        self.scheduler.changed = True
 
     def _clear(self) -> None:
         """Remove cancelled requests."""
@@ -143,6 +175,8 @@ class Engine:
         at = len(owners)
         for chunk in step.chunks:
             first, at = at, at + chunk.wanted
+            if chunk.sequence.row < 0:
+                continue  # cancelled meanwhile
             if chunk.sequence.state == "decode":
                 self._rows.computed[chunk.sequence.row] = chunk.start + 1
                 owners.append(chunk.sequence)

@@ -21,6 +21,8 @@ from .thinking import ThinkingState
 
 Line = NDArray[np.float32]
 FORBIDDEN = np.float32(-np.inf)
+FIRST = 64
+"""Tokens that are looked at first for one that is left: mostly there is one among them."""
 
 
 class NoToken(Exception):
@@ -86,7 +88,7 @@ def edit(line: Line, sequence: Sequence) -> None:
         penalise(line, _counts(sequence), asked.repetition_penalty, asked.presence_penalty, asked.frequency_penalty)
     if asked.thinking is not None:
         _end_reasoning(line, sequence, asked.thinking)
-    if line.max() == FORBIDDEN:
+    if line[:FIRST].max() == FORBIDDEN and line.max() == FORBIDDEN:
         raise NoToken("no token is left that the request allows")
 
 

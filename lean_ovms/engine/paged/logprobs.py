@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from . import wide
 from .sequence import TokenLogprobs
 
 Lines = NDArray[np.float32]
@@ -16,7 +17,11 @@ def log_sum_exp(lines: Lines) -> NDArray[np.float64]:
     In double precision, or the difference of a likely token would be rounded to that of its logit.
     """
     highest = lines.max(axis=-1)
-    total = np.exp(lines - highest[:, None]).sum(axis=-1)
+    total = np.empty(len(lines), np.float32)
+    for group in wide.groups(*lines.shape):
+        shifted = wide.scratch("weights", lines[group].shape)
+        np.subtract(lines[group], highest[group, None], out=shifted)
+        wide.column_sums(np.exp(shifted, out=shifted)).sum(axis=-1, out=total[group])
     result: NDArray[np.float64] = highest.astype(np.float64) + np.log(total)
     return result
 
@@ -26,15 +31,25 @@ def details(lines: Lines, tokens: NDArray[np.int64], most: int) -> list[TokenLog
 
     Of equal ones the lower id comes first. Costs a pass over the lines, and for most > 0 a partition of them.
     """
-    if not len(tokens):
-        return []
-    place = np.arange(len(tokens))
+    count, vocab = lines.shape
+    found: list[list[TokenLogprobs]] = [[] for _ in range(count)]
+
+    def work(part: slice) -> None:
+        for group in wide.groups(part.stop - part.start, vocab):
+            mine = slice(part.start + group.start, part.start + group.stop)
+            found[mine.start] = _details(lines[mine], tokens[mine], most)
+
+    wide.in_parts(count, vocab, work)
+    return [detail for group in found for detail in group]
+
+
+def _details(lines: Lines, tokens: NDArray[np.int64], most: int) -> list[TokenLogprobs]:
     norm = log_sum_exp(lines)
-    chosen = lines[place, tokens]
-    ranks = (lines > chosen[:, None]).sum(axis=-1) + 1
+    chosen = lines[np.arange(len(tokens)), tokens]
+    ranks = [np.count_nonzero(line > value) + 1 for line, value in zip(lines, chosen, strict=True)]
     values = (chosen - norm).tolist()
     best = top(lines, norm, most) if most > 0 else [[] for _ in values]
-    return [TokenLogprobs(*row) for row in zip(values, ranks.tolist(), best, strict=True)]
+    return [TokenLogprobs(*row) for row in zip(values, ranks, best, strict=True)]
 
 
 def named(line: NDArray[np.float32], ids: tuple[int, ...]) -> list[tuple[int, float]]:
@@ -45,11 +60,8 @@ def named(line: NDArray[np.float32], ids: tuple[int, ...]) -> list[tuple[int, fl
 
 def top(lines: Lines, norm: NDArray[np.float64], most: int) -> list[list[tuple[int, float]]]:
     """The likeliest tokens of each line with their log probabilities."""
-    vocab = lines.shape[1]
-    most = min(most, vocab)
     place = np.arange(len(lines))[:, None]
-    ids = np.argpartition(lines, vocab - most, axis=-1)[:, vocab - most :]
-    ids.sort(axis=-1)
+    ids = wide.largest(lines, min(most, lines.shape[1]))
     values = lines[place, ids]
     order = np.argsort(-values, axis=-1, kind="stable")
     ids, logprobs = ids[place, order], values[place, order] - norm[:, None]

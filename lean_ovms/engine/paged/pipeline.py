@@ -93,6 +93,9 @@ class PagedPipeline:
             request.tokens, self._params(request), done=request.done, echo=request.echo, matcher=matcher
         )
 
+    def start(self) -> bool:
+        return self._engine.start()
+
     def step(self) -> None:
         self._engine.step()
 

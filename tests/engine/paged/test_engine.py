@@ -106,11 +106,13 @@ def test_many_texts_together_are_what_each_is_alone(seed, blocks, step_tokens, c
                 texts[number] = []
                 wanted[number] = alone(own, asked)
                 live.append((number, request))
+        made._network.fail = int(dice.random() < 0.05)
+        if dice.random() < 0.5:
+            made.start()  # and arrivals and cancellations while it computes
         if live and dice.random() < 0.03:
             number, request = live.pop(dice.randrange(len(live)))
             request.cancel()
             del wanted[number]
-        made._network.fail = int(dice.random() < 0.05)
         try:
             made.step()
         except RuntimeError:
@@ -136,6 +138,35 @@ def test_prompts_are_computed_in_chunks_beside_those_who_decode():
     assert made._network.computed - before == 16
     assert first.can_read()
     run(made)
+
+
+def test_whoever_is_cancelled_while_a_step_computes_gets_nothing_of_it():
+    """Prompts, guesses, beams and single tokens; the others go on as if nothing had happened."""
+    made = engine(step_tokens=64)
+    kinds = [Params(max_tokens=20), Params(max_tokens=20, lookahead=3), Params(max_tokens=20, beams=3)]
+    kept = made.add(prompt(9, 9), Params(max_tokens=30))
+    for decoding in (False, True):
+        gone = [made.add(prompt(40, i), asked) for i, asked in enumerate(kinds)]
+        for _ in range(8 if decoding else 0):
+            made.step()
+        assert made.start()
+        assert made.start()  # the same step
+        for request in gone:
+            request.cancel()
+        late = made.add(prompt(6, 6), Params(max_tokens=4))
+        made.step()
+        assert not any(request.can_read() for request in gone)
+        texts = run(made, late)
+        assert texts == [alone(prompt(6, 6), Params(max_tokens=4))]
+    assert kept.read()[0].generated_ids == alone(prompt(9, 9), Params(max_tokens=30))
+
+
+def test_nothing_is_started_where_there_is_nothing_to_compute():
+    made = engine()
+    assert not made.start()
+    run(made, made.add(prompt(4), Params(max_tokens=1)))
+    assert not made.start()
+    assert not made.busy()
 
 
 def test_an_unsplit_prompt_is_computed_in_one_step():

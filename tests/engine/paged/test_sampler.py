@@ -5,8 +5,8 @@ from array import array
 import numpy as np
 import pytest
 
+from lean_ovms.engine.paged import drawing, logprobs, sampler
 from lean_ovms.engine.paged import logits as edits
-from lean_ovms.engine.paged import logprobs, sampler
 from lean_ovms.engine.paged.params import Params
 from lean_ovms.engine.paged.prompt_lookup import guess
 from lean_ovms.engine.paged.sequence import Request, Sequence
@@ -94,14 +94,57 @@ def test_a_wide_vocabulary_is_cut_at_the_same_place(asked):
         assert expected(line, **asked)[token] > 0
 
 
+@pytest.mark.parametrize("shape", ["peaked", "long tail", "flat"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"temperature": 1.0},
+        {"temperature": 0.8, "top_p": 0.9},
+        {"temperature": 1.0, "top_p": 0.98},
+        {"temperature": 1.0, "min_p": 0.01, "top_p": 0.95},
+        {"temperature": 1.0, "top_k": 30},
+    ],
+)
+def test_in_a_wide_vocabulary_tokens_are_drawn_from_the_distribution(shape, asked):
+    """Few candidates, many beside them that together count, or no candidates at all. Chi-square over classes of tokens
+    that are expected 20 times at least, with a fixed seed.
+    """
+    vocab, count, dice = 33_001, 1600, np.random.default_rng(1)
+    ranked = {"peaked": 20 - 3 * np.log(np.arange(1, vocab + 1)), "long tail": -1.1 * np.log(np.arange(1, vocab + 1))}
+    line = (dice.permutation(ranked[shape]) if shape in ranked else dice.normal(0, 0.5, vocab)).astype(np.float32)
+    seen = np.zeros(vocab)
+    for start in range(0, count, 100):
+        batch = sampler.SamplingBatch([sequence(seed=start + i, **asked) for i in range(100)])
+        np.add.at(seen, sampler.sample(np.repeat(line[None], 100, 0), batch).tokens, 1)
+    wanted = expected(line, **asked) * count
+    assert seen[wanted == 0].sum() == 0
+    order = np.argsort(-wanted, kind="stable")
+    classes = (wanted[order].cumsum() / 20).astype(int)
+    sums = np.bincount(classes, wanted[order])
+    chi = ((np.bincount(classes, seen[order]) - sums)[sums > 1] ** 2 / sums[sums > 1]).sum()
+    free = max(1, (sums > 1).sum() - 1)
+    assert chi < free + 5 * np.sqrt(2 * free)
+
+
+def test_wide_and_narrow_drawing_agree_where_one_token_is_left():
+    """The exact fallbacks are taken with few and with many candidates."""
+    x = lines(40, 40_000, seed=2, scale=1.5)
+    found = sampler.sample(
+        x.copy(), sampler.SamplingBatch([sequence(seed=i, temperature=1.0, top_p=1e-9) for i in range(40)])
+    )
+    assert found.tokens.tolist() == x.argmax(-1).tolist()
+
+
 def test_the_greatest_wins_at_temperature_zero():
     x = lines(8)
     found = sampler.sample(x.copy(), sampler.SamplingBatch([sequence() for _ in x]))
     assert found.tokens.tolist() == x.argmax(-1).tolist()
 
 
-def test_a_seed_gives_the_same_token_alone_and_in_any_company():
-    x = lines(6, seed=3)
+@pytest.mark.parametrize("vocab", [VOCAB, 200_003])
+def test_a_seed_gives_the_same_token_alone_and_in_any_company(vocab):
+    """The wide one also in one thread and in several."""
+    x = lines(6, vocab, seed=3)
     options = [{"temperature": 1.0}, {"temperature": 1.0, "top_k": 7}, {}, {"temperature": 2.0, "top_p": 0.9}] * 2
     batch = [sequence(seed=i, **asked) for i, asked in zip(range(6), options, strict=False)]
     together = sampler.sample(x.copy(), sampler.SamplingBatch(batch)).tokens
@@ -124,7 +167,7 @@ def test_the_place_in_the_text_decides_and_not_how_much_of_it_was_prompt():
 
 def test_random_numbers_are_spread_evenly():
     seeds, places = np.meshgrid(np.arange(200, dtype=np.uint64), np.arange(200, dtype=np.uint64))
-    numbers = sampler.uniform(seeds.reshape(-1), places.reshape(-1), 0)
+    numbers = drawing.uniform(seeds.reshape(-1), places.reshape(-1), 0)
     assert 0 <= numbers.min() < 0.001
     assert 0.999 < numbers.max() < 1
     counts = np.histogram(numbers, 50, (0, 1))[0]

@@ -1,0 +1,172 @@
+"""Random tokens from logits, by temperature, top_k, min_p and top_p. Pure numpy.
+
+top_k, then min_p, then top_p, all after the temperature, as in openvino_genai (transformers differs in min_p's place).
+Random numbers depend on the seed and the place in the text and on nothing else: equal logits give the same text
+in every batch and after a preemption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import wide
+from .sequence import Sequence
+
+Lines = NDArray[np.float32]
+Tokens = NDArray[np.int64]
+Numbers = NDArray[np.uint64]
+
+MAX_TRIALS = 64
+
+
+class Drawing:
+    """Parameters of the sequences that are sampled, as arrays. places: in the batch."""
+
+    def __init__(self, places: list[int], sequences: Seq[Sequence]) -> None:
+        self.places = places
+        self.sequences = [sequences[i] for i in places]
+        asked = [s.params for s in self.sequences]
+        self.temperature = np.array([a.temperature for a in asked], np.float32)[:, None]
+        self.top_k = np.array([a.top_k for a in asked], np.int64)[:, None]
+        self.top_p = np.array([a.top_p for a in asked], np.float64)
+        self.min_p = np.array([a.min_p for a in asked], np.float32)[:, None]
+        self.seeds = np.array([s.seed for s in self.sequences], np.uint64)
+
+    def positions(self) -> Numbers:
+        """The places in their texts of the tokens to be drawn."""
+        return np.array([len(s.ids) - s.counted for s in self.sequences], np.uint64)
+
+
+_Draw = Callable[[Lines, Drawing, slice, Numbers], Tokens]
+
+
+def draw(lines: Lines, few: Drawing, many: Drawing, tokens: Tokens) -> None:
+    """Write a token for each line of both drawings. few: those with a top_k; many: those without."""
+    if few.places:
+        _draw(lines, few, draw_few, False, tokens)
+    if many.places:
+        from . import nearest  # which needs draw_many
+
+        narrow = lines.shape[1] < nearest.LEAST
+        _draw(lines, many, draw_many if narrow else nearest.draw, narrow, tokens)
+
+
+def _draw(lines: Lines, drawing: Drawing, method: _Draw, grouped: bool, tokens: Tokens) -> None:
+    vocab, positions, places = lines.shape[1], drawing.positions(), drawing.places
+
+    def work(part: slice) -> None:
+        inside = wide.groups(part.stop - part.start, vocab) if grouped else [slice(0, part.stop - part.start)]
+        for group in inside:
+            mine = slice(part.start + group.start, part.start + group.stop)
+            chosen = places[mine]
+            whole = chosen[-1] - chosen[0] == len(chosen) - 1
+            rows = lines[chosen[0] : chosen[-1] + 1] if whole else lines[chosen]
+            tokens[chosen] = method(rows, drawing, mine, positions[mine])
+
+    wide.in_parts(len(places), vocab, work)
+
+
+def uniform(seeds: Numbers, places: Numbers, trial: int) -> NDArray[np.float64]:
+    """Numbers in [0, 1), one for each seed and place: a counter through splitmix64's mixing function, twice."""
+    mixed = _mix(seeds + np.uint64(0x9E3779B97F4A7C15))
+    mixed = _mix(mixed ^ (places * np.uint64(0xD1342543DE82EF95) + np.uint64(trial)))
+    result: NDArray[np.float64] = (mixed >> np.uint64(11)) * 2.0**-53
+    return result
+
+
+def _mix(z: Numbers) -> Numbers:
+    """Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (2014), mix64variant13."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: Numbers = z ^ (z >> np.uint64(31))
+    return mixed
+
+
+def draw_few(lines: Lines, drawing: Drawing, part: slice, positions: Numbers) -> Tokens:
+    """With a top-k: only so many are looked at, in descending order. Of equal ones at the border some are in."""
+    top_k = np.minimum(drawing.top_k[part], lines.shape[1])
+    most, line = int(top_k.max()), np.arange(len(lines))[:, None]
+    ids = wide.largest(lines, most)
+    values = lines[line, ids]
+    order = np.argsort(-values, axis=-1, kind="stable")
+    ids, values = ids[line, order], values[line, order]
+    weights = np.exp(((values - values[:, :1]) / drawing.temperature[part]).astype(np.float64))
+    weights[np.arange(most) >= top_k] = 0
+    weights[weights < drawing.min_p[part]] = 0
+    sums = weights.cumsum(axis=-1)
+    weights[sums - weights >= drawing.top_p[part, None] * sums[:, -1:]] = 0
+    sums = weights.cumsum(axis=-1)
+    target = uniform(drawing.seeds[part], positions, 0)[:, None] * sums[:, -1:]
+    chosen: Tokens = ids[line[:, 0], np.minimum((sums <= target).sum(axis=-1), most - 1)]
+    return chosen
+
+
+def draw_many(lines: Lines, drawing: Drawing, part: slice, positions: Numbers, trial: int = 0) -> Tokens:
+    """Without a top-k, and without sorting: a token is drawn from all, and again if it is outside of the nucleus.
+
+    trial: random numbers that are used up.
+    """
+    weights = weights_of(lines, drawing.temperature[part], drawing.min_p[part])
+    chosen = wide.locate(weights, wide.column_sums(weights), uniform(drawing.seeds[part], positions, trial))
+    return in_nucleus(weights, chosen, drawing, part, positions, trial)
+
+
+def in_nucleus(
+    weights: Lines, chosen: Tokens, drawing: Drawing, part: slice, positions: Numbers, trial: int = 0
+) -> Tokens:
+    """These tokens, which were drawn from all weights, or others in the place of those outside of top_p.
+
+    If a token is outside (the likelier ones alone make top_p up) it and all that are not likelier go, and it is drawn
+    again: what comes out is distributed as in the nucleus. Equal ones are in together. trial: how often it was drawn
+    again already.
+    """
+    seeds, top_p = drawing.seeds[part], drawing.top_p[part]
+    if (top_p >= 1).all():
+        return chosen
+    whole = wide.column_sums(weights).sum(axis=-1, dtype=np.float64)
+    left = np.arange(len(weights))
+    for again in range(trial + 1, trial + MAX_TRIALS):
+        value = weights[left, chosen[left]]
+        # Nothing is likelier than the likeliest, whose weight is 1.
+        left, value = left[(value < 1) & (top_p[left] < 1)], value[(value < 1) & (top_p[left] < 1)]
+        outside = _likelier(weights, left, value) >= top_p[left] * whole[left]
+        left = left[outside]
+        if not len(left):
+            return chosen
+        for place, least in zip(left.tolist(), value[outside].tolist(), strict=True):
+            np.multiply(weights[place], weights[place] > least, out=weights[place])
+        smaller = weights[left]
+        chosen[left] = wide.locate(smaller, wide.column_sums(smaller), uniform(seeds[left], positions[left], again))
+    chosen[left] = weights[left].argmax(axis=-1)  # rounding, or logits that are not numbers
+    return chosen
+
+
+def _likelier(weights: Lines, places: NDArray[np.int64], value: Lines) -> NDArray[np.float64]:
+    """The sum of the weights of these lines that are above a value."""
+    if not len(places):
+        return np.zeros(0)
+    above = wide.scratch("above", (len(places), weights.shape[1]))
+    if len(places) == len(weights):
+        np.subtract(weights, value[:, None], out=above)
+    else:
+        for row, place in enumerate(places.tolist()):
+            np.subtract(weights[place], value[row], out=above[row])
+    counts = np.array([np.count_nonzero(row > 0) for row in above])  # of floats themselves it is slow
+    np.maximum(above, 0, out=above)
+    total: NDArray[np.float64] = wide.column_sums(above).sum(axis=-1, dtype=np.float64) + counts * value.astype(float)
+    return total
+
+
+def weights_of(lines: Lines, temperature: Lines, min_p: Lines) -> Lines:
+    """exp((logit - highest) / temperature), the likeliest 1, those under min_p 0. This thread's memory."""
+    weights = wide.scratch("weights", lines.shape)
+    np.subtract(lines, lines.max(axis=-1, keepdims=True), out=weights)
+    np.multiply(weights, 1 / temperature, out=weights)
+    np.exp(weights, out=weights)
+    if min_p.any():
+        weights[weights < min_p] = 0
+    return weights

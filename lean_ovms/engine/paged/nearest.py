@@ -1,0 +1,169 @@
+"""Drawing from a wide vocabulary with a weight for few of its tokens. Exact: the others are bounded. Pure numpy.
+
+The maximum of each column (see `wide`) takes one pass over a line. Columns whose maximum is near the highest logit are
+looked into, and so is the tail; a token of another column weighs at most as much as its column's maximum. With these
+bounds for the far tokens a token is drawn by rejection: a near one is accepted, a far one with the probability that its
+weight has of its bound; else it is drawn again. The sum of all weights, of which top_p is a share, is between that of
+the near ones and that with the bounds: where this leaves open whether a token is in the nucleus, the whole line is
+computed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import wide
+from .drawing import MAX_TRIALS, Drawing, Numbers, Tokens, draw_many, in_nucleus, uniform, weights_of
+
+Lines = NDArray[np.float32]
+
+LEAST = 1 << 15
+"""Vocabularies from which on this is faster than a weight for every token."""
+NEAR = float(np.exp(-8))
+"""Of the likeliest token's weight. Less of it looks into more columns, more of it leaves more to the bound."""
+WIDTHS = (8, 32, 128)
+"""Lines are grouped by how many columns are near, each group as wide as the next of these."""
+
+
+class _Near(NamedTuple):
+    """Lines of one group. place: in the part. columns: [n, most], the near ones.
+
+    weights: [n, COLUMN * most + tail]; those of columns that only fill up are 0. highest: logit. bounds: [n, columns],
+    of the weights in far columns, 0 for near ones; far: COLUMN times their sums.
+    """
+
+    place: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    weights: Lines
+    highest: Lines
+    bounds: Lines
+    far: NDArray[np.float64]
+
+    def ids(self, lines: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The tokens at these places of the weights, one for each of these lines."""
+        most, columns = max(1, self.columns.shape[1]), self.bounds.shape[1]
+        row, column = np.divmod(at, most)
+        behind = at >= wide.COLUMN * self.columns.shape[1]
+        inside = row * columns + self.columns[lines, column] if self.columns.shape[1] else at
+        tail: NDArray[np.int64] = wide.COLUMN * (columns - self.columns.shape[1]) + at
+        return np.where(behind, tail, inside)
+
+
+def draw(lines: Lines, drawing: Drawing, part: slice, positions: Numbers) -> Tokens:
+    """draw_many's distribution; other tokens than it for the same seed."""
+    chosen = np.empty(len(lines), np.int64)
+    left = np.ones(len(lines), bool)
+    for group in _groups(lines, drawing, part):
+        left[group.place] = False
+        _draw(lines, group, drawing, part, positions, chosen)
+    for place in np.flatnonzero(left).tolist():
+        one = slice(part.start + place, part.start + place + 1)
+        chosen[place] = draw_many(lines[place : place + 1], drawing, one, positions[place : place + 1])[0]
+    return chosen
+
+
+def _groups(lines: Lines, drawing: Drawing, part: slice) -> list[_Near]:
+    """The lines with few near columns. Those with logits that are not numbers are in none."""
+    temperature, min_p = drawing.temperature[part], drawing.min_p[part]
+    body, tail = wide.table(lines)
+    bounds = body.max(axis=1)
+    highest = np.maximum(bounds.max(axis=1), tail.max(axis=1, initial=-np.inf))[:, None]
+    with np.errstate(invalid="ignore"):
+        bounds -= highest
+        bounds /= temperature
+        np.exp(bounds, out=bounds)
+    near = bounds >= np.maximum(NEAR, min_p)
+    counts = near.sum(axis=1)
+    beyond = bounds.copy()
+    beyond[near | (bounds < min_p)] = 0
+    far = wide.COLUMN * beyond.sum(axis=1, dtype=np.float64)
+    groups, least = [], 0
+    for width in WIDTHS:
+        place = np.flatnonzero((counts >= least) & (counts <= width) & np.isfinite(highest[:, 0]))
+        least = width + 1
+        if not len(place):
+            continue
+        columns, theirs = _columns(near[place], counts[place])
+        values = body[place[:, None, None], np.arange(wide.COLUMN)[:, None], columns[:, None, :]]
+        values[np.broadcast_to(~theirs[:, None, :], values.shape)] = -np.inf
+        weights = np.concatenate([values.reshape(len(place), -1), tail[place]], axis=1)
+        weights -= highest[place]
+        weights /= temperature[place]
+        np.exp(weights, out=weights)
+        weights[weights < min_p[place]] = 0
+        groups.append(_Near(place, columns, weights, highest[place, 0], beyond[place], far[place]))
+    return groups
+
+
+def _columns(near: NDArray[np.bool_], counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """[n, most]: the near columns of each line, in order, filled up with column 0; and which are not filled up."""
+    column = np.nonzero(near)[1]
+    theirs = np.arange(counts.max(initial=0)) < counts[:, None]
+    columns = np.zeros(theirs.shape, np.int64)
+    columns[theirs] = column
+    return columns, theirs
+
+
+def _draw(lines: Lines, group: _Near, drawing: Drawing, part: slice, positions: Numbers, chosen: Tokens) -> None:
+    place, weights = group.place, group.weights
+    seeds, top_p = drawing.seeds[part][place], drawing.top_p[part][place]
+    edges = weights.cumsum(axis=1, dtype=np.float64)
+    least, far = edges[:, -1].copy(), group.far.copy()
+    most = least + far  # the sum of all weights is between the two
+    left = np.arange(len(place))  # those without a token
+    for trial in range(MAX_TRIALS):
+        low = edges[left, -1]
+        target = uniform(seeds[left], positions[place[left]], trial) * (low + far[left])
+        at = (edges[left] <= np.minimum(target, np.nextafter(low, 0))[:, None]).sum(axis=1)
+        chosen[place[left]], value = group.ids(left, at), weights[left, at]
+        limited = (top_p[left] < 1) & (value < 1)
+        again, unsure = np.zeros(len(left), bool), np.zeros(len(left), bool)
+        for row in np.flatnonzero(target >= low).tolist():
+            token = _far_token(lines, group, int(left[row]), drawing, part, float(target[row] - low[row]))
+            again[row], unsure[row] = token < 0, token >= 0 and top_p[left[row]] < 1
+            chosen[place[left[row]]] = max(0, token)
+        if limited.any():
+            above = np.where(weights[left] > value[:, None], weights[left], 0).sum(axis=1, dtype=np.float64)
+            near = limited & (target < low)
+            outside = near & (above >= top_p[left] * most[left]) & (value > NEAR)
+            unsure |= near & ~outside & (above >= top_p[left] * least[left])
+            # What is less likely than the border of the near columns may be less likely than something far.
+            unsure |= near & (value <= NEAR)
+            cut, floor = left[outside], value[outside]
+            weights[cut] = np.where(weights[cut] > floor[:, None], weights[cut], 0)
+            edges[cut], far[cut] = weights[cut].cumsum(axis=1, dtype=np.float64), 0
+            again |= outside
+        for line in place[left[unsure]].tolist():
+            one = slice(part.start + line, part.start + line + 1)
+            whole = weights_of(lines[line : line + 1], drawing.temperature[one], drawing.min_p[one])
+            chosen[line] = in_nucleus(whole, chosen[line : line + 1], drawing, one, positions[line : line + 1], trial)[
+                0
+            ]
+        left = left[again]
+        if not len(left):
+            return
+    for line in place[left].tolist():
+        one = slice(part.start + line, part.start + line + 1)
+        chosen[line] = draw_many(lines[line : line + 1], drawing, one, positions[line : line + 1], MAX_TRIALS)[0]
+
+
+def _far_token(lines: Lines, group: _Near, row: int, drawing: Drawing, part: slice, target: float) -> int:
+    """The token of a line on which a number below `far` falls, if each had its column's bound; -1 if above its weight.
+
+    Of the bound's COLUMN equal parts each is one token's, who has the share of it that its own weight is.
+    """
+    place = int(group.place[row])
+    bounds = group.bounds[row]
+    edges = bounds.cumsum(dtype=np.float64)
+    column = min(int((edges <= target / wide.COLUMN).sum()), len(bounds) - 1)
+    if not bounds[column]:
+        return -1
+    into = (target / wide.COLUMN - edges[column] + bounds[column]) / bounds[column] * wide.COLUMN
+    inside = min(int(into), wide.COLUMN - 1)
+    token = column + len(bounds) * inside
+    temperature, min_p = float(drawing.temperature[part][place, 0]), float(drawing.min_p[part][place, 0])
+    weight = float(np.exp((lines[place, token] - group.highest[row]) / temperature))
+    return token if weight >= min_p and (into - inside) * bounds[column] < weight else -1

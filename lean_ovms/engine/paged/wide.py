@@ -1,0 +1,126 @@
+"""Reductions of logits with a wide vocabulary that read them once, and in several threads. Pure numpy.
+
+A line [vocab] is seen as a table of COLUMN rows: reduced over them, its columns give one number for every COLUMN
+tokens. numpy does that at the speed of memory; over runs of neighbours it takes six times as long. The tokens behind
+the table, fewer than COLUMN, are the tail.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+Lines = NDArray[np.float32]
+
+COLUMN = 32
+"""Tokens of a column: those whose numbers are equal modulo the table's width."""
+CACHED = 1 << 16
+"""Elements of lines that are worked on together: as many as stay in the CPU's cache."""
+SHARED = 1 << 20
+"""Elements from which on several threads share a batch; numpy works without the GIL."""
+THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+_local = threading.local()
+_pool: ThreadPoolExecutor | None = None
+
+
+def in_parts(count: int, vocab: int, work: Callable[[slice], None]) -> None:
+    """Call work with the parts of a batch of lines, in several threads if it is large."""
+    threads = min(THREADS, count) if count * vocab >= SHARED else 1
+    if threads == 1:
+        work(slice(0, count))
+        return
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(THREADS - 1, "sampler")
+    edges = [count * i // threads for i in range(threads + 1)]
+    parts = [slice(a, b) for a, b in pairwise(edges)]
+    rest = [_pool.submit(work, part) for part in parts[1:]]
+    try:
+        work(parts[0])
+    finally:
+        for future in rest:
+            future.exception()  # all have ended before anybody may change the lines
+    for future in rest:
+        future.result()
+
+
+def groups(count: int, vocab: int) -> list[slice]:
+    """As many lines at a time as stay in the cache."""
+    at_once = max(1, CACHED // vocab)
+    return [slice(start, min(count, start + at_once)) for start in range(0, count, at_once)]
+
+
+def scratch(name: str, shape: tuple[int, ...]) -> Lines:
+    """This thread's memory for intermediate values: new memory costs more than what is computed into it."""
+    size = int(np.prod(shape))
+    held: Lines | None = getattr(_local, name, None)
+    if held is None or len(held) < size:
+        held = np.empty(max(size, CACHED), np.float32)
+        setattr(_local, name, held)
+    return held[:size].reshape(shape)
+
+
+def table(lines: Lines) -> tuple[Lines, Lines]:
+    """Views of lines [n, vocab]: the table [n, COLUMN, columns] and the tail [n, rest]."""
+    count, vocab = lines.shape
+    columns = vocab // COLUMN
+    return lines[:, : COLUMN * columns].reshape(count, COLUMN, columns), lines[:, COLUMN * columns :]
+
+
+def column_sums(weights: Lines) -> Lines:
+    """[n, vocab] to [n, columns + 1], the last one that of the tail."""
+    body, tail = table(weights)
+    sums = np.empty((len(weights), body.shape[2] + 1), np.float32)
+    body.sum(axis=1, out=sums[:, :-1])
+    tail.sum(axis=1, out=sums[:, -1])
+    return sums
+
+
+def locate(weights: Lines, sums: Lines, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The tokens in weights [n, vocab] on which numbers in [0, 1) fall: first the column, then in it.
+
+    sums: their column_sums.
+    """
+    line, columns, last = np.arange(len(weights)), sums.shape[1] - 1, weights.shape[1] - 1
+    edges = sums.cumsum(axis=1, dtype=np.float64)
+    target = np.minimum(numbers * edges[:, -1], np.nextafter(edges[:, -1], 0))
+    column = np.minimum((edges <= target[:, None]).sum(axis=1), columns)
+    place = np.arange(COLUMN)
+    ids = np.where(column[:, None] == columns, COLUMN * columns + place, column[:, None] + columns * place)
+    inner = np.where(ids <= last, weights[line[:, None], np.minimum(ids, last)], np.float32(0))
+    inside = inner.cumsum(axis=1, dtype=np.float64)
+    rest = target - edges[line, column] + sums[line, column]
+    # The sums of a column in single precision may exceed those in double: then it is its last token that counts.
+    final = COLUMN - 1 - (inner[:, ::-1] > 0).argmax(axis=1)
+    chosen: NDArray[np.int64] = np.minimum(ids[line, np.minimum((inside <= rest[:, None]).sum(axis=1), final)], last)
+    return chosen
+
+
+def largest(lines: Lines, most: int) -> NDArray[np.int64]:
+    """[n, most]: the tokens with the greatest logits of each line, by number. Of equal ones at the border some are in.
+
+    The `most` greatest are in the `most` columns with the greatest maxima, or in the tail.
+    """
+    count, vocab = lines.shape
+    columns = vocab // COLUMN
+    if 8 * most > columns:
+        ids = np.argpartition(lines, vocab - most, axis=-1)[:, vocab - most :]
+    else:
+        body, _ = table(lines)
+        maxima = body.max(axis=1)
+        chosen = np.argpartition(maxima, columns - most, axis=-1)[:, columns - most :]
+        near = (chosen[:, None, :] + columns * np.arange(COLUMN)[:, None]).reshape(count, -1)
+        tail = np.broadcast_to(np.arange(COLUMN * columns, vocab), (count, vocab - COLUMN * columns))
+        near = np.concatenate([near, tail], axis=1)
+        values = np.take_along_axis(lines, near, axis=1)
+        width = near.shape[1]
+        ids = np.take_along_axis(near, np.argpartition(values, width - most, axis=-1)[:, width - most :], axis=1)
+    ids.sort(axis=-1)
+    return ids

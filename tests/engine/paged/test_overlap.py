@@ -1,0 +1,62 @@
+"""The worker on the paged engine: outputs are sent, and commands handled, while the next step computes."""
+
+import pytest
+
+from tests.engine.real import QUESTIONS, assert_empty, chat, load, quiet
+from tests.engine.rig import Rig
+
+pytestmark = pytest.mark.model
+ASKED = {"max_tokens": 20, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def paged():
+    return load(blocks=600, pipeline_type="PAGED")
+
+
+def test_outputs_are_sent_while_the_next_step_computes(paged, monkeypatch):
+    rig, sent = Rig(pipeline=paged), []
+    send = rig.transport.send
+    monkeypatch.setattr(
+        rig.transport, "send", lambda records: (sent.append(paged._engine._running is not None), send(records))
+    )
+    numbers = [rig.submit(chat(question), **ASKED) for question in QUESTIONS[:3]]
+    rig.run()
+    assert [len(rig.answer(number).tokens[0]) for number in numbers] == [20] * 3
+    assert sent.count(True) >= 18
+    assert_empty(rig)
+
+
+def test_arrivals_and_cancellations_while_a_step_computes_change_no_answer(paged):
+    wanted = quiet(paged, [chat(question) for question in QUESTIONS], **ASKED)
+    rig = Rig(pipeline=paged)
+    numbers = []
+    for question in QUESTIONS:
+        numbers.append(rig.submit(chat(question), **ASKED))
+        gone = rig.submit(chat(question + " Now."), **ASKED)
+        rig.turn(3)  # an odd number: with a step under way and without one in turns
+        rig.cancel(gone)
+    rig.run()
+    found = [rig.answer(number) for number in numbers]
+    assert [(answer.tokens, answer.reasons, answer.failed) for answer in found] == wanted
+    assert_empty(rig)
+
+
+def test_a_step_that_fails_while_it_computes_is_repeated_for_everybody(paged, monkeypatch):
+    wanted = quiet(paged, [chat(question) for question in QUESTIONS[:4]], **ASKED)
+    rig, wait, calls = Rig(pipeline=paged), paged._model.wait, []
+
+    def brittle():
+        lines = wait()
+        calls.append(1)
+        if len(calls) == 9:
+            raise RuntimeError("the network failed")
+        return lines
+
+    monkeypatch.setattr(paged._model, "wait", brittle)
+    numbers = [rig.submit(chat(question), **ASKED) for question in QUESTIONS[:4]]
+    rig.run()
+    found = [rig.answer(number) for number in numbers]
+    assert [(answer.tokens, answer.reasons, answer.failed) for answer in found] == wanted
+    assert rig.task.stepper.recoveries == 1
+    assert_empty(rig)
