@@ -367,6 +367,7 @@ class Config:
     sse_ping_s: float = option(
         15.0, "seconds of silence in a stream before a comment line is sent; 0: off", group="behaviour", low=0
     )
+    web_page: bool = option(True, "serve a page for browsers at /", group="behaviour")
     access_log: bool = option(True, "one log line per request", group="behaviour")
     log_path: str = option("", "file for a copy of the log", group="behaviour")
     log_format: str = option("text", "format of log lines", group="behaviour", choices=("text", "json"))

@@ -136,6 +136,7 @@ ALIASES = (
     Alias("ssl_keyfile", LLAMA_CPP, ("ssl_key_file",)),
     Alias("ssl_certfile", LLAMA_CPP, ("ssl_cert_file",)),
     Alias("metrics_enable", LLAMA_CPP, ("metrics",), bare="true"),
+    Alias("web_page", LLAMA_CPP, ("no_webui",), bare="false"),
     Alias("log_path", LLAMA_CPP, ("log_file",)),
     Alias("log_level", LLAMA_CPP, ("-v", "verbose"), bare="DEBUG"),
     Alias("model_repository_path", LLAMA_CPP, ("models_dir",)),
@@ -170,7 +171,6 @@ IGNORED = {
     "no_warmup": "the warm-up makes the first answer fast",
     "timeout": "--request_timeout_s and --stream_stall_timeout_s bound requests",
     "-to": "--request_timeout_s and --stream_stall_timeout_s bound requests",
-    "no_webui": "there is no web page to switch off",
     "no_slots": "there are no slots to show",
 }  # fmt: skip
 """Flags whose absence changes no response, each with the reason."""

@@ -124,7 +124,7 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
 def _entry_points(addresses: Sequence[str], root_path: str) -> str:
     """Where clients and people find the API, for the log. An address of all interfaces is shown as localhost."""
     base = re.sub(r"//(0\.0\.0\.0|\[::\])", "//localhost", addresses[0]) + root_path
-    return f"clients use {base}/v1, people {base}/docs"
+    return f"clients use {base}/v1, people {base}/ and {base}/docs"
 
 
 class Signals:

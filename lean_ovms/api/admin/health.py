@@ -22,22 +22,16 @@ async def handle_ping(request: Request, app: App) -> Response:
     return Response(200)
 
 
-async def handle_root(request: Request, app: App) -> Response:
-    return json({"name": "lean_ovms", "version": __version__, "docs": "/docs"})
-
-
 async def handle_version(request: Request, app: App) -> Response:
     versions = next((m.info.versions for m in app.registry.models.values() if m.ready), {})
     return json({"version": __version__, **versions})
 
 
-ROOT = RouteDoc(summary="Name and version of the server", answer="Version")
 HEALTH = RouteDoc(summary="Readiness of all models")
 PING = RouteDoc(summary="Liveness of the process")
 VERSION = RouteDoc(summary="Versions of the server and its runtime", answer="Version")
 
 ROUTES = [
-    Route("GET", "/", handle_root, "open", ROOT),
     Route("GET", "/health", handle_health, "open", HEALTH, vital=True),
     Route("GET", "/ping", handle_ping, "open", PING, vital=True),
     Route("POST", "/ping", handle_ping, "open", PING),

@@ -1,0 +1,91 @@
+"""GET /: a page to talk to the models and to look at the server, for browsers; a JSON object for other clients.
+
+Its files are lean_ovms/web. They are served without the API key and hold nothing of this server: the page asks the API,
+with the key that its user enters. The Content-Security-Policy lets it connect to this server only, and run no script
+but these files. `--web_page false` takes the page away.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ... import __version__
+from ...errors import NotFound
+from ...types import Request, Response
+from ..app import App
+from ..response import json
+from ..router import Route, RouteDoc
+
+FILES = Path(__file__).parents[2] / "web"
+INDEX = "index.html"
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+SAFETY = [
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class WebFile:
+    """A file of the page. etag: of its content, quoted."""
+
+    media_type: str
+    content: bytes
+    compressed: bytes
+    etag: str
+
+
+async def handle_root(request: Request, app: App) -> Response:
+    if app.config.web_page and "text/html" in request.headers.get("accept", ""):
+        return _send(request, INDEX)
+    return json({"name": "lean_ovms", "version": __version__, "docs": "/docs"})
+
+
+async def handle_file(request: Request, app: App) -> Response:
+    name = request.path.removeprefix("/web/")
+    if not app.config.web_page or name not in names():
+        raise NotFound("there is no such file")
+    return _send(request, name)
+
+
+def _send(request: Request, name: str) -> Response:
+    file = read(name)
+    headers = [*SAFETY, ("ETag", file.etag), ("Cache-Control", "no-cache"), ("Vary", "Accept, Accept-Encoding")]
+    if file.etag in request.headers.get("if-none-match", ""):
+        return Response(304, headers)
+    headers.append(("Content-Type", f"{file.media_type}; charset=utf-8"))
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(200, [*headers, ("Content-Encoding", "gzip")], file.compressed)
+    return Response(200, headers, file.content)
+
+
+@cache
+def names() -> frozenset[str]:
+    """The files of the page."""
+    return frozenset(path.name for path in FILES.iterdir() if path.suffix in TYPES)
+
+
+@cache
+def read(name: str) -> WebFile:
+    """A file of the page, read and compressed when it is first asked for."""
+    content = (FILES / name).read_bytes()
+    etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    return WebFile(TYPES[Path(name).suffix], content, gzip.compress(content, mtime=0), etag)
+
+
+PAGE = RouteDoc(summary="A page for browsers; name and version of the server for other clients", answer="Version")
+FILE = RouteDoc(summary="A file of the page", answer="text/plain", errors=(404,))
+
+ROUTES = [
+    Route("GET", "/", handle_root, "open", PAGE),
+    Route("GET", "/web/{id}", handle_file, "open", FILE),
+]

@@ -1,0 +1,74 @@
+// Requests to this server, and to no other.
+
+import { byId } from "./dom.js";
+
+const KEY = "lean_ovms.key";
+
+export const address = (path) => new URL(path, document.baseURI).href;
+
+export function restoreKey() {
+  byId("key").value = sessionStorage.getItem(KEY) || "";
+  byId("key").onchange = () => sessionStorage.setItem(KEY, byId("key").value);
+}
+
+export function headers(more = {}) {
+  const key = byId("key").value;
+  return key ? { ...more, Authorization: "Bearer " + key } : more;
+}
+
+export class ServerError extends Error {
+  constructor(status, error) {
+    super(error.message || "status " + status);
+    this.status = status;
+    this.field = error.param || "";
+  }
+
+  get text() {
+    return this.field ? `${this.message} (field: ${this.field})` : this.message;
+  }
+}
+
+async function failure(answer) {
+  let error = {};
+  try {
+    error = (await answer.json()).error || {};
+  } catch {
+    error = { message: `the server answered with status ${answer.status}` };
+  }
+  return new ServerError(answer.status, error);
+}
+
+export async function get(path) {
+  const answer = await fetch(address(path), { headers: headers() });
+  if (!answer.ok) throw await failure(answer);
+  return answer.headers.get("content-type").includes("json") ? answer.json() : answer.text();
+}
+
+export async function post(path, body, signal) {
+  const options = { method: "POST", headers: headers({ "Content-Type": "application/json" }), body: JSON.stringify(body), signal };
+  const answer = await fetch(address(path), options);
+  if (!answer.ok) throw await failure(answer);
+  return answer;
+}
+
+// The data of each server-sent event, parsed.
+export async function* events(answer) {
+  let rest = "";
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const lines = (rest + value).split("\n");
+      rest = lines.pop();
+      for (const line of lines) {
+        if (!line.startsWith("data:")) continue;
+        const data = line.slice(5).trim();
+        if (data === "[DONE]") return;
+        yield JSON.parse(data);
+      }
+    }
+  } finally {
+    await reader.cancel().catch(() => {});
+  }
+}

@@ -1,0 +1,70 @@
+// A conversation and the settings as the body of a request, and that as text to copy.
+
+import { address } from "./api.js";
+
+const NUMBERS = ["temperature", "top_p", "max_tokens", "seed"];
+
+// Throws an Error that names the setting at fault.
+export function body(model, messages, settings) {
+  const found = { model, messages: [...system(settings), ...messages.map(wire)], stream: true, stream_options: { include_usage: true } };
+  for (const name of NUMBERS) if (settings[name] !== "" && settings[name] !== undefined) found[name] = Number(settings[name]);
+  const stop = (settings.stop || "").split("\n").filter(Boolean);
+  if (stop.length) found.stop = stop;
+  if (settings.format === "json_object") found.response_format = { type: "json_object" };
+  if (settings.format === "json_schema")
+    found.response_format = { type: "json_schema", json_schema: { name: "answer", schema: parsed(settings.schema, "JSON Schema") } };
+  if ((settings.tools || "").trim()) found.tools = parsed(settings.tools, "Tools");
+  if (settings.logprobs) Object.assign(found, { logprobs: true, top_logprobs: 5 });
+  if (!settings.thinking) found.chat_template_kwargs = { enable_thinking: false };
+  return found;
+}
+
+const system = (settings) => ((settings.system || "").trim() ? [{ role: "system", content: settings.system }] : []);
+
+function wire(message) {
+  if (message.role === "tool") return { role: "tool", tool_call_id: message.callId, content: message.content };
+  if (message.role === "assistant" && message.calls?.length)
+    return { role: "assistant", content: message.content || null, tool_calls: message.calls };
+  if (!message.images?.length) return { role: message.role, content: message.content };
+  const images = message.images.map((url) => ({ type: "image_url", image_url: { url } }));
+  return { role: message.role, content: [{ type: "text", text: message.content }, ...images] };
+}
+
+function parsed(text, what) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`${what}: ${error.message}`);
+  }
+}
+
+export function asCurl(request, keyed) {
+  const key = keyed ? ' -H "Authorization: Bearer $API_KEY"' : "";
+  const data = JSON.stringify(request).replaceAll("'", "'\\''");
+  return `curl -N ${address("v1/chat/completions")} -H 'Content-Type: application/json'${key} -d '${data}'`;
+}
+
+export function asPython(request, keyed) {
+  const { stream, stream_options, chat_template_kwargs, ...rest } = request;
+  const fields = Object.entries({ ...rest, stream: true, stream_options }).map(([name, value]) => `    ${name}=${literal(value)},`);
+  if (chat_template_kwargs) fields.push(`    extra_body=${literal({ chat_template_kwargs })},`);
+  const key = keyed ? 'os.environ["API_KEY"]' : '"none"';
+  return `${keyed ? "import os\n\n" : ""}from openai import OpenAI
+
+client = OpenAI(base_url=${literal(address("v1"))}, api_key=${key})
+for chunk in client.chat.completions.create(
+${fields.join("\n")}
+):
+    if chunk.choices:
+        print(chunk.choices[0].delta.content or "", end="", flush=True)
+`;
+}
+
+function literal(value) {
+  if (value === null) return "None";
+  if (value === true) return "True";
+  if (value === false) return "False";
+  if (Array.isArray(value)) return `[${value.map(literal).join(", ")}]`;
+  if (typeof value === "object") return `{${Object.entries(value).map(([k, v]) => `${JSON.stringify(k)}: ${literal(v)}`).join(", ")}}`;
+  return JSON.stringify(value);
+}
