@@ -12,7 +12,7 @@ export function render(message, actions) {
   box.append(make("div", { className: "who", textContent: WHO[message.role] }));
   for (const url of message.images || []) if (isImage(url)) box.append(make("img", { src: url, alt: "attached image" }));
   if (message.reasoning) box.append(folded("Reasoning", message.reasoning, !message.content && !actions));
-  if (message.tokens?.length) box.append(heat(message.tokens));
+  if (message.tokens?.length) box.append(heat(message.tokens, message.content));
   else if (message.role === "assistant") box.append(markdown(message.content));
   else box.append(make("div", { className: "body", textContent: message.content }));
   for (const call of message.calls || []) if (call) box.append(callBox(call, message, actions));
@@ -30,9 +30,10 @@ function folded(title, text, open) {
   return make("details", { open }, make("summary", { textContent: title }), make("div", { textContent: text }));
 }
 
-function heat(tokens) {
+// Tokens with the colour of their probability; those that are not of the text, such as its end, are left out.
+function heat(tokens, content) {
   const line = make("div", { className: "body" });
-  for (const { text, p, others } of tokens) {
+  for (const { text, p, others } of tokens.filter((token) => content.includes(token.text))) {
     const span = make("span", { className: "token", textContent: text });
     span.style.backgroundColor = `hsl(${Math.round(120 * p)} 70% 50% / .3)`;
     span.title = [[text, p], ...others.filter(([other]) => other !== text)].map(([t, q]) => `${JSON.stringify(t)} ${(100 * q).toFixed(1)} %`).join("\n");
