@@ -34,7 +34,7 @@ class Sampled(NamedTuple):
 
     tokens: Tokens
     details: dict[int, TokenLogprobs]
-    failed: dict[int, str]
+    failed: dict[int, Exception]
 
 
 class SamplingBatch:
@@ -80,15 +80,15 @@ def sample(lines: Lines, batch: SamplingBatch) -> Sampled:
     if batch.none:
         return Sampled(lines.argmax(axis=-1), {}, {})
     raw = lines[batch.with_logprobs] if batch.with_logprobs else lines[:0]  # a copy, before any edit
-    failed: dict[int, str] = {}
+    failed: dict[int, Exception] = {}
     for place in batch.edited:
         try:
             edit(lines[place], batch.sequences[place])
         except NoToken as error:
-            failed[place] = str(error)
+            failed[place] = error
             lines[place] = 0
         except Exception as error:  # one request's fault must not end the step of all
-            failed[place] = f"the token could not be chosen: {error}"
+            failed[place] = RuntimeError(f"the token could not be chosen: {error}")
             lines[place] = 0
     tokens = lines.argmax(axis=-1)
     for drawing, draw in ((batch.few, draw_few), (batch.many, draw_many)):

@@ -336,7 +336,7 @@ def test_whose_wishes_cannot_be_met_fails_alone():
     bad = made.add(prompt(8), Params(max_tokens=10, allowed_token_ids=(3,), bad_words=((3,),)))
     good = made.add(prompt(9), Params(max_tokens=10))
     assert run(made, bad, good) == [[], alone(prompt(9), Params(max_tokens=10))]
-    assert (bad.status, good.status) == ("failed", "finished")
+    assert (bad.status, good.status) == ("refused", "finished")
     assert "allows" in bad.error
 
 

@@ -211,6 +211,17 @@ def test_min_tokens_and_beams_go_with_a_grammar(paged):
             assert len(tokens) >= least
 
 
+def test_parameters_that_leave_no_token_are_the_clients_fault(paged):
+    rig = Rig(pipeline=paged)
+    word = paged.encode("7", False)[0]
+    bad = rig.submit(COUNT, allowed_token_ids=(word,), bad_words=("7",))
+    good = rig.submit(COUNT, max_tokens=4)
+    rig.run()
+    kind, message, *_ = rig.answer(bad).failed
+    assert (kind, message) == ("BadRequest", "no token is left that the request allows")
+    assert rig.answer(good).reasons == {0: "length"}
+
+
 # --- ends
 
 
