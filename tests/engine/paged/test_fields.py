@@ -259,6 +259,19 @@ def test_a_salt_separates_caches_and_cached_tokens_are_exact(paged):
     assert ask(paged, [*prompt[:40], 3, 4], cache_salt="yours").cached == 32
 
 
+def test_the_choices_of_a_request_share_the_blocks_of_its_prompt(paged):
+    dice = random.Random(9)
+    prompt = [dice.randrange(3, 2000) for _ in range(330)]
+    blocks = paged._engine.blocks
+    rig = Rig(pipeline=paged)
+    request = rig.submit(prompt, n=4, seeds=(1, 2, 3, 4), temperature=1.0, max_tokens=20, ignore_eos=True)
+    while len(rig.answer(request).tokens) < 4:
+        rig.turn()
+    assert blocks.total - blocks.available == 10 + 4  # ten full ones together, one of its own for each
+    rig.run()
+    assert blocks.available == blocks.total
+
+
 def test_a_seed_gives_the_same_text_whatever_else_runs(paged):
     hot = {"temperature": 1.0, "top_p": 0.95, "seeds": (77,), "max_tokens": 20}
     alone = ask(paged, COUNT, **hot).tokens
