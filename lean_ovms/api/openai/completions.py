@@ -23,8 +23,9 @@ from ..fields import Field, FieldSet
 from ..generation import alternatives
 from ..generation.common_fields import ANSWERING, PROMPT_LOGPROBS
 from ..generation.request import GenerationRequest, RequestSchema, parse
-from ..generation.sampling import SAMPLING, token_ids
+from ..generation.sampling import SAMPLING
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
+from ..generation.token_fields import token_ids
 from ..response import json, prompt_logprobs, warning_headers
 from ..router import RouteDoc, for_each_prefix
 from ..schemas import PROMPT
