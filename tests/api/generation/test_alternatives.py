@@ -202,7 +202,8 @@ async def test_many_log_probabilities_are_written_beside_the_loop(make_app: Make
 
 async def test_a_choice_that_is_ahead_waits_for_the_scores_of_its_prompt(make_app: MakeApp) -> None:
     """The first choice computes the whole prompt for them; others may find theirs in the prefix cache."""
-    app, engine = await make_app(lambda *_: [[(1, "x", "length")], [(0, "y", "length")]], capable=True)
+    ahead: Script = [[(1, "x", None)] for _ in range(50)]
+    app, engine = await make_app(lambda *_: [*ahead, [(0, "y", "length"), (1, "y", "length")]], capable=True)
     deliver = engine.mail.deliver
     scores: list[Any] = []
 
