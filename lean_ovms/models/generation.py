@@ -79,6 +79,11 @@ class Generation:
         """The prompt's token ids, if the generation was started with echo."""
         return self._reply.tokens or []
 
+    @property
+    def prompt_scored(self) -> bool:
+        """The log probabilities of the prompt have arrived: with the first choice's first tokens."""
+        return self._reply.prompt_logprobs is not None
+
     def prompt_entries(self) -> list[TokenLogprob]:
         """The prompt's tokens with their log probabilities; those are known with the first delta, if asked for."""
         if self._prompt_entries is not None:

@@ -16,15 +16,12 @@ from ...errors import BadRequest
 from ...types import Json, OutputConstraint, OutputParams, SamplingParams
 from ..fields import UINT32_MAX, Field, FieldSet
 from ..schemas import TOKENS, any_of, array
+from .token_fields import TOKEN_FIELDS, token_ids
 
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 4096
 MAX_STOP_IDS = 256
 INT32_MAX = 2147483647
-MAX_BIAS = 100
-MAX_BAD_WORDS, MAX_BAD_WORD = 256, 256
-MAX_LOGPROB_IDS = 128
-MAX_PATTERN = 512
 
 
 def _stop(value: Any) -> tuple[str, ...] | None:
@@ -55,14 +52,6 @@ def _truncate(value: int) -> int:
     return value
 
 
-def token_ids(values: list[Any], param: str) -> list[int]:
-    """values as token ids; the engine checks them against its vocabulary. Raises BadRequest."""
-    for position, value in enumerate(values):
-        if type(value) is not int or not 0 <= value <= UINT32_MAX:
-            raise BadRequest(f"{param}[{position}] is not a token id", param=param)
-    return values
-
-
 def _salt(value: str) -> str:
     if not value:
         raise BadRequest("cache_salt must not be empty", param="cache_salt")
@@ -71,65 +60,7 @@ def _salt(value: str) -> str:
 
 MAX_PRIORITY = (1 << 31) - 1
 
-
-def _logit_bias(value: Json) -> tuple[tuple[int, float], ...]:
-    for name, bias in value.items():
-        if not name.isascii() or not name.isdecimal() or int(name) > UINT32_MAX:
-            raise BadRequest(f"logit_bias: {name[:40]!r} is not a token id", param="logit_bias")
-        if isinstance(bias, bool) or not isinstance(bias, (int, float)) or not -MAX_BIAS <= bias <= MAX_BIAS:
-            raise BadRequest(f"logit_bias[{name}] is not a number in [-{MAX_BIAS}, {MAX_BIAS}]", param="logit_bias")
-    return tuple((int(name), float(bias)) for name, bias in value.items())
-
-
-def _allowed(value: list[Any]) -> tuple[int, ...]:
-    if not value:
-        raise BadRequest("allowed_token_ids must not be empty", param="allowed_token_ids")
-    return tuple(token_ids(value, "allowed_token_ids"))
-
-
-def _bad_words(value: list[Any]) -> tuple[str, ...]:
-    if len(value) > MAX_BAD_WORDS:
-        raise BadRequest(f"bad_words must have no more than {MAX_BAD_WORDS} strings", param="bad_words")
-    for word in value:
-        if not isinstance(word, str) or not 0 < len(word) <= MAX_BAD_WORD:
-            raise BadRequest(f"a bad word is a string of 1 to {MAX_BAD_WORD} characters", param="bad_words")
-    return tuple(value)
-
-
-def _logprob_ids(value: list[Any]) -> tuple[int, ...]:
-    if len(value) > MAX_LOGPROB_IDS:
-        raise BadRequest(f"logprob_token_ids must have no more than {MAX_LOGPROB_IDS} ids", param="logprob_token_ids")
-    return tuple(token_ids(value, "logprob_token_ids"))
-
-
-def _early_stopping(value: Any) -> bool | str:
-    if value not in (True, False, "never") or (isinstance(value, (int, float)) and not isinstance(value, bool)):
-        raise BadRequest('early_stopping must be true, false or "never"', param="early_stopping")
-    return bool(value) if value != "never" else "never"
-
-
-def _repetition(value: Json) -> tuple[int, int, int] | None:
-    """vLLM's RepetitionDetectionParams; max_pattern_size 0 is off."""
-    param = "repetition_detection"
-    unknown = sorted(set(value) - set(_REPETITION))
-    if unknown:
-        raise BadRequest(f"{param} has {', '.join(_REPETITION)}, not {unknown[0][:40]!r}", param=param)
-    longest, shortest, times = (value.get(name) or 0 for name in _REPETITION)
-    if any(type(number) is not int or number < 0 for number in (longest, shortest, times)):
-        raise BadRequest(f"the members of {param} are not unsigned integers", param=param)
-    if not longest and not shortest:
-        return None
-    if shortest > longest or longest > MAX_PATTERN:
-        raise BadRequest(f"{param}: min_pattern_size <= max_pattern_size <= {MAX_PATTERN} must hold", param=param)
-    if not 2 <= times <= UINT32_MAX >> 1:
-        raise BadRequest(f"{param}.min_count must be at least 2", param=param)
-    return shortest or 1, longest, times
-
-
-_REPETITION = ("max_pattern_size", "min_pattern_size", "min_count")
 _STOP: Json = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
-
-_PAGED = "; PAGED only, else a Warning header"
 
 SAMPLING = FieldSet((
     Field(name="max_tokens", kind="uint", high=UINT32_MAX, help="maximum number of generated tokens",
@@ -170,22 +101,7 @@ SAMPLING = FieldSet((
     Field(name="cache_salt", kind="string", read=_salt,
         help="vLLM's: cached prompts are shared with requests of the same salt only; "
         "without PAGED it needs --enable_prefix_caching false, else a Warning header"),
-    Field(name="repetition_detection", kind="object", read=_repetition,
-        help="vLLM's: max_pattern_size, min_pattern_size, min_count; ends an output that repeats itself",
-        schema={"properties": {name: {"type": "integer", "minimum": 0} for name in _REPETITION}}),
-    Field(name="logit_bias", kind="object", read=_logit_bias,
-        help=f"token id to what is added to its logit, -{MAX_BIAS} to {MAX_BIAS}{_PAGED}"),
-    Field(name="allowed_token_ids", kind="array", read=_allowed, schema=TOKENS | {"minItems": 1},
-        help=f"vLLM's: token ids to choose from{_PAGED}"),
-    Field(name="bad_words", kind="array", read=_bad_words,
-        schema={"items": {"type": "string", "minLength": 1, "maxLength": MAX_BAD_WORD}, "maxItems": MAX_BAD_WORDS},
-        help=f"vLLM's: words that are not generated{_PAGED}"),
-    Field(name="logprob_token_ids", kind="array", read=_logprob_ids, schema=TOKENS | {"maxItems": MAX_LOGPROB_IDS},
-        help=f"vLLM's: token ids whose log probabilities are reported instead of the likeliest ones'{_PAGED}"),
-    Field(name="early_stopping", kind="any", read=_early_stopping, schema={"enum": [True, False, "never"]},
-        help=f"when a beam search of enough finished beams ends: true, false or never{_PAGED}"),
-    Field(name="thinking_token_budget", kind="int", low=-1, high=INT32_MAX,
-        help=f"vLLM's: reasoning tokens before the end of the reasoning is forced; -1: no limit{_PAGED}"),
+    *TOKEN_FIELDS,
     Field(name="num_assistant_tokens", kind="uint", high=64,
         help="speculated tokens per step; draft model or prompt lookup only"),
     Field(name="assistant_confidence_threshold", kind="number", low=0, high=1,

@@ -23,8 +23,9 @@ from ..fields import Field, FieldSet
 from ..generation import alternatives
 from ..generation.common_fields import ANSWERING, PROMPT_LOGPROBS
 from ..generation.request import GenerationRequest, RequestSchema, parse
-from ..generation.sampling import SAMPLING, token_ids
+from ..generation.sampling import SAMPLING
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
+from ..generation.token_fields import token_ids
 from ..response import json, prompt_logprobs, warning_headers
 from ..router import RouteDoc, for_each_prefix
 from ..schemas import PROMPT
@@ -253,15 +254,30 @@ class CompletionRenderer:
         self._echoes = echoes
         self._choices = [ChoiceState() for _ in range(len(echoes) * completion.generation.sampling.n)]
         self._offsets = [0] * len(self._choices)
+        self._scored = completion.generation.sampling.prompt_logprobs
+        self._held: list[Delta] = []
 
     def deltas(self, deltas: list[Delta]) -> bytes:
+        if self._scored:
+            deltas = self._due(deltas)
         return b"".join([self._delta(delta, self._choices[delta.index]) for delta in deltas])
+
+    def _due(self, deltas: list[Delta]) -> list[Delta]:
+        """Deltas whose prompt is scored. Other choices may be ahead of the first, which scores it: theirs are held."""
+        due, held = list[Delta](), list[Delta]()
+        for delta in self._held + deltas:
+            (due if self._echo(delta).generation.prompt_scored else held).append(delta)
+        self._held = held
+        return due
+
+    def _echo(self, delta: Delta) -> Echo:
+        return self._echoes[delta.index // self._completion.generation.sampling.n]
 
     def _delta(self, delta: Delta, state: ChoiceState) -> bytes:
         out = b""
         if not state.started:
             state.started = True
-            echo = self._echoes[delta.index // self._completion.generation.sampling.n]
+            echo = self._echo(delta)
             state.logprobs += echo.logprobs()
             out = self._chunk(delta.index, echo.text, state)
         if self._completion.score_only:

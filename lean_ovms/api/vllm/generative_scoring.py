@@ -19,7 +19,8 @@ from ...types import Json, OutputParams, Request, Response, SamplingParams, Toke
 from ..app import App
 from ..fields import Field, FieldSet, read
 from ..generation.common_fields import REQUEST_ID, SOME_MODEL
-from ..generation.sampling import SAMPLING, token_ids
+from ..generation.sampling import SAMPLING
+from ..generation.token_fields import token_ids
 from ..generation.unsupported import warnings
 from ..response import json, new_id, now, usage, warning_headers
 from ..router import Route, RouteDoc, for_each_prefix

@@ -27,7 +27,7 @@ from ..generation.common_fields import (
 )
 from ..generation.images import refuse_images
 from ..generation.messages import chat_prompt, map_developer_role, read_messages
-from ..generation.sampling import token_ids
+from ..generation.token_fields import token_ids
 from ..generation.tools import read_tools
 from ..response import json, model_name
 from ..router import Route, RouteDoc, for_each_prefix

@@ -19,9 +19,10 @@ ASSISTANT_TOKENS = 5
 NGRAM_SIZE = 3
 """OVMS's defaults for speculative pipelines."""
 
-Status = Literal["running", "finished", "lost", "failed"]
+Status = Literal["running", "finished", "lost", "failed", "refused"]
 """lost: the pipeline dropped it for lack of KV blocks (GenAI's IGNORED). failed: this request alone cannot be computed.
-The only sign of both is at most an empty output.
+refused: its parameters leave no token to choose; the `error` of its handle says so to the client.
+The only sign of these is at most an empty output.
 """
 
 
@@ -136,6 +137,13 @@ class CountingHandle(Handle, Protocol):
     def cached(self) -> int:
         """Prompt tokens that were found in the prefix cache, known with the first output."""
         ...
+
+
+class RefusedHandle(Handle, Protocol):
+    """A handle whose status is refused."""
+
+    @property
+    def error(self) -> str: ...
 
 
 class Compiler(Protocol):

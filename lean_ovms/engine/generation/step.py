@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 from typing import cast
 
-from ...errors import EngineFailure
+from ...errors import BadRequest, EngineFailure
 from ...types import EngineStats
 from ..errors import last_line
 from ..protocol import Cached, Counted, Tokens
 from . import recovery
 from .grammar_limits import too_complex
 from .outputs import Diverged, emit, emit_detailed
-from .pipeline import CountingHandle, Handle
+from .pipeline import CountingHandle, Handle, RefusedHandle
 from .scheduler import Scheduler
 from .sequence import Request, Sequence
 from .slow_steps import SlowSteps
@@ -202,9 +202,10 @@ class Stepper:
         """Remove those of these sequences without output that the pipeline does not compute any more."""
         scheduler = self._scheduler
         for sequence in reversed(sequences):
-            if sequence.handle is None or sequence.handle.can_read():
+            handle = sequence.handle
+            if handle is None or handle.can_read():
                 continue
-            status = self._pipeline.status(sequence.handle)
+            status = self._pipeline.status(handle)
             if status == "running":
                 continue
             scheduler.remove(sequence)
@@ -215,6 +216,8 @@ class Stepper:
             elif status == "failed":
                 error = EngineFailure("The engine failed while it computed this request.")
                 scheduler.fail(sequence.request, error)
+            elif status == "refused":
+                scheduler.fail(sequence.request, BadRequest(cast(RefusedHandle, handle).error))
             else:
                 self._out.append(Tokens(sequence.request.id, sequence.index, [], None, "stop"))
                 scheduler.finish(sequence)

@@ -23,7 +23,7 @@ from .sequence import Output, Request, Sequence
 
 
 class Continuation(NamedTuple):
-    """parent with one more token. score: cumulative log probability; logprob: of the token."""
+    """parent with one more token. score: cumulative log probability; logprob: of the token, before any edit."""
 
     parent: Sequence
     token: int
@@ -51,18 +51,19 @@ class BeamSearch:
     def advance(self, beams: Seq[Sequence], lines: NDArray[np.float32]) -> list[Continuation]:
         """The next beams, best first; none when the search is over. lines: logits [beams, vocab], changed in place."""
         width, vocab = self._asked.beams, lines.shape[1]
-        for line, beam in zip(lines, beams, strict=True):
-            if beam.matcher is not None or self._asked.edited:
+        raw = scores = np.subtract(lines, log_sum_exp(lines)[:, None], dtype=np.float32)
+        if self._asked.edited or beams[0].matcher is not None:
+            for line, beam in zip(lines, beams, strict=True):
                 edit(line, beam)
-        logprobs = np.subtract(lines, log_sum_exp(lines)[:, None], dtype=np.float32)
-        totals = (logprobs + np.array([beam.score for beam in beams], np.float32)[:, None]).reshape(-1)
+            scores = np.subtract(lines, log_sum_exp(lines)[:, None], dtype=np.float32)
+        totals = (scores + np.array([beam.score for beam in beams], np.float32)[:, None]).reshape(-1)
         count = min(2 * width, len(totals))
         best = np.argpartition(totals, len(totals) - count)[len(totals) - count :]
         front, made = max(beam.score for beam in beams), beams[0].generated
         following: list[Continuation] = []
         for rank, place in enumerate(best[np.argsort(-totals[best], kind="stable")].tolist()):
             beam, token = divmod(place, vocab)
-            one = Continuation(beams[beam], token, float(totals[place]), float(logprobs[beam, token]))
+            one = Continuation(beams[beam], token, float(totals[place]), float(raw[beam, token]))
             if token in beams[0].stops:
                 if rank < width:
                     self._finish(one)

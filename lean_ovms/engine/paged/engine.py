@@ -243,6 +243,8 @@ class Engine:
         """Append new tokens to sequences and tables. A sequence preempted meanwhile computes its token again later."""
         over: list[Sequence] = []
         sequences, newest, tokens = batch.sequences, self._rows.newest, found.tokens.tolist()
+        for place, error in found.failed.items():  # first: what stands in for its token may be a stop token
+            self._fail(sequences[place].request, error)
         for sequence, token in zip(sequences, tokens, strict=True):
             if sequence.row < 0:
                 continue
@@ -257,12 +259,10 @@ class Engine:
             if sequences[place].row >= 0:
                 sequences[place].new_details.append(detail)
         for place in batch.edited:
-            if sequences[place].row >= 0 and place not in found.failed and sequences[place].follow(tokens[place]):
+            if sequences[place].row >= 0 and sequences[place].follow(tokens[place]):
                 over.append(sequences[place])
         for sequence in over:
             self._end(sequence)
-        for place, why in found.failed.items():
-            self._fail(sequences[place].request, why)
 
     def _search(self, beams: list[Sequence], lines: Lines) -> None:
         """One step of a beam search."""
@@ -274,7 +274,7 @@ class Engine:
         try:
             following = search.advance(beams, lines)
         except NoToken as error:
-            self._fail(request, str(error))
+            self._fail(request, error)
             return
         request.sequences = self._continued(beams, following)
         full = [beam for beam in request.sequences if len(beam.ids) >= beam.limit]
@@ -313,9 +313,9 @@ class Engine:
         if all(s.state == "over" for s in request.sequences):
             request.end("finished")
 
-    def _fail(self, request: Request, why: str) -> None:
+    def _fail(self, request: Request, error: Exception) -> None:
         for sequence in request.sequences:
             self.scheduler.leave(sequence)
             sequence.new_ids, sequence.new_details = [], []
-        request.error = why
-        request.end("failed")
+        request.error = str(error)
+        request.end("refused" if isinstance(error, NoToken) else "failed")

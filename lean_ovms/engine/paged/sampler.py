@@ -24,7 +24,7 @@ class Sampled(NamedTuple):
 
     tokens: Tokens
     details: dict[int, TokenLogprobs]
-    failed: dict[int, str]
+    failed: dict[int, Exception]
 
 
 class SamplingBatch:
@@ -50,15 +50,15 @@ def sample(lines: Lines, batch: SamplingBatch) -> Sampled:
     if batch.none:
         return Sampled(_greatest(lines, batch.greedy), {}, {})
     raw = _raw(lines, batch)
-    failed: dict[int, str] = {}
+    failed: dict[int, Exception] = {}
     for place in batch.edited:
         try:
             edit(lines[place], batch.sequences[place])
         except NoToken as error:
-            failed[place] = str(error)
+            failed[place] = error
             lines[place] = 0
         except Exception as error:  # one request's fault must not end the step of all
-            failed[place] = f"the token could not be chosen: {error}"
+            failed[place] = RuntimeError(f"the token could not be chosen: {error}")
             lines[place] = 0
     tokens = _greatest(lines, batch.greedy)
     draw(lines, batch.few, batch.many, tokens)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .thinking import ThinkingState
 
 State = Literal["waiting", "prefill", "decode", "over"]
-Status = Literal["running", "finished", "lost", "failed", "cancelled"]
+Status = Literal["running", "finished", "lost", "failed", "refused", "cancelled"]
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ class Request:
         self.ready = False
 
     def end(self, status: Status) -> None:
-        """Finished, lost or failed."""
+        """Finished, lost, failed or refused."""
         if self.status == "running":
             self.status = status
             self.ready = self.ready or status != "finished"

@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from lean_ovms.api.generation import alternatives
+from lean_ovms.engine import protocol
 from lean_ovms.types import SamplingParams
 from tests.api.conftest import MakeApp, events, post, whole
 from tests.fakes import EOS, Script, say
@@ -197,3 +198,26 @@ async def test_many_log_probabilities_are_written_beside_the_loop(make_app: Make
     body = asked(COMPLETIONS, prompt=[[97] * 600] * 2, prompt_logprobs=2, n=2)
     choices = (await whole(await post(app, COMPLETIONS, body)))["choices"]
     assert [len(choice["prompt_logprobs"]) for choice in choices] == [600] * 4
+
+
+async def test_a_choice_that_is_ahead_waits_for_the_scores_of_its_prompt(make_app: MakeApp) -> None:
+    """The first choice computes the whole prompt for them; others may find theirs in the prefix cache."""
+    ahead: Script = [[(1, "x", None)] for _ in range(50)]
+    app, engine = await make_app(lambda *_: [*ahead, [(0, "y", "length"), (1, "y", "length")]], capable=True)
+    deliver = engine.mail.deliver
+    scores: list[Any] = []
+
+    def late(records: list[protocol.Record]) -> None:
+        scored = [record for record in records if isinstance(record, protocol.PromptLogprobs)]
+        scores.extend(scored)
+        first = any(isinstance(record, protocol.Tokens) and record.index == 0 for record in records)
+        deliver([*(scores if first else ()), *[record for record in records if record not in scored]])
+
+    engine.mail.deliver = late  # type: ignore[method-assign]
+    body = asked(COMPLETIONS, logprobs=1, echo=True, n=2, stream=True, temperature=1)
+    found = await events(await post(app, COMPLETIONS, body))
+    first: dict[int, Any] = {}
+    for choice in (choice for event in found[:-1] for choice in event["choices"]):
+        if choice["logprobs"]:
+            first.setdefault(choice["index"], choice["logprobs"]["token_logprobs"][:2])
+    assert first == {0: [None, -1.0], 1: [None, -1.0]}

@@ -141,6 +141,7 @@ async def test_a_reasoning_budget_takes_the_tags_of_the_parser(make_app: MakeApp
     [
         ({"logit_bias": {"x": 1}}, "logit_bias: 'x' is not a token id"),
         ({"logit_bias": {"-1": 1}}, "logit_bias: '-1' is not a token id"),
+        ({"logit_bias": {"9" * 5000: 1}}, f"logit_bias: '{'9' * 40}' is not a token id"),
         ({"logit_bias": {"1": 101}}, "logit_bias[1] is not a number in [-100, 100]"),
         ({"logit_bias": {"1": True}}, "logit_bias[1] is not a number in [-100, 100]"),
         ({"logit_bias": {"257": 1}}, "logit_bias[0] is not a token id in [0, 257)"),
@@ -156,6 +157,7 @@ async def test_a_reasoning_budget_takes_the_tags_of_the_parser(make_app: MakeApp
         ({"repetition_detection": {"max_pattern_size": 2, "min_pattern_size": 3, "min_count": 2}}, None),
         ({"repetition_detection": {"max_pattern_size": 513, "min_count": 2}}, None),
         ({"repetition_detection": {"max_pattern_size": "2", "min_count": 2}}, None),
+        ({"repetition_detection": {"max_pattern_size": 2, "min_pattern_size": "", "min_count": 2}}, None),
     ],
 )
 async def test_a_wrong_value_is_a_400(

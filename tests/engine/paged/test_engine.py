@@ -277,7 +277,8 @@ def beams_by_definition(ids, asked):
                 following.append((score, [*text, token]))
         if len(done) >= width:
             done = sorted(done, reverse=True)[:width]
-            if made and done[-1][0] >= length(front, made):
+            most = asked.max_tokens if asked.early_stopping == "never" and asked.length_penalty > 0 else made
+            if asked.early_stopping is True or (made and done[-1][0] >= length(front, most)):
                 return [text[len(ids) :] for _, text in done]
         running = following
     done += [(length(score, asked.max_tokens), text) for score, text in running]
@@ -300,6 +301,49 @@ def test_beam_search_is_what_the_definition_says(penalty, stops, blocks):
         found = [output.generated_ids for _, output in sorted(outputs.items())]
         assert found == beams_by_definition(prompt(10 + number, number), asked)
     assert bool(made.scheduler.preemptions) is (blocks == 30)
+
+
+@pytest.mark.parametrize("penalty", [0.5, -1.0])
+@pytest.mark.parametrize("stopping", [True, "never"])
+def test_beam_search_stops_early_as_the_definition_says(penalty, stopping):
+    made = engine(step_tokens=64)
+    stops = frozenset({1, 2, 3, 4})
+    asked = Params(max_tokens=12, beams=4, length_penalty=penalty, stops=stops, early_stopping=stopping)
+    for number in range(4):
+        search = made.add(prompt(10 + number, number), asked)
+        found = [[] for _ in range(4)]
+        while made.busy():
+            made.step()
+            if search.can_read():
+                for index, output in search.read().items():
+                    found[index] += output.generated_ids
+        assert found == beams_by_definition(prompt(10 + number, number), asked)
+
+
+def test_log_probabilities_of_beams_are_the_models_own():
+    made, ids = engine(), prompt(10)
+    search = made.add(ids, Params(max_tokens=4, beams=2, logit_bias={5: 3.0}))
+    while made.busy():
+        made.step()
+    for output in search.read().values():
+        for place, token in enumerate(output.generated_ids):
+            line = logits_after(ids + output.generated_ids[:place])[None]
+            assert output.generated_log_probs[place] == pytest.approx((line - log_sum_exp(line))[0, token], abs=1e-5)
+
+
+def test_guessed_tokens_have_the_same_alternatives():
+    ids, asked, found = [1, 2, 3, 4, 5, 6, 7, 0] * 4, Params(max_tokens=40, logprobs=2), []
+    for lookahead in (0, 4):
+        made = engine()
+        request = made.add(ids, replace(asked, lookahead=lookahead))
+        details = []
+        while made.busy():
+            made.step()
+            if request.can_read():
+                details += request.read()[0].details
+        found.append([[i for i, _ in detail.top] for detail in details])
+    assert found[0] == found[1]
+    assert len(found[0]) == 40
 
 
 def test_prompt_log_probabilities_are_exact_in_chunks_in_company_and_beside_the_cache():
@@ -367,7 +411,7 @@ def test_whose_wishes_cannot_be_met_fails_alone():
     bad = made.add(prompt(8), Params(max_tokens=10, allowed_token_ids=(3,), bad_words=((3,),)))
     good = made.add(prompt(9), Params(max_tokens=10))
     assert run(made, bad, good) == [[], alone(prompt(9), Params(max_tokens=10))]
-    assert (bad.status, good.status) == ("failed", "finished")
+    assert (bad.status, good.status) == ("refused", "finished")
     assert "allows" in bad.error
 
 

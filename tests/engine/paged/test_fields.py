@@ -211,6 +211,17 @@ def test_min_tokens_and_beams_go_with_a_grammar(paged):
             assert len(tokens) >= least
 
 
+def test_parameters_that_leave_no_token_are_the_clients_fault(paged):
+    rig = Rig(pipeline=paged)
+    word = paged.encode("7", False)[0]
+    bad = rig.submit(COUNT, allowed_token_ids=(word,), bad_words=("7",))
+    good = rig.submit(COUNT, max_tokens=4)
+    rig.run()
+    kind, message, *_ = rig.answer(bad).failed
+    assert (kind, message) == ("BadRequest", "no token is left that the request allows")
+    assert rig.answer(good).reasons == {0: "length"}
+
+
 # --- ends
 
 
@@ -246,6 +257,19 @@ def test_a_salt_separates_caches_and_cached_tokens_are_exact(paged):
     assert ask(paged, prompt).cached == 0
     assert ask(paged, prompt[:70], cache_salt="mine").cached == 64
     assert ask(paged, [*prompt[:40], 3, 4], cache_salt="yours").cached == 32
+
+
+def test_the_choices_of_a_request_share_the_blocks_of_its_prompt(paged):
+    dice = random.Random(9)
+    prompt = [dice.randrange(3, 2000) for _ in range(330)]
+    blocks = paged._engine.blocks
+    rig = Rig(pipeline=paged)
+    request = rig.submit(prompt, n=4, seeds=(1, 2, 3, 4), temperature=1.0, max_tokens=20, ignore_eos=True)
+    while len(rig.answer(request).tokens) < 4:
+        rig.turn()
+    assert blocks.total - blocks.available == 10 + 4  # ten full ones together, one of its own for each
+    rig.run()
+    assert blocks.available == blocks.total
 
 
 def test_a_seed_gives_the_same_text_whatever_else_runs(paged):
