@@ -6,6 +6,7 @@ from ..genai import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import logging
+import sys
 from dataclasses import replace
 
 import openvino_genai as genai
@@ -16,6 +17,7 @@ from ..genai import factory, model_info, vocabulary
 from ..genai.generation_config import GREEDY_BELOW
 from ..genai.load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
 from ..genai.settings import PipelineSettings, free_memory_bytes, resolve
+from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ..generation.pipeline import ASSISTANT_TOKENS, Grammars, Handle, ImageTokenCounter, PipelineRequest, Status
 from .engine import Engine
 from .guidance import Guidance
@@ -25,6 +27,7 @@ from .sequence import Request
 
 log = logging.getLogger(__name__)
 
+GRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar_process")
 WARM_LENGTHS = (8, 40, 250)
 
 
@@ -62,7 +65,7 @@ class PagedPipeline:
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         self.info = replace(self.info, sentencepiece=False)  # grammars are matched against text, not token text
-        self._guidance = self._grammars()
+        self._guidance = self._grammars(config)
         self.grammars = Grammars(self._guidance, self._guidance) if self._guidance is not None else None
         self.image_token_counter: ImageTokenCounter | None = None
 
@@ -135,13 +138,23 @@ class PagedPipeline:
 
     # --- loading
 
-    def _grammars(self) -> Guidance | None:
+    def _grammars(self, config: Config) -> Guidance | None:
         """What compiles grammars for this vocabulary; None when its tokens' texts, or its end, are not known."""
         words, eos = self.vocabulary, self.info.eos_token_ids
         if not words.exact or not eos:
             log.warning("no structured output with this model: the texts of its tokens are not known for certain")
             return None
-        return Guidance(words.pieces, self._model.vocab_size, eos, lambda text: self.encode(text, False))
+        reader = ProcessGrammarChecker(
+            CheckerSettings(
+                model_dir=str(config.model_dir),
+                width=self._model.vocab_size,
+                timeout_s=config.grammar_timeout_s,
+                memory_bytes=config.grammar_memory_mb << 20,
+                probe_s=0.0,
+            ),
+            GRAMMAR_PROCESS,
+        )
+        return Guidance(words.pieces, self._model.vocab_size, eos, lambda text: self.encode(text, False), reader)
 
     def _warm_up(self, settings: PipelineSettings) -> None:
         """First prompts of a length and first batch sizes cost several times as much as later ones."""
