@@ -59,8 +59,8 @@ def overlap(text: str, *, quotes: bool) -> int:
     groups, most, position = [_Group()], 0, 0
     tokens = _EBNF if quotes else _REGEX
     while (found := tokens.match(text, position)) is not None:
-        token, group = found[0], groups[-1]
-        char, position = token[0], found.end()
+        part, group = found[0], groups[-1]
+        char, position = part[0], found.end()
         if char == "(":
             groups.append(_Group())
         elif char == ")" and len(groups) > 1:
@@ -70,12 +70,12 @@ def overlap(text: str, *, quotes: bool) -> int:
             group.alternative()
         elif char in "*+?" and group.last is not None:
             group.last = Item(group.last.width, char != "+" or group.last.empty)
-        elif char == "{" and group.last is not None and (count := _COUNT.fullmatch(token)) is not None:
+        elif char == "{" and group.last is not None and (count := _COUNT.fullmatch(part)) is not None:
             group.last = _counted(group.last, count)
             most = max(most, group.last.width)
         elif not char.isspace() or not quotes:
-            empty = quotes and token == '""'
-            if len(token) > 1 and char not in '[\\"':
+            empty = quotes and part == '""'
+            if len(part) > 1 and char not in '[\\"':
                 group.add(_CHARACTER)  # the others of a row of characters
             group.add(Item(0 if empty else 1, empty))
     return most

@@ -196,3 +196,8 @@ def _refuse(config: Config, settings: PipelineSettings) -> None:
     for what, given in limits.items():
         if given:
             raise StartError(f"--pipeline_type PAGED does not support {what}; --pipeline_type LM_CB does")
+    if config.structured_output_backend == "xgrammar":
+        raise StartError(
+            "--structured_output_backend xgrammar is not possible with --pipeline_type PAGED: its package needs torch, "
+            "and the time of a mask has no limit there; use guidance, or --pipeline_type LM_CB"
+        )

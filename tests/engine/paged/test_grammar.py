@@ -342,9 +342,7 @@ def test_without_llguidance_the_start_fails_with_the_command_that_installs_it(mo
         importlib.import_module("lean_ovms.engine.paged.guidance")
 
 
-@pytest.mark.parametrize(
-    ("least", "most"), [(0, 101), (99, 201), (150, 200), (3, None)]
-)
+@pytest.mark.parametrize(("least", "most"), [(0, 101), (99, 201), (150, 200), (3, None)])
 def test_a_string_has_as_many_characters_as_its_schema_allows(guidance, least, most):
     schema = {"type": "string", "minLength": least} | ({} if most is None else {"maxLength": most})
     form = build(OutputConstraint(format={"type": "json_schema", "json_schema": schema}), context(None, None)).tag
