@@ -358,6 +358,13 @@ class Config:
         "refuse a response_format that cannot be enforced with a 400 instead of a Warning header",
         group="behaviour",
     )
+    structured_output_backend: str = option(
+        "auto",
+        "library that matches grammars: guidance with --pipeline_type PAGED, xgrammar with the others; auto: the one "
+        "that the pipeline has",
+        group="behaviour",
+        choices=("auto", "guidance", "xgrammar"),
+    )
     neutralize_special_tokens: bool = option(
         False, "tokenize special tokens in the text of users and tools as plain text", group="behaviour"
     )

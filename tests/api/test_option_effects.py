@@ -203,6 +203,12 @@ def test_the_distribution_over_devices_is_a_property() -> None:
     assert settings.resolve(config, 1 << 30).properties["MODEL_DISTRIBUTION_POLICY"] == "TENSOR_PARALLEL"
 
 
+def test_openvino_genai_has_no_other_library_for_grammars() -> None:
+    config = Config(model_path=str(DEMO_MODEL), structured_output_backend="guidance")
+    with pytest.raises(StartError, match="structured_output_backend guidance needs --pipeline_type PAGED"):
+        model_info.grammars(config, tokenizer=None)
+
+
 def test_limits_of_grammars_reach_the_queue_and_the_checker(monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config(grammar_cache_mb=3, grammar_max_nesting=5, grammar_max_bytes=100, grammar_memory_mb=77)
     monkeypatch.setattr(model_info, "logits_width", lambda _: 8)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -139,6 +141,47 @@ def test_t07_grammars_that_would_stall_everybody_are_refused_or_bounded(house: H
     with_steps = house.metric("vllm:generation_tokens_total")
     check(house, {"model": "m", "messages": HI, "max_tokens": 2, **EXPENSIVE[name]})
     assert house.metric("vllm:generation_tokens_total") > with_steps - 1
+
+
+SLOW_STEPS = {
+    "empty": {"guided_regex": "((.?){50}){50}"},
+    "many": {"guided_regex": "((.?){50}){50}", "n": 20},
+    "long": {"guided_regex": "(.?.?.?){300}"},
+    "deep": {"guided_regex": "(((.?){12}){12}){12}"},
+    "ambiguous": {"guided_grammar": 'root ::= e\ne ::= e e e | [a-z] | ""'},
+}
+
+
+@pytest.mark.parametrize("name", SLOW_STEPS)
+def test_t07_grammars_that_compile_fast_and_step_slowly_are_refused(house: House, name: str) -> None:
+    field = next(iter(SLOW_STEPS[name]))
+    answer = house.post(CHAT, {"model": "m", "messages": HI, "max_tokens": 50, "temperature": 1, **SLOW_STEPS[name]})
+    assert answer.status == 400, answer.body
+    assert answer.error["param"] == field
+    assert "too complex" in answer.error["message"]
+
+
+def test_t07_long_schemas_of_one_client_do_not_keep_others_from_their_answers(house: House) -> None:
+    """Five schemas, each a grammar of 30 KiB; a chat meanwhile takes no longer than a few checks."""
+    statuses: list[int] = []
+
+    def hostile(seed: int) -> None:
+        dice = random.Random(seed)
+        names = ["".join(dice.choices("abcdefghijklmnop", k=40)) for _ in range(90)]
+        form = {"type": "object", "properties": {name: {"type": "integer"} for name in names}}
+        statuses.append(house.post(CHAT, schema(form)).status)
+
+    threads = [threading.Thread(target=hostile, args=(seed,)) for seed in range(5)]
+    for thread in threads:
+        thread.start()
+    waits = []
+    while any(thread.is_alive() for thread in threads):
+        began = time.monotonic()
+        assert house.post(CHAT, {"model": "m", "messages": HI, "max_tokens": 2}).status == 200
+        waits.append(time.monotonic() - began)
+    assert set(statuses) <= {200, 400, 429}
+    assert sorted(waits)[len(waits) // 2] < 2
+    assert max(waits) < 10
 
 
 def test_t07_a_stream_of_unique_schemas_fills_no_memory(house: House) -> None:

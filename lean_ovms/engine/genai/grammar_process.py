@@ -1,9 +1,7 @@
 """Compiles grammars where it may take too long, use too much memory, or crash: `python -m` this module <fd>.
 
-It loads the model's tokenizer (not the model), limits its own memory, and answers one JSON line for each line, on its
-end of a socket pair: first {"model_dir", "width", "memory_bytes"}, answered by {"ready": true}, then {"tag": text,
-"bounds": {...}}, answered by a pipeline.GrammarCost, {"error": text} or {"complex": text}. The process that started it
-kills it when no answer comes.
+It loads the model's tokenizer (not the model), limits its own memory, and answers with a pipeline.GrammarCost, on its
+end of a socket pair (generation/grammar_answers.py). The process that started it kills it when no answer comes.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from __future__ import annotations
 from . import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
-import json
 import os
 import resource
 import sys
@@ -21,9 +18,9 @@ from typing import Any
 import openvino_genai as genai
 from jsonschema import Draft202012Validator, SchemaError
 
-from ...errors import GrammarInvalid, GrammarTooComplex
-from ...util.child_process import EXIT_USAGE, inherit_socket
+from ...errors import GrammarInvalid
 from ..generation import grammar_limits
+from ..generation.grammar_answers import serve
 from ..generation.grammar_limits import Bounds, members
 from ..generation.pipeline import GrammarCost
 from .grammar_compiler import GrammarCompiler, reason
@@ -34,21 +31,7 @@ WARM = '{"type":"structural_tag","format":{"type":"json_schema","json_schema":{"
 
 def main(argv: list[str]) -> int:
     """The exit status."""
-    sock = inherit_socket("lean_ovms.engine.genai.grammar_process", argv)
-    if sock is None:
-        return EXIT_USAGE
-    stream = sock.makefile("rw", encoding="utf-8")
-    checker = None
-    for line in stream:
-        message = json.loads(line)
-        if checker is None:
-            checker = Checker(load(message))
-            answer: dict[str, Any] = {"ready": True}
-        else:
-            answer = checker.check(message["tag"], Bounds(**message["bounds"]))
-        stream.write(json.dumps(answer) + "\n")
-        stream.flush()
-    return 0
+    return serve("lean_ovms.engine.genai.grammar_process", argv, lambda message: Checker(load(message)).check)
 
 
 def load(message: dict[str, Any]) -> GrammarCompiler:
@@ -69,15 +52,11 @@ class Checker:
         self._probe = GrammarProbe(compiler)
 
     def check(self, tag: str, bounds: Bounds) -> dict[str, Any]:
-        """What a grammar costs, or the reason why it cannot be used."""
+        """What a grammar costs. Raises GrammarInvalid and GrammarTooComplex."""
         try:
             return self._cost(tag, bounds)._asdict()
-        except GrammarTooComplex as error:
-            return {"complex": error.message}
-        except GrammarInvalid as error:
-            return {"error": error.message}
         except RuntimeError as error:  # of GenAI, on a grammar that it has compiled
-            return {"error": reason(error)}
+            raise GrammarInvalid(reason(error)) from error
 
     def _cost(self, tag: str, bounds: Bounds) -> GrammarCost:
         check_schemas(grammar_limits.check(tag, bounds))

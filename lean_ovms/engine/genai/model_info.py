@@ -10,7 +10,7 @@ import openvino as ov
 import openvino_genai as genai
 
 from ...config import Config
-from ...errors import BadRequest
+from ...errors import BadRequest, StartError
 from ...repository import model_config
 from ...types import ModelInfo
 from ..errors import last_line
@@ -56,7 +56,14 @@ def _reports_cached_tokens(config: Config, settings: PipelineSettings) -> bool:
 
 
 def grammars(config: Config, tokenizer: Any) -> Grammars | None:
-    """Compiler and checker of grammars for the pipelines of this tokenizer, None if they do not work with it."""
+    """Compiler and checker of grammars for the pipelines of this tokenizer, None if they do not work with it.
+
+    Raises StartError if another library is asked for.
+    """
+    if config.structured_output_backend == "guidance":
+        raise StartError(
+            "--structured_output_backend guidance needs --pipeline_type PAGED: openvino-genai has XGrammar inside"
+        )
     try:
         width = logits_width(config.model_dir)
         compiler = GrammarCompiler(tokenizer, width)

@@ -67,7 +67,11 @@ class ProcessGrammarChecker:
         return self._process.pid if self._process else None
 
     def check(self, tag: str, bounds: Bounds) -> GrammarCost:
-        """pipeline.GrammarChecker.check. Raises GrammarInvalid, GrammarTooComplex or Unavailable."""
+        """pipeline.GrammarChecker.check."""
+        return GrammarCost(**self.ask(tag, bounds))
+
+    def ask(self, tag: str, bounds: Bounds) -> dict[str, Any]:
+        """The process's answer. Raises GrammarInvalid, GrammarTooComplex or Unavailable."""
         if self._process is not None and self._process.poll() is not None:
             log.warning("the grammar process was ended from outside (status %s); another is started", self.stop())
         if self._process is None:
@@ -87,7 +91,7 @@ class ProcessGrammarChecker:
             raise GrammarTooComplex(str(answer["complex"]))
         if "error" in answer:
             raise GrammarInvalid(str(answer["error"]))
-        return GrammarCost(**answer)
+        return answer
 
     def stop(self, grace_s: float = 0.0) -> int | None:
         """End the process, if there is one; its exit status. grace_s: for one that is ending by itself."""

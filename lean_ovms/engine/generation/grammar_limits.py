@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from ...errors import GrammarInvalid, GrammarTooComplex
-from .grammar_overlap import after, overlap
+from .grammar_overlap import overlap
 
 MAX_REPEAT = 1 << 60
 """Upper bound of the product of nested repetitions; larger ones are not told apart."""
@@ -133,7 +133,7 @@ def expression(text: str, *, quotes: bool) -> tuple[int, int]:
             groups[-1][1] = max(1, closed[0])
             groups[-1][0] = min(MAX_REPEAT, groups[-1][0] + closed[0])
         elif char == "[" or (quotes and char == '"'):
-            position = after(text, position, "]" if char == "[" else '"')
+            position = _after(text, position, "]" if char == "[" else '"')
             group[1] = 1
         elif char == "{":
             count, position = _count(text, position)
@@ -142,6 +142,13 @@ def expression(text: str, *, quotes: bool) -> tuple[int, int]:
             position += char == "\\"
             group[1] = 1
     return deepest, min(MAX_REPEAT, sum(group[0] for group in groups))
+
+
+def _after(text: str, position: int, end: str) -> int:
+    """The position after the next `end` that is not escaped."""
+    while position < len(text) and text[position] != end:
+        position += 2 if text[position] == "\\" else 1
+    return position + 1
 
 
 def _count(text: str, position: int) -> tuple[int, int]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_GROUP_KIND = re.compile(r"\?(?::|P?<[A-Za-z_]\w*>)")
+_CLASS_OR_CODE = r"\[(?:[^\]\\]|\\.)*\]?|\\.?|\{\s*[0-9]*\s*,?\s*[0-9]*\s*\}"
+_EBNF = re.compile(rf'"(?:[^"\\]|\\.)*"?|{_CLASS_OR_CODE}|[()|*+?{{]|\s+|[^\s()|*+?{{"\[\\]+', re.DOTALL)
+_REGEX = re.compile(rf"\((?:\?(?::|P?<[A-Za-z_]\w*>))?|[*+?][?+]?|{_CLASS_OR_CODE}|[)|{{]|[^()|*+?{{\[\\]+", re.DOTALL)
 _COUNT = re.compile(r"\{\s*([0-9]*)\s*(,?)\s*([0-9]*)\s*\}")
 MOST = 1 << 60
 
@@ -19,6 +21,9 @@ class Item(NamedTuple):
 
     width: int
     empty: bool
+
+
+_CHARACTER = Item(1, False)
 
 
 class _Group:
@@ -52,13 +57,12 @@ def overlap(text: str, *, quotes: bool) -> int:
     quotes: text between double quotes is a literal, as in EBNF. A rule's name counts as one character there.
     """
     groups, most, position = [_Group()], 0, 0
-    while position < len(text):
-        char, group = text[position], groups[-1]
-        position += 1
+    tokens = _EBNF if quotes else _REGEX
+    while (found := tokens.match(text, position)) is not None:
+        part, group = found[0], groups[-1]
+        char, position = part[0], found.end()
         if char == "(":
             groups.append(_Group())
-            kind = None if quotes else _GROUP_KIND.match(text, position)
-            position = kind.end() if kind else position
         elif char == ")" and len(groups) > 1:
             item = groups.pop().closed()
             groups[-1].add(item)
@@ -66,19 +70,14 @@ def overlap(text: str, *, quotes: bool) -> int:
             group.alternative()
         elif char in "*+?" and group.last is not None:
             group.last = Item(group.last.width, char != "+" or group.last.empty)
-            position += not quotes and text[position : position + 1] in ("?", "+")  # lazy, possessive
-        elif char == "{" and group.last is not None and (count := _COUNT.match(text, position - 1)) is not None:
-            position = count.end()
+        elif char == "{" and group.last is not None and (count := _COUNT.fullmatch(part)) is not None:
             group.last = _counted(group.last, count)
             most = max(most, group.last.width)
-        elif char == "[" or (quotes and char == '"'):
-            end = after(text, position, "]" if char == "[" else '"')
-            empty = char == '"' and end == position + 1
+        elif not char.isspace() or not quotes:
+            empty = quotes and part == '""'
+            if len(part) > 1 and char not in '[\\"':
+                group.add(_CHARACTER)  # the others of a row of characters
             group.add(Item(0 if empty else 1, empty))
-            position = end
-        elif not quotes or not char.isspace():
-            position += char == "\\"
-            group.add(Item(1, False))
     return most
 
 
@@ -86,10 +85,3 @@ def _counted(item: Item, count: re.Match[str]) -> Item:
     least = int(count[1][:9] or 0)
     times = max(least, int(count[3][:9] or 0), 1)
     return Item(min(MOST, item.width * times) if item.empty else item.width, item.empty or not least)
-
-
-def after(text: str, position: int, end: str) -> int:
-    """The position after the next `end` that is not escaped."""
-    while position < len(text) and text[position] != end:
-        position += 2 if text[position] == "\\" else 1
-    return position + 1

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ...errors import GrammarInvalid, GrammarTooComplex, RequestError, StartError, install_command
 from ..generation import grammar_limits
+from ..generation.grammar_checker import ProcessGrammarChecker
 from ..generation.grammar_limits import Bounds
 from ..generation.pipeline import GrammarCost
 from . import regular, structural_tag
@@ -27,10 +28,17 @@ except ImportError:
 log = logging.getLogger(__name__)
 
 Encode = Callable[[str], list[int]]
-LIMITS = llguidance.LLParserLimits(step_lexer_fuel=200_000, max_lexer_states=100_000, verbose_errors=False)
-TRIAL_TOKENS, TRIAL_S, MASK_S = 12, 1.0, 0.25
-"""A new grammar is tried with random texts of so many tokens, before it may be matched in a step: no mask may take
-longer than MASK_S there, all together TRIAL_S."""
+TEXT_BYTES = 32 << 20
+"""Of long grammars that are remembered as llguidance reads them."""
+LIMITS = llguidance.LLParserLimits(step_lexer_fuel=60_000, max_lexer_states=100_000, verbose_errors=False)
+"""With so much fuel no mask of some 60 hostile grammars took more than 8 ms, with 2,000 and with 150,000 tokens; of
+ordinary ones none took more than 3 ms. What needs more is an error of its request alone."""
+TRIAL_TEXTS, TRIAL_TOKENS, TRIAL_S, MASK_S = 3, 24, 0.25, 0.05
+"""A new grammar is tried with random texts, before it may be matched in a step: no mask may take longer than MASK_S
+there, all together TRIAL_S."""
+INLINE_BYTES = 4096
+"""Of a grammar that is read in a thread here; longer ones, up to a second of Python, in a process of their own."""
+TOO_COMPLEX = "the grammar is too complex to be matched with this text"
 COST_BYTES = 256 << 10
 _BITS = np.where(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little") > 0, 0, -np.inf)
 FORBIDDEN = _BITS.astype(np.float32)
@@ -86,9 +94,22 @@ class Guidance:
     Thread-safe. The vocabulary is read when the first grammar comes (0.8 s for 150,000 tokens).
     """
 
-    def __init__(self, pieces: Sequence[bytes], width: int, eos: Sequence[int], encode: Encode | None = None) -> None:
-        """pieces: bytes of each token. width: of the logits. encode: text to tokens, without special ones."""
+    def __init__(
+        self,
+        pieces: Sequence[bytes],
+        width: int,
+        eos: Sequence[int],
+        encode: Encode | None = None,
+        reader: ProcessGrammarChecker | None = None,
+    ) -> None:
+        """pieces: bytes of each token. width: of the logits. encode: text to tokens, without special ones.
+
+        reader: of long grammars (grammar_process); None reads them here.
+        """
         self._encode = encode
+        self._reader = reader
+        self._texts: dict[str, str] = {}  # llguidance's, of long grammars
+        self._text_bytes = 0
         self._pieces = [*pieces, *[b""] * (width - len(pieces))][:width]
         self._eos = sorted(eos)
         self._tokenizer: Any = None
@@ -101,17 +122,25 @@ class Guidance:
             self._compiled[tag] = self._built(tag)
 
     def clear(self) -> None:
-        self._compiled.clear()
+        with self._lock:
+            self._compiled.clear()
+            self._texts.clear()
+            self._text_bytes = 0
 
     def check(self, tag: str, bounds: Bounds) -> GrammarCost:
         """pipeline.GrammarChecker.check."""
-        grammar_limits.check(tag, bounds)
         start = time.perf_counter()
-        self._try(self._built(tag))
-        return GrammarCost(time.perf_counter() - start, COST_BYTES)
+        if len(tag) <= INLINE_BYTES or self._reader is None:
+            grammar_limits.check(tag, bounds)
+        else:
+            self._keep(tag, str(self._reader.ask(tag, bounds)["text"]))
+        mask_s = self._try(self._built(tag))
+        return GrammarCost(time.perf_counter() - start, COST_BYTES, 0.0, mask_s)
 
     def stop(self) -> None:
-        """pipeline.GrammarChecker.stop; it holds no resources."""
+        """pipeline.GrammarChecker.stop."""
+        if self._reader is not None:
+            self._reader.stop()
 
     def matcher(self, tag: str, stops: frozenset[int]) -> GuidanceMatcher:
         """A grammar at its beginning. stops: tokens that may end the text where the grammar can end."""
@@ -119,7 +148,7 @@ class Guidance:
         return GuidanceMatcher(self._compiled[tag].deep_copy(), stops | frozenset(self._eos), len(self._pieces))
 
     def _built(self, tag: str) -> Any:
-        grammar = regular.lark(structural_tag.parse(tag))
+        grammar = self._texts.get(tag) or regular.lark(structural_tag.parse(tag))
         with self._lock:
             if self._tokenizer is None:
                 wrapper = llguidance.TokenizerWrapper(_Tokens(self._pieces, self._eos, self._encode))
@@ -128,23 +157,38 @@ class Guidance:
         _raise_for(built)
         return built
 
-    def _try(self, built: Any) -> None:
-        """Walk through the grammar at random for a while. Raises GrammarTooComplex."""
-        rng, state = random.Random(0), built.deep_copy()
+    def _keep(self, tag: str, text: str) -> None:
+        """Remember the text of a long grammar, as far as there is room."""
+        with self._lock:
+            if self._text_bytes > TEXT_BYTES:
+                self._texts.clear()
+                self._text_bytes = 0
+            self._texts[tag] = text
+            self._text_bytes += len(tag) + len(text)
+
+    def _try(self, built: Any) -> float:
+        """Walk through the grammar at random for a while: CPU time of the slowest mask. Raises GrammarTooComplex."""
         end = time.monotonic() + TRIAL_S
+        return max(self._walk(built.deep_copy(), random.Random(seed), end) for seed in range(TRIAL_TEXTS))
+
+    def _walk(self, state: Any, rng: random.Random, end: float) -> float:
+        slowest = 0.0
         for _ in range(TRIAL_TOKENS):
             if state.is_stopped() or time.monotonic() > end:
                 break
             start = time.thread_time()
-            bits = np.unpackbits(np.frombuffer(state.compute_bitmask(), np.uint8), bitorder="little")
-            if time.thread_time() - start > MASK_S:
-                raise GrammarTooComplex("The grammar takes too long to match")
+            mask = state.compute_bitmask()
+            slowest = max(slowest, time.thread_time() - start)
+            if slowest > MASK_S:
+                raise GrammarTooComplex(f"The grammar is too complex: a token takes more than {1000 * MASK_S:.0f} ms")
+            bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")
             _raise_for(state)
             bits[self._eos] = 0
             allowed = np.flatnonzero(bits[: len(self._pieces)])
             if not len(allowed):
                 break
             state.consume_token(int(rng.choice(allowed)))
+        return slowest
 
 
 def _raise_for(state: Any) -> None:
@@ -176,7 +220,7 @@ class GuidanceMatcher:
     def apply(self, line: NDArray[np.float32]) -> None:
         self.prepare()
         if self._state.is_error():
-            raise NoToken("the grammar is too complex to be matched")
+            raise NoToken(TOO_COMPLEX)
         ends = list(self._stops) if self._state.is_accepting() else []
         kept = line[ends]
         if self._ready:

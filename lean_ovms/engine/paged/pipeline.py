@@ -6,6 +6,7 @@ from ..genai import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import logging
+import sys
 from dataclasses import replace
 
 import openvino_genai as genai
@@ -16,6 +17,7 @@ from ..genai import factory, model_info, vocabulary
 from ..genai.generation_config import GREEDY_BELOW
 from ..genai.load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
 from ..genai.settings import PipelineSettings, free_memory_bytes, resolve
+from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ..generation.pipeline import ASSISTANT_TOKENS, Grammars, Handle, ImageTokenCounter, PipelineRequest, Status
 from .engine import Engine
 from .guidance import Guidance
@@ -26,6 +28,7 @@ from .sequence import Request
 log = logging.getLogger(__name__)
 
 CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits")
+GRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar_process")
 WARM_LENGTHS = (8, 40, 250)
 
 
@@ -64,7 +67,7 @@ class PagedPipeline:
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         # Grammars are matched against text, not token text.
         self.info = replace(self.info, sentencepiece=False, capabilities=list(CAPABILITIES))
-        self._guidance = self._grammars()
+        self._guidance = self._grammars(config)
         self.grammars = Grammars(self._guidance, self._guidance) if self._guidance is not None else None
         self.image_token_counter: ImageTokenCounter | None = None
 
@@ -147,13 +150,23 @@ class PagedPipeline:
 
     # --- loading
 
-    def _grammars(self) -> Guidance | None:
+    def _grammars(self, config: Config) -> Guidance | None:
         """What compiles grammars for this vocabulary; None when its tokens' texts, or its end, are not known."""
         words, eos = self.vocabulary, self.info.eos_token_ids
         if not words.exact or not eos:
             log.warning("no structured output with this model: the texts of its tokens are not known for certain")
             return None
-        return Guidance(words.pieces, self._model.vocab_size, eos, lambda text: self.encode(text, False))
+        reader = ProcessGrammarChecker(
+            CheckerSettings(
+                model_dir=str(config.model_dir),
+                width=self._model.vocab_size,
+                timeout_s=config.grammar_timeout_s,
+                memory_bytes=config.grammar_memory_mb << 20,
+                probe_s=0.0,
+            ),
+            GRAMMAR_PROCESS,
+        )
+        return Guidance(words.pieces, self._model.vocab_size, eos, lambda text: self.encode(text, False), reader)
 
     def _warm_up(self, settings: PipelineSettings) -> None:
         """First prompts of a length and first batch sizes cost several times as much as later ones."""
@@ -195,3 +208,8 @@ def _refuse(config: Config, settings: PipelineSettings) -> None:
     for what, given in limits.items():
         if given:
             raise StartError(f"--pipeline_type PAGED does not support {what}; --pipeline_type LM_CB does")
+    if config.structured_output_backend == "xgrammar":
+        raise StartError(
+            "--structured_output_backend xgrammar is not possible with --pipeline_type PAGED: its package needs torch, "
+            "and the time of a mask has no limit there; use guidance, or --pipeline_type LM_CB"
+        )

@@ -113,10 +113,10 @@ def test_the_same_in_ebnf(text, places):
 
 
 def test_the_look_is_linear():
-    began = time.perf_counter()
+    began = time.process_time()
     for text in ("(" * 60000, "{" * 60000, "[" * 60000, "\\" * 60001, "a{9" * 20000, '"' * 60001):
         expression(text, quotes=True)
         expression(text, quotes=False)
         overlap(text, quotes=True)
         overlap(text, quotes=False)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5

@@ -1,0 +1,45 @@
+"""The loop of a process that checks grammars for grammar_checker.ProcessGrammarChecker.
+
+One JSON line is answered by one: first what the checker's settings say, by {"ready": true}, then {"tag": text,
+"bounds": {...}}, by what `check` returns, {"error": text} or {"complex": text}.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import GrammarInvalid, GrammarTooComplex
+from ...util.child_process import EXIT_USAGE, inherit_socket
+from .grammar_limits import Bounds
+
+Check = Callable[[str, Bounds], dict[str, Any]]
+
+
+def serve(name: str, argv: list[str], load: Callable[[dict[str, Any]], Check]) -> int:
+    """Answer until the other side closes; the exit status. load: from the first message to what checks a grammar."""
+    sock = inherit_socket(name, argv)
+    if sock is None:
+        return EXIT_USAGE
+    stream = sock.makefile("rw", encoding="utf-8")
+    check: Check | None = None
+    for line in stream:
+        message = json.loads(line)
+        if check is None:
+            check = load(message)
+            answer: dict[str, Any] = {"ready": True}
+        else:
+            answer = _answer(check, message)
+        stream.write(json.dumps(answer) + "\n")
+        stream.flush()
+    return 0
+
+
+def _answer(check: Check, message: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return check(message["tag"], Bounds(**message["bounds"]))
+    except GrammarTooComplex as error:
+        return {"complex": error.message}
+    except GrammarInvalid as error:
+        return {"error": error.message}
