@@ -192,11 +192,7 @@ class Config:
     kv_cache_precision: str = option("", "KV cache precision (u8, f16, f32); empty: the device's", group="engine")
     max_num_batched_tokens: int = option(256, "tokens computed per step; fewer: steadier ITL", group="engine", low=1)
     max_num_seqs: int = option(256, "sequences running at once; further ones wait", group="engine", low=1, high=4096)
-    priority_across_clients: bool = option(
-        False,
-        "a request's priority counts against other clients' requests, not only against its client's own",
-        group="engine",
-    )
+    priority_across_clients: bool = option(False, "priority orders the requests of all clients", group="engine")
     dynamic_split_fuse: bool = option(True, "split long prompts over steps", group="engine")
     enable_prefix_caching: bool = option(True, "reuse the KV cache of common prompt prefixes", group="engine")
     cache_eviction_config: str = option(
@@ -242,12 +238,7 @@ class Config:
     ssl_keyfile: str = option("", "TLS private key (PEM)", group="listen")
     api_key_file: str = option("", "file with the API key in line 1; empty: the variable API_KEY", group="listen")
     api_key: str = option("", "API key; an environment variable only", group="listen", env="API_KEY", secret=True)
-    trusted_proxies: str = option(
-        "",
-        "addresses and networks of proxies whose X-Forwarded-For tells clients apart, separated by commas; unix: those "
-        "on a Unix socket; all: every peer",
-        group="listen",
-    )
+    trusted_proxies: str = option("", "addresses, networks, unix, all: X-Forwarded-For is believed", group="listen")
     protect_models: bool = option(False, "require the API key for the model list, too", group="listen")
     allowed_origins: str = option("*", "CORS: Access-Control-Allow-Origin, several separated by commas", group="listen")
     allowed_methods: str = option("*", "CORS: Access-Control-Allow-Methods", group="listen")
@@ -264,15 +255,9 @@ class Config:
         0, "open connections of one address or IPv6 /64; 0: three quarters of max_connections", group="limits", low=0
     )
     max_queued_requests: int = option(256, "requests waiting for the engine; more: 429", group="limits", low=1)
-    max_queued_requests_per_client: int = option(
-        128, "requests of one client waiting for the engine; more: 429", group="limits", low=1
-    )
-    max_queued_tokens_per_client: int = option(
-        1 << 20, "prompt tokens of the waiting requests of one client; more: 429", group="limits", low=1
-    )
-    max_sequences_per_request: int = option(
-        512, "prompts times n or best_of of one request; more: 400", group="limits", low=1, high=1 << 17
-    )
+    max_queued_requests_per_client: int = option(128, "those of one client; more: 429", group="limits", low=1)
+    max_queued_tokens_per_client: int = option(1 << 20, "tokens of their prompts; more: 429", group="limits", low=1)
+    max_sequences_per_request: int = option(512, "prompts times n; more: 400", group="limits", low=1, high=1 << 17)
     header_timeout_s: float = option(20.0, "seconds to receive the headers; then 408", group="limits", low=0.1)
     body_timeout_s: float = option(60.0, "seconds to receive the body; then 408", group="limits", low=0.1)
     keep_alive_timeout_s: float = option(75.0, "seconds before an idle connection is closed", group="limits", low=0.1)

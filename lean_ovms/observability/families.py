@@ -58,7 +58,7 @@ FAMILIES = (
     Family("vllm:num_requests_running", "gauge", "sequences in the engine's batch"),
     Family("vllm:num_requests_waiting", "gauge", "sequences waiting for the engine"),
     Family("vllm:kv_cache_usage_perc", "gauge", "share of the KV cache that running sequences hold, 0 to 1"),
-    Family("vllm:num_preemptions_total", "counter", "sequences preempted to free KV cache"),
+    Family("vllm:num_preemptions_total", "counter", "sequences preempted for KV cache, or for another client"),
     Family("vllm:spec_decode_num_drafts_total", "counter", "drafts of a draft model or of prompt lookup"),
     Family("vllm:spec_decode_num_accepted_tokens_total", "counter", "accepted tokens of drafts"),
     Family("vllm:prefix_cache_queries_total", "counter", "prompt tokens looked up in the prefix cache"),

@@ -14,7 +14,7 @@ ROOT = Path(lean_ovms.__file__).parent
 
 BASE = {"types", "pooling_types", "errors"}
 OBSERVED = BASE | {"observability"}
-LOOP = {"engine.worker.loop", "engine.worker.task", "engine.worker.transport"}
+LOOP = {"engine.worker.loop", "engine.worker.lanes", "engine.worker.task", "engine.worker.transport"}
 TEXT = {"text.decode", "text.grammar", "text.parsers", "text.template"}
 ALLOWED: dict[str, set[str]] = {
     "__init__": set(),
@@ -48,7 +48,8 @@ ALLOWED: dict[str, set[str]] = {
     | LOOP
     | {"engine.protocol", "engine.errors", "engine.generation", "engine.genai", "engine.paged", "engine.embedding"}
     | {"config", "util"},
-    "engine.worker.loop": {"engine.protocol", "engine.worker.task", "engine.worker.transport"},
+    "engine.worker.lanes": {"engine.protocol"},
+    "engine.worker.loop": {"engine.protocol", "engine.worker.lanes", "engine.worker.task", "engine.worker.transport"},
     "engine.worker.task": {"engine.protocol"},
     "engine.worker.transport": {"engine.protocol"},
     "models": OBSERVED

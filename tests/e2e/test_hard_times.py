@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,6 +15,7 @@ import openai
 import pytest
 
 from tests.e2e.conftest import EXACT, open_house, start_process, until
+from tools.make_lora import make as make_lora
 
 pytestmark = pytest.mark.model
 
@@ -229,6 +231,52 @@ def test_the_engine_child_ends_with_its_parent() -> None:
     assert not os.path.exists(f"/proc/{child}")
     assert process.popen.stderr
     process.popen.stderr.close()
+
+
+def descendants(pid: int) -> list[int]:
+    """Its children, of every thread, and theirs."""
+    found: list[int] = []
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/children") as file:
+            found += map(int, file.read().split())
+    return found + [other for child in found for other in descendants(child)]
+
+
+def exists(pid: int) -> bool:
+    """It runs: a zombie that nobody has waited for does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_front_end_that_is_killed_takes_computing_engines_and_their_helpers_along(tmp_path: Path) -> None:
+    process = start_process(
+        "--lora_modules", f"adapter={make_lora(tmp_path / 'adapter', 1)}", "--pipeline_type", "LM_CB"
+    )
+    try:
+        process.wait_for("ready")
+        with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0) as client:
+            client.completions.create(model="demo", prompt="x", max_tokens=2, extra_body={"guided_regex": "a+"})
+            client.completions.create(model="adapter", prompt="x", max_tokens=2)
+            long = {"max_tokens": 4000, "stream": True, "extra_body": {"ignore_eos": True}}
+            streams: list[Any] = [
+                client.completions.create(model=model, prompt=["word " * 300] * 8, **long)  # type: ignore[call-overload]
+                for model in ("demo", "adapter")
+            ]
+            for stream in streams:
+                next(iter(stream))
+            below = descendants(process.popen.pid)
+            assert len(below) == 3, "an engine for the model and one for the adapter; what compiles grammars"
+            process.popen.kill()
+            process.popen.wait()
+            killed_at = time.monotonic()
+            while any(map(exists, below)) and time.monotonic() < killed_at + 2:
+                time.sleep(0.01)
+            assert not any(map(exists, below))
+    finally:
+        process.end()
 
 
 async def test_health_tells_of_a_restart() -> None:

@@ -219,18 +219,31 @@ class Scheduler:
         return True
 
     def _chunks(self) -> list[Chunk]:
-        """Guesses to be verified, then prompts, oldest first."""
+        """Guesses to be verified, then prompts."""
         chunks: list[Chunk] = []
         budget = self._step_tokens - len(self._plain)
         for sequence in [s for s in self.decoding if s.params.lookahead]:
             if sequence.row >= 0:
                 budget -= self._guess(sequence, budget, chunks)
-        for sequence in list(self.prefilling):
-            if budget <= 0:
+        for sequence, kept in self._prompts(budget):
+            if budget <= kept:
                 break
             if sequence.row >= 0:
-                budget -= self._prompt(sequence, budget, chunks)
+                budget -= self._prompt(sequence, budget - kept, chunks)
         return chunks
+
+    def _prompts(self, budget: int) -> list[tuple[Sequence, int]]:
+        """Prompts in the order in which they are computed, each with the tokens of the step to keep for those behind.
+
+        The oldest has at least half of a step; those that fit into the other half need not wait for all of it.
+        """
+        prompts = list(self.prefilling)
+        if len(prompts) < 2 or not self._split:
+            return [(sequence, 0) for sequence in prompts]
+        left = {s: len(s.ids) - int(self.rows.computed[s.row]) for s in prompts[1:]}
+        rest = sorted(left, key=lambda s: left[s] > budget // 2)
+        kept = min(budget // 2, sum(tokens for tokens in left.values() if tokens <= budget // 2))
+        return [(prompts[0], kept), *((sequence, 0) for sequence in rest)]
 
     def _guess(self, sequence: Sequence, budget: int, chunks: list[Chunk]) -> int:
         asked, known = sequence.params, len(sequence.ids)
@@ -244,7 +257,8 @@ class Scheduler:
 
     def _prompt(self, sequence: Sequence, budget: int, chunks: list[Chunk]) -> int:
         start, known = int(self.rows.computed[sequence.row]), len(sequence.ids)
-        if start == self.blocks.block_size * len(sequence.chain):  # nothing of a block is its own
+        # Nothing of a block is its own, nor does it hold one from a step that failed.
+        if start == self.blocks.block_size * len(sequence.chain) and len(sequence.blocks) == len(sequence.chain):
             start = self._catch_up(sequence, start)
         count = known - start if not self._split else min(budget, known - start)
         if not self._grow(sequence, start + count):

@@ -487,3 +487,19 @@ def test_a_grammar_holds_for_every_text_and_ends_it(asked):
     assert request.status == "finished"
     for ids in texts.values():
         assert [token % 2 for token in ids] == [i % 2 for i in range(8 if not asked else 30)]
+
+
+def test_a_short_prompt_is_computed_beside_a_long_one_which_keeps_half_of_each_step():
+    made = engine(blocks=256, step_tokens=32)
+    long = made.add([1] * 200, Params(max_tokens=1))
+    made.step()
+    others = [made.add([2 + i] * 300, Params(max_tokens=1)) for i in range(2)]
+    short = made.add([9] * 10, Params(max_tokens=1))
+    made.step()
+    assert short.can_read()
+    steps = 2
+    while not long.can_read():
+        made.step()
+        steps += 1
+    assert steps <= 1 + -(-168 // 16)
+    run(made, long, short, *others)
