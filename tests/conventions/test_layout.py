@@ -86,7 +86,7 @@ FOREIGN = {
 NO_ASYNCIO = ("engine.generation", "engine.genai", "engine.paged", "engine.worker", "engine.protocol", "text")
 """The engine child has one thread and no event loop; text is a function of what it is given."""
 
-PURE = {"connection", "response", "events", "items", "output_items", "pages", "tables"}
+PURE = {"connection", "response", "events", "items", "output_items", "pages", "store_file", "tables"}
 """Modules of api/openai/responses that are functions of what they are given: no loop, no thread, no model, no app."""
 
 
