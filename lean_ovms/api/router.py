@@ -11,7 +11,7 @@ from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ..types import Request, Response
+from ..types import Json, Request, Response
 from .fields import Field
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ class RouteDoc:
     """A route's description in the OpenAPI document.
 
     body, query: the fields that its handler reads. answer: a name in schemas.ANSWERS, or a media type. chunks: the same
-    for the events of a stream. errors: statuses in addition to those that follow from the other fields.
+    for the events of a stream. errors: statuses in addition to those that follow from the other fields. rules: JSON
+    Schema keywords for the whole body.
     """
 
     summary: str
@@ -38,6 +39,7 @@ class RouteDoc:
     answer: str = ""
     chunks: str = ""
     errors: tuple[int, ...] = ()
+    rules: Json | None = None
 
 
 @dataclass(frozen=True, slots=True)

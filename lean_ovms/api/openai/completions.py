@@ -27,7 +27,7 @@ from ..generation.sampling import SAMPLING, token_ids
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..response import json, warning_headers
 from ..router import RouteDoc, for_each_prefix
-from ..schemas import PROMPT
+from ..schemas import PROMPT, REFUSED
 from .chunks import ChoiceState, ChunkOptions, Chunks, Envelope
 
 NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
@@ -40,7 +40,7 @@ FIELDS = (
         schema=PROMPT,
     ),
     Field(name="echo", kind="bool", help="the prompt comes first in the answer", default=False),
-    Field(name="suffix", kind="string", help="refused unless empty"),
+    Field(name="suffix", kind="string", help="refused unless empty", schema=REFUSED),
     Field(
         name="logprobs",
         kind="int",
