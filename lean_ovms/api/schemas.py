@@ -45,8 +45,8 @@ def const(value: str) -> Json:
 
 
 def some_of(*names: str) -> Json:
-    """A rule for a body: at least one of these members is there, and not null."""
-    return {"anyOf": [{"required": [name], "properties": {name: {"not": NULL}}} for name in names]}
+    """A rule for a body: at least one of these members is there, and neither null nor empty."""
+    return {"anyOf": [{"required": [name], "properties": {name: {"not": {"enum": [None, ""]}}}} for name in names]}
 
 
 REFUSED: Json = {"enum": [""]}
