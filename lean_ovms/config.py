@@ -324,6 +324,9 @@ class Config:
         group="responses",
         private=True,
     )
+    response_store_strict: bool = option(
+        False, "do not start with a damaged store file; off: it is set aside and a new one begins", group="responses"
+    )
     response_store_max_age_s: float = option(
         2592000.0,
         "seconds before a response, or an unused conversation, is deleted (30 days); 0: never",

@@ -40,7 +40,8 @@ _ERRORS = {
 _DESCRIPTION = """Generative REST API of OpenVINO Model Server and vLLM. Paths under /v1 are served under /v3 and /v3/v1
 as well. In a body `null` means absent, and unknown fields are ignored. A stream (`stream: true`) is
 `text/event-stream`: `data:` lines with one JSON object each, then `data: [DONE]`; an error in it is an event with the
-error object.
+error object. A schema cannot say every rule: fields that exclude or need each other, limits that are options of the
+server or properties of the model, and numbers such as 1.0 where an integer is required, are a 400 that names the field.
 """
 
 
@@ -94,10 +95,10 @@ def _or_null(found: Json) -> Json:
 def body_schema(fields: Iterable[Field], models: list[str]) -> Json:
     """The JSON Schema of a body with these fields. models: names of the models served."""
     fields = list(fields)
+    required = [field.name for field in fields if field.required]
     properties = {field.name: schema(field) for field in fields}
     if "model" in properties and models:
-        properties["model"]["enum"] = models
-    required = [field.name for field in fields if field.required]
+        properties["model"]["enum"] = models if "model" in required else [*models, None]
     return {"type": "object", "properties": properties} | ({"required": required} if required else {})
 
 
@@ -144,7 +145,7 @@ def _operation(route: Route, path: str, models: list[str], *, key: bool) -> Json
     if parameters:
         operation["parameters"] = parameters
     if doc.body:
-        content = {"application/json": {"schema": body_schema(doc.body, models)}}
+        content = {"application/json": {"schema": body_schema(doc.body, models) | (doc.rules or {})}}
         operation["requestBody"] = {"required": not doc.body_optional, "content": content}
     if authenticated:
         operation["security"] = [{"key": []}]

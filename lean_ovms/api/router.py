@@ -11,7 +11,7 @@ from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ..types import Request, Response
+from ..types import Json, Request, Response
 from .fields import Field
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class RouteDoc:
 
     body, query: the fields that its handler reads. answer: a name in schemas.ANSWERS, or a media type. chunks: the same
     for the events of a stream. media: further media types of the answer. errors: statuses in addition to those that
-    follow from the other fields.
+    follow from the other fields. rules: JSON Schema keywords for the whole body.
     """
 
     summary: str
@@ -40,6 +40,7 @@ class RouteDoc:
     chunks: str = ""
     media: tuple[str, ...] = ()
     errors: tuple[int, ...] = ()
+    rules: Json | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,20 @@ def const(value: str) -> Json:
 
 # --- requests
 
-PART = object_of({"type": STRING}, text={"description": "text of a part of type text"})
+
+def some_of(*names: str) -> Json:
+    """A rule for a body: at least one of these members is there, and neither null nor empty."""
+    return {"anyOf": [{"required": [name], "properties": {name: {"not": {"enum": [None, ""]}}}} for name in names]}
+
+
+REFUSED: Json = {"enum": [""]}
+"""A string that must be empty, or null."""
+_DETAIL: Json = {"enum": ["auto", "low", "high", None]}
+PART = any_of(
+    object_of({"type": const("text"), "text": STRING}),
+    object_of({"type": const("refusal"), "refusal": STRING}),
+    object_of({"type": const("image_url"), "image_url": any_of(STRING, object_of({"url": STRING}, detail=_DETAIL))}),
+)
 MESSAGE = object_of(
     {"role": STRING},
     content=any_of(STRING, array(PART), NULL),
@@ -75,7 +88,24 @@ PROMPT = any_of(
     TOKENS | {"minItems": 1},
     array(TOKENS | {"minItems": 1}, 1),
 )
-INPUT = any_of({"type": "string", "minLength": 1}, array(OBJECT, 1))
+_TEXTS_OF = array(object_of({"text": STRING}))
+_INPUT_PART = any_of(
+    object_of({"type": {"enum": ["input_text", "output_text", "text"]}, "text": STRING}),
+    object_of({"type": const("refusal"), "refusal": STRING}),
+    object_of({"type": const("input_image"), "image_url": any_of(STRING, object_of({"url": STRING}))}, file_id=NULL),
+)
+INPUT_ITEM = any_of(
+    object_of(
+        {"role": {"type": "string", "minLength": 1}, "content": any_of(STRING, array(_INPUT_PART, 1))},
+        type={"enum": ["message", None]},
+    ),
+    object_of({"type": const("function_call"), "call_id": STRING, "name": STRING, "arguments": STRING}),
+    object_of({"type": const("function_call"), "id": STRING, "name": STRING, "arguments": STRING}, call_id=STRING),
+    object_of({"type": const("function_call_output"), "output": any_of(STRING, array(_INPUT_PART))}, call_id=STRING),
+    object_of({"type": const("reasoning")}, summary=_TEXTS_OF, content=_TEXTS_OF),
+    object_of({"type": const("item_reference"), "id": {"type": "string", "minLength": 1}}),
+)
+INPUT = any_of({"type": "string", "minLength": 1}, array(INPUT_ITEM, 1))
 TEXTS = any_of(STRING, array(STRING, 1))
 CONVERSATION = any_of({"type": "string", "minLength": 1}, object_of({"id": {"type": "string", "minLength": 1}}))
 LENGTH = {"type": "integer", "minimum": 1, "maximum": 4294967295}

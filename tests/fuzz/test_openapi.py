@@ -1,17 +1,19 @@
 """schemathesis (https://schemathesis.readthedocs.io) against the server's own OpenAPI document, through the ASGI door.
 
 It makes requests that fit the document and requests that do not, and looks at status, content type, headers and body of
-every answer. One of its checks is left out: that all that fits is accepted. Rules between fields (n and best_of, two
-forms of an answer at once, an input or something to go on from) cannot be said in a schema.
+every answer: what does not fit is refused, every status is documented, and what fits is accepted, unless one of the
+RULES that no schema can say refuses it.
 
-SCHEMATHESIS_EXAMPLES: requests for each operation, 6 if not given.
+SCHEMATHESIS_EXAMPLES: requests for each operation, 4 if not given.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 import schemathesis
@@ -27,8 +29,15 @@ from lean_ovms.transports.asgi import Asgi
 from tests.fakes import FakeEngine, say
 from tests.pooling_fakes import fake_model
 
-EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "6"))
-LEFT_OUT = ("positive_data_acceptance",)
+ACCEPTED = "positive_data_acceptance"
+EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "4"))
+RULES = re.compile(
+    r" exclude each other"  # two fields, or two forms of one
+    r"| needs | provided, but | which is not among the tools"  # a field that needs another
+    r"|limit of this server|is not a token id in |supports only text"  # options, and properties of the model
+    r"| with id .* not found|is not stored|model field is missing"
+)
+"""Messages of 400s to requests that fit the document: rules between fields, options of the server, what it stores."""
 
 pytestmark = pytest.mark.slow
 
@@ -50,6 +59,15 @@ def operations(app: App) -> Iterator[schemathesis.APIOperation]:
         yield found.ok()
 
 
+def _has_whole_float(value: Any) -> bool:
+    """1.0 is an integer for JSON Schema, and none for this server, as in OVMS."""
+    if isinstance(value, Mapping):
+        return any(map(_has_whole_float, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_whole_float, value))
+    return isinstance(value, float) and value.is_integer()
+
+
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 @pytest.mark.timeout(300)
 def test_it_finds_nothing(app: App, mode: GenerationMode) -> None:
@@ -67,8 +85,13 @@ def test_it_finds_nothing(app: App, mode: GenerationMode) -> None:
         )
         def ask(case: schemathesis.Case) -> None:
             nonlocal asked
+            if _has_whole_float(case.body) or _has_whole_float(case.query):
+                return
             asked += 1
-            case.call_and_validate(excluded_checks=[CHECKS.get_one(name) for name in LEFT_OUT])
+            response = case.call()
+            ruled = response.status_code == 400 and RULES.search(response.json()["error"]["message"])
+            left_out = [CHECKS.get_one(ACCEPTED)] if ruled and mode is GenerationMode.POSITIVE else []
+            case.validate_response(response, excluded_checks=left_out)
 
         ask()
 
@@ -80,4 +103,4 @@ def test_it_finds_nothing(app: App, mode: GenerationMode) -> None:
             tried(operation)
         except Unsatisfiable:
             assert mode is GenerationMode.NEGATIVE, operation.label
-    assert asked >= EXAMPLES * 5
+    assert asked >= EXAMPLES * 4

@@ -59,7 +59,13 @@ TOKEN_IDS = (
         name="return_tokens_as_token_ids", kind="bool", help="token names in logprobs as token_id:NUMBER", default=False
     ),
 )
-REQUEST_ID = Field(name="request_id", kind="string", help="vLLM's: end of the response's id", read=_request_id)
+REQUEST_ID = Field(
+    name="request_id",
+    kind="string",
+    help="vLLM's: end of the response's id",
+    read=_request_id,
+    schema={"pattern": f"^[ -~]{{1,{MAX_REQUEST_ID}}}$"},
+)
 ANSWERING = (
     MODEL,
     STREAM,
@@ -115,7 +121,13 @@ def _documents(value: list[Any]) -> list[Any]:
     return value
 
 
-DOCUMENTS = Field(name="documents", kind="array", help="objects for chat templates with retrieval", read=_documents)
+DOCUMENTS = Field(
+    name="documents",
+    kind="array",
+    help="objects for chat templates with retrieval",
+    read=_documents,
+    schema={"items": schemas.OBJECT},
+)
 
 
 def _no_template(value: str) -> None:
@@ -123,7 +135,13 @@ def _no_template(value: str) -> None:
         raise BadRequest("chat_template is not accepted in requests: start with --chat_template", param="chat_template")
 
 
-CHAT_TEMPLATE = Field(name="chat_template", kind="string", help="refused unless empty, as in vLLM", read=_no_template)
+CHAT_TEMPLATE = Field(
+    name="chat_template",
+    kind="string",
+    help="refused unless empty, as in vLLM",
+    read=_no_template,
+    schema=schemas.REFUSED,
+)
 CONTINUE_FINAL_MESSAGE = Field(
     name="continue_final_message", kind="bool", help="continuation of the last message", default=False
 )

@@ -28,7 +28,7 @@ from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..generation.token_fields import token_ids
 from ..response import json, prompt_logprobs, warning_headers
 from ..router import RouteDoc, for_each_prefix
-from ..schemas import PROMPT
+from ..schemas import PROMPT, REFUSED
 from .chunks import ChoiceState, ChunkOptions, Chunks, Envelope
 
 NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
@@ -41,7 +41,7 @@ FIELDS = (
         schema=PROMPT,
     ),
     Field(name="echo", kind="bool", help="the prompt comes first in the answer", default=False),
-    Field(name="suffix", kind="string", help="refused unless empty"),
+    Field(name="suffix", kind="string", help="refused unless empty", schema=REFUSED),
     Field(
         name="logprobs",
         kind="int",

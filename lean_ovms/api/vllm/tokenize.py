@@ -31,7 +31,7 @@ from ..generation.token_fields import token_ids
 from ..generation.tools import read_tools
 from ..response import json, model_name
 from ..router import Route, RouteDoc, for_each_prefix
-from ..schemas import LENGTH, TEXTS, TOKENS
+from ..schemas import LENGTH, TEXTS, TOKENS, some_of
 
 MAX_TEXTS = 2048
 MAX_PADDED = 1 << 20
@@ -132,7 +132,9 @@ async def handle_detokenize(request: Request, app: App) -> Response:
     return json({"prompt": await decode(tokens, values["skip_special_tokens"]) if tokens else ""})
 
 
-TO_TOKENS = RouteDoc(summary="Text to token ids", body=FIELDS, answer="Tokens")
+TO_TOKENS = RouteDoc(
+    summary="Text to token ids", body=FIELDS, answer="Tokens", rules=some_of("text", "prompt", "messages")
+)
 TO_TEXT = RouteDoc(summary="Token ids to text", body=DETOKENIZE_FIELDS, answer="Text")
 
 ROUTES = [

@@ -6,6 +6,7 @@ for column types that the two name differently.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import time
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ....errors import StoreFailure, StoreUnavailable
+from .store_file import Reserve
 
 MEMORY = ":memory:"
 
@@ -60,6 +62,12 @@ class Connection(Protocol):
     def lost(self) -> bool:
         """Whether the connection is broken and must be replaced."""
 
+    def keep_reserve(self) -> None:
+        """Keep space on the disk for `free_reserve`, where that is the server's to do."""
+
+    def free_reserve(self) -> None:
+        """Make space on a full disk."""
+
     def close(self) -> None:
         """Close the connection. Idempotent."""
 
@@ -79,6 +87,7 @@ class Sqlite:
     def __init__(self, path: str) -> None:
         if path:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # conversations are private
+        self._reserve = Reserve(path) if path else None
         self._connection = sqlite3.connect(path or MEMORY, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         try:
             self._to_wal()
@@ -116,6 +125,17 @@ class Sqlite:
 
     def now(self) -> float:
         return time.time()
+
+    def keep_reserve(self) -> None:
+        if self._reserve is not None:
+            self._reserve.keep()
+
+    def free_reserve(self) -> None:
+        if self._reserve is None:
+            return
+        self._reserve.free()
+        with contextlib.suppress(sqlite3.Error):  # then the log begins again, in the space that it has
+            self._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
 
     def close(self) -> None:
         self._connection.close()

@@ -13,6 +13,7 @@ from ...app import App
 from ...fields import Field, FieldSet, read
 from ...response import json, now
 from ...router import RouteDoc, for_each_prefix, id_in, ids_in
+from ...schemas import INPUT_ITEM
 from .fields import METADATA
 from .items import read_items
 from .output_items import item_id
@@ -26,7 +27,7 @@ FIELDS = FieldSet(
             name="items",
             kind="array",
             help="initial items, in the form of a response's input",
-            schema={"items": {"type": "object"}},
+            schema={"items": INPUT_ITEM},
         ),
     )
 )
@@ -107,7 +108,11 @@ async def handle_delete_item(request: Request, app: App) -> Response:
 CREATE = RouteDoc(summary="Create a conversation", body=FIELDS, body_optional=True, answer="Conversation")
 UPDATE = RouteDoc(summary="Replace a conversation's metadata", body=METADATA_FIELDS, answer="Conversation")
 LIST = RouteDoc(summary="A conversation's items", query=PAGE, answer="Items")
-ADD = RouteDoc(summary="Add items to a conversation", body=(replace(FIELDS[1], required=True),), answer="Items")
+ADD = RouteDoc(
+    summary="Add items to a conversation",
+    body=(replace(FIELDS[1], required=True, schema={"items": INPUT_ITEM, "minItems": 1}),),
+    answer="Items",
+)
 
 ROUTES = [
     *for_each_prefix("POST", "/conversations", handle_create, doc=CREATE),

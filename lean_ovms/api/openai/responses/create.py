@@ -48,7 +48,13 @@ async def handle_create(request: Request, app: App) -> Response:
     return response
 
 
-DOC = RouteDoc(summary="A response to an input", body=fields.ALL_FIELDS, answer="Response", chunks="ResponseEvent")
+DOC = RouteDoc(
+    summary="A response to an input",
+    body=fields.ALL_FIELDS,
+    answer="Response",
+    chunks="ResponseEvent",
+    rules=fields.SOME_INPUT,
+)
 ROUTES = for_each_prefix("POST", "/responses", handle_create, doc=DOC)
 
 

@@ -30,12 +30,13 @@ JOB_TIMEOUT_S = 20.0
 
 
 class _Job:
-    """Work, and the future for its result. write: it may change data."""
+    """Work, and the future for its result. write: it may change data. deletes: it only deletes."""
 
-    __slots__ = ("error", "future", "loop", "result", "work", "write")
+    __slots__ = ("deletes", "error", "future", "loop", "result", "work", "write")
 
-    def __init__(self, work: Work[Any], write: bool) -> None:
+    def __init__(self, work: Work[Any], write: bool, deletes: bool) -> None:
         self.work = work
+        self.deletes = deletes
         self.write = write
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
@@ -88,17 +89,18 @@ class Database:
         except StoreFailure as error:
             raise StartError(f"--response_store {shown}: {error.message}") from None
 
-    async def run(self, work: Work[T], *, write: bool = True) -> T:
+    async def run(self, work: Work[T], *, write: bool = True, deletes: bool = False) -> T:
         """Run work in a transaction; returns its result after the commit. Raises what work raises, and StoreFailure.
 
-        write: False for work that changes nothing; it does not wait for writes of other servers.
+        write: False for work that changes nothing; it does not wait for writes of other servers. deletes: for work
+        that only deletes; on a full disk it is done with space that is kept for it.
         """
         if self._closed:
             raise StoreFailure("the response store is closed")
         if self._thread is None:
             self._thread = threading.Thread(target=self._run_jobs, name="response-store", daemon=True)
             self._thread.start()
-        job = _Job(work, write)
+        job = _Job(work, write, deletes)
         self._jobs.put(job)
         done, _ = await asyncio.wait([job.future], timeout=JOB_TIMEOUT_S)
         if not done:
@@ -158,11 +160,25 @@ class Database:
                 return
             retryable = self._transact(connection, jobs)
             if not connection.lost:
+                self._delete_on_full_disk(connection, jobs)
                 return
             connection.close()
             self._connection = None
             if not retryable:
                 return
+
+    def _delete_on_full_disk(self, connection: Connection, jobs: list[_Job]) -> None:
+        """Run the jobs again that delete and found the disk full, with the reserve's space."""
+        full = [job for job in jobs if isinstance(job.error, StoreFailure) and FULL in job.error.message]
+        deletes = [job for job in full if job.deletes]
+        if not full:
+            if any(job.write for job in jobs):
+                connection.keep_reserve()
+        elif deletes:
+            connection.free_reserve()
+            for job in deletes:
+                job.error = None
+            self._transact(connection, deletes)
 
     def _connected(self, jobs: list[_Job]) -> Connection | None:
         """The connection; None if it cannot be opened, with the error set on each job."""

@@ -182,8 +182,11 @@ def _fit_for_a_path(value: str) -> str:
 
 _IN_PATH = re.compile(rf"[\w.-]{{1,{MAX_REQUEST_ID}}}", re.ASCII)
 
+_RESPONSE_ID = replace(REQUEST_ID, read=_fit_for_a_path, schema={"pattern": f"^[A-Za-z0-9_.-]{{1,{MAX_REQUEST_ID}}}$"})
+
 ALL_FIELDS = FieldSet((
-    *(MODEL, *TOKEN_IDS, replace(REQUEST_ID, read=_fit_for_a_path), *FIELDS, *STRUCTURED),
+    *(MODEL, *TOKEN_IDS, _RESPONSE_ID, *FIELDS, *STRUCTURED),
     *(row for row in SAMPLING if row.name != "max_tokens"),
 ))  # fmt: skip
 """All that is read. max_tokens and max_completion_tokens are not fields of this API, as in OVMS."""
+SOME_INPUT = schemas.some_of("input", "previous_response_id", "conversation")

@@ -9,7 +9,7 @@ from ....types import Request, Response
 from ...app import App
 from ...response import json
 from ...router import RouteDoc, for_each_prefix
-from .fields import ALL_FIELDS
+from .fields import ALL_FIELDS, SOME_INPUT
 from .request import parse_response
 from .service import ResponseService
 
@@ -21,5 +21,10 @@ async def handle(request: Request, app: App) -> Response:
     return json({"object": "response.input_tokens", "input_tokens": tokens})
 
 
-DOC = RouteDoc(summary="How many tokens the input of a response would have", body=ALL_FIELDS, answer="InputTokens")
+DOC = RouteDoc(
+    summary="How many tokens the input of a response would have",
+    body=ALL_FIELDS,
+    answer="InputTokens",
+    rules=SOME_INPUT,
+)
 ROUTES = for_each_prefix("POST", "/responses/input_tokens", handle, doc=DOC)

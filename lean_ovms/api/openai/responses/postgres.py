@@ -139,6 +139,12 @@ class Postgres:
     def lost(self) -> bool:
         return self._connection.broken or self._connection.closed
 
+    def keep_reserve(self) -> None:
+        """The disk is the database server's."""
+
+    def free_reserve(self) -> None:
+        """The disk is the database server's."""
+
     def close(self) -> None:
         self._connection.close()
 

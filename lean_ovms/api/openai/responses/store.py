@@ -8,6 +8,7 @@ LEASE_S, any other server marks the response as failed. Knows no HTTP and no gen
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 import zlib
@@ -21,6 +22,7 @@ from . import tables
 from .connection import Connection
 from .database import Database
 from .items import REFERENCE
+from .store_file import set_aside_if_damaged
 from .tables import Entry
 
 logger = logging.getLogger("lean_ovms.responses")
@@ -57,11 +59,14 @@ class Store:
         self._max_count = config.response_store_max_count
         self._max_bytes = config.response_store_max_mb << 20
         self._db = Database(config.response_store, self._prepare, self._cleanup, self._cleanup_due)
+        self._path, self._strict = config.response_store, config.response_store_strict
         self.running: set[str] = set()  # ids of the background responses of this server
         self._connected = 0.0  # time.monotonic()
 
     async def open(self) -> None:
         """Open the database now, not at the first use. Raises StartError."""
+        if self._path and "://" not in self._path:
+            await asyncio.to_thread(set_aside_if_damaged, self._path, tables.VERSION, strict=self._strict)
         await self._db.open()
 
     async def close(self) -> None:
@@ -206,7 +211,9 @@ class Store:
 
     async def delete(self, response_id: str) -> None:
         """Delete a response. Raises NotFound."""
-        _require(await self._db.run(lambda c: tables.drop_response(c, response_id)), "Response", response_id)
+        _require(
+            await self._db.run(lambda c: tables.drop_response(c, response_id), deletes=True), "Response", response_id
+        )
 
     # --- conversations ---
 
@@ -236,7 +243,7 @@ class Store:
 
     async def delete_conversation(self, conversation_id: str) -> None:
         """Delete a conversation, but not its responses. Raises NotFound."""
-        found = await self._db.run(lambda c: tables.drop_conversation(c, conversation_id))
+        found = await self._db.run(lambda c: tables.drop_conversation(c, conversation_id), deletes=True)
         _require(found, "Conversation", conversation_id)
 
     async def conversation_items(self, conversation_id: str) -> list[Json]:
@@ -278,7 +285,7 @@ class Store:
             _require(tables.drop_item(connection, conversation_id, item_id), "Item", item_id)
             return body
 
-        return await self._db.run(work)
+        return await self._db.run(work, deletes=True)
 
 
 def interrupted(body: Json) -> Json:
