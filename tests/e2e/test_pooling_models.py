@@ -1,94 +1,66 @@
-"""Two small random models of different tasks in one server, over HTTP, against what torch computed for them."""
+"""Models of several tasks in one server, by OVMS's config.json and graphs, each in a child with the real engine."""
 
 from __future__ import annotations
 
 import json
-import math
 import zipfile
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import numpy as np
 import pytest
-import pytest_asyncio
 
-from tests.e2e.conftest import open_house
+from lean_ovms.embed import opened
+from lean_ovms.errors import BadRequest
+from lean_ovms.models.pooling_model import PoolingModel
+from lean_ovms.models.text_model import TextModel
+from lean_ovms.pooling_types import EMBED, SCORE, PoolingParams
+from lean_ovms.repository.listing import servable
+
+pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 ZIP = Path(__file__).parents[1] / "data" / "pooling_models.zip"
-NAMES = ("bert_cross", "bert_classes")
 EXACT = '{"INFERENCE_PRECISION_HINT": "f32"}'
+GRAPH = """
+input_stream: "REQUEST_PAYLOAD:input"
+output_stream: "RESPONSE_PAYLOAD:output"
+node {
+  name: "RerankExecutor"
+  calculator: "RerankCalculatorOV"
+  input_side_packet: "RERANK_NODE_RESOURCES:rerank_servable"
+  input_stream: "REQUEST_PAYLOAD:input"
+  output_stream: "RESPONSE_PAYLOAD:output"
+  node_options: { [type.googleapis.com / mediapipe.RerankCalculatorOVOptions]: {
+    models_path: "./", max_position_embeddings: 40,
+    plugin_config: '{"NUM_STREAMS": "2", "INFERENCE_PRECISION_HINT": "f32"}' } }
+}
+"""
 
-pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("models")
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
     with zipfile.ZipFile(ZIP) as file:
-        file.extractall(path, [name for name in file.namelist() if name.startswith(NAMES)])
-    return path
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def client(folder: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with (
-        open_house(model_repository_path=str(folder), plugin_config=EXACT) as house,
-        httpx.AsyncClient(base_url=house.url, timeout=60) as client,
-    ):
-        yield client
-
-
-def expected(folder: Path, name: str) -> Any:
-    return json.loads((folder / name / "expected.json").read_text())
-
-
-async def ask(client: httpx.AsyncClient, path: str, status: int = 200, **body: Any) -> Any:
-    answer = await client.post(path, json=body)
-    assert answer.status_code == status, answer.text
-    return answer.json()
-
-
-async def test_a_cross_encoder_scores_as_torch_does(client: httpx.AsyncClient, folder: Path) -> None:
-    """Its config.json says Identity: logits for vLLM's paths, their sigmoid for OVMS's."""
-    right = expected(folder, "bert_cross")
-    first, second = ([pair[side] for pair in right["pairs"]] for side in (0, 1))
-    body = await ask(client, "/score", model="bert_cross", text_1=first, text_2=second)
-    logits = np.array(right["values"]).ravel()
-    assert [item["score"] for item in body["data"]] == pytest.approx(logits.tolist(), abs=1e-4)
-    assert body["usage"]["prompt_tokens"] == sum(map(len, right["ids"]))
-    ranked = await ask(client, "/v3/rerank", model="bert_cross", query=first[0], documents=second[:2])
-    scores = {result["index"]: result["relevance_score"] for result in ranked["results"]}
-    assert scores == pytest.approx({i: 1 / (1 + math.exp(-logits[i])) for i in (0, 1)}, abs=1e-4)
-
-
-async def test_a_long_document_counts_as_its_best_piece(client: httpx.AsyncClient) -> None:
-    document = " ".join(["the quick brown fox jumps over the lazy dog."] * 20)
-    body = await ask(client, "/v3/rerank", model="bert_cross", query="fox", documents=[document, "a lazy dog"])
-    assert sorted(result["index"] for result in body["results"]) == [0, 1]
-    assert body["usage"]["prompt_tokens"] > 200
-    error = await ask(client, "/rerank", 400, model="bert_cross", query="fox", documents=[document])
-    assert error["error"]["code"] == "context_length_exceeded"
-
-
-async def test_a_classifier_classifies_as_torch_does(client: httpx.AsyncClient, folder: Path) -> None:
-    right = expected(folder, "bert_classes")
-    body = await ask(client, "/classify", model="bert_classes", input=right["inputs"])
-    logits = np.array(right["values"])
-    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    assert [item["probs"] for item in body["data"]] == pytest.approx(probabilities, abs=1e-4)
-    assert [item["label"] for item in body["data"]] == [
-        ["negative", "neutral", "positive"][best] for best in probabilities.argmax(axis=1)
+        file.extractall(tmp_path, [name for name in file.namelist() if name.startswith(("bert_mean/", "bert_cross/"))])
+    (tmp_path / "bert_cross" / "graph.pbtxt").write_text(GRAPH)
+    entries = [
+        {"config": {"name": "e", "base_path": "bert_mean", "plugin_config": json.loads(EXACT), "pooling": "MAX"}}
     ]
+    config = {"model_config_list": entries, "mediapipe_config_list": [{"name": "r", "base_path": "bert_cross"}]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    return tmp_path
 
 
-async def test_each_model_has_its_endpoints(client: httpx.AsyncClient) -> None:
-    error = await ask(client, "/rerank", 400, model="bert_classes", query="a", documents=["b"])
-    assert error["error"]["code"] == "wrong_task"
-    assert "does classification" in error["error"]["message"]
-    error = await ask(client, "/v1/embeddings", 400, model="bert_cross", input="a")
-    assert "does rerank, not embeddings" in error["error"]["message"]
-    models = (await client.get("/v1/models")).json()["data"]
-    kinds = {model["id"]: model["pooling"]["kind"] for model in models}
-    assert kinds == {"bert_cross": "score", "bert_classes": "classify"}
+async def test_a_server_has_models_of_several_tasks_by_config_json(repository: Path) -> None:
+    assert servable(repository) == ["bert_cross", "bert_mean"]
+    expected = json.loads((repository / "bert_cross" / "expected.json").read_text())
+    async with opened(config_path=str(repository)) as app:
+        embedder, reranker = (app.registry.get(name, PoolingModel) for name in ("e", "r"))
+        assert embedder.require_kind(EMBED).pooling.pooling == "MAX"
+        assert reranker.require_kind(SCORE).pooling.window == 40
+        [one] = await embedder.encode(["Paris"], PoolingParams())
+        assert np.linalg.norm(one.values) == pytest.approx(1, abs=1e-5)
+        pairs = [(query, document) for query, document in expected["pairs"]] * 20
+        scores = [one.values[0] for one in await reranker.encode(pairs, PoolingParams(activation=False))]
+        assert np.allclose(scores, np.ravel(expected["values"] * 20), atol=2e-5)
+        assert (await reranker.stats()).steps > 1
+        with pytest.raises(BadRequest, match="'r' does rerank, not text generation; it is served under /rerank"):
+            app.registry.get("r", TextModel)
