@@ -102,7 +102,7 @@ async def handle(request: Request, app: App) -> Response:
     texts: list[TextOrTokens] = [prefix + text for text in embed.texts]
     outputs = await call.encode(texts, params, "texts")
     _check_tokens(call.values, outputs)
-    await call.load_arrays()
+    await call.load_numpy()
     return await call.render(outputs, lambda: full(embed, outputs))
 
 
@@ -207,6 +207,6 @@ def full(embed: EmbedRequest, outputs: list[PooledOutput]) -> Response:
 def _one(name: str, output: PooledOutput) -> bytes:
     if name in ("float", "base64"):
         return Encoding(name, "float32", "little").json(output)
-    from ..pooling import arrays
+    from ...util import vectors
 
-    return arrays.by_type(output.data, name)
+    return vectors.by_type(output.data, name)
