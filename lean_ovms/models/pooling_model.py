@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..config import Config
 from ..engine.client.engine import Engine
 from ..engine.client.lazy_engine import LazyEngine
-from ..errors import BadRequest, RequestError, too_many_characters
+from ..errors import BadRequest, RequestError, RequestTimeout, too_many_characters
 from ..observability.logging import safe
 from ..observability.records import GenerationRecord, current_record
 from ..pooling_types import (
@@ -91,7 +92,7 @@ class PoolingModel(Model):
             model._check_characters(inputs, params)
             started, tokens, reason, code = time.monotonic(), 0, "abort", ""
             try:
-                outputs = await model.engine.pool(inputs, params)
+                outputs = await model._pool(inputs, params)
                 tokens, reason = sum(one.tokens for one in outputs), "stop"
                 return outputs
             except RequestError as error:
@@ -99,6 +100,15 @@ class PoolingModel(Model):
                 raise
             finally:
                 model._finished(tokens, time.monotonic() - started, reason, code)
+
+    async def _pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
+        limit = self.config.request_timeout_s
+        if not limit:
+            return await self.engine.pool(inputs, params)
+        try:
+            return await asyncio.wait_for(self.engine.pool(inputs, params), limit)
+        except asyncio.TimeoutError:
+            raise RequestTimeout("the request took longer than this server lets a request take") from None
 
     def _finished(self, tokens: int, seconds: float, reason: str, code: str) -> None:
         """For the access line and the metrics: like a generation that has no tokens."""
@@ -122,10 +132,16 @@ class PoolingModel(Model):
         limit = window * self.engine.vocabulary.longest
         if params.truncate is not None:
             limit = max(MIN_ENCODE_LIMIT, limit)
+        total, most = 0, self.config.max_pooling_tokens * self.engine.vocabulary.longest
         for one in inputs:
             count = sum(map(_num_chars, one)) if isinstance(one, tuple) else _num_chars(one)
             if count > limit:
                 raise too_many_characters(count, window)
+            total += count
+        if total > most:
+            raise BadRequest(
+                f"the inputs have {total} characters in all, which cannot be {self.config.max_pooling_tokens} tokens"
+            )
 
     async def tokenize(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         """Token ids of each text. Raises RequestError."""
