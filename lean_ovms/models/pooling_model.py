@@ -25,7 +25,7 @@ from ..pooling_types import (
     TextOrTokens,
 )
 from ..text.decode.detokenizer import Detokenizer
-from ..types import ChatPrompt, ModelInfo
+from ..types import ChatPrompt, ModelInfo, Vocabulary
 from .model import Model
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class PoolingModel(Model):
         super().__init__(config, engine, parent)
         self.task, self.endpoints = TASKS.get(config.task, (self.task, self.endpoints))
         self._chat_format: ChatFormat | None = None
+        self._measured: tuple[Vocabulary, int] | None = None
 
     def _import(self) -> None:
         from . import chat_format  # noqa: F401
@@ -129,10 +130,11 @@ class PoolingModel(Model):
     def _check_characters(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> None:
         """A text that cannot fit is refused before it is tokenized, and without truncation only."""
         window = self.pooling.window
-        limit = window * self.engine.vocabulary.longest
+        longest = self._longest_token()
+        limit = window * longest
         if params.truncate is not None:
             limit = max(MIN_ENCODE_LIMIT, limit)
-        total, most = 0, self.config.max_pooling_tokens * self.engine.vocabulary.longest
+        total, most = 0, self.config.max_pooling_tokens * longest
         for one in inputs:
             count = sum(map(_num_chars, one)) if isinstance(one, tuple) else _num_chars(one)
             if count > limit:
@@ -142,6 +144,13 @@ class PoolingModel(Model):
             raise BadRequest(
                 f"the inputs have {total} characters in all, which cannot be {self.config.max_pooling_tokens} tokens"
             )
+
+    def _longest_token(self) -> int:
+        """Vocabulary.longest, which takes a millisecond, computed once for each vocabulary."""
+        vocabulary = self.engine.vocabulary
+        if self._measured is None or self._measured[0] is not vocabulary:
+            self._measured = vocabulary, vocabulary.longest
+        return self._measured[1]
 
     async def tokenize(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         """Token ids of each text. Raises RequestError."""
