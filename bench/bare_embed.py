@@ -1,7 +1,7 @@
 """The limit of an embedder: forward passes alone, in this process, on texts tokenized before, in ideal batches.
 
 Batches are those that the engine's queue makes when it has all texts at once. python -m bench.bare_embed MODEL answers
-{"texts": [...], "alone": bool}: alone computes each text by itself. The answer has seconds, and the slowest pass.
+{"texts": [...], "alone": bool}: alone computes each text by itself. The answer has seconds, also of CPU, and passes.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ class Bare:
         encoded = [[*before, *ids.tolist(), *after] for ids in self._pooler.tokenize(question["texts"])]
         groups = [[ids] for ids in encoded] if question.get("alone") else [encoded]
         batches = [batch for group in groups for batch in self._batches(group)]
-        seconds = []
+        seconds, cpu = [], time.process_time()
         for batch in batches:
             began = time.perf_counter()
             self._pooler.start(batch)
             self._pooler.wait()
             seconds.append(time.perf_counter() - began)
-        return {"seconds": sum(seconds), "slowest": max(seconds), "tokens": sum(map(len, encoded)), "passes": seconds}
+        cpu = time.process_time() - cpu
+        return {"seconds": sum(seconds), "slowest": max(seconds), "passes": seconds, "cpu": cpu}
 
     def _batches(self, encoded: list[list[int]]) -> list:
         import numpy as np

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..config import Config
 from ..engine.client.engine import Engine
 from ..engine.client.lazy_engine import LazyEngine
-from ..errors import BadRequest, RequestError, too_many_characters
+from ..errors import BadRequest, RequestError, RequestTimeout, too_many_characters
 from ..observability.logging import safe
 from ..observability.records import GenerationRecord, current_record
 from ..pooling_types import (
@@ -24,7 +25,7 @@ from ..pooling_types import (
     TextOrTokens,
 )
 from ..text.decode.detokenizer import Detokenizer
-from ..types import ChatPrompt, ModelInfo
+from ..types import ChatPrompt, ModelInfo, Vocabulary
 from .model import Model
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class PoolingModel(Model):
         super().__init__(config, engine, parent)
         self.task, self.endpoints = TASKS.get(config.task, (self.task, self.endpoints))
         self._chat_format: ChatFormat | None = None
+        self._measured: tuple[Vocabulary, int] | None = None
 
     def _import(self) -> None:
         from . import chat_format  # noqa: F401
@@ -91,7 +93,7 @@ class PoolingModel(Model):
             model._check_characters(inputs, params)
             started, tokens, reason, code = time.monotonic(), 0, "abort", ""
             try:
-                outputs = await model.engine.pool(inputs, params)
+                outputs = await model._pool(inputs, params)
                 tokens, reason = sum(one.tokens for one in outputs), "stop"
                 return outputs
             except RequestError as error:
@@ -99,6 +101,15 @@ class PoolingModel(Model):
                 raise
             finally:
                 model._finished(tokens, time.monotonic() - started, reason, code)
+
+    async def _pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
+        limit = self.config.request_timeout_s
+        if not limit:
+            return await self.engine.pool(inputs, params)
+        try:
+            return await asyncio.wait_for(self.engine.pool(inputs, params), limit)
+        except asyncio.TimeoutError:
+            raise RequestTimeout("the request took longer than this server lets a request take") from None
 
     def _finished(self, tokens: int, seconds: float, reason: str, code: str) -> None:
         """For the access line and the metrics: like a generation that has no tokens."""
@@ -119,13 +130,27 @@ class PoolingModel(Model):
     def _check_characters(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> None:
         """A text that cannot fit is refused before it is tokenized, and without truncation only."""
         window = self.pooling.window
-        limit = window * self.engine.vocabulary.longest
+        longest = self._longest_token()
+        limit = window * longest
         if params.truncate is not None:
             limit = max(MIN_ENCODE_LIMIT, limit)
+        total, most = 0, self.config.max_pooling_tokens * longest
         for one in inputs:
             count = sum(map(_num_chars, one)) if isinstance(one, tuple) else _num_chars(one)
             if count > limit:
                 raise too_many_characters(count, window)
+            total += count
+        if total > most:
+            raise BadRequest(
+                f"the inputs have {total} characters in all, which cannot be {self.config.max_pooling_tokens} tokens"
+            )
+
+    def _longest_token(self) -> int:
+        """Vocabulary.longest, which takes a millisecond, computed once for each vocabulary."""
+        vocabulary = self.engine.vocabulary
+        if self._measured is None or self._measured[0] is not vocabulary:
+            self._measured = vocabulary, vocabulary.longest
+        return self._measured[1]
 
     async def tokenize(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         """Token ids of each text. Raises RequestError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.pool_reply import PoolReply, pool_record
 from lean_ovms.engine.client.replies import ReplyRouter
-from lean_ovms.errors import BadRequest, EngineFailure, RequestError, Unavailable
+from lean_ovms.errors import BadRequest, EngineFailure, RequestError, RequestTimeout, Unavailable
 from lean_ovms.models.factory import make
 from lean_ovms.models.pooling_model import PoolingModel
 from lean_ovms.models.registry import ModelRegistry
@@ -70,6 +71,30 @@ async def test_text_that_cannot_fit_is_refused_before_it_is_tokenized(model: Poo
     assert one.tokens == model.pooling.window
     with pytest.raises(BadRequest, match="cannot be passed"):
         await model.encode(["\ud800"], PARAMS)
+
+
+async def test_characters_that_cannot_be_few_enough_tokens_are_refused_too(model: PoolingModel) -> None:
+    count = model.config.max_pooling_tokens // 500 + 1
+    text = "x" * 500 * model.engine.vocabulary.longest
+    with pytest.raises(BadRequest, match="characters in all, which cannot be 300000 tokens"):
+        await model.encode([text] * count, PARAMS)
+
+
+async def test_a_request_has_a_time_limit(model: PoolingModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled = asyncio.Event()
+
+    async def never(*asked: Any) -> Any:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    monkeypatch.setattr(model, "config", replace(model.config, request_timeout_s=0.001))
+    monkeypatch.setattr(model.engine, "pool", never)
+    with pytest.raises(RequestTimeout):
+        await model.encode(["x"], PARAMS)
+    assert cancelled.is_set()
 
 
 async def test_tokens_text_and_templates(model: PoolingModel) -> None:

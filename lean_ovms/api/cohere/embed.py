@@ -27,6 +27,8 @@ from ..router import Route, RouteDoc, for_each_prefix
 TYPES = ("float", "int8", "uint8", "binary", "ubinary", "base64")
 INPUT_TYPES = ("search_document", "search_query", "classification", "clustering", "image")
 """Cohere's: its client always sends one, so a model without prompts accepts them."""
+SENTENCE_TRANSFORMERS = {"search_query": ("query",), "search_document": ("document", "passage")}
+"""The names that models have for two of them."""
 NONE_GIVEN = "Exactly one of texts, images, or inputs must be provided, and it must be non-empty"
 
 
@@ -100,7 +102,7 @@ async def handle(request: Request, app: App) -> Response:
     texts: list[TextOrTokens] = [prefix + text for text in embed.texts]
     outputs = await call.encode(texts, params, "texts")
     _check_tokens(call.values, outputs)
-    await call.load_arrays()
+    await call.load_numpy()
     return await call.render(outputs, lambda: full(embed, outputs))
 
 
@@ -170,9 +172,12 @@ def _check_tokens(values: Json, outputs: list[PooledOutput]) -> None:
 
 
 def _prompt(values: Json, info: PoolingInfo) -> str:
-    if not info.prompts and values["input_type"] in INPUT_TYPES:
+    """The text before each input; input_type names it by the model's name, or by Cohere's. Raises BadRequest."""
+    name = values["input_type"]
+    if not info.prompts and name in INPUT_TYPES:
         return ""
-    return prompt_text(values, info)
+    known = next((n for n in (name, *SENTENCE_TRANSFORMERS.get(name, ())) if n in info.prompts), name)
+    return prompt_text({"input_type": known}, info)
 
 
 def _check_bits(types: Sequence[str], size: int) -> None:
@@ -202,6 +207,6 @@ def full(embed: EmbedRequest, outputs: list[PooledOutput]) -> Response:
 def _one(name: str, output: PooledOutput) -> bytes:
     if name in ("float", "base64"):
         return Encoding(name, "float32", "little").json(output)
-    from ..pooling import arrays
+    from ...util import vectors
 
-    return arrays.by_type(output.data, name)
+    return vectors.by_type(output.data, name)

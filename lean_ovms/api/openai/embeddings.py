@@ -47,8 +47,8 @@ async def handle(request: Request, app: App) -> Response:
     size = dimensions(call.values["dimensions"], call, info)
     params = call.params(info, dimensions=size, add_special_tokens=inputs.special)
     outputs = await encode_in_pieces(call, await texts_of(call, inputs, info), params, info)
-    if asked.encoding.needs_arrays:
-        await call.load_arrays()
+    if asked.encoding.needs_numpy:
+        await call.load_numpy()
     return await call.render(outputs, lambda: full(asked, outputs))
 
 

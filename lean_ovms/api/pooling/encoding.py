@@ -78,7 +78,7 @@ class Encoding:
         return self.format.startswith("bytes")
 
     @property
-    def needs_arrays(self) -> bool:
+    def needs_numpy(self) -> bool:
         """Whether numbers are converted: all but little-endian float32 as bytes."""
         return self.format == "float" or self.dtype != "float32" or self._big_endian
 
@@ -90,17 +90,17 @@ class Encoding:
         """The numbers as bytes."""
         if self.dtype == "float32" and not self._big_endian:
             return output.data
-        from . import arrays
+        from ...util import vectors
 
-        return arrays.packed(output.data, self.dtype, big_endian=self._big_endian)
+        return vectors.packed(output.data, self.dtype, big_endian=self._big_endian)
 
     def json(self, output: PooledOutput) -> bytes:
         """The JSON value of one result: nested lists, or a base64 string."""
         if self.format == "base64":
             return b'"%b"' % b2a_base64(self.packed(output), newline=False)
-        from . import arrays
+        from ...util import vectors
 
-        return arrays.json(output.data, shape(output, per_token=self.per_token))
+        return vectors.json(output.data, shape(output, per_token=self.per_token))
 
 
 def bytes_response(encoding: Encoding, outputs: Sequence[PooledOutput], envelope: Json, usage: Json,

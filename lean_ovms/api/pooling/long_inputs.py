@@ -29,18 +29,18 @@ async def encode_in_pieces(
         parts += pieces
         counts.append(len(pieces))
     outputs = iter(await call.encode(parts, params))
-    await call.load_arrays()
+    await call.load_numpy()
     normalize = info.normalize if params.normalize is None else params.normalize
     return [_joined([next(outputs) for _ in range(count)], normalize=normalize) for count in counts]
 
 
 def _joined(outputs: list[PooledOutput], *, normalize: bool) -> PooledOutput:
-    from . import arrays
+    from ...util import vectors
 
     if len(outputs) == 1:
         return outputs[0]
     tokens = [output.tokens for output in outputs]
-    data = arrays.mean([output.data for output in outputs], tokens, normalize=normalize)
+    data = vectors.mean([output.data for output in outputs], tokens, normalize=normalize)
     return PooledOutput(data, 1, outputs[0].width, sum(tokens))
 
 

@@ -88,7 +88,7 @@ class PoolingRequest:
         end = self.values["request_id"]
         return {"id": f"{prefix}-{end}" if end else new_id(prefix), "created": now(), "model": self.model.name}
 
-    async def load_arrays(self) -> None:
+    async def load_numpy(self) -> None:
         """Import numpy beside the event loop: the first time it takes 0.1 s."""
         if "numpy" not in sys.modules:
             await self.offload.run(0, lambda: importlib.import_module("numpy"))

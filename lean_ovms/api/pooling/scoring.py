@@ -63,8 +63,8 @@ async def score(asked: ScoreRequest) -> Scores:
 
 
 async def _by_vectors(asked: ScoreRequest, info: PoolingInfo) -> Scores:
-    await asked.call.load_arrays()
-    from . import arrays
+    await asked.call.load_numpy()
+    from ...util import vectors
 
     base = asked.call.params(info)
     first, second = await asyncio.gather(
@@ -73,9 +73,9 @@ async def _by_vectors(asked: ScoreRequest, info: PoolingInfo) -> Scores:
     )
     right = [output.data for output in second.found]
     if len(first.found) == 1:
-        values = arrays.cosines(first.found[0].data, right)
+        values = vectors.cosines(first.found[0].data, right)
     else:
-        values = [arrays.cosines(a.data, [b])[0] for a, b in zip(first.found, right, strict=True)]
+        values = [vectors.cosines(a.data, [b])[0] for a, b in zip(first.found, right, strict=True)]
     return Scores(values, first.tokens + second.tokens)
 
 

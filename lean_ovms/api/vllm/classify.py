@@ -27,7 +27,7 @@ async def handle(request: Request, app: App) -> Response:
         call.info((CLASSIFY,))
     params = call.params(info, add_special_tokens=inputs.special)
     outputs = await call.encode(await texts_of(call, inputs, info), params)
-    await call.load_arrays()
+    await call.load_numpy()
     return await call.render(outputs, lambda: full(call, info, outputs))
 
 

@@ -51,8 +51,8 @@ async def handle(request: Request, app: App) -> Response:
     params = call.params(info, output=PER_TOKEN if per_token else POOLED, add_special_tokens=inputs.special)
     encoding = Encoding.of(call.values, per_token=per_token)
     outputs = await call.encode(await texts_of(call, inputs, info), params)
-    if encoding.needs_arrays:
-        await call.load_arrays()
+    if encoding.needs_numpy:
+        await call.load_numpy()
     return await call.render(outputs, lambda: full(call, encoding, outputs))
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 
 from ...errors import RequestError
 from ...pooling_types import PooledOutput, PoolingInput, PoolingParams, TextOrTokens
 from ..protocol import FrameError, Pool, Pooled
 
 FLOAT_BYTES = 4
+_PARAMS = tuple(row.name for row in fields(PoolingParams))
 
 
 def pool_record(number: int, inputs: Sequence[PoolingInput], params: PoolingParams) -> Pool:
@@ -26,7 +27,7 @@ def pool_record(number: int, inputs: Sequence[PoolingInput], params: PoolingPara
     assert not queries or len(queries) == len(single), "inputs are all single or all pairs"
     if queries and all(query is queries[0] or query == queries[0] for query in queries):
         del queries[1:]
-    return Pool(number, single, queries, asdict(params))
+    return Pool(number, single, queries, {name: getattr(params, name) for name in _PARAMS})
 
 
 class PoolReply:

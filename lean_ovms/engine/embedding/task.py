@@ -44,17 +44,21 @@ class Limits:
 
 @dataclass(slots=True, eq=False)
 class Arriving:
-    """A request that is being tokenized. texts: of it; encoded: the ids of the first ones."""
+    """A request that is being tokenized. texts: of it; encoded: the ids of the first ones. cost: of the rest, in
+    characters."""
 
     command: Pool | Encode
     params: PoolingParams
     texts: list[str]
     encoded: list[Array] = field(default_factory=list)
+    cost: int = field(init=False)
 
-    @property
-    def num_chars(self) -> int:
-        """What is left to tokenize."""
-        return sum(len(text) + CALL_CHARACTERS for text in self.texts[len(self.encoded) :])
+    def __post_init__(self) -> None:
+        self.cost = sum(map(_cost, self.texts))
+
+
+def _cost(text: str) -> int:
+    return len(text) + CALL_CHARACTERS
 
 
 def load(config: Config, wake: Callable[[], None]) -> PoolingTask:
@@ -188,11 +192,12 @@ class PoolingTask:
     def admit(self) -> None:
         """Tokenize some of the texts that have arrived, those of the shortest requests first, in one call."""
         left, chosen, texts = TURN_CHARACTERS, [], []
-        for one in sorted(self._arriving.values(), key=lambda one: (one.params.priority, one.num_chars)):
+        for one in sorted(self._arriving.values(), key=lambda one: (one.params.priority, one.cost)):
             start = len(one.encoded)
             end = start
             while end < len(one.texts) and left > 0:
-                left -= len(one.texts[end]) + CALL_CHARACTERS
+                left -= _cost(one.texts[end])
+                one.cost -= _cost(one.texts[end])
                 end += 1
             chosen.append((one, end - start))
             texts += one.texts[start:end]

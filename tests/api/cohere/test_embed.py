@@ -73,9 +73,20 @@ async def test_the_prompt_comes_before_each_text(make_pooling: MakePooling) -> N
     body = await ask(app, PATH, texts=["a"], input_type="query")
     assert engine.asked[-1][0] == ["query: a"]
     assert body["texts"] == ["a"]
-    message, param = await refused(app, PATH, texts=["a"], input_type="search_query")
-    assert message == "Unsupported input_type 'search_query'. Supported values: query, document"
+    message, param = await refused(app, PATH, texts=["a"], input_type="clustering")
+    assert message == "Unsupported input_type 'clustering'. Supported values: query, document"
     assert param == "input_type"
+
+
+async def test_coheres_names_of_the_models_prompts(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling()
+    engine.describe(prompts={"query": "query: ", "passage": "passage: "})
+    for name, text in (("search_query", "query: a"), ("search_document", "passage: a"), ("passage", "passage: a")):
+        await ask(app, PATH, texts=["a"], input_type=name)
+        assert engine.asked[-1][0] == [text]
+    engine.describe(prompts={"query": "query: ", "search_query": "find: "})
+    await ask(app, PATH, texts=["a"], input_type="search_query")
+    assert engine.asked[-1][0] == ["find: a"]
 
 
 @pytest.mark.parametrize("name", ["search_document", "search_query", "classification", "clustering", "image"])

@@ -5,23 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lean_ovms.api.pooling import arrays
+from lean_ovms.util import vectors
 
 SOME = np.array([0.0, -0.0, 1.0, -1.0, 0.1, -0.3, 1e-8, 1e-3, 3.14159, 448.0, 0.5, 65504.0], "<f4")
 
 
 def test_float16_is_numpys() -> None:
-    assert arrays.packed(SOME.tobytes(), "float16", big_endian=False) == SOME.astype("<f2").tobytes()
-    assert arrays.packed(SOME.tobytes(), "float16", big_endian=True) == SOME.astype(">f2").tobytes()
+    assert vectors.packed(SOME.tobytes(), "float16", big_endian=False) == SOME.astype("<f2").tobytes()
+    assert vectors.packed(SOME.tobytes(), "float16", big_endian=True) == SOME.astype(">f2").tobytes()
 
 
 def test_big_endian_float32() -> None:
-    assert arrays.packed(SOME.tobytes(), "float32", big_endian=True) == SOME.astype(">f4").tobytes()
+    assert vectors.packed(SOME.tobytes(), "float32", big_endian=True) == SOME.astype(">f4").tobytes()
 
 
 def test_bfloat16_is_the_nearest_upper_half_ties_to_even() -> None:
     bits = np.array([0x3F800000, 0x3F808000, 0x3F818000, 0x3F808001, 0xBF80FFFF, 0x00000000], "<u4")
-    found = np.frombuffer(arrays.packed(bits.tobytes(), "bfloat16", big_endian=False), "<u2")
+    found = np.frombuffer(vectors.packed(bits.tobytes(), "bfloat16", big_endian=False), "<u2")
     assert [hex(value) for value in found] == ["0x3f80", "0x3f80", "0x3f82", "0x3f81", "0xbf81", "0x0"]
 
 
@@ -42,23 +42,23 @@ def test_bfloat16_is_the_nearest_upper_half_ties_to_even() -> None:
 )  # fmt: skip
 def test_fp8_codes(dtype: str, values: dict[float, int]) -> None:
     data = np.array(list(values), "<f4").tobytes()
-    assert list(arrays.packed(data, dtype, big_endian=False)) == list(values.values())
-    assert arrays.packed(data, dtype, big_endian=True) == arrays.packed(data, dtype, big_endian=False)
+    assert list(vectors.packed(data, dtype, big_endian=False)) == list(values.values())
+    assert vectors.packed(data, dtype, big_endian=True) == vectors.packed(data, dtype, big_endian=False)
 
 
 def test_fp8_e5m2_is_the_upper_half_of_float16() -> None:
     codes = [code for code in range(256) if code & 0x7F < 0x7C]
     exact = np.array([code << 8 for code in codes], "<u2").view("<f2").astype("<f4")
-    assert list(arrays.packed(exact.tobytes(), "fp8_e5m2", big_endian=False)) == codes
+    assert list(vectors.packed(exact.tobytes(), "fp8_e5m2", big_endian=False)) == codes
 
 
 def test_cosines() -> None:
     one = np.array([3, 4], "<f4").tobytes()
     others = [np.array(v, "<f4").tobytes() for v in ([3, 4], [-6, -8], [4, -3], [0, 0])]
-    assert arrays.cosines(one, others) == pytest.approx([1, -1, 0, 0])
-    assert arrays.cosines(one, []) == []
+    assert vectors.cosines(one, others) == pytest.approx([1, -1, 0, 0])
+    assert vectors.cosines(one, []) == []
 
 
 def test_numbers_in_json_are_the_shortest_of_their_float32() -> None:
-    assert arrays.json(np.array([0.1, -2.5e-8], "<f4").tobytes(), (2,)) == b"[0.1,-2.5e-8]"
-    assert arrays.json(np.zeros(4, "<f4").tobytes(), (2, 2)) == b"[[0.0,0.0],[0.0,0.0]]"
+    assert vectors.json(np.array([0.1, -2.5e-8], "<f4").tobytes(), (2,)) == b"[0.1,-2.5e-8]"
+    assert vectors.json(np.zeros(4, "<f4").tobytes(), (2, 2)) == b"[[0.0,0.0],[0.0,0.0]]"

@@ -1,6 +1,7 @@
 """Arithmetic on float32 vectors: number formats, similarities. The only module of the front end that imports numpy.
 
-It is imported by the first request that needs it, or while a pooling model loads: numpy costs 0.1 s and 15 MB.
+It is imported by the first request that needs it: numpy costs 0.1 s and 15 MB. (Every module below api/ is imported at
+the start, to find its routes.)
 """
 
 from __future__ import annotations
