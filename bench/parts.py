@@ -18,6 +18,8 @@ import orjson
 from bench import client, path
 from bench.report import Report, options
 from bench.work import prompts
+from lean_ovms.api.anthropic.events import MessageObject, MessageRenderer
+from lean_ovms.api.anthropic.request import parse_message
 from lean_ovms.api.app import App
 from lean_ovms.api.openai import chat, embeddings
 from lean_ovms.config import Config
@@ -57,6 +59,9 @@ def main(argv: Sequence[str]) -> None:
             report.row(case=f"a chunk, whole path without sockets, {streams} streams", best_us=round(cost, 2))
         cost = path.request_us(rounds=args.rounds)
         report.row(case="a request of one token, whole path without sockets", best_us=round(cost, 1))
+        for endpoint, (chunk, request) in path.in_turns(8, args.rounds).items():
+            report.row(case=f"in turns, {endpoint}: a chunk, whole path, 8 streams", best_us=round(chunk, 2))
+            report.row(case=f"in turns, {endpoint}: a request of one token, whole path", best_us=round(request, 1))
     report.table("one call; per token or record where a call handles several", ("case", "best_us", "median_us"))
 
 
@@ -117,6 +122,8 @@ def parsing(body: dict) -> Iterator[Part]:
     request = Request("POST", "/v3/chat/completions", body=data)
     yield "JSON parsed", lambda: orjson.loads(data), 1
     yield "fields read (JSON included)", lambda: chat.parse_chat(orjson.loads(request.body), app), 1
+    other = orjson.dumps(path.body(path.MESSAGES, body["messages"][0]["content"]))
+    yield "fields read (JSON included), messages", lambda: parse_message(orjson.loads(other), app), 1
     directory = read_model_dir(Config().model_dir)
     template = ChatTemplate.load(directory, from_tokenizer="", bos_token="", eos_token="<|im_end|>")
     prompt = ChatPrompt(body["messages"])
@@ -178,6 +185,8 @@ def chunks() -> Iterator[Part]:
     assert delta.events == [Text("word")]
     yield "a record to a delta", lambda: decoder.decode(record, ["word"]), 1
     yield "a delta to a chunk", lambda: renderer.deltas([delta]), 1
+    message = MessageRenderer(MessageObject(model="demo", stops=()), "", omit_thinking=False)
+    yield "a delta to a chunk, messages", lambda: message.deltas([delta]), 1
 
 
 def vectors() -> Iterator[Part]:

@@ -74,10 +74,23 @@ class Peer:
         return False
 
 
-class Path:
-    """Connections of one app."""
+CHAT, MESSAGES = "/v3/chat/completions", "/v3/messages"
 
-    def __init__(self, reasoning_parser: str) -> None:
+
+def body(endpoint: str, text: str) -> dict:
+    """A stream's request, the same for both endpoints but for what only one of them has."""
+    fields = client.chat(text, 64, {"model": "demo"})
+    if endpoint == MESSAGES:
+        names = ("model", "messages", "max_tokens", "temperature", "stream")
+        return {"max_tokens": 64} | {name: fields[name] for name in names if name in fields}
+    return fields
+
+
+class Path:
+    """Connections of one app. endpoint: CHAT or MESSAGES."""
+
+    def __init__(self, reasoning_parser: str, endpoint: str = CHAT) -> None:
+        self._endpoint = endpoint
         self._config = Config(fake_engine=True, model_name="demo", access_log=False, reasoning_parser=reasoning_parser)
         self._engine = LocalEngine(self._config)
         self._model = TextModel(self._config, self._engine)
@@ -96,6 +109,7 @@ class Path:
             peers.append(peer)
             ids.append(self._sent)
         self._deliver([protocol.Accepted(number, 10) for number in ids])
+        await asyncio.sleep(0.01)  # some endpoints send an event before the first token
         decoder = protocol.Decoder()
         frame = protocol.encode([protocol.Tokens(number, 0, WORD, None, None) for number in ids])
         best = float("inf")
@@ -139,9 +153,8 @@ class Path:
         return peer, connection
 
     async def _ask(self, connection: Connection, text: str) -> None:
-        body = client.chat(text, 64, {"model": "demo"})
         before = self._engine._child.written  # type: ignore[union-attr]
-        connection.data_received(client.payload("/v3/chat/completions", body))
+        connection.data_received(client.payload(self._endpoint, body(self._endpoint, text)))
         while self._engine._child.written == before:  # type: ignore[union-attr]  # noqa: ASYNC110
             await asyncio.sleep(0)
         self._sent += 1
@@ -150,11 +163,24 @@ class Path:
         self._engine._deliver(protocol.Decoder().feed(protocol.encode(records)))
 
 
-def chunk_us(streams: int, reasoning_parser: str = "none", steps: int = 100, rounds: int = 15) -> float:
+def chunk_us(
+    streams: int, reasoning_parser: str = "none", steps: int = 100, rounds: int = 15, endpoint: str = CHAT
+) -> float:
     """Microseconds of the front end per chunk, without the kernel's part."""
-    return uvloop.run(Path(reasoning_parser).chunks(streams, steps, rounds))
+    return uvloop.run(Path(reasoning_parser, endpoint).chunks(streams, steps, rounds))
 
 
-def request_us(count: int = 5, rounds: int = 100) -> float:
+def request_us(count: int = 5, rounds: int = 100, endpoint: str = CHAT) -> float:
     """Microseconds of the front end per request, without the kernel's part."""
-    return uvloop.run(Path("none").requests(count, rounds))
+    return uvloop.run(Path("none", endpoint).requests(count, rounds))
+
+
+def in_turns(streams: int, rounds: int, turns: int = 5) -> dict[str, tuple[float, float]]:
+    """(us per chunk, us per request) of each endpoint, the least of several turns: the machine's load changes."""
+    best = {endpoint: (float("inf"), float("inf")) for endpoint in (CHAT, MESSAGES)}
+    for _ in range(turns):
+        for endpoint, (chunk, request) in best.items():
+            some = max(1, rounds // turns)
+            now = chunk_us(streams, steps=max(10, 100 // streams), rounds=some, endpoint=endpoint)
+            best[endpoint] = min(chunk, now), min(request, request_us(rounds=some, endpoint=endpoint))
+    return best

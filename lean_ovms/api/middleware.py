@@ -70,7 +70,8 @@ class Auth:
         if not self._key or route.auth == "open" or (route.auth == "models" and not self._protect_models):
             return
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        given = [bearer if scheme.lower() == "bearer" else "", request.headers.get("x-api-key", "")]
+        given = [bearer] if scheme.lower() == "bearer" else []
+        given += [request.headers["x-api-key"]] if "x-api-key" in request.headers else []
         if not any(hmac.compare_digest(key.strip().encode("latin-1", "replace"), self._key) for key in given):
             raise Unauthorized("Unauthorized request due to invalid or missing api-key")
 

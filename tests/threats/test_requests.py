@@ -236,6 +236,11 @@ async def test_t14_keys_are_compared_in_constant_time(monkeypatch: pytest.Monkey
         answer = await app.handle(Request("POST", CHAT, headers={"authorization": given}, body=b"{}"))
         assert answer.status == status
     assert compared == [(b"s3cre", b"s3cret"), (b"s3cret", b"s3cret"), (b"", b"s3cret")]
+    compared.clear()
+    for given, status in (("s3cre", 401), ("s3cret", 400), ("", 401)):
+        answer = await app.handle(Request("POST", CHAT, headers={"x-api-key": given}, body=b"{}"))
+        assert answer.status == status
+    assert compared == [(b"s3cre", b"s3cret"), (b"s3cret", b"s3cret"), (b"", b"s3cret")]
 
 
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"

@@ -1,0 +1,80 @@
+"""Anthropic's client over HTTP against the demo model: messages, streams, a tool's round trip, counts, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import httpx2
+import pytest
+
+from tests.e2e.conftest import Process
+
+pytestmark = pytest.mark.model
+
+WEATHER: Any = {
+    "name": "get_weather",
+    "description": "Weather of a city",
+    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+QUESTION: Any = {"role": "user", "content": "What is the weather in Oslo?"}
+GREEDY = {"temperature": 0}
+
+
+@pytest.fixture
+def api(server: Process) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=60) as client:
+        yield client
+
+
+def ask(api: anthropic.Anthropic, messages: list[Any], **fields: Any) -> Any:
+    return api.messages.create(model="demo", max_tokens=200, messages=messages, extra_body=GREEDY, **fields)
+
+
+def test_a_tools_round_trip_unary_and_streamed(api: anthropic.Anthropic) -> None:
+    first = ask(api, [QUESTION], tools=[WEATHER])
+    assert first.stop_reason == "tool_use"
+    [call] = [block for block in first.content if block.type == "tool_use"]
+    assert (call.name, call.input) == ("get_weather", {"city": "Oslo"})
+    with api.messages.stream(
+        model="demo", max_tokens=200, messages=[QUESTION], tools=[WEATHER], extra_body=GREEDY
+    ) as stream:
+        same = stream.get_final_message()
+    assert [(b.type, getattr(b, "input", None)) for b in same.content] == [
+        (b.type, getattr(b, "input", None)) for b in first.content
+    ]
+    assert (same.stop_reason, same.usage.output_tokens) == (first.stop_reason, first.usage.output_tokens)
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": '{"weather": "sunny"}'}
+    turns = [QUESTION, {"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
+    second = ask(api, turns, tools=[WEATHER])
+    assert second.stop_reason == "end_turn"
+    assert "sunny" in second.content[0].text
+
+
+def test_thinking_is_a_block_of_its_own(api: anthropic.Anthropic) -> None:
+    message = ask(api, [QUESTION], thinking={"type": "adaptive"}, tools=[WEATHER], tool_choice={"type": "any"})
+    assert message.content[0].type == "thinking"
+    assert message.content[0].thinking
+    assert message.usage.output_tokens_details.thinking_tokens > 0
+
+
+def test_the_count_is_that_of_the_message(api: anthropic.Anthropic) -> None:
+    fields: Any = {"system": "Be brief.", "tools": [WEATHER]}
+    count = api.messages.count_tokens(model="demo", messages=[QUESTION], **fields)
+    usage = ask(api, [QUESTION], **fields).usage
+    assert count.input_tokens == usage.input_tokens + usage.cache_read_input_tokens
+
+
+def test_a_repeated_prompt_is_read_from_the_cache(api: anthropic.Anthropic) -> None:
+    long = [{"role": "user", "content": "The weather in Oslo is sunny. " * 40 + "What is the weather in Oslo?"}]
+    first, second = ask(api, long).usage, ask(api, long).usage
+    assert second.cache_read_input_tokens > first.cache_read_input_tokens
+    assert second.input_tokens + second.cache_read_input_tokens == first.input_tokens + first.cache_read_input_tokens
+
+
+def test_models_errors_and_the_root(api: anthropic.Anthropic, server: Process) -> None:
+    assert [model.id for model in api.models.list()] == ["demo"]
+    with pytest.raises(anthropic.NotFoundError, match="does not exist"):
+        api.messages.create(model="other", max_tokens=9, messages=[QUESTION])
+    assert httpx2.head(server.url + "/").status_code == 200
