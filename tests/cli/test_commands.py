@@ -16,7 +16,7 @@ import pytest
 
 from lean_ovms.cli import commands
 from lean_ovms.cli.arguments import parse
-from lean_ovms.config import DEMO_MODEL, Config
+from lean_ovms.config import DEMO_EMBED, DEMO_MODEL, Config
 from lean_ovms.deployment.desired import desired_state
 from lean_ovms.repository.pbtxt import node_options
 from tests.hub.conftest import model_files
@@ -89,16 +89,23 @@ def test_options_of_a_conversion_reach_optimum(
     server.repos["org/torch"] = Repo({"model.safetensors": b"x"})
     asked: list[Any] = []
 
-    def convert(repo: str, directory: Path, weight_format: str, extra: str) -> None:
-        asked.append((repo, weight_format, extra))
+    def convert(repo: str, directory: Path, weight_format: str, extra: str, *, task: str) -> None:
+        asked.append((repo, weight_format, extra, task))
         shutil.copytree(DEMO_MODEL, directory)
 
     monkeypatch.setattr("lean_ovms.hub.convert.available", lambda: True)
     monkeypatch.setattr("lean_ovms.hub.convert.convert", convert)
     argv = ("--pull", "--source_model", "org/torch", *PULL[3:], "--weight-format", "int4")
     assert run(*argv, "--extra_quantization_params", "--sym --group-size -1") == 0
-    assert asked == [("org/torch", "int4", "--sym --group-size -1")]
+    assert asked == [("org/torch", "int4", "--sym --group-size -1", "")]
     assert node_options((tmp_path / "models/org/torch/graph.pbtxt").read_text())[1]["models_path"] == "./"
+
+
+def test_a_graph_of_another_task_is_written_by_its_files(run: Run, tmp_path: Path) -> None:
+    shutil.copytree(DEMO_EMBED, tmp_path / "m")
+    assert run("--configure", "--model_path", "m", "--pooling", "LAST", "--num_streams", "2") == 0
+    task, options = node_options((tmp_path / "m" / "graph.pbtxt").read_text())
+    assert (task.name, options["pooling"], options["plugin_config"]) == ("embeddings", "LAST", '{"NUM_STREAMS": 2}')
 
 
 def test_model_name_stands_in_for_source_model(run: Run, tmp_path: Path) -> None:
