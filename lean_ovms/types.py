@@ -254,6 +254,7 @@ class ModelInfo:
     sentencepiece: grammars are matched against text with "▁" for a space and "<0x0A>" for a byte.
     reports_cached_tokens: the number of prompt tokens found in the prefix cache is known.
     vision: the model reads images. image_tokens: the model's own placeholders for images, refused from clients.
+    pipeline: what serves it, one of --pipeline_type's values; pipeline_reason: why AUTO took it.
     """
 
     vocab_size: int
@@ -272,6 +273,8 @@ class ModelInfo:
     reports_cached_tokens: bool = False
     vision: bool = False
     image_tokens: list[str] = field(default_factory=list)
+    pipeline: str = ""
+    pipeline_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,8 @@ async def handle_one(request: Request, app: App) -> Response:
 
 def describe(model: Model) -> Json:
     """OpenAI's model object; max_model_len is vLLM's addition, modalities are OpenRouter's, parent (the model that an
-    adapter is for) is vLLM's. What only the engine knows is not there while the model loads.
+    adapter is for) is vLLM's, pipeline (which one serves it, and why) is ours. What only the engine knows is not there
+    while the model loads.
     """
     parent = {"parent": model.parent} if model.parent else {}
     known = _known(model) if model.ready else {}
@@ -48,6 +49,7 @@ def _known(model: Model) -> Json:
     return {
         "max_model_len": info.context_length,
         "input_modalities": ["text", "image"] if info.vision else ["text"],
+        "pipeline": {"type": info.pipeline, "reason": info.pipeline_reason},
     }
 
 
