@@ -23,7 +23,7 @@ AUTO_TAKES_PAGED = False
 """Whether AUTO takes the paged engine where nothing is in its way: once it is as fast as openvino_genai for sure."""
 PROVEN = frozenset(
     (
-        *("cohere", "cohere2", "gemma", "gemma2", "gemma3_text", "gpt_neox", "gpt_oss", "granite", "llama", "mistral"),
+        *("cohere", "cohere2", "gpt_neox", "gpt_oss", "granite", "llama", "mistral"),
         *("olmo", "olmo2", "phi3", "qwen2", "qwen3", "qwen3_moe", "smollm3"),
     )
 )
