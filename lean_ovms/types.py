@@ -297,6 +297,7 @@ class ModelInfo:
     itself, for each request.
     vision: the model reads images. image_tokens: the model's own placeholders for images, refused from clients.
     pooling: of a model that does not generate; kv_blocks and block_size are 0 then, and eos_token_ids is empty.
+    pipeline: what serves it, one of --pipeline_type's values; pipeline_reason: why AUTO took it.
     """
 
     vocab_size: int
@@ -315,6 +316,8 @@ class ModelInfo:
     reports_cached_tokens: bool = False
     vision: bool = False
     image_tokens: list[str] = field(default_factory=list)
+    pipeline: str = ""
+    pipeline_reason: str = ""
     capabilities: list[str] = field(default_factory=list)
     pooling: PoolingInfo | None = None
 

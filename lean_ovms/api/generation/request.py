@@ -101,7 +101,8 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
     model = app.registry.get(model_name(values), TextModel)
     if record := current_record.get():
         record.stream = values["stream"]
-    values["return_tokens_as_token_ids"] = values["return_tokens_as_token_ids"] or app.config.return_tokens_as_token_ids
+    if app.config.return_tokens_as_token_ids:
+        values["return_tokens_as_token_ids"] = True
     config, defaults = model.config, Defaults(model.directory.generation_config)
     limits = Limits.of(config)
     place = schema.fields.places.get("stream_options")

@@ -30,7 +30,8 @@ async def handle_one(request: Request, app: App) -> Response:
 
 def describe(model: Model) -> Json:
     """OpenAI's model object; max_model_len is vLLM's addition, modalities are OpenRouter's, parent (the model that an
-    adapter is for) is vLLM's, pooling is ours. What only the engine knows is not there while the model loads.
+    adapter is for) is vLLM's, pooling and pipeline (which one generates, and why) are ours. What only the engine knows
+    is not there while the model loads.
     """
     parent = {"parent": model.parent} if model.parent else {}
     known = _known(model) if model.ready else {}
@@ -50,6 +51,7 @@ def _known(model: Model) -> Json:
         "max_model_len": info.context_length,
         "input_modalities": ["text", "image"] if info.vision else ["text"],
         **({} if info.pooling is None else {"pooling": _pooling(info.pooling)}),
+        **({"pipeline": {"type": info.pipeline, "reason": info.pipeline_reason}} if info.pipeline else {}),
     }
 
 

@@ -1,7 +1,4 @@
-"""Chooses the pipeline of a model from --pipeline_type, the files and the device, and loads it.
-
-As in OVMS: a model with vision gets a VLM pipeline and no other; AUTO means continuous batching, except on an NPU.
-"""
+"""Loads one of openvino_genai's pipelines, on an existing device."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from . import quiet_imports  # noqa: F401 - first, for its effect
 # isort: split
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import openvino as ov
 
@@ -24,13 +20,9 @@ from .stateful import StatefulPipeline
 from .vlm_continuous import VlmContinuous
 from .vlm_stateful import VlmStateful
 
-VISION_FILES = ("openvino_text_embeddings_model.xml", "openvino_vision_embeddings_model.xml")
 
-
-def load(config: Config) -> Pipeline:
-    """The loaded pipeline. Raises StartError with the reason in one line."""
-    config, available = on_device(config)
-    kind = choose(config, available)
+def load(config: Config, kind: str, available: Sequence[str]) -> Pipeline:
+    """The loaded pipeline; kind: LM, LM_CB, VLM or VLM_CB. Raises StartError with the reason in one line."""
     if kind == "LM":
         return StatefulPipeline(config, resolve_stateful(config, available))
     if kind == "LM_CB":
@@ -38,23 +30,6 @@ def load(config: Config) -> Pipeline:
     if kind == "VLM_CB":
         return VlmContinuous(config, resolve(config, free_memory_bytes(), available))
     return VlmStateful(config, resolve_stateful(config, available))
-
-
-def choose(config: Config, available: Sequence[str]) -> str:
-    """LM, LM_CB, VLM or VLM_CB. Raises StartError when --pipeline_type does not fit the model."""
-    vision, asked = has_vision(config.model_dir), config.pipeline_type
-    if asked != "AUTO":
-        if asked.startswith("VLM") != vision:
-            what = "a model with vision" if vision else "a text model"
-            raise StartError(f"--pipeline_type {asked}: {config.model_dir} is {what}")
-        return asked
-    stateful = devices.is_npu(devices.members(config.target_device, available))
-    return ("VLM" if vision else "LM") + ("" if stateful else "_CB")
-
-
-def has_vision(model_dir: Path) -> bool:
-    """It has the networks that turn text and images into embeddings."""
-    return all((model_dir / name).is_file() for name in VISION_FILES)
 
 
 def on_device(config: Config) -> tuple[Config, Sequence[str]]:

@@ -13,9 +13,9 @@ import openvino_genai as genai
 
 from ...config import Config
 from ...errors import BadRequest, StartError
-from ..genai import factory, model_info, vocabulary
+from ..genai import model_info, pipeline_choice, vocabulary
 from ..genai.generation_config import GREEDY_BELOW
-from ..genai.load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
+from ..genai.load_errors import TEXT_MODEL, as_start_error, check_files
 from ..genai.settings import PipelineSettings, free_memory_bytes, resolve
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ..generation.pipeline import ASSISTANT_TOKENS, Grammars, Handle, ImageTokenCounter, PipelineRequest, Status
@@ -38,7 +38,7 @@ class PagedPipeline:
     def __init__(self, config: Config, settings: PipelineSettings | None = None) -> None:
         """Load and warm up. Raises errors.StartError with the reason in one line."""
         settings = settings or resolve(config, free_memory_bytes())
-        _refuse(config, settings)
+        _refuse(config)
         check_files(config, TEXT_MODEL)
         with as_start_error(config):
             self._model = _load(config, settings)
@@ -181,13 +181,6 @@ class PagedPipeline:
         self._engine.blocks.clear_cache()
 
 
-def load(config: Config) -> PagedPipeline:
-    """The loaded pipeline. Raises StartError with the reason in one line."""
-    config, available = factory.on_device(config)
-    factory.choose(config, available)  # refuses a model with vision
-    return PagedPipeline(config, resolve(config, free_memory_bytes(), available))
-
-
 def _load(config: Config, settings: PipelineSettings) -> PagedModel:
     try:
         return PagedModel(config.model_dir / TEXT_MODEL, settings.device, settings.properties)
@@ -195,19 +188,11 @@ def _load(config: Config, settings: PipelineSettings) -> PagedModel:
         raise StartError(f"--pipeline_type PAGED: {error}; LM_CB can serve the model") from error
 
 
-def _refuse(config: Config, settings: PipelineSettings) -> None:
+def _refuse(config: Config) -> None:
     """What this engine cannot do and GenAI's can. Raises StartError."""
-    limits = {
-        "--draft_model_path": settings.speculative == "draft",
-        "--cache_eviction_config": config.cache_eviction_config,
-        "--sparse_attention_config": config.sparse_attention_config,
-        "--lora_modules": config.lora_modules,
-        f"--target_device {settings.device}": settings.device != "CPU",
-        "a GGUF file": is_gguf(config.model_dir),
-    }
-    for what, given in limits.items():
-        if given:
-            raise StartError(f"--pipeline_type PAGED does not support {what}; --pipeline_type LM_CB does")
+    need = pipeline_choice.only_genai(config)
+    if need:
+        raise StartError(f"--pipeline_type PAGED does not support {need}; --pipeline_type LM_CB does")
     if config.structured_output_backend == "xgrammar":
         raise StartError(
             "--structured_output_backend xgrammar is not possible with --pipeline_type PAGED: its package needs torch, "

@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from ...config import POOLING_TASKS, Config
@@ -33,15 +34,21 @@ EXIT_CLOSED, EXIT_NOT_LOADED, EXIT_BROKEN = 0, 3, 4
 
 
 def load_pipeline(config: Config) -> Pipeline:
-    """The pipeline that --pipeline_type asks for. Raises StartError."""
+    """The pipeline that serves the model, with the choice in its info. Raises StartError."""
     # openvino takes 0.3 s to import, and the fake engine does without.
-    if config.pipeline_type == "PAGED":
-        from ..paged import pipeline
+    from ..genai import factory, pipeline_choice, settings
 
-        return pipeline.load(config)
-    from ..genai import factory
+    config, available = factory.on_device(config)
+    choice = pipeline_choice.choose(config, available)
+    log.info("pipeline %s: %s", *choice)
+    if choice.pipeline == pipeline_choice.PAGED:
+        from ..paged.pipeline import PagedPipeline
 
-    return factory.load(config)
+        pipeline: Pipeline = PagedPipeline(config, settings.resolve(config, settings.free_memory_bytes(), available))
+    else:
+        pipeline = factory.load(config, choice.pipeline, available)
+    pipeline.info = replace(pipeline.info, pipeline=choice.pipeline, pipeline_reason=choice.reason)
+    return pipeline
 
 
 def load_pooling(config: Config, wake: Callable[[], None]) -> Task:

@@ -1,55 +1,11 @@
-"""Which pipeline serves a model."""
+"""Devices, and loading on them."""
 
 import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.engine.genai import factory
+from lean_ovms.engine.worker.__main__ import load_pipeline
 from lean_ovms.errors import StartError
-
-
-@pytest.fixture
-def config(tmp_path):
-    def make(vision=False, **options):
-        for name in factory.VISION_FILES if vision else ():
-            (tmp_path / name).touch()
-        return Config(model_path=str(tmp_path), **options)
-
-    return make
-
-
-@pytest.mark.parametrize(
-    ("device", "vision", "kind"),
-    [
-        ("CPU", False, "LM_CB"),
-        ("CPU", True, "VLM_CB"),
-        ("NPU", False, "LM"),
-        ("NPU", True, "VLM"),
-        ("HETERO:NPU,CPU", False, "LM"),
-        ("GPU", False, "LM_CB"),
-    ],
-)
-def test_auto_is_continuous_batching_but_on_an_npu(config, device, vision, kind):
-    assert factory.choose(config(vision, target_device=device), ("CPU", "GPU", "NPU")) == kind
-
-
-@pytest.mark.parametrize(
-    ("asked", "vision"), [("LM", False), ("LM_CB", False), ("PAGED", False), ("VLM", True), ("VLM_CB", True)]
-)
-def test_a_type_that_fits_the_model_is_taken(config, asked, vision):
-    assert factory.choose(config(vision, pipeline_type=asked), ("CPU",)) == asked
-
-
-@pytest.mark.parametrize(
-    ("asked", "vision"), [("LM", True), ("LM_CB", True), ("PAGED", True), ("VLM", False), ("VLM_CB", False)]
-)
-def test_a_type_that_does_not_fit_stops_the_start(config, asked, vision):
-    with pytest.raises(StartError, match=f"--pipeline_type {asked}"):
-        factory.choose(config(vision, pipeline_type=asked), ("CPU",))
-
-
-def test_half_the_vision_files_are_no_vision(config, tmp_path):
-    (tmp_path / factory.VISION_FILES[0]).touch()
-    assert factory.choose(config(), ("CPU",)) == "LM_CB"
 
 
 @pytest.mark.model
@@ -68,6 +24,6 @@ def test_a_device_that_does_not_exist_stops_the_start(options):
 @pytest.mark.model
 @pytest.mark.parametrize("device", ["auto", "AUTO", "HETERO:CPU", "AUTO:CPU"])
 def test_models_load_on_virtual_devices(device):
-    pipeline = factory.load(Config(target_device=device, cache_size=1))
+    pipeline = load_pipeline(Config(target_device=device, cache_size=1))
     assert pipeline.info.block_size == 32
     assert pipeline.info.kv_blocks > 100

@@ -8,6 +8,7 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.genai import model_info, vocabulary
 from lean_ovms.engine.generation.grammar_limits import Bounds
+from lean_ovms.engine.worker.__main__ import load_pipeline
 from lean_ovms.errors import BadRequest, StartError
 from lean_ovms.repository import gguf, model_config
 from lean_ovms.types import SamplingParams
@@ -197,9 +198,8 @@ def path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pipeline(path):
-    from lean_ovms.engine.genai import factory
 
-    return factory.load(Config(model_path=str(path), **EXACT, enable_prefix_caching=False))
+    return load_pipeline(Config(model_path=str(path), **EXACT, enable_prefix_caching=False))
 
 
 @pytest.mark.model
@@ -274,21 +274,19 @@ def test_a_grammar_works_with_it(pipeline):
 
 @pytest.mark.model
 def test_a_stateful_pipeline_takes_it_too(pipeline, path):
-    from lean_ovms.engine.genai import factory
 
-    stateful = factory.load(Config(model_path=str(path), pipeline_type="LM", **EXACT))
+    stateful = load_pipeline(Config(model_path=str(path), pipeline_type="LM", **EXACT))
     mine, theirs = (Rig(pipeline=p).ask(chat("Hello!"), max_tokens=20) for p in (stateful, pipeline))
     assert mine.tokens == theirs.tokens
 
 
 @pytest.mark.model
 def test_quantized_files_load_and_answer(tmp_path, path):
-    from lean_ovms.engine.genai import factory
     from tools.make_gguf import make
 
     small = make(tmp_path / "x.gguf", "Q4_0")
     assert small.stat().st_size < path.stat().st_size / 2
-    pipeline = factory.load(Config(model_path=str(small), cache_size=1))
+    pipeline = load_pipeline(Config(model_path=str(small), cache_size=1))
     assert Rig(pipeline=pipeline).ask(chat("Hello!"), max_tokens=8).tokens[0]
 
 

@@ -225,8 +225,5 @@ def test_the_cache_is_as_large_as_the_option():
 )
 def test_what_only_openvino_genai_can_do_stops_the_start(options, what):
     config = Config(pipeline_type="PAGED", **options)
-    made = replace(settings.resolve(Config(), 1 << 30), device=config.target_device)
-    if "draft_model_path" in options:
-        made = replace(made, speculative="draft")
     with pytest.raises(StartError, match=what):
-        PagedPipeline(config, made)
+        PagedPipeline(config, settings.resolve(Config(), 1 << 30))

@@ -1,0 +1,89 @@
+"""Which pipeline serves a model, and why: the one place that decides it. Reads files and options, loads nothing.
+
+As in OVMS: a model with vision gets a VLM pipeline and no other; AUTO means continuous batching, except on an NPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from ...config import Config
+from ...errors import StartError
+from ...repository import model_config
+from . import devices
+from .load_errors import is_gguf
+
+VISION_FILES = ("openvino_text_embeddings_model.xml", "openvino_vision_embeddings_model.xml")
+PAGED, CONTINUOUS = "PAGED", "LM_CB"
+
+AUTO_TAKES_PAGED = False
+"""Whether AUTO takes the paged engine where nothing is in its way: once it is as fast as openvino_genai for sure."""
+PROVEN = frozenset(
+    (
+        *("cohere", "cohere2", "gpt_neox", "gpt_oss", "granite", "llama", "mistral"),
+        *("olmo", "olmo2", "phi3", "qwen2", "qwen3", "qwen3_moe", "smollm3"),
+    )
+)
+"""Architectures (model_type of config.json) whose tokens and log probabilities are compared with openvino_genai's by
+tests/engine/paged/test_zoo.py."""
+
+
+class Choice(NamedTuple):
+    """pipeline: LM, LM_CB, VLM, VLM_CB or PAGED. reason: part of a sentence, for the log."""
+
+    pipeline: str
+    reason: str
+
+
+def choose(config: Config, available: Sequence[str]) -> Choice:
+    """Raises StartError when --pipeline_type does not fit the model. available: OpenVINO's devices."""
+    vision, asked = has_vision(config.model_dir), config.pipeline_type
+    if asked != "AUTO":
+        if asked.startswith("VLM") != vision:
+            what = "a model with vision" if vision else "a text model"
+            raise StartError(f"--pipeline_type {asked}: {config.model_dir} is {what}")
+        return Choice(asked, "as --pipeline_type says")
+    if devices.is_npu(devices.members(config.target_device, available)):
+        return Choice("VLM" if vision else "LM", "an NPU computes one request at a time")
+    if vision:
+        return Choice("VLM_CB", "it is a model with vision")
+    obstacle = _obstacle(config)
+    if obstacle:
+        return Choice(CONTINUOUS, obstacle)
+    if AUTO_TAKES_PAGED:
+        return Choice(PAGED, "nothing in the options or the model needs openvino_genai's pipeline")
+    return Choice(CONTINUOUS, "it is the default for text models; PAGED could serve this one too")
+
+
+def only_genai(config: Config) -> str:
+    """What the options and the model need that only openvino_genai's pipeline has; "" if nothing."""
+    needs = {
+        "--draft_model_path": config.draft_model_path,
+        "--cache_eviction_config": config.cache_eviction_config,
+        "--sparse_attention_config": config.sparse_attention_config,
+        "--lora_modules": config.lora_modules,
+        f"--target_device {config.target_device}": config.target_device != "CPU",
+        "a GGUF file": is_gguf(config.model_dir),
+    }
+    return next((what for what, given in needs.items() if given), "")
+
+
+def has_vision(model_dir: Path) -> bool:
+    """It has the networks that turn text and images into embeddings."""
+    return all((model_dir / name).is_file() for name in VISION_FILES)
+
+
+def _obstacle(config: Config) -> str:
+    """Why AUTO cannot take the paged engine; "" if it can."""
+    need = only_genai(config)
+    if need:
+        return f"the paged engine does not support {need}"
+    kind = model_config.read(config.model_dir).get("model_type")
+    if kind not in PROVEN:
+        return f"the paged engine is not tested with models of the type {kind}"
+    if find_spec("llguidance") is None:
+        return "the paged engine needs llguidance, which is not installed"
+    return ""

@@ -1,0 +1,91 @@
+"""Which pipeline serves a model."""
+
+import json
+
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.engine.genai import pipeline_choice
+from lean_ovms.errors import StartError
+
+
+@pytest.fixture
+def config(tmp_path):
+    def make(vision=False, model_type="qwen3", **options):
+        for name in pipeline_choice.VISION_FILES if vision else ():
+            (tmp_path / name).touch()
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+        return Config(model_path=str(tmp_path), **options)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("device", "vision", "kind"),
+    [
+        ("CPU", False, "LM_CB"),
+        ("CPU", True, "VLM_CB"),
+        ("NPU", False, "LM"),
+        ("NPU", True, "VLM"),
+        ("HETERO:NPU,CPU", False, "LM"),
+        ("GPU", False, "LM_CB"),
+    ],
+)
+def test_auto_is_continuous_batching_but_on_an_npu(config, device, vision, kind):
+    assert pipeline_choice.choose(config(vision, target_device=device), ("CPU", "GPU", "NPU")).pipeline == kind
+
+
+@pytest.mark.parametrize(
+    ("asked", "vision"), [("LM", False), ("LM_CB", False), ("PAGED", False), ("VLM", True), ("VLM_CB", True)]
+)
+def test_a_type_that_fits_the_model_is_taken(config, asked, vision):
+    assert pipeline_choice.choose(config(vision, pipeline_type=asked), ("CPU",)) == (asked, "as --pipeline_type says")
+
+
+@pytest.mark.parametrize(
+    ("asked", "vision"), [("LM", True), ("LM_CB", True), ("PAGED", True), ("VLM", False), ("VLM_CB", False)]
+)
+def test_a_type_that_does_not_fit_stops_the_start(config, asked, vision):
+    with pytest.raises(StartError, match=f"--pipeline_type {asked}"):
+        pipeline_choice.choose(config(vision, pipeline_type=asked), ("CPU",))
+
+
+def test_half_the_vision_files_are_no_vision(config, tmp_path):
+    (tmp_path / pipeline_choice.VISION_FILES[0]).touch()
+    assert pipeline_choice.choose(config(), ("CPU",)).pipeline == "LM_CB"
+
+
+OBSTACLES = [
+    ({"draft_model_path": "x"}, "does not support --draft_model_path"),
+    ({"cache_eviction_config": "{}"}, "does not support --cache_eviction_config"),
+    ({"sparse_attention_config": "{}"}, "does not support --sparse_attention_config"),
+    ({"lora_modules": "a=/x"}, "does not support --lora_modules"),
+    ({"target_device": "GPU"}, "does not support --target_device GPU"),
+    ({"model_type": "rwkv"}, "not tested with models of the type rwkv"),
+]
+
+
+@pytest.mark.parametrize(("options", "reason"), OBSTACLES)
+def test_auto_says_what_keeps_it_from_the_paged_engine(config, monkeypatch, options, reason):
+    monkeypatch.setattr(pipeline_choice, "AUTO_TAKES_PAGED", True)
+    found = pipeline_choice.choose(config(**options), ("CPU", "GPU"))
+    assert found.pipeline == "LM_CB"
+    assert reason in found.reason
+
+
+def test_auto_needs_llguidance_for_the_paged_engine(config, monkeypatch):
+    monkeypatch.setattr(pipeline_choice, "AUTO_TAKES_PAGED", True)
+    monkeypatch.setattr(pipeline_choice, "find_spec", lambda name: None)
+    assert "llguidance" in pipeline_choice.choose(config(), ("CPU",)).reason
+
+
+@pytest.mark.parametrize(("taken", "pipeline"), [(True, "PAGED"), (False, "LM_CB")])
+def test_auto_takes_the_paged_engine_when_nothing_is_in_its_way(config, monkeypatch, taken, pipeline):
+    monkeypatch.setattr(pipeline_choice, "AUTO_TAKES_PAGED", taken)
+    assert pipeline_choice.choose(config(prompt_lookup=True), ("CPU",)).pipeline == pipeline
+
+
+@pytest.mark.parametrize("model_type", sorted(pipeline_choice.PROVEN))
+def test_every_proven_architecture_may_be_paged(config, monkeypatch, model_type):
+    monkeypatch.setattr(pipeline_choice, "AUTO_TAKES_PAGED", True)
+    assert pipeline_choice.choose(config(model_type=model_type), ("CPU",)).pipeline == "PAGED"

@@ -1,0 +1,67 @@
+"""One tiny random model of each architecture (tools/zoo.py): the same tokens and log probabilities as openvino_genai's.
+
+Prompts are longer than a block, a chunk and the sliding windows, and are computed beside each other.
+"""
+
+import random
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.engine.genai.pipeline_choice import PROVEN
+from lean_ovms.engine.generation.pipeline import PipelineRequest
+from lean_ovms.types import SamplingParams
+from tests.engine.real import load
+
+ZOO = Path(__file__).parents[2] / "data" / "zoo"
+NAMES = sorted(path.name.removesuffix(".tar.xz") for path in ZOO.glob("*.tar.xz"))
+VOCAB = 64
+pytestmark = pytest.mark.model
+
+
+def test_every_proven_architecture_is_in_the_zoo():
+    assert set(NAMES) == PROVEN
+
+
+def answers(pipe):
+    """Tokens and log probabilities of prompts that arrive one after the other."""
+    dice = random.Random(5)
+    asked = SamplingParams(temperature=0.0, ignore_eos=True, logprobs=True)
+    handles, found = [], []
+    for length in (3, 40, 100):
+        tokens = [dice.randrange(3, VOCAB) for _ in range(length)]
+        handles.append(
+            pipe.add(
+                PipelineRequest(tokens=tokens, sampling=asked, max_tokens=20, min_tokens=0, seed=0, stops=frozenset())
+            )
+        )
+        found.append(([], []))
+        pipe.step()
+    while True:
+        for handle, (ids, logprobs) in zip(handles, found, strict=True):
+            while handle.can_read():
+                output = handle.read()[0]
+                ids += output.generated_ids
+                logprobs += output.generated_log_probs
+        if not pipe.busy():
+            return found
+        pipe.step()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_tokens_and_log_probabilities_are_openvino_genais(name, tmp_path):
+    with tarfile.open(ZOO / f"{name}.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    for file in Config().model_dir.glob("openvino_*tokenizer.*"):  # any: only ids are used
+        (tmp_path / file.name).symlink_to(file)
+    wanted, found = (
+        answers(load(blocks=60, model_path=str(tmp_path), pipeline_type=kind, max_num_batched_tokens=64))
+        for kind in ("LM_CB", "PAGED")
+    )
+    assert [ids for ids, _ in found] == [ids for ids, _ in wanted]
+    for (_, ours), (_, theirs) in zip(found, wanted, strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-3)
+    assert len({token for ids, _ in found for token in ids}) > 3  # they do not answer all prompts alike
