@@ -23,10 +23,11 @@ HELLO = {"model": "m", "messages": [{"role": "user", "content": SECRET}]}
 
 @pytest.fixture
 def lines() -> Iterator[list[logging.LogRecord]]:
-    """Everything that is logged, as it comes."""
+    """Everything that is logged, as it comes, but for the loading of models."""
     logger, found = logging.getLogger("lean_ovms"), list[logging.LogRecord]()
     handler, level = logging.Handler(), logger.level
     handler.emit = found.append  # type: ignore[method-assign]
+    handler.addFilter(lambda record: record.name != "lean_ovms.models")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     yield found
