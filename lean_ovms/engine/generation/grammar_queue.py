@@ -25,6 +25,7 @@ from ..protocol import Submit
 from . import grammar_limits
 from .pipeline import GrammarChecker, GrammarCost, Grammars
 from .sequence import Request
+from .turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -270,30 +271,6 @@ class _CheckResults:
             self._results[tag] = result
             while len(self._results) > self._limits.results or self._bytes > self._limits.result_bytes:
                 self._bytes -= len(self._results.popitem(last=False)[0])
-
-
-class Turns:
-    """Items of several owners; the owners take turns."""
-
-    def __init__(self) -> None:
-        self._items: OrderedDict[str, deque[str]] = OrderedDict()
-
-    def of(self, owner: str) -> int:
-        """How many an owner has."""
-        return len(self._items.get(owner, ()))
-
-    def add(self, owner: str, item: str) -> None:
-        self._items.setdefault(owner, deque()).append(item)
-
-    def next(self) -> str | None:
-        """The first item of the owner whose turn it is, removed."""
-        if not self._items:
-            return None
-        owner, items = self._items.popitem(last=False)
-        item = items.popleft()
-        if items:
-            self._items[owner] = items
-        return item
 
 
 class _Thread:

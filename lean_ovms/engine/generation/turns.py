@@ -1,0 +1,29 @@
+"""Who is next, when several wait with any number of items each."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+
+
+class Turns:
+    """Items of several owners; the owners take turns."""
+
+    def __init__(self) -> None:
+        self._items: OrderedDict[str, deque[str]] = OrderedDict()
+
+    def of(self, owner: str) -> int:
+        """How many an owner has."""
+        return len(self._items.get(owner, ()))
+
+    def add(self, owner: str, item: str) -> None:
+        self._items.setdefault(owner, deque()).append(item)
+
+    def next(self) -> str | None:
+        """The first item of the owner whose turn it is, removed."""
+        if not self._items:
+            return None
+        owner, items = self._items.popitem(last=False)
+        item = items.popleft()
+        if items:
+            self._items[owner] = items
+        return item
