@@ -21,14 +21,12 @@ from . import generation_config, model_info, vocabulary
 from .load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
 from .lora import adapters
 from .scheduler_config import draft_scheduler, scheduler
-from .settings import NO_LIMIT, PipelineSettings, free_memory_bytes, resolve
+from .settings import NO_LIMIT, PipelineSettings, free_memory_bytes, resolve, warm_up_prompts
 
 log = logging.getLogger(__name__)
 
 PROBE_TOKENS = 33
 """A prompt that takes two blocks of 32, or three of 16: enough to measure the cache with."""
-WARM_LENGTHS = (8, 40, 250)
-
 
 TOKENIZER = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False}
 """Tokenizing has no parallel work: with more threads it takes twice the CPU time, and waits when another process uses
@@ -127,7 +125,7 @@ class ContinuousPipeline:
 
     def _measure(self, settings: PipelineSettings) -> int:
         """KV blocks of the cache, from the share of it that a known number of blocks takes."""
-        self._run([_prompt(PROBE_TOKENS, 0)], 1)
+        self._run([[i % 32 for i in range(PROBE_TOKENS)]], 1)
         share = self._pipe.get_metrics().cache_usage / 100
         used = -(-PROBE_TOKENS // settings.block_size)
         measured = round(used / share) if share > 0 else 0
@@ -136,16 +134,8 @@ class ContinuousPipeline:
         return min(n for n in (settings.blocks, measured, settings.draft_blocks, NO_LIMIT) if n)
 
     def _warm_up(self, settings: PipelineSettings) -> None:
-        """The first prompts of a length and the first batches of a size take several times as long as later ones."""
-        lengths = [n for n in WARM_LENGTHS if n + 8 <= min(settings.context, settings.step_tokens)]
-        for seed, length in enumerate(lengths, 1):
-            self._run([_prompt(length, seed)], 4)
-        self._run([_prompt(8, seed) for seed in range(10, 14)], 4)
-
-
-def _prompt(length: int, seed: int) -> list[int]:
-    """Ids that every vocabulary has, different from the first one on for every seed."""
-    return [(seed + i) % 32 for i in range(length)]
+        for prompts in warm_up_prompts(min(settings.context, settings.step_tokens) - 8):
+            self._run(prompts, 4)
 
 
 def _build(config: Config, settings: PipelineSettings) -> Any:

@@ -24,6 +24,7 @@ SPARE_BLOCKS = 16
 NPU_PROMPT, NPU_ANSWER = 1024, 128
 """GenAI's defaults on an NPU for MAX_PROMPT_LEN and MIN_RESPONSE_LEN, which it compiles the model for."""
 NO_LIMIT = 1 << 31
+WARM_LENGTHS = (8, 40, 250)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,20 @@ def resolve(config: Config, free_bytes: int, available: Sequence[str] = ("CPU",)
         prefix_caching=config.enable_prefix_caching and speculative != "draft",
         draft_blocks=_draft_blocks(config, properties, block_size),
     )
+
+
+def warm_up_prompts(most: int) -> list[list[list[int]]]:
+    """Batches of prompts of at most so many tokens, to be computed while loading.
+
+    The first prompts of a length and the first batches of a size take several times as long as later ones. The ids are
+    in every vocabulary, and no prompt begins like another.
+    """
+    lengths = [[length] for length in WARM_LENGTHS if length <= most]
+    first = iter(range(1, 32))
+    return [
+        [[(seed + i) % 32 for i in range(n)] for n, seed in zip(batch, first, strict=False)]
+        for batch in [*lengths, [8] * 4]
+    ]
 
 
 def free_memory_bytes(root: Path = Path("/")) -> int:

@@ -30,13 +30,12 @@ from ..generation.pipeline import Handle, ImageTokenCounter, PipelineRequest, St
 from . import generation_config, model_info, vocabulary
 from .load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
 from .lora import adapters
-from .settings import PipelineSettings, resolve_stateful
+from .settings import WARM_LENGTHS, PipelineSettings, resolve_stateful
 
 log = logging.getLogger(__name__)
 
 STEP_S = 0.02
 """A step without a result returns after this, so that commands are handled while a long prompt is computed."""
-WARM_LENGTHS = (8, 40, 250)
 
 
 @dataclass(slots=True)

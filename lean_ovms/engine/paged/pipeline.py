@@ -16,7 +16,7 @@ from ...errors import BadRequest, StartError
 from ..genai import model_info, pipeline_choice, vocabulary
 from ..genai.generation_config import GREEDY_BELOW
 from ..genai.load_errors import TEXT_MODEL, as_start_error, check_files
-from ..genai.settings import PipelineSettings, free_memory_bytes, resolve
+from ..genai.settings import PipelineSettings, free_memory_bytes, resolve, warm_up_prompts
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ..generation.pipeline import ASSISTANT_TOKENS, Grammars, Handle, ImageTokenCounter, PipelineRequest, Status
 from .engine import Engine
@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 
 CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits")
 GRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar_process")
-WARM_LENGTHS = (8, 40, 250)
 
 
 class PagedPipeline:
@@ -169,13 +168,10 @@ class PagedPipeline:
         return Guidance(words.pieces, self._model.vocab_size, eos, lambda text: self.encode(text, False), reader)
 
     def _warm_up(self, settings: PipelineSettings) -> None:
-        """First prompts of a length and first batch sizes cost several times as much as later ones."""
         most = min(settings.context, settings.step_tokens, self._engine.blocks.total * settings.block_size) - 8
-        lengths = [[length] for length in WARM_LENGTHS if length <= most]
-        for seed, batch in enumerate([*lengths, [8] * 4]):
-            asked = Params(max_tokens=4, salt="warm-up")
-            for place, length in enumerate(batch):
-                self._engine.add([(seed + place + i) % 32 for i in range(length)], asked)
+        for prompts in warm_up_prompts(most):
+            for tokens in prompts:
+                self._engine.add(tokens, Params(max_tokens=4, salt="warm-up"))
             while self._engine.busy():
                 self._engine.step()
         self._engine.blocks.clear_cache()
