@@ -104,11 +104,13 @@ class Soak:
         """One address sends as much as it can, of the longest; its answers are not in the ledger."""
         line = Connection(self.server.port, HOSTILE)
         body = {"model": "demo", "prompt": ["go on"] * 16, "n": 8, "max_tokens": 400, "ignore_eos": True}
-        while time.monotonic() < self.end:
-            seen = await line.ask("POST", "/v1/completions", body, "hostile", Manner(), PATIENCE_S)
-            if seen.status != 200:
-                await asyncio.sleep(0.05)
-        await line.close()
+        try:
+            while True:
+                seen = await line.ask("POST", "/v1/completions", body, "hostile", Manner(), PATIENCE_S)
+                if seen.status != 200:
+                    await asyncio.sleep(0.05)
+        finally:
+            await line.close()
 
     async def polite_client(self) -> None:
         """Another address asks for little, one request after the other; the time to its first bytes is measured."""
@@ -167,8 +169,8 @@ class Soak:
         self.end = time.monotonic() + self.options.minutes * 60
         chaos = [asyncio.create_task(work) for work in (self.kills(), self.reloads(), self.bursts())]
         looking = asyncio.create_task(watch.run(self.options.sample_s))
-        unfair = [self.hostile() for _ in range(self.options.hostile)]
-        await asyncio.gather(*(self.client() for _ in range(self.options.clients)), self.polite_client(), *unfair)
+        chaos += [asyncio.create_task(self.hostile()) for _ in range(self.options.hostile)]
+        await asyncio.gather(*(self.client() for _ in range(self.options.clients)), self.polite_client())
         for task in chaos:
             task.cancel()
         await asyncio.gather(*chaos, return_exceptions=True)
