@@ -30,6 +30,8 @@ from tools.soaking.watch import Sample, Watch, engines, plot
 PATIENCE_S = 200.0
 """Seconds, more than --request_timeout_s: a request without an end by then was lost."""
 CALM_S = 30.0
+HOSTILE, POLITE = "10.9.9.1", "10.9.9.2"
+"""Addresses of two clients, as a trusted proxy would name them; all others are the peer."""
 GROWTH_MB = 40.0
 """Growth of the front end's memory allowed between the first third of a run and its end."""
 
@@ -45,6 +47,7 @@ class Soak:
         self.end = 0.0
         self.firsts: list[float] = []
         self.recoveries: list[float] = []
+        self.polite: list[float] = []
 
     async def quiet_run(self) -> None:
         """Learn what each case says, whole and in a stream, one after the other."""
@@ -97,6 +100,28 @@ class Soak:
             await asyncio.gather(*(self.ask(line, self.random.choice(short), Manner("burst")) for line in lines))
             await asyncio.gather(*(line.close() for line in lines))
 
+    async def hostile(self) -> None:
+        """One address sends as much as it can, of the longest; its answers are not in the ledger."""
+        line = Connection(self.server.port, HOSTILE)
+        body = {"model": "demo", "prompt": ["go on"] * 16, "n": 8, "max_tokens": 400, "ignore_eos": True}
+        try:
+            while True:
+                seen = await line.ask("POST", "/v1/completions", body, "hostile", Manner(), PATIENCE_S)
+                if seen.status != 200:
+                    await asyncio.sleep(0.05)
+        finally:
+            await line.close()
+
+    async def polite_client(self) -> None:
+        """Another address asks for little, one request after the other; the time to its first bytes is measured."""
+        line, case = Connection(self.server.port, POLITE), next(case for case in CASES if case.name == "hello")
+        while time.monotonic() < self.end:
+            seen = await line.ask("POST", case.path, _body(case, "demo", True), "polite", Manner(), PATIENCE_S)
+            if seen.status == 200 and seen.first_s is not None:
+                self.polite.append(seen.first_s)
+            await asyncio.sleep(0.2)
+        await line.close()
+
     async def kills(self) -> None:
         """SIGKILL to an engine child; it must come back by itself."""
         while time.monotonic() < self.end:
@@ -144,7 +169,8 @@ class Soak:
         self.end = time.monotonic() + self.options.minutes * 60
         chaos = [asyncio.create_task(work) for work in (self.kills(), self.reloads(), self.bursts())]
         looking = asyncio.create_task(watch.run(self.options.sample_s))
-        await asyncio.gather(*(self.client() for _ in range(self.options.clients)))
+        chaos += [asyncio.create_task(self.hostile()) for _ in range(self.options.hostile)]
+        await asyncio.gather(*(self.client() for _ in range(self.options.clients)), self.polite_client())
         for task in chaos:
             task.cancel()
         await asyncio.gather(*chaos, return_exceptions=True)
@@ -226,6 +252,7 @@ def summary(options: argparse.Namespace, soak: Soak, watch: Watch, before: Sampl
         "reloads": sum(what == "reload" for _, what in ledger.disturbances),
         "ready_again_s": _quantiles(soak.recoveries),
         "first_byte_s": _quantiles(soak.firsts),
+        "polite_first_byte_s": _quantiles(soak.polite),
         "liveness_ms": _quantiles([sample.live_ms for sample in samples]),
         "front_mb": {"before": before.front_mb, "most": max(s.front_mb for s in samples), "after": after.front_mb},
         "engine_mb": {"before": before.engine_mb, "most": max(s.engine_mb for s in samples), "after": after.engine_mb},
@@ -253,6 +280,7 @@ def parsed(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--hours", type=float, default=0.0, help="instead of minutes")
     parser.add_argument("--clients", type=int, default=10)
+    parser.add_argument("--hostile", type=int, default=0, help="connections of a client at full blast")
     parser.add_argument("--kill_every_s", type=float, default=75.0)
     parser.add_argument("--reload_every_s", type=float, default=50.0)
     parser.add_argument("--burst_every_s", type=float, default=40.0)

@@ -50,8 +50,10 @@ class Seen:
 class Connection:
     """A connection that is used again as long as both sides like it."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, client: str = "") -> None:
+        """client: the address that it says it has, as a proxy would."""
         self._port = port
+        self._client = client
         self._http: h11.Connection | None = None
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter
@@ -108,6 +110,8 @@ class Connection:
         headers = [("Host", "soak"), ("X-Request-Id", request_id), ("Content-Length", str(len(data)))]
         if data:
             headers.append(("Content-Type", "application/json"))
+        if self._client:
+            headers.append(("X-Forwarded-For", self._client))
         out = http.send(h11.Request(method=method, target=path, headers=headers)) or b""
         out += http.send(h11.Data(data=data)) or b""
         out += http.send(h11.EndOfMessage()) or b""

@@ -16,7 +16,7 @@ EXACT = '{"EXECUTION_MODE_HINT": "ACCURACY", "INFERENCE_PRECISION_HINT": "f32", 
 FLAGS = (
     *("--rest_port", "0", "--rest_bind_address", "127.0.0.1", "--log_format", "json", "--metrics_enable"),
     *("--plugin_config", EXACT, "--max_queued_requests", "24", "--max_num_seqs", "16", "--cache_size", "1"),
-    *("--grammar_timeout_s", "60", "--request_timeout_s", "180"),
+    *("--grammar_timeout_s", "60", "--request_timeout_s", "180", "--trusted_proxies", "127.0.0.1"),
 )
 READY_S = 120.0
 
