@@ -45,7 +45,8 @@ ALLOWED: dict[str, set[str]] = {
     | {"engine.generation", "engine.errors", "repository", "lora_modules", "config", "options", "util"},
     "engine.paged": BASE | {"engine.generation", "engine.genai", "engine.errors", "config"},
     "engine.embedding": BASE
-    | {"engine.protocol", "engine.generation", "engine.genai", "engine.errors", "repository", "config", "util"},
+    | {"engine.protocol", "engine.generation", "engine.genai", "engine.errors", "repository", "config", "options"}
+    | {"util"},
     "engine.worker": OBSERVED
     | LOOP
     | {"engine.protocol", "engine.errors", "engine.generation", "engine.genai", "engine.paged", "engine.embedding"}

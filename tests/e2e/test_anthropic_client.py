@@ -74,7 +74,7 @@ def test_a_repeated_prompt_is_read_from_the_cache(api: anthropic.Anthropic) -> N
 
 
 def test_models_errors_and_the_root(api: anthropic.Anthropic, server: Process) -> None:
-    assert [model.id for model in api.models.list()] == ["demo"]
+    assert [model.id for model in api.models.list()] == ["demo", "demo-embed"]
     with pytest.raises(anthropic.NotFoundError, match="does not exist"):
         api.messages.create(model="other", max_tokens=9, messages=[QUESTION])
     assert httpx2.head(server.url + "/").status_code == 200

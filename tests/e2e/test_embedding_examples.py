@@ -36,7 +36,7 @@ def test_a_server_in_a_programs_own_loop() -> None:
 def test_a_model_without_sockets() -> None:
     lines = run("in_process.py")
     assert lines[0]
-    assert lines[-3:] == ["models: demo", "answers side by side: 3", "refused: 400 temperature"]
+    assert lines[-3:] == ["models: demo demo-embed", "answers side by side: 3", "refused: 400 temperature"]
 
 
 @pytest.mark.parametrize(

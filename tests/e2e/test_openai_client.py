@@ -13,8 +13,8 @@ HELLO = [{"role": "user", "content": "Hello!"}]
 
 
 def test_models(client: openai.OpenAI) -> None:
-    [model] = client.models.list().data
-    assert model.id == "demo"
+    model, embedder = client.models.list().data
+    assert (model.id, embedder.id) == ("demo", "demo-embed")
     assert client.models.retrieve("demo") == model
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("org/other")

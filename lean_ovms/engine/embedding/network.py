@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from openvino import opset13 as ops
 
 from ...config import Config
 from ...errors import StartError
+from ...options import read_object
 from ..errors import last_line
 from ..genai import devices
 from .pooler import Array, Batch
@@ -168,12 +168,7 @@ def _device(core: ov.Core, config: Config) -> str:
 
 
 def _properties(config: Config) -> dict[str, Any]:
-    try:
-        found = json.loads(config.plugin_config or "{}")
-    except ValueError as error:
-        raise StartError(f"--plugin_config is not a JSON object: {error}") from None
-    if not isinstance(found, dict):
-        raise StartError("--plugin_config is not a JSON object")
+    found = read_object("plugin_config", config.plugin_config)
     if "NUM_STREAMS" in found and config.num_streams > 1:
         raise StartError("--num_streams and --plugin_config disagree about NUM_STREAMS")
     found.setdefault("NUM_STREAMS", config.num_streams)

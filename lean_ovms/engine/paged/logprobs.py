@@ -46,7 +46,7 @@ def details(lines: Lines, tokens: NDArray[np.int64], most: int) -> list[TokenLog
 def _details(lines: Lines, tokens: NDArray[np.int64], most: int) -> list[TokenLogprobs]:
     norm = log_sum_exp(lines)
     chosen = lines[np.arange(len(tokens)), tokens]
-    ranks = [np.count_nonzero(line > value) + 1 for line, value in zip(lines, chosen, strict=True)]
+    ranks = [int(np.count_nonzero(line > value)) + 1 for line, value in zip(lines, chosen, strict=True)]
     values = (chosen - norm).tolist()
     best = top(lines, norm, most) if most > 0 else [[] for _ in values]
     return [TokenLogprobs(*row) for row in zip(values, ranks, best, strict=True)]
