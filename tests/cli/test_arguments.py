@@ -300,3 +300,11 @@ def test_a_wrong_flag_ends_with_status_2_and_one_line() -> None:
     done = subprocess.run([sys.executable, "-m", "lean_ovms", "--nope"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.splitlines() == ["lean_ovms: unrecognized arguments: --nope (--help lists the options)"]
+
+
+@pytest.mark.parametrize(("text", "message"), [("{", "is not valid JSON"), ("[1]", "is not a JSON object")])
+def test_an_option_that_is_an_object_is_checked_at_once(text: str, message: str) -> None:
+    for row in fields(Config):
+        if row.metadata["json_object"]:
+            with pytest.raises(StartError, match=f"--{row.name} {message}"):
+                parse([f"--{row.name}", text], {})

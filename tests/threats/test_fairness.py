@@ -46,7 +46,10 @@ def answered(socks: list[socket.socket]) -> list[int]:
 
 
 def busy(house: House) -> bool:
-    return house.metric("vllm:num_requests_waiting") > 2000
+    try:
+        return house.metric("vllm:num_requests_waiting") > 2000
+    except AssertionError:
+        return False  # the engine did not answer within the second that a scrape waits
 
 
 @pytest.fixture(scope="module", params=["scripted", "demo model"])

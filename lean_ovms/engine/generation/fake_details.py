@@ -33,9 +33,12 @@ def permitted(answer: list[int], request: PipelineRequest) -> list[int]:
     sampling = request.sampling
     allowed = None if sampling.allowed_token_ids is None else {*sampling.allowed_token_ids, *request.stops}
     banned = {token for token, bias in sampling.logit_bias if bias <= -100}
+    if allowed is None and not banned and not request.bad_words:
+        return answer
+    longest = max(map(len, request.bad_words), default=1)
     found: list[int] = []
     for token in answer:
-        text = (*found, token)
+        text = (*found[-longest:], token)
         completes = any(text[-len(word) :] == word for word in request.bad_words)
         if token not in banned and (allowed is None or token in allowed) and not completes:
             found.append(token)

@@ -461,6 +461,8 @@ def test_a_ping_is_answered_while_idle_and_while_busy():
                 "recoveries": 0,
                 "drafts": 0,
                 "accepted": 0,
+                "tokens": 0,
+                "padded_tokens": 0,
             },
         )
     ]
