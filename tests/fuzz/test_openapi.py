@@ -34,8 +34,8 @@ EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "4"))
 RULES = re.compile(
     r" exclude each other"  # two fields, or two forms of one
     r"| needs | provided, but | which is not among the tools"  # a field that needs another
-    r"|limit of this server|is not a token id in |supports only text|it is served under"  # options, and properties of the model
-    r"|has content$|document text field is missing"  # one of several forms
+    r"|limit of this server|is not a token id in |supports only text"  # options, and properties of the model
+    r"|it is served under|has content$|document text field is missing"  # the model's task; one of several forms
     r"| with id .* not found|is not stored|model field is missing"
 )
 """Messages of 400s to requests that fit the document: rules between fields, options of the server, what it stores."""
