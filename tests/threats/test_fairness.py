@@ -56,7 +56,7 @@ def busy(house: House) -> bool:
 def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     """Trusted proxies make one address many clients. The scripted engine takes 2 ms for a step."""
     flags = ["--trusted_proxies", "127.0.0.1", "--max_sequences_per_request", "2560", "--access_log", "false"]
-    flags += ["--max_queued_requests_per_client", "128"]
+    flags += ["--max_queued_requests_per_client", "128", "--drain_timeout_s", "1"]  # thousands of answers never end
     if request.param == "scripted":
         flags += ["--plugin_config", json.dumps({"step_s": 0.002})]
     else:
