@@ -281,6 +281,16 @@ class Vocabulary:
         """Bytes of the longest token, an upper bound of its characters; 64 for an unknown vocabulary."""
         return max(map(len, self.pieces), default=0) or 64
 
+    def to_wire(self) -> Json:
+        """Its fields in protocol.Ready: bytes as latin-1 texts."""
+        return {
+            "pieces": [piece.decode("latin-1") for piece in self.pieces],
+            "special": sorted(self.special),
+            "strip_leading_space": self.strip_leading_space,
+            "exact": self.exact,
+            "clean_up": self.clean_up,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:

@@ -53,10 +53,12 @@ class TextModel(Model):
         self._max_prompt_chars = 0
 
     def _check_options(self) -> None:
-        limit = model_config.context_length(model_config.read(self.config.model_dir))
-        asked = self.config.max_model_len
-        if 0 < limit < asked:
-            raise WrongOptions(f"--max_model_len {asked} is more than the {limit} tokens that the model was made for")
+        if asked := self.config.max_model_len:
+            limit = model_config.context_length(model_config.read(self.config.model_dir))
+            if 0 < limit < asked:
+                raise WrongOptions(
+                    f"--max_model_len {asked} is more than the {limit} tokens that the model was made for"
+                )
         if self.config.tool_parser or self.config.reasoning_parser or self.config.chat_template:
             from . import chat_format
 

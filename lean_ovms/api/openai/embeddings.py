@@ -14,7 +14,7 @@ from ...types import Json, Request, Response
 from ..app import App
 from ..fields import FieldSet
 from ..pooling import fields as shared
-from ..pooling.encoding import ENCODING, Encoding, bytes_response
+from ..pooling.encoding import ENCODING, Encoding, results_response
 from ..pooling.long_inputs import encode_in_pieces
 from ..pooling.request import (
     Inputs,
@@ -25,7 +25,6 @@ from ..pooling.request import (
     parse_inputs,
     texts_of,
 )
-from ..pooling.response import json_list, usage
 from ..router import RouteDoc, for_each_prefix
 
 FIELDS = FieldSet((*shared.INPUTS, shared.NORMALIZE, *ENCODING, shared.DIMENSIONS, *shared.PROMPTS))
@@ -65,12 +64,5 @@ def parse_embeddings(body: Json, app: App, *, ovms: bool = False) -> EmbeddingRe
 def full(asked: EmbeddingRequest, outputs: list[PooledOutput]) -> Response:
     """The list of embeddings, or their bytes."""
     call, encoding = asked.call, asked.encoding
-    counts = usage(sum(output.tokens for output in outputs))
     envelope = call.envelope("embd")
-    if encoding.raw:
-        return bytes_response(encoding, outputs, envelope, counts, call.headers)
-    items = [
-        b'{"index":%d,"object":"embedding","embedding":%b}' % (index, encoding.json(output))
-        for index, output in enumerate(outputs)
-    ]
-    return json_list(envelope, items, counts, call.headers)
+    return results_response(encoding, outputs, envelope, call.headers, kind=b"embedding", member=b"embedding")

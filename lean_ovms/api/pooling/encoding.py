@@ -17,6 +17,7 @@ from ...errors import BadRequest
 from ...pooling_types import PooledOutput
 from ...types import Json, Response
 from ..fields import Field
+from .response import json_list, usage
 
 FORMATS = ("float", "base64", "bytes", "bytes_only")
 DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1}
@@ -103,8 +104,24 @@ class Encoding:
         return vectors.json(output.data, shape(output, per_token=self.per_token))
 
 
-def bytes_response(encoding: Encoding, outputs: Sequence[PooledOutput], envelope: Json, usage: Json,
-                   headers: list[tuple[str, str]]) -> Response:  # fmt: skip
+def results_response(encoding: Encoding, outputs: Sequence[PooledOutput], envelope: Json,
+                     headers: list[tuple[str, str]], *, kind: bytes, member: bytes) -> Response:  # fmt: skip
+    """The list of results, or their bytes. envelope: as below. kind: `object` of a result; member: where its vector is.
+
+    Raises BadRequest as below.
+    """
+    counts = usage(sum(output.tokens for output in outputs))
+    if encoding.raw:
+        return _bytes_response(encoding, outputs, envelope, counts, headers)
+    items = [
+        b'{"index":%d,"object":"%b","%b":%b}' % (index, kind, member, encoding.json(output))
+        for index, output in enumerate(outputs)
+    ]
+    return json_list(envelope, items, counts, headers)
+
+
+def _bytes_response(encoding: Encoding, outputs: Sequence[PooledOutput], envelope: Json, counts: Json,
+                    headers: list[tuple[str, str]]) -> Response:  # fmt: skip
     """vLLM's form: the results one after another, and for `bytes` what they are in the header `metadata`.
 
     envelope: id, created and model. Raises BadRequest where the header would be too long.
@@ -112,7 +129,7 @@ def bytes_response(encoding: Encoding, outputs: Sequence[PooledOutput], envelope
     parts = [encoding.packed(output) for output in outputs]
     headers = [("Content-Type", "application/octet-stream"), *headers]
     if encoding.format == "bytes":
-        headers.append(("metadata", _metadata(encoding, outputs, parts, {**envelope, "usage": usage})))
+        headers.append(("metadata", _metadata(encoding, outputs, parts, {**envelope, "usage": counts})))
     return Response(200, headers, b"".join(parts))
 
 
@@ -130,8 +147,8 @@ def _metadata(encoding: Encoding, outputs: Sequence[PooledOutput], parts: list[b
             }
         )
         start += len(part)
-    usage = body.pop("usage")
-    text = orjson.dumps({**body, "data": items, "usage": usage}).decode()
+    counts = body.pop("usage")
+    text = orjson.dumps({**body, "data": items, "usage": counts}).decode()
     if not text.isascii():  # a model's name; a header is latin-1
         text = "".join(c if c.isascii() else f"\\u{ord(c):04x}" for c in text)
     if len(text) > MAX_METADATA:

@@ -10,9 +10,8 @@ from ...types import Json, Request, Response
 from ..app import App
 from ..fields import Field, FieldSet
 from ..pooling import fields as shared
-from ..pooling.encoding import ENCODING, Encoding, bytes_response
+from ..pooling.encoding import ENCODING, Encoding, results_response
 from ..pooling.request import Inputs, PoolingRequest, follows_ovms, parse, parse_inputs, texts_of
-from ..pooling.response import json_list, usage
 from ..router import Route, RouteDoc, for_each_prefix
 
 TOKEN_EMBED = "token_embed"  # noqa: S105 - no password
@@ -85,12 +84,5 @@ def _task(task: str | None, info: PoolingInfo) -> str:
 
 def full(call: PoolingRequest, encoding: Encoding, outputs: list[PooledOutput]) -> Response:
     """The list of results, or their bytes."""
-    counts = usage(sum(output.tokens for output in outputs))
     envelope = call.envelope("pooling")
-    if encoding.raw:
-        return bytes_response(encoding, outputs, envelope, counts, call.headers)
-    items = [
-        b'{"index":%d,"object":"pooling","data":%b}' % (index, encoding.json(output))
-        for index, output in enumerate(outputs)
-    ]
-    return json_list(envelope, items, counts, call.headers)
+    return results_response(encoding, outputs, envelope, call.headers, kind=b"pooling", member=b"data")

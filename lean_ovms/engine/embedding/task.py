@@ -101,15 +101,7 @@ class PoolingTask:
         return not (self._arriving or self._running or self.queue.requests)
 
     def ready(self) -> Ready:
-        vocabulary = self.pooler.vocabulary
-        return Ready(
-            info=asdict(self.pooler.info),
-            pieces=[piece.decode("latin-1") for piece in vocabulary.pieces],
-            special=sorted(vocabulary.special),
-            strip_leading_space=vocabulary.strip_leading_space,
-            exact=vocabulary.exact,
-            clean_up=vocabulary.clean_up,
-        )
+        return Ready(asdict(self.pooler.info), **self.pooler.vocabulary.to_wire())
 
     def stats(self) -> dict[str, int]:
         arriving = sum(len(one.command.inputs) for one in self._arriving.values() if isinstance(one.command, Pool))

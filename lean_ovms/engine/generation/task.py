@@ -118,15 +118,7 @@ class GenerationTask:
         return self._characters_left > 0 or self.scheduler.idle
 
     def ready(self) -> Ready:
-        vocabulary = self.pipeline.vocabulary
-        return Ready(
-            info=asdict(self.pipeline.info),
-            pieces=[piece.decode("latin-1") for piece in vocabulary.pieces],
-            special=sorted(vocabulary.special),
-            strip_leading_space=vocabulary.strip_leading_space,
-            exact=vocabulary.exact,
-            clean_up=vocabulary.clean_up,
-        )
+        return Ready(asdict(self.pipeline.info), **self.pipeline.vocabulary.to_wire())
 
     def stats(self) -> dict[str, int]:
         stats: dict[str, int] = asdict(self.stepper.stats())
