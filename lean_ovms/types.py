@@ -3,8 +3,9 @@
     transport --Request--> api --Prompt, SamplingParams, OutputParams--> models --> engine
     transport <-Response-- api <------------- Delta, Usage ------------- models <-- engine
 
-pooling_types.py is the same for models that do not generate. This module imports nothing else of the package and has no
-behaviour beyond trivial properties. Token ids are plain ints ("tokens"), text is str, bytes are what clients get.
+pooling_types.py and speech_types.py are the same for models that do not generate. This module imports nothing else of
+the package and has no behaviour beyond trivial properties. Token ids are plain ints ("tokens"), text is str, bytes are
+what clients get.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .pooling_types import PoolingInfo
+from .speech_types import SpeechInfo, VoiceInfo
 
 # --- HTTP: between transports and api ------------------------------------------------------------------------------
 
@@ -306,7 +308,8 @@ class ModelInfo:
     "beam_control": early_stopping, and grammars with beam search and with min_tokens. "cached_tokens": it counts them
     itself, for each request.
     vision: the model reads images. image_tokens: the model's own placeholders for images, refused from clients.
-    pooling: of a model that does not generate; kv_blocks and block_size are 0 then, and eos_token_ids is empty.
+    pooling, speech, voices: of a model that does not generate; kv_blocks and block_size are 0 then, and eos_token_ids
+    is empty.
     pipeline: what serves it, one of --pipeline_type's values; pipeline_reason: why AUTO took it.
     """
 
@@ -330,12 +333,17 @@ class ModelInfo:
     pipeline_reason: str = ""
     capabilities: list[str] = field(default_factory=list)
     pooling: PoolingInfo | None = None
+    speech: SpeechInfo | None = None
+    voices: VoiceInfo | None = None
 
     @classmethod
     def from_json(cls, values: Json) -> ModelInfo:
         """The info whose dataclasses.asdict() these values are. Raises TypeError."""
-        pooling = values.get("pooling")
-        return cls(**{**values, "pooling": PoolingInfo(**pooling) if pooling is not None else None})
+        parts = {name: kind(**values[name]) for name, kind in _TASK_INFOS.items() if values.get(name) is not None}
+        return cls(**{**values, **parts})
+
+
+_TASK_INFOS: dict[str, type[Any]] = {"pooling": PoolingInfo, "speech": SpeechInfo, "voices": VoiceInfo}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
