@@ -1,6 +1,6 @@
 """Makes tests/data/pooling_models.zip: tiny random models of every kind of pooling, with what torch computes for them.
 
-    pip install torch optimum-intel && python -m tools.make_pooling_models
+    pip install torch optimum-intel && python -m tools.make_pooling_models [NAME...]
 
 Each folder is what optimum-cli exports, plus sentence-transformers' files where the original has them, and
 expected.json: {"inputs": [...], "pairs": [...], "ids": of each input or pair, "values": of the pooled hidden states or
@@ -18,7 +18,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import openvino as ov
 import torch
+from openvino_tokenizers import convert_tokenizer
 from optimum.exporters.openvino import main_export
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
@@ -27,6 +29,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     BertConfig,
+    ModernBertConfig,
     MPNetConfig,
     PreTrainedTokenizerFast,
     Qwen3Config,
@@ -48,6 +51,7 @@ PAIRS = [
 ]
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 VOCABULARY = 400
+HIDDEN = "last_hidden_state"
 CORPUS = [*TEXTS, *(text for pair in PAIRS for text in pair)] * 20
 
 
@@ -95,6 +99,18 @@ def qwen(*, ends: bool) -> PreTrainedTokenizerFast:
     )
 
 
+def modern() -> PreTrainedTokenizerFast:
+    """ModernBERT's kind: [CLS] a [SEP] b [SEP], bytes."""
+    one = _byte_level(["[PAD]", "[CLS]", "[SEP]", "[MASK]"])
+    one.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=one, cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]", mask_token="[MASK]",
+        model_max_length=256,
+    )  # fmt: skip
+
+
 def _byte_level(special: list[str]) -> Tokenizer:
     one = Tokenizer(models.BPE())
     one.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -134,6 +150,10 @@ THREE = {
     "label2id": {"negative": 0, "neutral": 1, "positive": 2},
 }
 ROBERTA = {**BERT, "max_position_embeddings": 66, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+MODERN = {**SIZES, "vocab_size": VOCABULARY, "max_position_embeddings": 256, "initializer_range": 0.2,
+          "local_attention": 8, "global_attn_every_n_layers": 2, "classifier_pooling": "mean", "pad_token_id": 0,
+          "cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}  # fmt: skip
+"""Sliding windows of 8 tokens in every second layer, as gte-modernbert's of 128."""
 
 MODELS: dict[str, tuple[Any, Any, str, Any, str]] = {
     "bert_mean": (AutoModel, BertConfig(**BERT), "feature-extraction", wordpiece, "MEAN"),
@@ -151,6 +171,11 @@ MODELS: dict[str, tuple[Any, Any, str, Any, str]] = {
     ),
     "bert_classes": (
         AutoModelForSequenceClassification, BertConfig(**BERT, **THREE), "text-classification", wordpiece, "logits",
+    ),
+    "modernbert": (AutoModel, ModernBertConfig(**MODERN), "feature-extraction", modern, "CLS"),
+    "modernbert_cross": (
+        AutoModelForSequenceClassification, ModernBertConfig(**MODERN, num_labels=1), "text-classification", modern,
+        "pairs",
     ),
     "bert_tokens": (
         AutoModelForTokenClassification, BertConfig(**BERT, **THREE), "token-classification", wordpiece, "tokens",
@@ -172,7 +197,12 @@ def make(name: str, root: Path) -> None:
     model.save_pretrained(source)
     words.save_pretrained(source)
     stateful = task.startswith("text-generation")
-    main_export(str(source), target, task=task, library_name="transformers", stateful=stateful, convert_tokenizer=True)
+    if "modernbert" in name:
+        convert(model, words, target)
+    else:
+        main_export(
+            str(source), target, task=task, library_name="transformers", stateful=stateful, convert_tokenizer=True
+        )
     if name == "bert_mean":
         _with_modules(target, "mean_tokens")
     if name == "bert_cross":
@@ -183,6 +213,27 @@ def make(name: str, root: Path) -> None:
     for file in (*target.glob("*.py"), *target.glob("special_tokens_map.json"), *target.glob("vocab*")):
         file.unlink()
     shutil.rmtree(source)
+
+
+def convert(model: Any, words: PreTrainedTokenizerFast, target: Path) -> None:
+    """What optimum-cli would write of an architecture that it does not know."""
+    names = ("input_ids", "attention_mask")
+    example = {name: torch.ones((2, 24), dtype=torch.int64) for name in names}
+    sizes = {0: torch.export.Dim("batch", min=1, max=1024), 1: torch.export.Dim("length", min=2, max=256)}
+    model.config._attn_implementation = "eager"
+    exported = torch.export.export(model, (), example, dynamic_shapes=dict.fromkeys(names, sizes), strict=False)
+    network = ov.convert_model(exported)
+    for port, name in zip(network.inputs, names, strict=True):
+        port.get_tensor().set_names({name})
+        port.get_node().set_partial_shape(ov.PartialShape([-1, -1]))
+    network.outputs[0].get_tensor().set_names({"logits" if network.outputs[0].partial_shape.rank == 2 else HIDDEN})
+    network.validate_nodes_and_infer_types()
+    ov.save_model(network, target / "openvino_model.xml", compress_to_fp16=False)
+    tokenizer, detokenizer = convert_tokenizer(words, with_detokenizer=True)
+    ov.save_model(tokenizer, target / "openvino_tokenizer.xml")
+    ov.save_model(detokenizer, target / "openvino_detokenizer.xml")
+    model.config.save_pretrained(target)
+    words.save_pretrained(target)
 
 
 @torch.no_grad()
@@ -228,7 +279,11 @@ def main() -> None:
     random.seed(7)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
+        if sys.argv[1:]:  # the others stay as they are
+            with zipfile.ZipFile(OUT) as file:
+                file.extractall(root)
         for name in sys.argv[1:] or MODELS:
+            shutil.rmtree(root / name, ignore_errors=True)
             make(name, root)
         with zipfile.ZipFile(OUT, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
             for path in sorted(root.rglob("*")):

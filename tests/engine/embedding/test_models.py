@@ -66,6 +66,8 @@ KINDS = {
     "bert_mean": ("embeddings", "embed", "MEAN", ""),
     "mpnet": ("embeddings", "embed", "CLS", ""),
     "qwen3_embed": ("embeddings", "embed", "LAST", ""),
+    "modernbert": ("embeddings", "embed", "CLS", ""),
+    "modernbert_cross": ("rerank", "score", "", "sigmoid"),
     "bert_cross": ("rerank", "score", "", "none"),
     "roberta_cross": ("rerank", "score", "", "sigmoid"),
     "qwen3_rerank": ("rerank", "score", "", "sigmoid"),
