@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from .types import Response
+if TYPE_CHECKING:
+    from .types import Response
 
 
 def install_command(extra: str) -> str:
@@ -293,6 +294,8 @@ def error_response(
 
     headers: sent besides the error's own.
     """
+    from .types import Response  # the command line imports this module, and starts the engine before it needs types
+
     head = [("Content-Type", "application/json"), *error.headers(), *headers]
     if request is None or not expects_anthropic(request):
         return Response(error.status, head, error.to_bytes())

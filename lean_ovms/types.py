@@ -13,10 +13,11 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from .pooling_types import PoolingInfo
-from .speech_types import SpeechInfo, VoiceInfo
+if TYPE_CHECKING:
+    from .pooling_types import PoolingInfo
+    from .speech_types import SpeechInfo, VoiceInfo
 
 # --- HTTP: between transports and api ------------------------------------------------------------------------------
 
@@ -285,13 +286,9 @@ class Vocabulary:
 
     def to_wire(self) -> Json:
         """Its fields in protocol.Ready: bytes as latin-1 texts."""
-        return {
-            "pieces": [piece.decode("latin-1") for piece in self.pieces],
-            "special": sorted(self.special),
-            "strip_leading_space": self.strip_leading_space,
-            "exact": self.exact,
-            "clean_up": self.clean_up,
-        }
+        pieces = [piece.decode("latin-1") for piece in self.pieces]
+        same = {name: getattr(self, name) for name in ("strip_leading_space", "exact", "clean_up")}
+        return {"pieces": pieces, "special": sorted(self.special), **same}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,11 +336,17 @@ class ModelInfo:
     @classmethod
     def from_json(cls, values: Json) -> ModelInfo:
         """The info whose dataclasses.asdict() these values are. Raises TypeError."""
-        parts = {name: kind(**values[name]) for name, kind in _TASK_INFOS.items() if values.get(name) is not None}
-        return cls(**{**values, **parts})
+        values = dict(values)
+        if values.get("pooling"):
+            from .pooling_types import PoolingInfo  # each takes milliseconds, and most servers need neither
 
+            values["pooling"] = PoolingInfo(**values["pooling"])
+        if values.get("speech") or values.get("voices"):
+            from .speech_types import SpeechInfo, VoiceInfo
 
-_TASK_INFOS: dict[str, type[Any]] = {"pooling": PoolingInfo, "speech": SpeechInfo, "voices": VoiceInfo}
+            kinds = {"speech": SpeechInfo, "voices": VoiceInfo}
+            values |= {name: kind(**values[name]) for name, kind in kinds.items() if values.get(name)}
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
