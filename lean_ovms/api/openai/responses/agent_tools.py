@@ -1,8 +1,9 @@
 """Tools of the Responses API that are not plain functions, as functions for the model: namespaces, custom tools.
 
 A namespace is a group of functions: each is offered under NAMESPACE__NAME, and a call of it names both again, as in
-vLLM. A custom tool takes free text: it is offered as a function with one text, `input`. Tools that OpenAI's servers or
-a shell of the client would run are left out, with a warning, where other tools remain. Knows no model.
+vLLM. A custom tool takes free text: it is offered as a function with one text, `input`. A grammar of the syntax regex
+is imposed on it; one in Lark is only shown to the model. Tools that OpenAI's servers or a shell of the client would run
+are left out, with a warning, where other tools remain. Knows no model.
 """
 
 from __future__ import annotations
@@ -98,12 +99,17 @@ def _custom(found: AgentTools, tool: Json, param: str, namespace: str | None) ->
     name = function_name(tool["name"], namespace)
     found.origins[name] = ToolOrigin(tool["name"], namespace, custom=True)
     described = [tool["description"]] if isinstance(tool.get("description"), str) else []
+    text: Json = {"type": "string"}
     form = tool.get("format")
     if isinstance(form, dict) and form.get("type") == "grammar":
         described.append(f"The input follows this {form.get('syntax')} grammar:\n{form.get('definition')}")
-        found.warnings.append(f"{param}: the grammar of a custom tool is shown to the model and not enforced")
-    schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
-    return {"type": "function", "name": name, "description": "\n".join(described), "parameters": schema}
+        if form.get("syntax") == "regex" and isinstance(form.get("definition"), str):
+            text["pattern"] = f"^(?:{form['definition']})$"
+        else:
+            found.warnings.append(f"{param}: the grammar of a custom tool is shown to the model and not enforced")
+    schema = {"type": "object", "properties": {"input": text}, "required": ["input"], "additionalProperties": False}
+    function = {"type": "function", "name": name, "description": "\n".join(described), "parameters": schema}
+    return {**function, "strict": True} if "pattern" in text else function
 
 
 def _flat_choice(choice: Any) -> Any:

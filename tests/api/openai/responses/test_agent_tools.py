@@ -145,3 +145,18 @@ async def test_compacting_says_what_to_do_instead(make_app: MakeApp) -> None:
     response = await post(app, PATH + "/compact", {"model": "m", "input": "hi"})
     assert response.status == 404
     assert "truncation: auto" in (await whole(response))["error"]["message"]
+
+
+async def test_the_regex_of_a_custom_tool_is_imposed_and_a_lark_grammar_shown(make_app: MakeApp) -> None:
+    """OpenAI's two syntaxes: https://platform.openai.com/docs/guides/function-calling#context-free-grammars"""
+    form = {"type": "grammar", "syntax": "regex", "definition": "[a-c]+|x"}
+    app, engine = await make_app(say(call("letters", input="abc")), tool_parser="hermes3", chat_template=TEMPLATE)
+    body = {"model": "m", "input": "hi", "tools": [{"type": "custom", "name": "letters", "format": form}]}
+    response = await post(app, PATH, body)
+    assert not [value for name, value in response.headers if name == "Warning"]
+    assert (await whole(response))["output"][0]["input"] == "abc"
+    constraint = engine.constraints[0]
+    assert "[a-c]" in constraint
+    assert "<tool_call>" in constraint
+    response = await post(app, PATH, {**body, "tools": [PATCH]})
+    assert "not enforced" in dict(response.headers)["Warning"]
