@@ -1,0 +1,117 @@
+"""Frameworks of agents over HTTP against the demo model: a tool loop with pydantic-ai and LangChain, on both APIs.
+
+They build requests in their own way and read answers strictly; nothing is configured but the address. Skipped without
+the extra `frameworks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from tests.e2e.conftest import Process
+
+pytestmark = [pytest.mark.model, pytest.mark.filterwarnings("default")]
+pytest.importorskip("pydantic_ai")
+pytest.importorskip("langchain_anthropic")
+pytest.importorskip("langchain_openai")
+
+QUESTION = "What is the weather in Oslo?"
+ANSWER = '{"weather": "sunny"}'
+
+
+def get_weather(city: str) -> str:
+    """Weather of a city.
+
+    Args:
+        city: its name
+    """
+    return ANSWER if city == "Oslo" else "{}"
+
+
+def chat(client: openai.AsyncOpenAI, _: anthropic.AsyncAnthropic) -> Any:
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    return OpenAIChatModel("demo", provider=OpenAIProvider(openai_client=client))
+
+
+def responses(client: openai.AsyncOpenAI, _: anthropic.AsyncAnthropic) -> Any:
+    from pydantic_ai.models.openai import OpenAIResponsesModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    return OpenAIResponsesModel("demo", provider=OpenAIProvider(openai_client=client))
+
+
+def messages(_: openai.AsyncOpenAI, client: anthropic.AsyncAnthropic) -> Any:
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+
+    return AnthropicModel("demo", provider=AnthropicProvider(anthropic_client=client))
+
+
+@pytest.mark.parametrize("make", [chat, responses, messages])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_pydantic_ai_runs_a_tool_and_answers(server: Process, make: Callable[..., Any], stream: bool) -> None:
+    from pydantic_ai import Agent
+
+    async with (
+        openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as one,
+        anthropic.AsyncAnthropic(base_url=server.url, api_key="none") as other,
+    ):
+        settings: Any = {"temperature": 0, "max_tokens": 200}
+        agent = Agent(make(one, other), tools=[get_weather], model_settings=settings)
+        if stream:
+            async with agent.run_stream(QUESTION) as result:
+                text = await result.get_output()
+        else:
+            result = await agent.run(QUESTION)
+            text = result.output
+    assert "sunny" in text
+    called = [part for message in result.all_messages() for part in message.parts if part.part_kind == "tool-call"]
+    assert [(part.tool_name, part.args_as_dict()) for part in called] == [("get_weather", {"city": "Oslo"})]
+    usage = result.usage
+    assert (usage.requests, usage.input_tokens > 0, usage.output_tokens > 0) == (2, True, True)
+
+
+def langchain_openai(url: str) -> Any:
+    from langchain_openai import ChatOpenAI
+
+    return ChatOpenAI(
+        model="demo", base_url=f"{url}/v1", api_key="none", temperature=0, max_tokens=200, stream_usage=True
+    )
+
+
+def langchain_anthropic(url: str) -> Any:
+    from langchain_anthropic import ChatAnthropic
+
+    return ChatAnthropic(model_name="demo", base_url=url, api_key="none", temperature=0, max_tokens=200)
+
+
+@pytest.mark.parametrize("make", [langchain_openai, langchain_anthropic])
+@pytest.mark.parametrize("stream", [False, True])
+def test_langchain_runs_a_tool_and_answers(server: Process, make: Callable[[str], Any], stream: bool) -> None:
+    from langchain_core.messages import HumanMessage, ToolMessage
+
+    chat = make(server.url).bind_tools([get_weather])
+
+    def ask(messages: list[Any]) -> Any:
+        if not stream:
+            return chat.invoke(messages)
+        first, *rest = chat.stream(messages)
+        for chunk in rest:
+            first = first + chunk
+        return first
+
+    history: list[Any] = [HumanMessage(QUESTION)]
+    history.append(first := ask(history))
+    [call] = first.tool_calls
+    assert (call["name"], call["args"]) == ("get_weather", {"city": "Oslo"})
+    history.append(ToolMessage(ANSWER, tool_call_id=call["id"]))
+    second = ask(history)
+    assert "sunny" in second.text
+    assert second.usage_metadata["output_tokens"] > 0
