@@ -172,8 +172,8 @@ class Config:
     )
     pipeline_type: str = option(
         "AUTO",
-        "LM_CB and VLM_CB: continuous batching; LM, VLM: one request at a time; PAGED: the paged engine, opt-in; "
-        "AUTO: by model and device",
+        "PAGED: the paged engine, for text models on the CPU; LM_CB and VLM_CB: openvino-genai's continuous batching; "
+        "LM, VLM: one request at a time; AUTO: by model, device and options",
         group="engine",
         choices=("AUTO", "LM", "LM_CB", "VLM", "VLM_CB", "PAGED"),
     )
@@ -348,8 +348,8 @@ class Config:
     )
     structured_output_backend: str = option(
         "auto",
-        "library that matches grammars: guidance with --pipeline_type PAGED, xgrammar with the others; auto: the one "
-        "that the pipeline has",
+        "library that matches grammars: guidance with PAGED, xgrammar with the other pipelines; auto: the one that the "
+        "pipeline has",
         group="behaviour",
         choices=("auto", "guidance", "xgrammar"),
     )

@@ -52,7 +52,7 @@ class Model:
         self.name = config.served_name
         self.created = int(time.time())
         self.directory = ModelDir()
-        self.engine = engine or Engine(replace(config, lora_modules=""))
+        self.engine = engine or Engine(_of_base(config))
         self.metrics = Metrics()
         self.offload = Offload(config.max_body_bytes)
         self.failure: StartError | None = None
@@ -207,3 +207,9 @@ class Model:
                 code="wrong_task",
             )
         return self
+
+
+def _of_base(config: Config) -> Config:
+    """The config of the engine that has no adapter loaded: it must be of the same kind as those that have one."""
+    adapters = config.allow_runtime_lora or bool(config.lora_modules)
+    return replace(config, lora_modules="", allow_runtime_lora=adapters)

@@ -262,16 +262,16 @@ def poison(pipe, monkeypatch):
     if isinstance(pipe, FakePipeline):
         return pipe.add(work(pipe.encode("<|raise|>", False)))
     if isinstance(pipe, PagedPipeline):
-        monkeypatch.setattr(pipe._model, "wait", fail_once(pipe._model.wait, monkeypatch))
+        monkeypatch.setattr(pipe._model, "_logits", fail_once(pipe._model._logits, monkeypatch))
         return pipe.add(work())
     return pipe.add(work([10**6], sampling=replace(GREEDY, repetition_penalty=1.5)))
 
 
-def fail_once(wait, monkeypatch):
+def fail_once(logits, monkeypatch):
     """The network fails after it has computed."""
 
     def failing():
-        wait()
+        logits()
         monkeypatch.undo()
         raise RuntimeError("the network failed")
 

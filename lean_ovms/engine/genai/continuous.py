@@ -28,10 +28,6 @@ log = logging.getLogger(__name__)
 PROBE_TOKENS = 33
 """A prompt that takes two blocks of 32, or three of 16: enough to measure the cache with."""
 
-TOKENIZER = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False}
-"""Tokenizing has no parallel work: with more threads it takes twice the CPU time, and waits when another process uses
-one of two cores (a prompt of 100 tokens: median 4.3 ms against 0.45, quiet 0.27 against 0.25; 2026-11)."""
-
 
 class ContinuousPipeline:
     """A pipeline.Pipeline on openvino_genai.ContinuousBatchingPipeline."""
@@ -147,7 +143,9 @@ def _build(config: Config, settings: PipelineSettings) -> Any:
         properties["adapters"] = adapters(config)
     if settings.speculative == "draft":
         properties["draft_model"] = _draft(config, settings)
-    return genai.ContinuousBatchingPipeline(str(config.model_dir), scheduling, settings.device, properties, TOKENIZER)
+    return genai.ContinuousBatchingPipeline(
+        str(config.model_dir), scheduling, settings.device, properties, model_info.TOKENIZER
+    )
 
 
 def _draft(config: Config, settings: PipelineSettings) -> Any:

@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 
 ATTENTION = ("full_attention", "sliding_attention")
 GGUF_TOKENS = 8192
+TOKENIZER = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False}
+"""Tokenizing has no parallel work: with more threads it takes twice the CPU time, and waits when another process uses
+one of two cores (a prompt of 100 tokens: median 4.3 ms against 0.45, quiet 0.27 against 0.25; 2026-11)."""
 _BREAK = re.compile(r"\S\n\S")
 
 

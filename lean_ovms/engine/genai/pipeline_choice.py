@@ -1,12 +1,12 @@
 """Which pipeline serves a model, and why: the one place that decides it. Reads files and options, loads nothing.
 
 As in OVMS: a model with vision gets a VLM pipeline and no other; AUTO means continuous batching, except on an NPU.
+AUTO takes the paged engine for text models on the CPU where nothing is in its way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,8 +19,6 @@ from .load_errors import is_gguf
 VISION_FILES = ("openvino_text_embeddings_model.xml", "openvino_vision_embeddings_model.xml")
 PAGED, CONTINUOUS = "PAGED", "LM_CB"
 
-AUTO_TAKES_PAGED = False
-"""Whether AUTO takes the paged engine where nothing is in its way: once it is as fast as openvino_genai for sure."""
 PROVEN = frozenset(
     (
         *("cohere", "cohere2", "gpt_neox", "gpt_oss", "granite", "llama", "mistral"),
@@ -53,9 +51,12 @@ def choose(config: Config, available: Sequence[str]) -> Choice:
     obstacle = _obstacle(config)
     if obstacle:
         return Choice(CONTINUOUS, obstacle)
-    if AUTO_TAKES_PAGED:
-        return Choice(PAGED, "nothing in the options or the model needs openvino_genai's pipeline")
-    return Choice(CONTINUOUS, "it is the default for text models; PAGED could serve this one too")
+    return Choice(PAGED, "nothing in the options or the model needs openvino_genai's pipeline")
+
+
+def without_paged(reason: str) -> Choice:
+    """The choice for a model that the paged engine was to serve and cannot. reason: what is wrong with the model."""
+    return Choice(CONTINUOUS, f"the paged engine cannot serve this model: {reason}")
 
 
 def only_genai(config: Config) -> str:
@@ -64,7 +65,8 @@ def only_genai(config: Config) -> str:
         "--draft_model_path": config.draft_model_path,
         "--cache_eviction_config": config.cache_eviction_config,
         "--sparse_attention_config": config.sparse_attention_config,
-        "--lora_modules": config.lora_modules,
+        "LoRA adapters": config.lora_modules or config.allow_runtime_lora,
+        "--structured_output_backend xgrammar": config.structured_output_backend == "xgrammar",
         f"--target_device {config.target_device}": config.target_device != "CPU",
         "a GGUF file": is_gguf(config.model_dir),
     }
@@ -84,6 +86,4 @@ def _obstacle(config: Config) -> str:
     kind = model_config.read(config.model_dir).get("model_type")
     if kind not in PROVEN:
         return f"the paged engine is not tested with models of the type {kind}"
-    if find_spec("llguidance") is None:
-        return "the paged engine needs llguidance, which is not installed"
     return ""

@@ -17,6 +17,7 @@ from ...options import read_object
 from ...repository import model_config
 from ...types import Json
 from . import devices
+from .load_errors import TEXT_MODEL
 
 UNKNOWN_CONTEXT = 4096
 """For a model whose config.json has no context length; --max_model_len sets another."""
@@ -25,6 +26,8 @@ NPU_PROMPT, NPU_ANSWER = 1024, 128
 """GenAI's defaults on an NPU for MAX_PROMPT_LEN and MIN_RESPONSE_LEN, which it compiles the model for."""
 NO_LIMIT = 1 << 31
 WARM_LENGTHS = (8, 40, 250)
+SMALL_NETWORK = 4 << 20
+"""Bytes of weights below which one thread computes a network: several wait for each other longer than they save."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +183,8 @@ def _properties(config: Config) -> dict[str, Any]:
     asked = read_object("plugin_config", config.plugin_config)
     # Pinned threads lose when a second busy process shares the cores, and the front end is one.
     result: dict[str, Any] = {"ENABLE_CPU_PINNING": False} if config.target_device == "CPU" else {}
+    if config.target_device == "CPU" and _is_small(config.model_dir / TEXT_MODEL):
+        result["INFERENCE_NUM_THREADS"] = 1
     if config.kv_cache_precision:
         result["KV_CACHE_PRECISION"] = config.kv_cache_precision
     if config.model_distribution_policy:
@@ -190,6 +195,11 @@ def _properties(config: Config) -> dict[str, Any]:
         # A CPU with bf16 computes in bf16 by default, and then does not take an f32 cache.
         result["INFERENCE_PRECISION_HINT"] = "f32"
     return {**result, **asked}
+
+
+def _is_small(network: Path) -> bool:
+    weights = network.with_suffix(".bin")
+    return weights.is_file() and weights.stat().st_size < SMALL_NETWORK
 
 
 def _meminfo(path: Path) -> int:

@@ -102,14 +102,10 @@ class Engine:
         """
         if self._running is not None:
             return True
-        self._clear()
-        self.scheduled = 0
-        step = self.scheduler.schedule()
+        step = self._schedule()
         if step is None:
             return False
-        self.scheduled = len(step.decoding) + len(step.chunks)
         try:
-            self._inputs.write(step.rows, step.chunks, step.changed)
             self._network.start()
         except BaseException:
             self._step_failed()
@@ -119,12 +115,12 @@ class Engine:
 
     def step(self) -> None:
         """Compute once for every sequence that can be scheduled. Raises what openvino raises."""
-        if not self.start():
+        started, self._running = self._running, None
+        step = started or self._schedule()
+        if step is None:
             return
-        step, self._running = self._running, None
-        assert step is not None
         try:
-            lines = self._computed(step)
+            lines = self._computed(step, started=started is not None)
         except BaseException:
             self._step_failed()
             raise
@@ -136,14 +132,37 @@ class Engine:
         else:
             self._append_tokens(self._batch, sample(lines, self._batch))
 
-    def _computed(self, step: Step) -> Lines:
-        """The logits of a step; what they are needed for is prepared while the network computes."""
+    def _schedule(self) -> Step | None:
+        """The next step, with its inputs written; None if there is nothing to compute."""
+        self._clear()
+        self.scheduled = 0
+        step = self.scheduler.schedule()
+        if step is None:
+            return None
+        self.scheduled = len(step.decoding) + len(step.chunks)
+        try:
+            self._inputs.write(step.rows, step.chunks, step.changed)
+        except BaseException:
+            self._step_failed()
+            raise
+        return step
+
+    def _computed(self, step: Step, *, started: bool) -> Lines:
+        """The logits of a step; the grammars' masks are prepared while the network computes."""
         try:
             if self._batch.sequences is not step.decoding:
                 self._batch = SamplingBatch(step.decoding)
-            self._prepare(step)
+            matchers = self._matchers(step)
+            if not started and not matchers:
+                return self._network.infer()
+            if not started:
+                self._network.start()
+                started = True
+            for matcher in matchers:
+                matcher.prepare()
         finally:
-            lines = self._network.wait()
+            if started:
+                lines = self._network.wait()
         return lines
 
     def _step_failed(self) -> None:
@@ -157,15 +176,11 @@ class Engine:
             for sequence in self._cancelled.pop().sequences:
                 self.scheduler.leave(sequence)
 
-    def _prepare(self, step: Step) -> None:
-        """Compute the grammars' masks while the network computes."""
-        for place in self._batch.edited:
-            matcher = step.decoding[place].matcher
-            if matcher is not None:
-                matcher.prepare()
-        for chunk in step.chunks:
-            if chunk.sequence.matcher is not None and chunk.wanted:
-                chunk.sequence.matcher.prepare()
+    def _matchers(self, step: Step) -> list[Matcher]:
+        """Those whose masks the step's logits need."""
+        sequences = [step.decoding[place] for place in self._batch.edited]
+        sequences += [chunk.sequence for chunk in step.chunks if chunk.wanted]
+        return [sequence.matcher for sequence in sequences if sequence.matcher is not None]
 
     # --- results of a step
 

@@ -1,4 +1,4 @@
-"""Grammars compiled and matched by llguidance, which only this module imports. Without it: errors.StartError."""
+"""Grammars compiled and matched by llguidance, which only this module imports."""
 
 from __future__ import annotations
 
@@ -9,21 +9,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import llguidance
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import GrammarInvalid, GrammarTooComplex, RequestError, StartError, install_command
+from ...errors import GrammarInvalid, GrammarTooComplex, RequestError
 from ..generation import grammar_limits
 from ..generation.grammar_checker import ProcessGrammarChecker
 from ..generation.grammar_limits import Bounds
 from ..generation.pipeline import GrammarCost
 from . import regular, structural_tag
 from .logits import NoToken
-
-try:
-    import llguidance
-except ImportError:
-    raise StartError(f"--pipeline_type PAGED needs llguidance: {install_command('paged')}") from None
 
 log = logging.getLogger(__name__)
 

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from openvino import opset13 as ops
 from openvino._offline_transformations import paged_attention_transformation
 
+from ...errors import StartError
+from ..errors import last_line
 from .network import LOGITS_INPUT
 
 ELEMENTWISE = ("Add", "Multiply", "Divide", "Tanh", "Convert")
@@ -29,26 +31,30 @@ STATES = "_state_table."
 """Of linear attention and short convolutions: one row for each sequence instead of blocks."""
 
 
-class NotPageable(Exception):
-    """The network cannot be run by this engine. The message is the reason."""
+class NotPageable(StartError):
+    """The model cannot be served by this engine. The message is the reason."""
 
 
 class PagedModel:
     """A network.Network on one openvino infer request.
 
-    block_bytes: of a KV block in all layers. vocab_size: width of the logits, padding included.
+    block_bytes: of a KV block in all layers. vocab_size: width of the logits, padding included. threads: that compute.
     """
 
     def __init__(self, xml: Path, device: str, properties: dict[str, Any]) -> None:
         """Raises NotPageable, and RuntimeError from openvino."""
         core = ov.Core()
         model = core.read_model(xml)
-        paged_attention_transformation(model)
+        try:
+            paged_attention_transformation(model)
+        except RuntimeError as error:
+            raise NotPageable(f"its attention cannot be paged: {last_line(error)}") from error
         _gather_before_projection(model)
         compiled = core.compile_model(model, device, properties)
         self._request = compiled.create_infer_request()
         self._ports = {_name(port): port for port in compiled.inputs}
         self.vocab_size = int(compiled.outputs[0].get_partial_shape()[-1].get_length())
+        self.threads = int(compiled.get_property("INFERENCE_NUM_THREADS"))
         self.hybrid = any(STATES in name for name in self._ports)
         caches = [name for name in self._ports if name.startswith(CACHES)]
         if not caches:
@@ -90,6 +96,11 @@ class PagedModel:
         self._request.set_tensor(port, tensor)
         return tensor
 
+    def infer(self) -> NDArray[np.float32]:
+        """`start` and `wait`, by this thread and openvino's: one thread less wants a core. Releases the GIL."""
+        self._request.infer(share_outputs=True)
+        return self._logits()
+
     def start(self) -> None:
         """Begin to compute with what is in the input tensors."""
         self._request.start_async()
@@ -100,6 +111,9 @@ class PagedModel:
         They are the plugin's memory: valid, and writable, until the next start.
         """
         self._request.wait()
+        return self._logits()
+
+    def _logits(self) -> NDArray[np.float32]:
         logits: NDArray[np.float32] = self._request.get_output_tensor(0).data.reshape(-1, self.vocab_size)
         return logits
 

@@ -40,6 +40,10 @@ class Network(Protocol):
         """A new tensor for an input."""
         ...
 
+    def infer(self) -> NDArray[np.float32]:
+        """Compute with what is in the input tensors: `start` and `wait` in one, without a change of threads."""
+        ...
+
     def start(self) -> None:
         """Begin to compute with what is in the input tensors."""
         ...

@@ -1,4 +1,4 @@
-"""The paged engine as a pipeline.Pipeline: text models on the CPU. Opt-in, by --pipeline_type PAGED."""
+"""The paged engine as a pipeline.Pipeline: text models on the CPU."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ...errors import BadRequest, StartError
 from ..genai import model_info, pipeline_choice, vocabulary
 from ..genai.generation_config import GREEDY_BELOW
 from ..genai.load_errors import TEXT_MODEL, as_start_error, check_files
+from ..genai.pipeline_choice import PAGED
 from ..genai.settings import PipelineSettings, free_memory_bytes, resolve, warm_up_prompts
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ..generation.pipeline import ASSISTANT_TOKENS, Grammars, Handle, ImageTokenCounter, PipelineRequest, Status
@@ -24,6 +25,7 @@ from .guidance import Guidance
 from .model import NotPageable, PagedModel
 from .params import NO_LOGPROBS, Params
 from .sequence import Request
+from .wide import cores
 
 log = logging.getLogger(__name__)
 
@@ -35,13 +37,13 @@ class PagedPipeline:
     """A pipeline.Pipeline on paged.engine."""
 
     def __init__(self, config: Config, settings: PipelineSettings | None = None) -> None:
-        """Load and warm up. Raises errors.StartError with the reason in one line."""
+        """Load and warm up. Raises errors.StartError with the reason in one line, NotPageable where LM_CB may serve."""
         settings = settings or resolve(config, free_memory_bytes())
         _refuse(config)
         check_files(config, TEXT_MODEL)
         with as_start_error(config):
-            self._model = _load(config, settings)
-            self._tokenizer = genai.Tokenizer(str(config.model_dir))
+            self._model = PagedModel(config.model_dir / TEXT_MODEL, settings.device, settings.properties)
+            self._tokenizer = genai.Tokenizer(str(config.model_dir), **model_info.TOKENIZER)
             defaults_file = config.model_dir / "generation_config.json"
             defaults = (
                 genai.GenerationConfig(str(defaults_file)) if defaults_file.is_file() else genai.GenerationConfig()
@@ -57,6 +59,9 @@ class PagedPipeline:
                 split=settings.split_prompts,
                 caching=settings.prefix_caching,
             )
+            # Two more threads want a core then, this one and the front end's. Where the network's threads have all
+            # cores they wait for each other: 8 streams of the demo model took 22 % more CPU time (2026-11).
+            self._overlapping = cores() >= self._model.threads + 2
             self._lookup = settings.speculative == "prompt_lookup"
             self._warm_up(settings)
         settings = replace(settings, prefix_caching=self._engine.scheduler.caching)
@@ -96,7 +101,7 @@ class PagedPipeline:
         )
 
     def start(self) -> bool:
-        return self._engine.start()
+        return self._overlapping and self._engine.start()
 
     def step(self) -> None:
         self._engine.step()
@@ -153,7 +158,10 @@ class PagedPipeline:
         """What compiles grammars for this vocabulary; None when its tokens' texts, or its end, are not known."""
         words, eos = self.vocabulary, self.info.eos_token_ids
         if not words.exact or not eos:
-            log.warning("no structured output with this model: the texts of its tokens are not known for certain")
+            unknown = "the texts of its tokens are not known for certain"
+            if config.pipeline_type != PAGED:
+                raise NotPageable(f"no structured output with it: {unknown}")
+            log.warning("no structured output with this model: %s", unknown)
             return None
         reader = ProcessGrammarChecker(
             CheckerSettings(
@@ -177,20 +185,8 @@ class PagedPipeline:
         self._engine.blocks.clear_cache()
 
 
-def _load(config: Config, settings: PipelineSettings) -> PagedModel:
-    try:
-        return PagedModel(config.model_dir / TEXT_MODEL, settings.device, settings.properties)
-    except NotPageable as error:
-        raise StartError(f"--pipeline_type PAGED: {error}; LM_CB can serve the model") from error
-
-
 def _refuse(config: Config) -> None:
     """What this engine cannot do and GenAI's can. Raises StartError."""
     need = pipeline_choice.only_genai(config)
     if need:
         raise StartError(f"--pipeline_type PAGED does not support {need}; --pipeline_type LM_CB does")
-    if config.structured_output_backend == "xgrammar":
-        raise StartError(
-            "--structured_output_backend xgrammar is not possible with --pipeline_type PAGED: its package needs torch, "
-            "and the time of a mask has no limit there; use guidance, or --pipeline_type LM_CB"
-        )

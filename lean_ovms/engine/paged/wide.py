@@ -24,7 +24,14 @@ CACHED = 1 << 16
 """Elements of lines that are worked on together: as many as stay in the CPU's cache."""
 SHARED = 1 << 20
 """Elements from which on several threads share a batch; numpy works without the GIL."""
-THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+THREADS = min(4, cores())
 
 _local = threading.local()
 _pool: ThreadPoolExecutor | None = None

@@ -41,11 +41,19 @@ def load_pipeline(config: Config) -> Pipeline:
     config, available = factory.on_device(config)
     choice = pipeline_choice.choose(config, available)
     log.info("pipeline %s: %s", *choice)
+    pipeline: Pipeline | None = None
     if choice.pipeline == pipeline_choice.PAGED:
+        from ..paged.model import NotPageable
         from ..paged.pipeline import PagedPipeline
 
-        pipeline: Pipeline = PagedPipeline(config, settings.resolve(config, settings.free_memory_bytes(), available))
-    else:
+        try:
+            pipeline = PagedPipeline(config, settings.resolve(config, settings.free_memory_bytes(), available))
+        except NotPageable as error:
+            if config.pipeline_type == pipeline_choice.PAGED:
+                raise StartError(f"--pipeline_type PAGED: {error}; LM_CB can serve the model") from error
+            choice = pipeline_choice.without_paged(str(error))
+            log.info("pipeline %s: %s", *choice)
+    if pipeline is None:
         pipeline = factory.load(config, choice.pipeline, available)
     pipeline.info = replace(pipeline.info, pipeline=choice.pipeline, pipeline_reason=choice.reason)
     return pipeline
@@ -75,7 +83,8 @@ def main(argv: list[str]) -> int:
     transport = SocketTransport(sock)
     if preimport:
         with contextlib.suppress(ImportError):  # loading a model reports it
-            importlib.import_module("lean_ovms.engine.genai.factory")
+            for module in ("genai.factory", "paged.pipeline"):
+                importlib.import_module(f"lean_ovms.engine.{module}")
     try:
         return serve(transport)
     except OSError:

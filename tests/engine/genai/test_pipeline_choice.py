@@ -23,7 +23,7 @@ def config(tmp_path):
 @pytest.mark.parametrize(
     ("device", "vision", "kind"),
     [
-        ("CPU", False, "LM_CB"),
+        ("CPU", False, "PAGED"),
         ("CPU", True, "VLM_CB"),
         ("NPU", False, "LM"),
         ("NPU", True, "VLM"),
@@ -52,40 +52,32 @@ def test_a_type_that_does_not_fit_stops_the_start(config, asked, vision):
 
 def test_half_the_vision_files_are_no_vision(config, tmp_path):
     (tmp_path / pipeline_choice.VISION_FILES[0]).touch()
-    assert pipeline_choice.choose(config(), ("CPU",)).pipeline == "LM_CB"
+    assert pipeline_choice.choose(config(), ("CPU",)).pipeline == "PAGED"
 
 
 OBSTACLES = [
     ({"draft_model_path": "x"}, "does not support --draft_model_path"),
     ({"cache_eviction_config": "{}"}, "does not support --cache_eviction_config"),
     ({"sparse_attention_config": "{}"}, "does not support --sparse_attention_config"),
-    ({"lora_modules": "a=/x"}, "does not support --lora_modules"),
+    ({"lora_modules": "a=/x"}, "does not support LoRA adapters"),
+    ({"allow_runtime_lora": True}, "does not support LoRA adapters"),
+    ({"structured_output_backend": "xgrammar"}, "does not support --structured_output_backend xgrammar"),
     ({"target_device": "GPU"}, "does not support --target_device GPU"),
     ({"model_type": "rwkv"}, "not tested with models of the type rwkv"),
 ]
 
 
 @pytest.mark.parametrize(("options", "reason"), OBSTACLES)
-def test_auto_says_what_keeps_it_from_the_paged_engine(config, monkeypatch, options, reason):
-    monkeypatch.setattr(pipeline_choice, "AUTO_TAKES_PAGED", True)
+def test_auto_says_what_keeps_it_from_the_paged_engine(config, options, reason):
     found = pipeline_choice.choose(config(**options), ("CPU", "GPU"))
     assert found.pipeline == "LM_CB"
     assert reason in found.reason
 
 
-def test_auto_needs_llguidance_for_the_paged_engine(config, monkeypatch):
-    monkeypatch.setattr(pipeline_choice, "AUTO_TAKES_PAGED", True)
-    monkeypatch.setattr(pipeline_choice, "find_spec", lambda name: None)
-    assert "llguidance" in pipeline_choice.choose(config(), ("CPU",)).reason
-
-
-@pytest.mark.parametrize(("taken", "pipeline"), [(True, "PAGED"), (False, "LM_CB")])
-def test_auto_takes_the_paged_engine_when_nothing_is_in_its_way(config, monkeypatch, taken, pipeline):
-    monkeypatch.setattr(pipeline_choice, "AUTO_TAKES_PAGED", taken)
-    assert pipeline_choice.choose(config(prompt_lookup=True), ("CPU",)).pipeline == pipeline
+def test_auto_takes_the_paged_engine_with_prompt_lookup_too(config):
+    assert pipeline_choice.choose(config(prompt_lookup=True), ("CPU",)).pipeline == "PAGED"
 
 
 @pytest.mark.parametrize("model_type", sorted(pipeline_choice.PROVEN))
-def test_every_proven_architecture_may_be_paged(config, monkeypatch, model_type):
-    monkeypatch.setattr(pipeline_choice, "AUTO_TAKES_PAGED", True)
+def test_every_proven_architecture_is_paged(config, model_type):
     assert pipeline_choice.choose(config(model_type=model_type), ("CPU",)).pipeline == "PAGED"

@@ -160,6 +160,19 @@ def test_threads_are_not_pinned_on_cpus_unless_asked(model):
     assert settings.resolve(asked, GB).properties == {"ENABLE_CPU_PINNING": True}
 
 
+def test_one_thread_computes_a_small_network_unless_asked(model, tmp_path):
+    weights = tmp_path / "openvino_model.bin"
+    weights.write_bytes(bytes(100))
+    one, small = {"INFERENCE_NUM_THREADS": 1}, {"ENABLE_CPU_PINNING": False}
+    assert settings.resolve(model(QWEN), GB).properties == {**small, **one}
+    assert settings.resolve(model(QWEN, target_device="GPU"), GB).properties == {}
+    asked = model(QWEN, plugin_config='{"INFERENCE_NUM_THREADS": 2}')
+    assert settings.resolve(asked, GB).properties == {**small, "INFERENCE_NUM_THREADS": 2}
+    with weights.open("wb") as file:
+        file.truncate(settings.SMALL_NETWORK)
+    assert settings.resolve(model(QWEN), GB).properties == small
+
+
 def test_an_f32_cache_goes_with_f32_computing(model):
     properties = settings.resolve(model(QWEN, kv_cache_precision="f32"), GB).properties
     assert properties["INFERENCE_PRECISION_HINT"] == "f32"

@@ -1,10 +1,8 @@
 """Grammars of the paged engine: structural tags and EBNF, matched by llguidance with the demo model's vocabulary."""
 
-import importlib
 import json
 import random
 import re
-import sys
 import time
 
 import numpy as np
@@ -19,7 +17,7 @@ from lean_ovms.engine.paged.ebnf_parser import Chars, Either, Ref, Repeat, Serie
 from lean_ovms.engine.paged.guidance import Guidance
 from lean_ovms.engine.paged.logits import NoToken
 from lean_ovms.engine.paged.pipeline import GRAMMAR_PROCESS
-from lean_ovms.errors import GrammarInvalid, GrammarTooComplex, StartError
+from lean_ovms.errors import GrammarInvalid, GrammarTooComplex
 from lean_ovms.text import parsers
 from lean_ovms.text.grammar.build import GrammarContext, build
 from lean_ovms.types import OutputConstraint
@@ -333,13 +331,6 @@ def test_a_state_that_is_too_complex_leaves_no_token(guidance):
     matcher._state.consume_token(tokens("b")[0])  # against the mask: the state is in error
     with pytest.raises(NoToken):
         matcher.apply(np.zeros(WIDTH, np.float32))
-
-
-def test_without_llguidance_the_start_fails_with_the_command_that_installs_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "llguidance", None)
-    monkeypatch.delitem(sys.modules, "lean_ovms.engine.paged.guidance")
-    with pytest.raises(StartError, match=r'PAGED needs llguidance: pip install "\.\[paged\]"'):
-        importlib.import_module("lean_ovms.engine.paged.guidance")
 
 
 @pytest.mark.parametrize(("least", "most"), [(0, 101), (99, 201), (150, 200), (3, None)])

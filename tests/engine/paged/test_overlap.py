@@ -2,6 +2,7 @@
 
 import pytest
 
+from lean_ovms.engine.paged import pipeline
 from tests.engine.real import QUESTIONS, assert_empty, chat, load, quiet
 from tests.engine.rig import Rig
 
@@ -11,7 +12,9 @@ ASKED = {"max_tokens": 20, "ignore_eos": True}
 
 @pytest.fixture(scope="module")
 def paged():
-    return load(blocks=600, pipeline_type="PAGED")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "cores", lambda: 64)
+        return load(blocks=600, pipeline_type="PAGED")
 
 
 def test_outputs_are_sent_while_the_next_step_computes(paged, monkeypatch):
@@ -40,6 +43,14 @@ def test_arrivals_and_cancellations_while_a_step_computes_change_no_answer(paged
     found = [rig.answer(number) for number in numbers]
     assert [(answer.tokens, answer.reasons, answer.failed) for answer in found] == wanted
     assert_empty(rig)
+
+
+@pytest.mark.parametrize(("cores", "overlapping"), [(2, False), (3, True)])
+def test_steps_overlap_where_the_network_leaves_two_cores(monkeypatch, cores, overlapping):
+    monkeypatch.setattr(pipeline, "cores", lambda: cores)
+    rig = Rig(pipeline=load(blocks=60, pipeline_type="PAGED"))  # one thread computes a network as small as this
+    monkeypatch.setattr(rig.pipeline._model, "start" if not overlapping else "infer", lambda: pytest.fail("used"))
+    assert len(rig.ask(chat("Hello!"), **ASKED).tokens[0]) == 20
 
 
 def test_a_step_that_fails_while_it_computes_is_repeated_for_everybody(paged, monkeypatch):

@@ -7,12 +7,13 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from lean_ovms.config import Config
+from lean_ovms.engine.genai import vocabulary
 from lean_ovms.engine.generation.fake_tokenizer import EOS
 from lean_ovms.engine.protocol import (
     TEXT_GENERATION,
@@ -36,6 +37,7 @@ from lean_ovms.types import SamplingParams
 ROOT = Path(__file__).parents[3]
 VISION = ROOT / "tests" / "data" / "colours"
 GRACE_S = 10.0
+TRANSFORMATION = "lean_ovms.engine.paged.model.paged_attention_transformation"
 
 
 class Child:
@@ -304,8 +306,39 @@ def test_the_real_engine_answers_and_leaves_without_a_word():
 
 
 @pytest.mark.model
-def test_the_paged_engine_serves_when_it_is_asked_for():
-    assert type(load_pipeline(Config(pipeline_type="PAGED", max_model_len=256))).__name__ == "PagedPipeline"
+def test_the_paged_engine_serves_the_demo_model():
+    assert type(load_pipeline(Config(max_model_len=256))).__name__ == "PagedPipeline"
+
+
+def unpageable(model):
+    raise RuntimeError("no attention is known here")
+
+
+def inexact(model_dir, tokenizer):
+    return replace(vocabulary.read(model_dir), exact=False)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    ("place", "broken", "reason"),
+    [
+        (TRANSFORMATION, unpageable, "cannot be paged: no attention is known here"),
+        ("lean_ovms.engine.genai.vocabulary.build", inexact, "the texts of its tokens are not known"),
+    ],
+)
+def test_openvino_genai_serves_what_the_paged_engine_turns_out_not_to(monkeypatch, place, broken, reason):
+    monkeypatch.setattr(place, broken)
+    found = load_pipeline(Config(max_model_len=256))
+    assert type(found).__name__ == "ContinuousPipeline"
+    assert found.info.pipeline == "LM_CB"
+    assert reason in found.info.pipeline_reason
+
+
+@pytest.mark.model
+def test_a_network_that_cannot_be_paged_stops_the_start_when_that_is_asked_for(monkeypatch):
+    monkeypatch.setattr(TRANSFORMATION, unpageable)
+    with pytest.raises(StartError, match="PAGED: its attention cannot be paged: no attention is known here; LM_CB can"):
+        load_pipeline(Config(pipeline_type="PAGED"))
 
 
 @pytest.mark.model
