@@ -16,6 +16,7 @@ from ...errors import StartError
 from ...options import read_object
 from ...repository import model_config
 from ...types import Json
+from ...util.free_memory import free_memory_bytes as free_memory_bytes
 from . import devices
 
 UNKNOWN_CONTEXT = 4096
@@ -100,14 +101,6 @@ def warm_up_prompts(most: int) -> list[list[list[int]]]:
     ]
 
 
-def free_memory_bytes(root: Path = Path("/")) -> int:
-    """Memory that this process may still allocate: the machine's available memory, or what its control group leaves."""
-    free = _meminfo(root / "proc/meminfo")
-    group = root / "sys/fs/cgroup"
-    limit, used = _number(group / "memory.max"), _number(group / "memory.current")
-    return free if limit is None or used is None else max(0, min(free, limit - used))
-
-
 def resolve_stateful(config: Config, available: Sequence[str] = ("CPU",)) -> PipelineSettings:
     """For one text at a time. Options of the scheduler have no effect. Raises StartError."""
     settings = resolve(replace(config, cache_size=0), 0, available)
@@ -190,19 +183,3 @@ def _properties(config: Config) -> dict[str, Any]:
         # A CPU with bf16 computes in bf16 by default, and then does not take an f32 cache.
         result["INFERENCE_PRECISION_HINT"] = "f32"
     return {**result, **asked}
-
-
-def _meminfo(path: Path) -> int:
-    try:
-        lines = path.read_text("ascii").splitlines()
-    except OSError:
-        return 4 << 30
-    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return int(found[0]) << 10 if found else 4 << 30
-
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text("ascii"))
-    except (OSError, ValueError):
-        return None
