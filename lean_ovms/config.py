@@ -47,6 +47,15 @@ class Config:
         "task of the model, empty: from its files; if given, graph.pbtxt is not read",
         group="deployment",
     )
+    load_models: str = option(
+        "auto",
+        "when: at the start, by a request, or auto: by requests several models of a repository or in groups",
+        group="deployment",
+        choices=("auto", "start", "request"),
+    )
+    max_loaded_models: int = option(
+        0, "models or groups in memory; 0: one if there are groups, else by free memory", group="deployment", low=0
+    )
     options_file: str = option(
         "", "JSON file with an object of options by name; flags and variables have precedence", group="deployment"
     )
@@ -97,6 +106,10 @@ class Config:
         "",
         "name in the API, empty: the directory's name; with model_repository_path: the model in it to serve",
         group="model",
+    )
+    group_name: str = option("", "models loaded and unloaded together; permanent: never unloaded", group="model")
+    model_idle_timeout_s: float = option(
+        0.0, "seconds before an unused model is unloaded; a request loads it again; 0: never", group="model", low=0
     )
     chat_template: str = option("", "chat template instead of the model's, a file or the text itself", group="model")
     chat_template_content_format: str = option(

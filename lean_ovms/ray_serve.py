@@ -67,7 +67,7 @@ class LeanOvms:
 
     async def check_health(self) -> None:
         """Ray replaces a replica when this raises. An engine that restarts is given its time."""
-        if all(model.engine.state in ("failed", "stopped") for model in self._app.registry.models.values()):
+        if all(model.state in ("failed", "stopped") for model in self._app.registry.models.values()):
             raise RuntimeError("no model of this replica can be served any more")
 
     async def close(self) -> None:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from ..config import Config
 from ..errors import InternalError, MethodNotAllowed, NotFound, RequestError, error_response, expects_anthropic
 from ..media.images.loader import ImageLoader
-from ..models.model import Model
+from ..models.model import Model, NotLoaded
 from ..models.registry import ModelRegistry
+from ..models.residency import Residency
 from ..models.text_model import TextModel
 from ..observability.logging import safe
 from ..observability.metrics import Metrics, Prometheus
@@ -62,7 +63,10 @@ class Service(Protocol):
 
 
 class ModelManager(Protocol):
-    """Keeps the registry in line with the configuration (deployment.manager)."""
+    """Keeps the registry in line with the configuration (deployment.manager). residency: what is in memory."""
+
+    @property
+    def residency(self) -> Residency: ...
 
     async def load(self) -> None: ...
 
@@ -131,16 +135,35 @@ class App:
         )
 
     async def parse_body(self, request: Request, parse: Callable[[Json, App], T]) -> T:
-        """The parsed JSON body of a request; a large one is parsed in the offload thread. Raises RequestError."""
+        """The parsed JSON body of a request; a large one is parsed in the offload thread. Raises RequestError.
+
+        A model that is not known yet is loaded first: its properties decide what a request may ask for.
+        """
         size = len(request.body)
         max_values = 0 if size < INLINE_BYTES else self.config.max_body_values
 
-        def work() -> T:
-            body = json_body(request, max_values)
-            request.body = b""
-            return parse(body, self)
+        parsed: list[Json] = []  # when its model is not known yet
 
-        return await self.offload.run(size, work, inline_below=INLINE_BYTES)
+        def work() -> T:
+            body = parsed.pop() if parsed else json_body(request, max_values)
+            request.body = b""
+            try:
+                return parse(body, self)
+            except NotLoaded:
+                parsed.append(body)
+                raise
+
+        return await self.when_known(lambda: self.offload.run(size, work, inline_below=INLINE_BYTES))
+
+    async def when_known(self, find: Callable[[], Awaitable[T]]) -> T:
+        """What find returns; the models that it misses are loaded, after which it is called again. Raises
+        RequestError."""
+        while True:
+            try:
+                return await find()
+            except NotLoaded as error:
+                model = error.model
+            await model.wait_known()
 
     def is_vital(self, method: str, path: str) -> bool:
         """Whether this request is served when there are too many connections, too: it reports on the server."""

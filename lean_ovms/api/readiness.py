@@ -7,9 +7,9 @@ from .app import App
 
 
 def require_ready(app: App) -> None:
-    """Raises Unavailable while the server stops, no model is ready, or a model loads.
+    """Raises Unavailable while the server stops or sleeps, no model is ready, or a model loads at the start.
 
-    A model that failed to load does not take the others out of service.
+    A model that failed to load does not take the others out of service, and one that its requests load is ready.
     """
     if app.draining:
         raise Unavailable("Server is shutting down", code="draining")

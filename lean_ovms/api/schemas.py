@@ -270,6 +270,7 @@ ANSWERS: dict[str, Json] = {
     "Text": object_of({"prompt": STRING}),
     "TokenizerInfo": object_of({"chat_template": any_of(STRING, NULL), "model_max_length": INTEGER}),
     "Version": object_of({"version": STRING}),
+    "Sleeping": object_of({"is_sleeping": BOOLEAN}),
     "ModelStates": {
         "type": "object",
         "additionalProperties": object_of({"model_version_status": array(_VERSION)}),

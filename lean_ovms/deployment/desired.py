@@ -27,6 +27,11 @@ TASK_OPTIONS = {
 }
 """Options that only some tasks have."""
 
+PERMANENT = "permanent"
+"""OVMS's name of the group whose models are never unloaded."""
+
+DEMO_IDLE_TIMEOUT_S = 300.0
+
 FileStat = tuple[int, int, int] | None
 """Modification time (ns), size and inode, to detect a changed file; None: no such file."""
 
@@ -45,13 +50,21 @@ class ModelSpec:
     """A model that should be served, with its options.
 
     problem: why it cannot be served. stamp: changes when the model has to be reloaded although its options are the
-    same. announced: it is listed while it loads, too.
+    same. announced: it is listed while it loads, too. on_demand: it is loaded by its first request. permanent: it stays
+    in memory.
     """
 
     config: Config
     problem: StartError | None = None
     stamp: str = ""
     announced: bool = False
+    on_demand: bool = False
+    permanent: bool = True
+
+    @property
+    def group(self) -> str:
+        """The models that are in memory together; "" for this one alone."""
+        return self.config.group_name
 
     @property
     def name(self) -> str:
@@ -64,17 +77,41 @@ class DesiredState:
     """All models that should be served, in the order of the model list.
 
     files: those that were read, with their state before. required: a model that does not load stops the start.
+    max_loaded: groups in memory at once; 0: as many as the memory holds.
     """
 
     models: tuple[ModelSpec, ...]
     files: dict[Path, FileStat] = field(default_factory=dict)
     required: bool = False
+    max_loaded: int = 0
 
 
 def desired_state(config: Config) -> DesiredState:
     """The models that the options of server_config() configure. Raises StartError if they cannot be parsed."""
     state = _desired_state(config)
-    return replace(state, models=tuple(_with_task(spec) for spec in state.models))
+    return _with_loading(config, replace(state, models=tuple(_with_task(spec) for spec in state.models)))
+
+
+def _with_loading(config: Config, state: DesiredState) -> DesiredState:
+    """When each model is loaded and unloaded, as --load_models says."""
+    grouped = any(spec.group not in ("", PERMANENT) for spec in state.models)
+    several = len(state.models) > 1 and not state.required
+    asked = grouped or config.max_loaded_models > 0 or any(spec.config.model_idle_timeout_s for spec in state.models)
+    repository = bool(config.model_repository_path) and not config.config_path
+    on_demand = config.load_models == "request" or (config.load_models == "auto" and several and (repository or asked))
+    models = []
+    for spec in state.models:
+        fixed = spec.group == PERMANENT
+        unloads = on_demand or spec.config.model_idle_timeout_s > 0 or spec.on_demand
+        models.append(
+            replace(
+                spec,
+                on_demand=(on_demand or spec.on_demand) and not fixed,
+                announced=spec.announced or on_demand or spec.on_demand,
+                permanent=fixed or not unloads,
+            )
+        )
+    return replace(state, models=tuple(models), max_loaded=config.max_loaded_models or int(grouped))
 
 
 def _with_task(spec: ModelSpec) -> ModelSpec:
@@ -104,7 +141,9 @@ def _desired_state(config: Config) -> DesiredState:
     if config.fake_engine:
         return DesiredState(models=(ModelSpec(config=config),), required=True)
     if not config.model_path:
-        return DesiredState(models=(ModelSpec(config=config), ModelSpec(config=_demo_embed(config))), required=True)
+        return DesiredState(
+            models=(ModelSpec(config=config), ModelSpec(config=_demo_embed(config), on_demand=True)), required=True
+        )
     base = Path(config.model_path)
     files = {path: file_stat(path) for path in (base, base / graph.FILE)}
     return DesiredState(models=(_from_model_path(config, base),), files=files, required=True)
@@ -113,7 +152,8 @@ def _desired_state(config: Config) -> DesiredState:
 def _demo_embed(config: Config) -> Config:
     """The options of the model for embeddings beside the demo model: those of the server, its own are the defaults."""
     own = {row.name: row.default for row in fields(Config) if row.metadata["group"] in PER_MODEL}
-    demo = {"model_path": str(DEMO_EMBED), "model_name": "demo-embed", "task": POOLING_TASKS[0]}
+    demo: dict[str, Any] = {"model_path": str(DEMO_EMBED), "model_name": "demo-embed", "task": POOLING_TASKS[0]}
+    demo["model_idle_timeout_s"] = DEMO_IDLE_TIMEOUT_S
     changes: dict[str, Any] = {**own, **demo}
     return replace(config, **changes)
 
@@ -123,7 +163,7 @@ def server_config(config: Config) -> Config:
     for the whole server. Raises StartError."""
     _check_task(config)
     config = _model_source(config)
-    return _with_metrics(config) if config.config_path else config
+    return _with_file_options(config) if config.config_path else config
 
 
 def _model_source(config: Config) -> Config:
@@ -174,9 +214,9 @@ def _refuse_lora_modules(config: Config, otherwise: str) -> None:
         raise WrongOptions(f"--lora_modules is for one model: {otherwise}")
 
 
-def _with_metrics(config: Config) -> Config:
+def _with_file_options(config: Config) -> Config:
     known = {option.name for option in fields(Config)}
-    found = config_file.read(config_file.location(config.config_path)).metrics
+    found = config_file.read(config_file.location(config.config_path)).options
     return replace(config, **{name: value for name, value in found.items() if name in known})
 
 

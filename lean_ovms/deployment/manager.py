@@ -2,6 +2,7 @@
 
 A model that changes is loaded beside the old one, which serves until the new one is ready and then finishes its running
 requests. A model that does not load leaves the others, and the one that it should have replaced, as they are.
+A model that its requests load is replaced at once, and loaded by the next request when the old one is out of memory.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from ..errors import StartError
 from ..models.factory import make as make_model
 from ..models.model import Model
 from ..models.registry import ModelRegistry
+from ..models.residency import Residency
+from ..util.free_memory import free_memory_bytes
 from .desired import DesiredState, FileStat, ModelSpec, desired_state, file_stat
 
 log = logging.getLogger("lean_ovms.models")
@@ -24,6 +27,9 @@ log = logging.getLogger("lean_ovms.models")
 
 ALL_CACHES_PERCENT = 50
 """Limit of the free memory that the KV caches of several models take together, where none has a size of its own."""
+
+LOADED_TOGETHER = 4
+"""Models that share this memory where requests load them and only the memory limits their number."""
 
 
 class ModelManager:
@@ -43,6 +49,7 @@ class ModelManager:
         self._read = read
         self._make = make
         self._desired = read(config)
+        self._residency = Residency(self._desired.max_loaded, free_memory_bytes)
         self._files = dict(self._desired.files)
         self._specs: dict[str, ModelSpec] = {}  # of the models in the registry
         self._reloading: asyncio.Task[bool] | None = None
@@ -51,6 +58,11 @@ class ModelManager:
         self._stopped = False
         for spec in self._desired.models:
             self._install(spec)
+
+    @property
+    def residency(self) -> Residency:
+        """What is in memory."""
+        return self._residency
 
     async def load(self) -> None:
         """Load all models, side by side. Raises StartError for one that is required."""
@@ -105,6 +117,7 @@ class ModelManager:
             task.cancel()
         if running:
             await asyncio.wait(running)
+        await self._residency.stop()
         await asyncio.gather(*(model.stop() for model in self._registry.models.values()))
 
     # --- one reload
@@ -158,7 +171,7 @@ class ModelManager:
         """Load beside the old model, then swap; the reason if that failed."""
         model = self._build(spec)
         try:
-            await model.load()
+            await (model.open() if spec.on_demand else model.load())
         except StartError as error:
             old.failure = error
             await model.stop()
@@ -166,8 +179,7 @@ class ModelManager:
         except BaseException:
             await model.stop()
             raise
-        self._specs[spec.name] = spec
-        self._registry.install(model)
+        self._enter(spec, model)
         self._start_draining(old, model)
         return None
 
@@ -177,6 +189,8 @@ class ModelManager:
         """A model, not loaded; its KV cache leaves the other models their share of the memory."""
         cached = [one for one in self._desired.models if one.config.task not in POOLING_TASKS]
         sharing = sum(not one.config.cache_size for one in cached)
+        if any(one.on_demand for one in cached):
+            sharing = min(sharing, self._desired.max_loaded or LOADED_TOGETHER)
         share = max(1, min(spec.config.cache_memory_percent, ALL_CACHES_PERCENT // max(sharing, 1)))
         model = self._make(replace(spec.config, cache_memory_percent=share))
         model.announced = spec.announced
@@ -187,17 +201,25 @@ class ModelManager:
         old = self._registry.models.get(spec.name)
         model = self._build(spec)
         model.failure = spec.problem
-        self._specs[spec.name] = spec
-        self._registry.install(model)
+        self._enter(spec, model)
         if old is not None:
             self._start_draining(old, model)
         return model
 
+    def _enter(self, spec: ModelSpec, model: Model) -> None:
+        """Put a model into the registry, and under the rules for what is in memory."""
+        self._specs[spec.name] = spec
+        model.residency = self._residency
+        model.on_demand = model.on_demand or model.loaded
+        timeout_s = 0.0 if spec.permanent else spec.config.model_idle_timeout_s
+        self._residency.add(model, spec.group, permanent=spec.permanent, idle_timeout_s=timeout_s)
+        self._registry.install(model)
+
     async def _load(self, spec: ModelSpec, model: Model) -> StartError | None:
-        """Load a model of the registry; the reason if that failed."""
+        """Load a model of the registry, or leave that to its first request; the reason if that failed."""
         if spec.problem is None:
             try:
-                await model.load()
+                await (model.open() if spec.on_demand else self._residency.load(model))
             except StartError as error:
                 return error
         return spec.problem
@@ -209,6 +231,7 @@ class ModelManager:
         self._start_draining(model, None)
 
     def _start_draining(self, model: Model, successor: Model | None) -> None:
+        model.leave_to(successor)
         task = asyncio.get_running_loop().create_task(self._drain(model, successor))
         self._draining.add(task)
         task.add_done_callback(self._draining.discard)

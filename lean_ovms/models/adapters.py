@@ -1,4 +1,8 @@
-"""The LoRA adapters of one model, each served as a model of its own. Knows adapters and engines, no HTTP."""
+"""The LoRA adapters of one model, each served as a model of its own. Knows adapters and residency, no HTTP.
+
+Continuous batching takes no adapters per request (openvino-genai ignores them), so each adapter has an engine of its
+own, which is loaded by the first request and unloaded when idle.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +13,22 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from .. import lora_modules
 from ..config import Config
-from ..engine.client.engine import Engine
-from ..engine.client.lazy_engine import EngineSlots, LazyEngine
 from ..errors import StartError
 from ..repository import lora
+from .residency import Residency
+from .resident import Resident
 
 
-class AdapterModel(Protocol):
+class AdapterModel(Resident, Protocol):
     """The model of an adapter."""
 
-    async def load(self) -> None: ...
+    residency: Residency | None
+
+    async def open(self) -> None: ...
 
     async def stop(self) -> None: ...
+
+    def leave_to(self, successor: Any) -> None: ...
 
     async def drain(self, successor: Any = None) -> None: ...
 
@@ -29,34 +37,42 @@ M = TypeVar("M", bound=AdapterModel)
 
 
 class AdapterSet(Generic[M]):
-    """models: by name, in the order of the option. make: builds a model from its config and engine."""
+    """models: by name, in the order of the option. make: builds a model from its options and those of its engine."""
 
-    def __init__(self, config: Config, base: Engine | LazyEngine, make: Callable[[Config, LazyEngine], M]) -> None:
+    def __init__(self, config: Config, make: Callable[[Config, Config], M]) -> None:
         """Raises StartError for a name that the model itself has."""
         self._config = config
-        self._base = base
         self._make = make
-        self._slots = EngineSlots(config.max_loras)
+        self._residency = Residency(config.max_loras)
         self._draining: set[asyncio.Task[None]] = set()
         self.models: dict[str, M] = {}
         for module in lora_modules.parse(config.lora_modules):
             self.models[module.name] = self._build(module)
 
-    async def load(self) -> None:
-        """Check the files of every adapter; no engine is started. Raises StartError."""
+    async def check(self) -> None:
+        """Check the files of every adapter. Raises StartError."""
         for module in lora_modules.parse(self._config.lora_modules):
             await self._check(module)
+
+    async def load(self) -> None:
+        """Serve the adapters of the model, which has been loaded; no engine is started. Raises StartError."""
+        await self.check()
         for model in self.models.values():
-            await model.load()
+            await model.open()
+
+    async def unload(self) -> None:
+        """Stop all engines; requests load them again, after the model."""
+        await self._residency.unload_all()
 
     async def add(self, module: lora_modules.Module) -> M:
         """Serve an adapter from now on, in place of one of that name. Raises StartError."""
         await self._check(module)
         model = self._build(module)
-        await model.load()
+        await model.open()
         old = self.models.get(module.name)
         self.models[module.name] = model
         if old is not None:
+            old.leave_to(model)
             self._drain(old.drain(model))
         return model
 
@@ -77,6 +93,7 @@ class AdapterSet(Generic[M]):
         """Stop all engines. Idempotent."""
         for task in self._draining:
             task.cancel()
+        await self._residency.stop()
         await asyncio.gather(*(model.stop() for model in self.models.values()))
 
     async def _check(self, module: lora_modules.Module) -> None:
@@ -89,4 +106,7 @@ class AdapterSet(Generic[M]):
         share = max(1, self._config.cache_memory_percent // (2 * self._config.max_loras))
         own = replace(self._config, model_name=module.name, lora_modules="", allow_runtime_lora=False)
         engine = replace(own, lora_modules=lora_modules.dumps(module), cache_memory_percent=share)
-        return self._make(own, LazyEngine(engine, self._base, self._slots))
+        model = self._make(own, engine)
+        model.residency = self._residency
+        self._residency.add(model, idle_timeout_s=self._config.lora_idle_timeout_s)
+        return model

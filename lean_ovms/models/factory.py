@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..config import DEMO_EMBED, POOLING_TASKS, Config
-from ..engine.client.on_demand import OnDemandEngine
 from ..repository import json_file
 from ..types import ModelInfo
 from .model import Model
@@ -14,7 +13,9 @@ from .text_model import TextModel
 def make(config: Config) -> Model:
     """A model of these options, not loaded. Raises StartError."""
     if config.model_dir == DEMO_EMBED:
-        return PoolingModel(config, OnDemandEngine(config, known_info()))
+        model = PoolingModel(config)
+        model.known_info = known_info()
+        return model
     return PoolingModel(config) if config.task in POOLING_TASKS else TextModel(config)
 
 

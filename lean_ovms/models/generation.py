@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequen
 from typing import Any, Protocol
 
 from ..engine.client.engine import Engine, ReplyStream
-from ..engine.client.lazy_engine import LazyEngine
 from ..engine.protocol import Tokens
 from ..errors import RequestError, RequestTimeout
 from ..observability.metrics import TokenTimer
@@ -46,7 +45,7 @@ class Generation:
 
     def __init__(
         self,
-        engine: Engine | LazyEngine,
+        engine: Engine,
         reply: ReplyStream,
         decoders: list[OutputDecoder],
         on_close: OnClose,

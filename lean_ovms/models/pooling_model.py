@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..config import Config
 from ..engine.client.engine import Engine
-from ..engine.client.lazy_engine import LazyEngine
 from ..errors import BadRequest, RequestError, RequestTimeout, too_many_characters
 from ..observability.logging import safe
 from ..observability.records import GenerationRecord, current_record
@@ -44,13 +43,15 @@ MIN_ENCODE_LIMIT = 1 << 20
 
 
 class PoolingModel(Model):
-    """Each method that serves a request resolves the model once (`in_use`)."""
+    """Each method that serves a request resolves the model once (`hold`)."""
 
     task = "embeddings, rerank or classification"
     endpoints = "/v1/embeddings, /v2/embed, /rerank, /score, /classify and /pooling"
 
-    def __init__(self, config: Config, engine: Engine | LazyEngine | None = None, parent: str = "") -> None:
-        super().__init__(config, engine, parent)
+    def __init__(
+        self, config: Config, engine: Engine | Callable[[], Engine] | None = None, base: Model | None = None
+    ) -> None:
+        super().__init__(config, engine, base)
         self.task, self.endpoints = TASKS.get(config.task, (self.task, self.endpoints))
         self._chat_format: ChatFormat | None = None
         self._measured: tuple[Vocabulary, int] | None = None
@@ -61,7 +62,7 @@ class PoolingModel(Model):
     def _prepare(self, info: ModelInfo) -> None:
         from .chat_format import ChatFormat
 
-        self._chat_format = ChatFormat(self.config, self.directory, info, self.engine.vocabulary)
+        self._chat_format = ChatFormat(self.config, self.directory, info, self._vocabulary)
 
     @property
     def pooling(self) -> PoolingInfo:
@@ -89,7 +90,7 @@ class PoolingModel(Model):
 
         Cancelled in the engine when the waiting task is. Raises RequestError.
         """
-        with self.in_use() as model:
+        with await self.hold() as model:
             model._check_characters(inputs, params)
             started, tokens, reason, code = time.monotonic(), 0, "abort", ""
             try:
@@ -147,14 +148,14 @@ class PoolingModel(Model):
 
     def _longest_token(self) -> int:
         """Vocabulary.longest, which takes a millisecond, computed once for each vocabulary."""
-        vocabulary = self.engine.vocabulary
+        vocabulary = self.vocabulary
         if self._measured is None or self._measured[0] is not vocabulary:
             self._measured = vocabulary, vocabulary.longest
         return self._measured[1]
 
     async def tokenize(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         """Token ids of each text. Raises RequestError."""
-        with self.in_use() as model:
+        with await self.hold() as model:
             limit = max(MIN_ENCODE_LIMIT, 4 * model.info.context_length)
             if sum(map(len, texts)) > limit:
                 raise BadRequest(f"more than {limit} characters to tokenize", code="context_length_exceeded")
@@ -162,17 +163,17 @@ class PoolingModel(Model):
 
     async def detokenize(self, tokens: list[int], skip_special_tokens: bool) -> str:
         """The text of these ids. Raises RequestError."""
-        with self.in_use() as model:
+        with await self.hold() as model:
             return await model.engine.decode(tokens, skip_special_tokens)
 
     def token_strings(self, tokens: list[int]) -> list[str]:
         """Each token's own text; a part of a character shows as U+FFFD. Raises RequestError."""
-        detokenizer = Detokenizer(self.serving().engine.vocabulary, skip_special_tokens=False)
+        detokenizer = Detokenizer(self.serving().vocabulary, skip_special_tokens=False)
         return [detokenizer.piece(token).decode("utf-8", "replace") for token in tokens]
 
     async def render(self, prompt: ChatPrompt) -> str:
         """The text of a conversation by the model's chat template. Raises RequestError."""
-        with self.in_use() as model:
+        with await self.hold() as model:
             if model._chat_format is None:
                 raise model.engine.unavailable()
             return await model._chat_format.render(prompt, model.offload)

@@ -9,7 +9,7 @@ from ..observability.logging import safe
 from ..observability.metrics import Metrics
 from ..observability.records import current_record
 from ..util.concurrency import Offload
-from .model import Model
+from .model import Model, NotLoaded
 
 M = TypeVar("M", bound=Model)
 
@@ -49,7 +49,8 @@ class ModelRegistry:
     def get(self, name: str, kind: type[Model] = Model) -> Model:
         """The model or adapter of this name, which the current request's record then names.
 
-        kind: the class of a task. Raises ModelNotFound, or BadRequest for a model of another task.
+        kind: the class of a task, whose models are known. Raises ModelNotFound, BadRequest for a model of another task,
+        or NotLoaded for one of which nothing is known yet.
         """
         model = self.models.get(name) or next((one for one in self.served if one.name == name), None)
         if model is None:
@@ -57,7 +58,10 @@ class ModelRegistry:
             raise ModelNotFound(f"The model {safe(name)!r} does not exist; served: {known}", param="model")
         if record := current_record.get():
             record.model = model.name
-        return model.require_task(kind)
+        found = model.require_task(kind)
+        if kind is not Model and model.on_demand and not model.known:
+            raise NotLoaded(model)
+        return found
 
     def install(self, model: Model) -> None:
         """Serve a model under its name, in place of one that has it."""

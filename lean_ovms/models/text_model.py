@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import Config
 from ..engine.client.engine import Engine, ReplyStream
-from ..engine.client.lazy_engine import LazyEngine
 from ..errors import BadRequest, GrammarInvalid, GrammarTooComplex, WrongOptions, too_many_characters
 from ..observability.logging import safe
 from ..observability.metrics import TokenTimer
@@ -42,13 +41,15 @@ SPARE_TOKENS = 8
 
 
 class TextModel(Model):
-    """Chats, completions and their tokens. Each method that serves a request resolves the model once (`in_use`)."""
+    """Chats, completions and their tokens. Each method that serves a request resolves the model once (`hold`)."""
 
     task = "text generation"
     endpoints = "/v1/chat/completions, /v1/completions and /v1/responses"
 
-    def __init__(self, config: Config, engine: Engine | LazyEngine | None = None, parent: str = "") -> None:
-        super().__init__(config, engine, parent)
+    def __init__(
+        self, config: Config, engine: Engine | Callable[[], Engine] | None = None, base: Model | None = None
+    ) -> None:
+        super().__init__(config, engine, base)
         self._chat_format: ChatFormat | None = None
         self._max_prompt_chars = 0
 
@@ -80,8 +81,8 @@ class TextModel(Model):
     def _prepare(self, info: ModelInfo) -> None:
         from .chat_format import ChatFormat
 
-        self._chat_format = ChatFormat(self.config, self.directory, info, self.engine.vocabulary)
-        self._max_prompt_chars = info.context_length * self.engine.vocabulary.longest
+        self._chat_format = ChatFormat(self.config, self.directory, info, self._vocabulary)
+        self._max_prompt_chars = info.context_length * self._vocabulary.longest
         if self._chat_format.template.problem:
             log.warning("%s serves no chat: %s", self.name, self._chat_format.template.problem)
 
@@ -89,6 +90,7 @@ class TextModel(Model):
     def chat_format(self) -> ChatFormat:
         """The model's chat template and parsers. Raises RequestError until they are known."""
         if self._chat_format is None:
+            self.serving()
             raise self.engine.unavailable()
         return self._chat_format
 
@@ -100,14 +102,14 @@ class TextModel(Model):
 
     @property
     def capabilities(self) -> Collection[str]:
-        """ModelInfo.capabilities; none until the model is loaded, when no request is served either."""
-        return self.info.capabilities if self._loaded else ()
+        """ModelInfo.capabilities; none until they are known, when no request is served either."""
+        return self.info.capabilities if self.known else ()
 
     # --- text and tokens
 
     async def render(self, prompt: ChatPrompt) -> str:
         """The text of the prompt, by the chat template; long work is offloaded. Raises RequestError."""
-        with self.in_use() as model:
+        with await self.hold(engine=False) as model:
             return await model._render(prompt)
 
     async def _render(self, prompt: ChatPrompt) -> str:
@@ -119,7 +121,7 @@ class TextModel(Model):
 
     async def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         """Token ids of each text. Raises RequestError."""
-        with self.in_use() as model:
+        with await self.hold(engine=False) as model:
             return await model._encode(texts, add_special_tokens)
 
     async def _encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
@@ -127,11 +129,11 @@ class TextModel(Model):
         if sum(map(len, texts)) > limit:
             raise BadRequest(f"more than {limit} characters to tokenize", code="context_length_exceeded")
         record = current_record.get()
-        return await self.engine.encode(texts, add_special_tokens, record.client if record else "")
+        return await self.tokenizer.encode(texts, add_special_tokens, record.client if record else "")
 
     async def count(self, prompt: ChatPrompt) -> int:
         """Tokens of a prompt, those of its images included. Raises RequestError."""
-        with self.in_use() as model:
+        with await self.hold() as model:
             text = await model._render(prompt)
             if prompt.images:
                 return await model._count_with_images(text, prompt)
@@ -154,12 +156,12 @@ class TextModel(Model):
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         """The text of these ids, by the model's own detokenizer. Raises RequestError."""
-        with self.in_use() as model:
-            return await model.engine.decode(tokens, skip_special_tokens)
+        with await self.hold(engine=False) as model:
+            return await model.tokenizer.decode(tokens, skip_special_tokens)
 
     def token_strings(self, tokens: list[int]) -> list[str]:
         """Each token's own text; a part of a character shows as U+FFFD. Raises RequestError."""
-        detokenizer = Detokenizer(self.serving().engine.vocabulary, skip_special_tokens=False)
+        detokenizer = Detokenizer(self.serving().vocabulary, skip_special_tokens=False)
         return [detokenizer.piece(token).decode("utf-8", "replace") for token in tokens]
 
     # --- generation
@@ -179,7 +181,7 @@ class TextModel(Model):
         truncate: number of last prompt tokens to keep; -1: as many as fit. echo: the generation knows the prompt's
         ids (prompt_ids) once started. priority: the lower one starts first.
         """
-        with self.in_use() as model:
+        with await self.hold() as model:
             return await model._start(prompt, sampling, output, truncate=truncate, echo=echo, priority=priority)
 
     async def _start(
@@ -213,7 +215,7 @@ class TextModel(Model):
         )
         reply = await (submit() if structured is None else _submit_constrained(structured, submit))
         try:  # not before it is accepted: for many choices they cost more than a refusal
-            decoders = self.chat_format.decoders(output, sampling, tail, self.engine.vocabulary)
+            decoders = self.chat_format.decoders(output, sampling, tail, self.vocabulary)
         except BaseException:
             reply.close()
             raise
@@ -229,7 +231,7 @@ class TextModel(Model):
         if structured is not None and structured.warnings:
             structured.log_warnings()
             self.metrics.constraint_relaxed(self.name)
-        self.in_flight.add()  # until it is closed
+        self.retain()  # until it is closed
         if self.config.request_timeout_s:
             generation.end_after(self.config.request_timeout_s)
         return generation
@@ -237,7 +239,7 @@ class TextModel(Model):
     def _generation_closed(
         self, record: RequestRecord | None, generation: GenerationRecord, timer: TokenTimer | None
     ) -> None:
-        self.in_flight.remove()
+        self.release()
         if record is not None:
             record.generations.append(generation)
             record.error = record.error or generation.error

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineState:
-    """One model at the time of a scrape. stats: None while its engine does not answer. memory: of the child, bytes."""
+    """One model at the time of a scrape. stats: None while its engine does not answer. memory: of the child, bytes.
+    up: requests are served. loaded: it is in memory. waiting: requests that wait until it is."""
 
     model: str
     in_flight: int
@@ -33,6 +34,8 @@ class EngineState:
     restarts: int
     memory: int | None
     stats: EngineStats | None
+    loaded: bool = True
+    waiting: int = 0
 
 
 class TokenTimer:
@@ -72,6 +75,12 @@ class Metrics:
 
     def constraint_relaxed(self, model: str) -> None:
         """A generation runs without all of the structured output that was asked for."""
+
+    def model_loaded(self, model: str, seconds: float) -> None:
+        """A model has been loaded, which took this time."""
+
+    def model_unloaded(self, model: str) -> None:
+        """A model has been unloaded, to be loaded again by a request."""
 
     def expose(self, engines: Iterable[EngineState] = ()) -> bytes:
         """All metrics in Prometheus' text format."""
@@ -163,6 +172,12 @@ class Prometheus(Metrics):
     def constraint_relaxed(self, model: str) -> None:
         self._add("lean_ovms_structured_output_not_imposed_total", (model,))
 
+    def model_loaded(self, model: str, seconds: float) -> None:
+        self._observe("lean_ovms_model_load_seconds", (model,), seconds)
+
+    def model_unloaded(self, model: str) -> None:
+        self._add("lean_ovms_model_unloads_total", (model,))
+
     def expose(self, engines: Iterable[EngineState] = ()) -> bytes:
         from prometheus_client import generate_latest
 
@@ -196,6 +211,8 @@ class Prometheus(Metrics):
     def _set_engine(self, engine: EngineState) -> None:
         labels = (engine.model,)
         self._set("ovms_current_graphs", labels, engine.in_flight)
+        self._set("ovms_graph_loaded", labels, engine.loaded)
+        self._set("lean_ovms_model_waiting_requests", labels, engine.waiting)
         self._set("lean_ovms_engine_up", labels, engine.up)
         self._set("lean_ovms_engine_restarts_total", labels, engine.restarts)
         if engine.memory is not None:

@@ -26,7 +26,9 @@ IGNORED_LISTS = ("pipeline_config_list", "custom_loader_config_list", "custom_no
 MODEL_LISTS = ("model_config_list", "mediapipe_config_list")
 """The lists of models. An entry is one level deeper in the first, where models are added; older files have graphs in
 the second."""
-KEYS = (*MODEL_LISTS, "monitoring", *IGNORED_LISTS)
+IDLE = "idle_unload_timeout_seconds"
+"""Where the first releases of OVMS with idle servable management have it; now it is a flag there."""
+KEYS = (*MODEL_LISTS, "monitoring", IDLE, *IGNORED_LISTS)
 ENTRY_KEYS = ("name", "base_path", "graph_path", "subconfig")
 """Keys of an entry that are not options."""
 FROM_ENTRY = ("model_name", "model_path")
@@ -56,10 +58,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """A parsed config.json. metrics: fields of Config that monitoring sets."""
+    """A parsed config.json. options: fields of Config that it sets for the whole server."""
 
     entries: list[Entry]
-    metrics: dict[str, Any]
+    options: dict[str, Any]
 
 
 def location(config_path: str) -> Path:
@@ -81,7 +83,8 @@ def read(path: Path) -> File:
         if root.get(key):
             log.warning("%s: %s is ignored: pipelines of classic models are not supported", path, key)
     entries = [_entry(path, where, item) for where, item in _items(path, root)]
-    return File(entries=_without_duplicates(entries), metrics=_metrics(path, root.get("monitoring")))
+    options = _metrics(path, root.get("monitoring")) | _idle_timeout(path, root.get(IDLE))
+    return File(entries=_without_duplicates(entries), options=options)
 
 
 def options_of(entry: Entry, config: Config) -> Config:
@@ -167,6 +170,14 @@ def _without_duplicates(entries: list[Entry]) -> list[Entry]:
             log.warning("%s is ignored: the name %s is taken by an earlier entry", entry.where, entry.name)
         kept.setdefault(entry.name, entry)
     return list(kept.values())
+
+
+def _idle_timeout(path: Path, value: Any) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if type(value) is not int or value < 0:
+        raise _invalid(f"{path}: {IDLE} must be a whole number of seconds, 0 for none")
+    return {"model_idle_timeout_s": float(value)}
 
 
 def _metrics(path: Path, monitoring: Any) -> dict[str, Any]:

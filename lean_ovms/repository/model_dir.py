@@ -84,6 +84,16 @@ def _generation_config(path: Path, other: str) -> dict[str, Any]:
     return _json(file)
 
 
+def weights_bytes(path: Path) -> int:
+    """The size of the weights of a model directory or GGUF file; 0 if they cannot be read."""
+    try:
+        if path.is_file():
+            return path.stat().st_size
+        return sum(file.stat().st_size for file in path.iterdir() if file.suffix in (".bin", ".gguf"))
+    except OSError:
+        return 0
+
+
 def check(path: Path, task: str = "") -> None:
     """Raise StartError unless path is a directory with an OpenVINO text model and its tokenizer."""
     try:

@@ -63,12 +63,19 @@ class Offload:
 
 
 class InFlight:
-    """A count of current uses, and an event for none. As a context manager, one use."""
+    """A count of current uses, and an event for none. As a context manager, one use.
+
+    on_none: called when the last use has ended.
+    """
 
     def __init__(self) -> None:
+        self.on_none: Callable[[], None] | None = None
         self._count = 0
         self._none = asyncio.Event()
         self._none.set()
+
+    def __bool__(self) -> bool:
+        return self._count > 0
 
     def add(self) -> None:
         """One more use."""
@@ -80,6 +87,8 @@ class InFlight:
         self._count -= 1
         if not self._count:
             self._none.set()
+            if self.on_none is not None:
+                self.on_none()
 
     def __enter__(self) -> None:
         self.add()

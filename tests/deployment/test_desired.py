@@ -30,7 +30,14 @@ def test_without_anything_the_demo_models_are_served_with_one_warning(caplog: py
     config = server_config(Config(tool_parser="hermes3", rest_port=1))
     chat, embed = desired_state(config).models
     assert (chat.config, embed.name) == (config, "demo-embed")
-    assert embed.config == Config(rest_port=1, model_path=str(DEMO_EMBED), model_name="demo-embed", task="embeddings")
+    assert embed.config == Config(
+        rest_port=1,
+        model_path=str(DEMO_EMBED),
+        model_name="demo-embed",
+        task="embeddings",
+        model_idle_timeout_s=300.0,
+    )
+    assert (chat.on_demand, chat.permanent, embed.on_demand, embed.permanent) == (False, True, True, False)
     [line] = caplog.records
     assert line.levelname == "WARNING"
     assert "demo" in line.getMessage()
@@ -76,6 +83,46 @@ def test_a_repository_alone_is_every_model_in_it(repository: Path, caplog: pytes
     assert (all(one.announced for one in found.models), found.required) == (True, False)
     [line] = caplog.messages
     assert line == f"{repository} has 3 models: a-graph, b, org/a"
+
+
+def loading(found: DesiredState) -> str:
+    """For each model: r, by request, or s, at the start; P if it stays in memory."""
+    return " ".join(("r" if one.on_demand else "s") + "P" * one.permanent for one in found.models)
+
+
+def test_the_models_of_a_repository_are_loaded_by_their_requests(repository: Path) -> None:
+    found = of(repository)
+    assert (loading(found), found.max_loaded) == ("r r r", 0)
+    assert loading(of(repository, load_models="start")) == "sP sP sP"
+    assert loading(of(repository, load_models="start", model_idle_timeout_s=5.0)) == "s s s"
+    assert of(repository, max_loaded_models=2).max_loaded == 2
+
+
+def test_a_single_model_is_loaded_at_the_start(repository: Path) -> None:
+    assert loading(of(repository, model_name="b")) == "sP"
+    assert loading(of(repository, model_name="b", model_idle_timeout_s=5.0)) == "s"
+    assert loading(of(repository, model_name="b", load_models="request")) == "r"
+
+
+def test_the_models_of_a_config_are_loaded_at_the_start_unless_it_asks_for_less(repository: Path) -> None:
+    def of_entries(*extra: dict[str, Any], **options: Any) -> DesiredState:
+        names = ["b", "org/a", "a-graph"]
+        entries = [{"config": {"name": n, "base_path": n, **more}} for n, more in zip(names, extra, strict=False)]
+        idle = {"idle_unload_timeout_seconds": options.pop("idle")} if "idle" in options else {}
+        path = write_config(repository, model_config_list=entries, **idle)
+        return desired_state(server_config(Config(config_path=str(path), **options)))
+
+    assert loading(of_entries({}, {}, {})) == "sP sP sP"
+    assert loading(of_entries({}, {}, load_models="request")) == "r r"
+    assert loading(of_entries({}, {}, max_loaded_models=1)) == "r r"
+    grouped = of_entries({"group_name": "permanent"}, {"group_name": "g"}, {})
+    assert (loading(grouped), grouped.max_loaded) == ("sP r r", 1)
+    assert of_entries({"group_name": "g"}, {}, max_loaded_models=3).max_loaded == 3
+    assert loading(of_entries({"group_name": "permanent"}, {})) == "sP sP"  # nothing is to be unloaded
+    idle = of_entries({}, {"group_name": "permanent"}, idle=30)
+    assert (loading(idle), idle.models[0].config.model_idle_timeout_s) == ("r sP", 30.0)
+    with pytest.raises(StartError, match="idle_unload_timeout_seconds"):
+        of_entries({}, idle="soon")
 
 
 def test_a_graph_that_cannot_be_understood_leaves_the_other_models(repository: Path) -> None:

@@ -207,8 +207,8 @@ async def test_demo_embed_is_known_before_its_engine_runs() -> None:
 
     model = make(Config(model_path=str(DEMO_EMBED), model_name="demo-embed", task="embeddings"))
     assert isinstance(model, PoolingModel)
-    await model.load()
-    assert (model.ready, model.engine.pid, model.pooling.dimensions) == (True, None, 64)
+    await model.open()
+    assert (model.on_demand, model.engine.pid, model.pooling.dimensions) == (True, None, 64)
     await model.stop()
     with pytest.raises(RequestError):
         await model.encode(["x"], PARAMS)

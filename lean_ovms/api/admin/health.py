@@ -23,7 +23,7 @@ async def handle_ping(request: Request, app: App) -> Response:
 
 
 async def handle_version(request: Request, app: App) -> Response:
-    versions = next((m.info.versions for m in app.registry.models.values() if m.ready), {})
+    versions = next((m.info.versions for m in app.registry.models.values() if m.known), {})
     return json({"version": __version__, **versions})
 
 

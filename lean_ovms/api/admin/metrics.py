@@ -36,7 +36,9 @@ async def _state(app: App, model: Model) -> EngineState:
         model=model.name,
         in_flight=app.records.in_flight(model.name),
         up=model.ready,
-        restarts=model.engine.restarts,
+        loaded=model.loaded,
+        waiting=model.waiting,
+        restarts=model.restarts,
         memory=_memory(model.engine.pid),
         stats=await _stats(model),
     )

@@ -57,7 +57,7 @@ async def handle_one(request: Request, app: App) -> Response:
 
 def describe(model: Model) -> Json:
     """Anthropic's model object; lengths are known when the model is ready."""
-    length = model.info.context_length if model.ready else None
+    length = model.info.context_length if model.known else None
     return {
         "type": "model",
         "id": model.name,

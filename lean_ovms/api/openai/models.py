@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from ...errors import ModelNotFound
 from ...models.model import Model
-from ...pooling_types import EMBED, PoolingInfo
+from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, PoolingInfo
 from ...types import Json, Request, Response
 from ..app import App
 from ..response import json
 from ..router import BASES, RouteDoc, for_each_prefix
+
+KINDS = {"embeddings": EMBED, "rerank": SCORE, "classify": CLASSIFY, "token_classify": TOKEN_CLASSIFY}
+"""What models of a task compute, by option task."""
 
 
 async def handle_list(request: Request, app: App) -> Response:
@@ -30,19 +33,25 @@ async def handle_one(request: Request, app: App) -> Response:
 
 def describe(model: Model) -> Json:
     """OpenAI's model object; max_model_len is vLLM's addition, modalities are OpenRouter's, parent (the model that an
-    adapter is for) is vLLM's, pooling and pipeline (which one generates, and why) are ours. What only the engine knows
-    is not there while the model loads.
+    adapter is for) is vLLM's, status (whether it is in memory) is that of llama.cpp's router, pooling and pipeline
+    (which one generates, and why) are ours. What only the engine knows is not there until the model has been loaded.
     """
     parent = {"parent": model.parent} if model.parent else {}
-    known = _known(model) if model.ready else {}
+    known = _known(model) if model.known else _expected(model)
     return {
         "id": model.name,
         "object": "model",
         "created": model.created,
         "owned_by": "lean_ovms",
+        "status": {"value": "loaded" if model.loaded and model.state == "ready" else model.state},
         **known,
         **parent,
     }
+
+
+def _expected(model: Model) -> Json:
+    """What its files say of a model that has not been loaded yet."""
+    return {"pooling": {"kind": KINDS[model.config.task]}} if model.config.task in KINDS else {}
 
 
 def _known(model: Model) -> Json:

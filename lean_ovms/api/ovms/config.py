@@ -13,6 +13,12 @@ from ..app import App
 from ..response import json
 from ..router import RouteDoc, for_each_prefix
 
+NOT_IN_MEMORY = {
+    "unloaded": "Not in memory; the next request loads it.",
+    "unloading": "Being unloaded; the next request loads it again.",
+}
+"""Messages of models that are AVAILABLE as in OVMS, whose idle servables keep that state."""
+
 
 class ReloadFailed(RequestError):
     """500: the configuration cannot be read, or one of its models cannot be loaded."""
@@ -54,13 +60,15 @@ def describe(app: App) -> Json:
 
 
 def _state(model: Model) -> Json:
-    state = "AVAILABLE" if model.ready else "LOADING"
+    state = "AVAILABLE" if model.ready and model.state != "loading" else "LOADING"
     if model.failure is not None:
         why = "The model could not be loaded." if not model.ready else "Its replacement could not be loaded."
         return _status(state, "FAILED_PRECONDITION", f"{why} {model.failure.reason}")
-    if model.engine.state == "failed":
+    if model.state == "failed":
         return _status(state, "UNKNOWN", "The engine stopped and could not be started again; the server keeps trying.")
-    return _status(state, "OK", "OK")
+    if model.state == "sleeping":
+        return _status("UNLOADING", "UNAVAILABLE", "The server sleeps; POST /wake_up ends that.")
+    return _status(state, "OK", NOT_IN_MEMORY.get(model.state, "OK"))
 
 
 def _status(state: str, code: str, message: str) -> Json:

@@ -81,7 +81,7 @@ class ScoringRequest:
 
 async def handle(request: Request, app: App) -> Response:
     scoring = await app.parse_body(request, _parse)
-    with scoring.model.in_use() as model:
+    with await scoring.model.hold() as model:
         prompts = await _prompts(scoring.values, model)
         sampling = SamplingParams(
             max_tokens=1,

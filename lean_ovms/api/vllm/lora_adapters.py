@@ -51,7 +51,8 @@ async def handle_load(request: Request, app: App) -> Response:
     if not replaces and any(module.name == served.name for served in app.registry.served):
         raise BadRequest(f"The lora adapter {safe(module.name)!r} has already been loaded.", param="lora_name")
     try:
-        await model.adapters.add(module)
+        with await model.hold():
+            await model.adapters.add(module)
     except StartError as error:
         raise BadRequest(f"The adapter cannot be loaded. {error}", param="lora_path") from error
     return _text_response(f"Success: LoRA adapter {module.name!r} added successfully.")

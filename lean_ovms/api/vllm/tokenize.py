@@ -107,6 +107,7 @@ def _model(values: Json, app: App) -> Tokenizing:
     """Only OVMS's form, the one with a text, must name it."""
     named = values["model"] or (app.registry.default_of(TextModel) if values.get("text") is None else "")
     model = app.registry.get(named or model_name(values))
+    model.serving()
     return model if isinstance(model, PoolingModel) else model.require_task(TextModel)
 
 
@@ -154,6 +155,7 @@ def _read(body: Json, app: App) -> tuple[Json, ChatPrompt | None]:
                 raise BadRequest(f"text and {name} exclude each other", param=name)
     if values["messages"] is None:
         read_tools(values["tools"], None)  # not used with a text, and checked as with messages
+        _model(values, app)
         return values, None
     return values, _conversation(values, _model(values, app))
 

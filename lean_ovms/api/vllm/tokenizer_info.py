@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs
 
+from ...models.text_model import TextModel
 from ...types import Request, Response
 from ..app import App
 from ..generation.common_fields import SOME_MODEL
@@ -17,7 +18,11 @@ from ..router import Route, RouteDoc
 
 async def handle(request: Request, app: App) -> Response:
     given = parse_qs(request.query).get("model", [None])
-    model = app.default_model({"model": given[-1]})
+
+    async def find() -> TextModel:
+        return app.default_model({"model": given[-1]})
+
+    model = await app.when_known(find)
     template = model.chat_format.template
     tokens = {name: text for name, text in template.special_tokens.items() if text}
     return json({**tokens, "chat_template": template.source or None, "model_max_length": model.info.context_length})

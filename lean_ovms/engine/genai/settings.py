@@ -16,6 +16,7 @@ from ...errors import StartError
 from ...options import read_object
 from ...repository import model_config
 from ...types import Json
+from ...util.free_memory import free_memory_bytes as free_memory_bytes
 from . import devices
 from .load_errors import TEXT_MODEL
 
@@ -101,14 +102,6 @@ def warm_up_prompts(most: int) -> list[list[list[int]]]:
         [[(seed + i) % 32 for i in range(n)] for n, seed in zip(batch, first, strict=False)]
         for batch in [*lengths, [8] * 4]
     ]
-
-
-def free_memory_bytes(root: Path = Path("/")) -> int:
-    """Memory that this process may still allocate: the machine's available memory, or what its control group leaves."""
-    free = _meminfo(root / "proc/meminfo")
-    group = root / "sys/fs/cgroup"
-    limit, used = _number(group / "memory.max"), _number(group / "memory.current")
-    return free if limit is None or used is None else max(0, min(free, limit - used))
 
 
 def resolve_stateful(config: Config, available: Sequence[str] = ("CPU",)) -> PipelineSettings:
@@ -200,19 +193,3 @@ def _properties(config: Config) -> dict[str, Any]:
 def _is_small(network: Path) -> bool:
     weights = network.with_suffix(".bin")
     return weights.is_file() and weights.stat().st_size < SMALL_NETWORK
-
-
-def _meminfo(path: Path) -> int:
-    try:
-        lines = path.read_text("ascii").splitlines()
-    except OSError:
-        return 4 << 30
-    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return int(found[0]) << 10 if found else 4 << 30
-
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text("ascii"))
-    except (OSError, ValueError):
-        return None

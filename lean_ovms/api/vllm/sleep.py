@@ -1,0 +1,84 @@
+"""POST /sleep, POST /wake_up and GET /is_sleeping: the memory of all models for something else, for a while.
+
+https://docs.vllm.ai/en/stable/features/sleep_mode.html. Weights cannot be kept outside of an engine, so levels 1 and 2
+are the same; level 0 only refuses requests. Unlike in vLLM running requests finish first, unless the mode is abort.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs
+
+from ...errors import BadRequest, Unavailable
+from ...models.residency import Residency
+from ...types import Request, Response
+from ..app import App
+from ..fields import Field
+from ..response import json
+from ..router import Route, RouteDoc
+
+LEVELS = ("0", "1", "2")
+MODES = ("wait", "abort")
+TAGS = ("weights", "kv_cache")
+QUERY = (
+    Field(
+        name="level",
+        kind="string",
+        help="0: only refuse requests; 1 and 2: also unload all models",
+        default="1",
+        schema={"enum": list(LEVELS)},
+    ),
+    Field(
+        name="mode",
+        kind="string",
+        help="wait: running requests finish; abort: they end with an error",
+        default="wait",
+        schema={"enum": list(MODES)},
+    ),
+)
+TAG = Field(
+    name="tags",
+    kind="string",
+    help="what is loaded first in vLLM; here everything is, with each",
+    schema={"enum": list(TAGS)},
+)
+
+
+async def handle_sleep(request: Request, app: App) -> Response:
+    level, mode = _one_of(request, "level", LEVELS, "1"), _one_of(request, "mode", MODES, "wait")
+    await _residency(app).sleep(keeps=level == "0", cut=mode == "abort")
+    return Response(200)
+
+
+async def handle_wake_up(request: Request, app: App) -> Response:
+    _one_of(request, "tags", TAGS, TAGS[0])
+    if failed := await _residency(app).wake_up():
+        raise Unavailable(f"These models could not be loaded: {', '.join(failed)}", code="model_not_loaded")
+    return Response(200)
+
+
+async def handle_is_sleeping(request: Request, app: App) -> Response:
+    return json({"is_sleeping": _residency(app).asleep})
+
+
+def _residency(app: App) -> Residency:
+    if app.manager is None:
+        raise Unavailable("The models of this server are not managed.")
+    return app.manager.residency
+
+
+def _one_of(request: Request, name: str, allowed: tuple[str, ...], default: str) -> str:
+    """The value of a query parameter, the last one if it is given several times. Raises BadRequest."""
+    values = parse_qs(request.query, keep_blank_values=True).get(name, [default])
+    if any(value not in allowed for value in values):
+        raise BadRequest(f"{name} must be one of {', '.join(allowed)}", param=name)
+    return values[-1]
+
+
+SLEEP = RouteDoc(summary="Unload all models, and refuse requests until /wake_up", query=QUERY)
+WAKE_UP = RouteDoc(summary="Load what was unloaded by /sleep, and serve again", query=(TAG,), errors=(503,))
+IS_SLEEPING = RouteDoc(summary="Whether the server sleeps", answer="Sleeping")
+ROUTES = [
+    Route("POST", "/sleep", handle_sleep, doc=SLEEP),
+    Route("POST", "/wake_up", handle_wake_up, doc=WAKE_UP),
+    Route("GET", "/is_sleeping", handle_is_sleeping, doc=IS_SLEEPING),
+]

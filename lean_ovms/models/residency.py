@@ -1,0 +1,456 @@
+"""Which models are in memory: loaded by their requests, within a limit, and unloaded when they are idle.
+
+Models of one group are loaded and unloaded together; a model without a group is one by itself. A group that is wanted
+when there is no room waits until the group that was idle longest is unloaded. If all are at work, one of them gets no
+new requests until its running ones have finished. Requests for it wait, as those for the wanted group do, and are
+served in turn. Knows no engines, no tasks and no HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from ..errors import InternalError, RequestError, StartError, TooManyRequests, Unavailable
+from ..observability.records import current_record
+from .resident import (
+    MAX_RETRY_AFTER_S,
+    Group,
+    Member,
+    Resident,
+    Waiter,
+    bounded,
+    choose_victim,
+    has_room,
+    sleeping,
+    with_retry,
+)
+
+log = logging.getLogger("lean_ovms.models")
+
+LINGER_S = 0.05
+"""A group counts as idle only after this time without a request: one request may use its model several times."""
+RETRY_S = 10.0
+"""After a load that failed, requests get its error for this time; the next one after it loads again."""
+LACKS_MEMORY = re.compile(r"memory|alloc|CL_OUT_OF|signal 9|killed", re.IGNORECASE)
+"""In the message of a load that may succeed when there is more memory."""
+
+
+class Residency:
+    """limit: groups in memory at once, the permanent ones not counted; 0: as many as the free memory holds."""
+
+    def __init__(self, limit: int = 0, free_bytes: Callable[[], int] | None = None) -> None:
+        """free_bytes: the memory that is free; None: memory does not limit."""
+        self._limit = limit
+        self._free_bytes = free_bytes
+        self._groups: dict[str, Group] = {}
+        self._members: dict[Resident, Member] = {}
+        self._asleep: frozenset[str] | None = None  # the groups that were in memory when it began
+        self._keeps = False
+        self._stopped = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- members
+
+    def add(self, resident: Resident, group: str = "", *, permanent: bool = False, idle_timeout_s: float = 0.0) -> None:
+        """A model from now on. group: "" for one of its own. permanent: it is never unloaded for another."""
+        name = f"group {group}" if group else f"model {resident.name}"
+        found = self._groups.setdefault(name, Group(name))
+        found.permanent = permanent
+        found.idle_timeout_s = max(found.idle_timeout_s if found.members else 0.0, idle_timeout_s)
+        member = Member(resident, found)
+        found.members.append(member)
+        if self._asleep is not None:
+            found.closing_since = time.monotonic()
+        self._members[resident] = member
+        resident.in_flight.on_none = lambda: self._used(member)
+
+    def retire(self, resident: Resident) -> None:
+        """A model takes no more requests: those that wait for it are sent on. `remove` it when it is out of memory."""
+        member = self._members.get(resident)
+        if member is not None:
+            member.retired = True
+            self._finish(member, False)
+
+    def remove(self, resident: Resident) -> None:
+        """Forget a model that has been stopped. Idempotent."""
+        member = self._members.get(resident)
+        if member is None:
+            return
+        if member.task is not None:
+            member.task.add_done_callback(lambda _: self.remove(resident))  # its load ends now, with an error
+            return
+        del self._members[resident]
+        resident.in_flight.on_none = None
+        member.group.members.remove(member)
+        if not member.group.members:
+            del self._groups[member.group.name]
+            if member.group.timer is not None:
+                member.group.timer.cancel()
+        self._pump()
+
+    # --- requests
+
+    async def hold(self, resident: Resident) -> bool:
+        """Count one use of the model in its in_flight, once it is loaded. False: it has been replaced or removed.
+
+        Raises RequestError: too many requests wait, the load failed, the server sleeps or stops.
+        """
+        member = self._members.get(resident)
+        if member is None or member.retired:
+            return False
+        arrived = _arrived()
+        if member.open and (member.group.closing_since is None or arrived <= member.group.closing_since):
+            resident.in_flight.add()
+            return True
+        self._check(member)
+        return await self._wait(member, arrived)
+
+    def _check(self, member: Member) -> None:
+        if self._stopped:
+            raise Unavailable("The server is shutting down.", code="shutting_down")
+        if self._asleep is not None:
+            raise sleeping()
+        now = asyncio.get_running_loop().time()
+        if member.failure is not None and now < member.retry_at:
+            raise with_retry(member.failure, member.retry_at - now)
+        config, client = member.resident.config, _client()
+        own = sum(waiter.client == client for waiter in member.waiters) if client else 0
+        if len(member.waiters) >= config.max_queued_requests or own >= config.max_queued_requests_per_client:
+            error = TooManyRequests(f"{len(member.waiters)} requests are waiting for this model to be loaded already")
+            error.retry_after_s = bounded(member.group.load_s)
+            raise error
+
+    async def _wait(self, member: Member, arrived: float) -> bool:
+        loop = asyncio.get_running_loop()
+        waiter = Waiter(loop.create_future(), arrived, _client())
+        member.waiters.append(waiter)
+        limit_s = member.resident.config.engine_load_timeout_s
+        late = loop.call_later(limit_s, self._give_up, member, waiter)
+        try:
+            self._pump()
+            return await waiter.granted
+        except asyncio.CancelledError:
+            if waiter in member.waiters:
+                member.waiters.remove(waiter)
+                self._pump()  # another group may be wanted for it alone
+            elif not waiter.granted.cancelled() and waiter.granted.exception() is None and waiter.granted.result():
+                member.resident.in_flight.remove()
+            raise
+        finally:
+            late.cancel()
+
+    def _give_up(self, member: Member, waiter: Waiter) -> None:
+        if waiter in member.waiters:
+            member.waiters.remove(waiter)
+            error = Unavailable("The models in memory are at work, and none could be unloaded.", code="models_busy")
+            error.retry_after_s = MAX_RETRY_AFTER_S
+            waiter.granted.set_exception(error)
+            self._pump()
+
+    def _finish(self, member: Member, result: bool | Callable[[], RequestError]) -> None:
+        """Answer all waiting requests of a model."""
+        waiters, member.waiters = member.waiters, []
+        for waiter in waiters:
+            if waiter.granted.done():  # its task has been cancelled, and has not run since
+                continue
+            if not isinstance(result, bool):
+                waiter.granted.set_exception(result())
+                continue
+            if result:
+                member.resident.in_flight.add()
+            waiter.granted.set_result(result)
+
+    # --- operators
+
+    def state(self, resident: Resident) -> str:
+        """ "loaded", "loading", "unloading", "sleeping" or "unloaded"."""
+        member = self._members.get(resident)
+        if member is not None and member.task is not None:
+            return "unloading" if member.unloading else "loading"
+        if self._asleep is not None:
+            return "sleeping"
+        return "loaded" if resident.loaded else "unloaded"
+
+    def waiting(self, resident: Resident) -> int:
+        """Requests that wait for the model to be loaded."""
+        member = self._members.get(resident)
+        return len(member.waiters) if member is not None else 0
+
+    @property
+    def asleep(self) -> bool:
+        """Requests are refused until `wake_up`."""
+        return self._asleep is not None
+
+    async def load(self, resident: Resident) -> None:
+        """Load a model now, whether there is room or not: at the start. Raises StartError."""
+        member = self._members[resident]
+        if member.task is None and not resident.loaded:
+            failures: list[StartError] = []
+            self._start(member, self._load(member, failures.append))
+            await self._settled(member.task)
+            if failures:
+                raise failures[0]
+
+    async def sleep(self, *, keeps: bool = False, cut: bool = False) -> None:
+        """Refuse new requests, let running ones finish, unload all models. Returns when that is done.
+
+        keeps: the models stay in memory. cut: running requests end with an error.
+        """
+        if self._asleep is None:
+            self._asleep = frozenset(group.name for group in self._groups.values() if group.occupied)
+        self._keeps = keeps
+        for member in self._members.values():
+            self._finish(member, sleeping)
+        now = time.monotonic()
+        for group in self._groups.values():
+            group.closing_since = now if group.closing_since is None else group.closing_since
+        if cut:
+            for member in self._members.values():
+                if member.open:
+                    self._start(member, self._unload(member))
+        while True:
+            self._pump()
+            tasks = [one.task for one in self._members.values() if one.task is not None]
+            done = not any(group.busy if keeps else group.occupied for group in self._groups.values())
+            if self._asleep is None or (done and not tasks):
+                return
+            await (self._settled(*tasks) if tasks else asyncio.sleep(LINGER_S))
+
+    async def wake_up(self) -> list[str]:
+        """Serve requests again, and load what was in memory before; the names of models that could not be loaded."""
+        before, self._asleep, self._keeps = self._asleep or frozenset(), None, False
+        for group in self._groups.values():
+            group.closing_since = None
+        woken = [
+            member
+            for name in before
+            for member in (self._groups[name].members if name in self._groups else ())
+            if member.task is None and not member.resident.loaded and not member.retired
+        ]
+        for member in woken:
+            self._start(member, self._load(member))
+        await self._settled(*(member.task for member in woken))
+        self._pump()
+        return [member.resident.name for member in woken if not member.resident.loaded]
+
+    async def unload_all(self) -> None:
+        """Unload every model: their requests must have ended."""
+        for member in self._members.values():
+            if member.open:
+                self._start(member, self._unload(member))
+        await self._settled(*(member.task for member in self._members.values()))
+
+    async def stop(self) -> None:
+        """End loads, and requests that wait for them, with an error. Idempotent."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for group in self._groups.values():
+            if group.timer is not None:
+                group.timer.cancel()
+        for member in self._members.values():
+            self._finish(member, lambda: Unavailable("The server is shutting down.", code="shutting_down"))
+            if member.task is not None and not member.unloading:
+                member.task.cancel()
+        await self._settled(*self._tasks)
+
+    @staticmethod
+    async def _settled(*tasks: asyncio.Task[None] | None) -> None:
+        running = [task for task in tasks if task is not None]
+        if running:
+            await asyncio.wait(running)
+
+    # --- what to load and unload
+
+    def _used(self, member: Member) -> None:
+        """The last request of a model has ended."""
+        if self._stopped:
+            return
+        loop = asyncio.get_running_loop()
+        group = member.group
+        group.last_used = loop.time()
+        if any(one.wanted_since is not None for one in self._groups.values()) or self._asleep is not None:
+            self._pump_at(group.last_used + LINGER_S)
+        self._schedule_idle_check(group)
+
+    def _pump_at(self, when: float) -> None:
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(when, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._pump()
+
+    def _pump(self) -> None:
+        """Bring what is in memory nearer to what is wanted; called after every event."""
+        if self._stopped:
+            return
+        if self._asleep is None:
+            self._serve_all()  # first: a group that has just been loaded for its requests is not idle
+            blocked = False
+            wanted = [one for one in self._groups.values() if one.wanted_since is not None and not one.occupied]
+            for group in sorted(wanted, key=lambda one: one.wanted_since or 0.0):
+                if not has_room(group, self._groups.values(), self._limit, self._free_bytes):
+                    blocked = True  # later ones wait, too, or the first would wait for ever
+                    break
+                self._load_members(group)
+            self._close_only(self._victim() if blocked else None)
+            self._serve_all()  # those that are not to be unloaded any more
+        for group in list(self._groups.values()):
+            if group.closing_since is not None and not (self._keeps or group.changing) and self._idle(group):
+                for member in group.members:
+                    if member.resident.loaded:
+                        self._start(member, self._unload(member))
+
+    def _serve_all(self) -> None:
+        for group in list(self._groups.values()):
+            if group.closing_since is None:
+                self._serve(group)
+
+    def _serve(self, group: Group) -> None:
+        """Let waiting requests of a group in memory go on, and load those of its models that are not there yet."""
+        for member in group.members:
+            if member.waiters and member.open:
+                self._finish(member, True)
+        if group.occupied and group.wanted_since is not None:
+            self._load_members(group, wanted=True)
+
+    def _load_members(self, group: Group, *, wanted: bool = False) -> None:
+        """wanted: only those that requests wait for. None while a retired one is in memory still."""
+        if any(one.retired and (one.resident.loaded or one.task is not None) for one in group.members):
+            return
+        now = asyncio.get_running_loop().time()
+        for member in group.members:
+            waits = bool(member.waiters) if wanted else (member.failure is None or now >= member.retry_at)
+            if waits and not member.retired and member.task is None and not member.resident.loaded:
+                self._start(member, self._load(member))
+
+    def _victim(self) -> Group | None:
+        """The group to unload for another; None while one is on its way out, or must be served a little longer."""
+        victim = choose_victim(self._groups.values())
+        if victim is not None and victim.busy:
+            # Loads take no more than half of the time, however requests for several groups alternate.
+            until = victim.loaded_at + victim.load_s
+            if asyncio.get_running_loop().time() < until:
+                self._pump_at(until)
+                return None
+        return victim
+
+    def _close_only(self, victim: Group | None) -> None:
+        for group in self._groups.values():
+            if group is not victim:
+                if not any(one.unloading for one in group.members):
+                    group.closing_since = None
+            elif group.closing_since is None:
+                group.closing_since = time.monotonic()
+
+    def _idle(self, group: Group) -> bool:
+        """Whether a closing group can be unloaded now; otherwise it is looked at again when it may be."""
+        if group.busy:
+            return False
+        until = group.last_used + LINGER_S
+        if asyncio.get_running_loop().time() < until:
+            self._pump_at(until)
+            return False
+        return True
+
+    # --- idle time
+
+    def _schedule_idle_check(self, group: Group) -> None:
+        if group.timer is not None:
+            group.timer.cancel()
+        if group.idle_timeout_s and not group.busy:
+            loop = asyncio.get_running_loop()
+            group.timer = loop.call_at(group.last_used + group.idle_timeout_s, self._unload_idle, group)
+
+    def _unload_idle(self, group: Group) -> None:
+        if group.busy or group.changing or group.wanted_since is not None or self._asleep is not None:
+            return
+        loaded = [member for member in group.members if member.open]
+        if loaded:
+            names = ", ".join(member.resident.name for member in loaded)
+            log.info("%s: idle for %g s, unloaded", names, group.idle_timeout_s)
+        for member in loaded:
+            self._start(member, self._unload(member))
+
+    # --- loading and unloading
+
+    def _start(self, member: Member, work: Coroutine[Any, Any, None]) -> None:
+        member.task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(member.task)
+        member.task.add_done_callback(self._tasks.discard)
+
+    async def _load(self, member: Member, on_failure: Callable[[StartError], object] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        began, group = loop.time(), member.group
+        try:
+            await self._load_or_make_room(member)
+        except StartError as error:
+            failure = Unavailable(f"The model could not be loaded. {error.reason}", code="model_not_loaded")
+            member.failure, member.retry_at = failure, loop.time() + RETRY_S
+            self._finish(member, lambda: with_retry(failure, RETRY_S))
+            if on_failure is not None:
+                on_failure(error)
+            elif not member.retired:
+                log.error("%s cannot be served: %s", member.resident.name, error)
+        except Exception:
+            log.exception("loading %s failed", member.resident.name)
+            self._finish(member, InternalError)
+        else:
+            member.failure = None
+            group.loaded_at = group.last_used = loop.time()
+            group.load_s = group.loaded_at - began
+            self._schedule_idle_check(group)
+        finally:
+            member.task = None
+            self._pump()
+
+    async def _load_or_make_room(self, member: Member) -> None:
+        """A load that fails while others are idle in memory may have failed for want of memory, on a GPU for example:
+        it is tried again without them."""
+        try:
+            await member.resident.load()
+        except StartError as error:
+            idle = [
+                one
+                for one in self._groups.values()
+                if one is not member.group and one.occupied and not (one.permanent or one.busy or one.changing)
+            ]
+            if self._limit or self._free_bytes is None or not idle or not LACKS_MEMORY.search(str(error)):
+                raise
+            log.warning("%s could not be loaded beside %d idle groups: %s", member.resident.name, len(idle), error)
+            victims = [one for group in idle for one in group.members if one.open]
+            for one in victims:
+                self._start(one, self._unload(one))
+            await self._settled(*(one.task for one in victims))
+            await member.resident.load()
+
+    async def _unload(self, member: Member) -> None:
+        member.unloading = True
+        try:
+            await member.resident.unload()
+        except Exception:
+            log.exception("unloading %s failed", member.resident.name)
+        finally:
+            member.task, member.unloading = None, False
+            self._pump()
+
+
+def _arrived() -> float:
+    """When the request of this task arrived, time.monotonic()."""
+    record = current_record.get()
+    return record.started if record is not None else time.monotonic()
+
+
+def _client() -> str:
+    record = current_record.get()
+    return record.client if record is not None else ""

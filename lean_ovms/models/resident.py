@@ -1,0 +1,141 @@
+"""What is in memory and what waits for it: models, their groups, and the choice of the group that is unloaded.
+
+Knows no event loop's tasks but those that are given, and no requests but those that wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ..config import Config
+from ..errors import RequestError, Unavailable
+from ..util.concurrency import InFlight
+
+MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1, 60
+
+
+class Resident(Protocol):
+    """A model, as far as it is loaded and unloaded."""
+
+    name: str
+    config: Config
+    in_flight: InFlight
+
+    @property
+    def loaded(self) -> bool: ...
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it will take, roughly."""
+
+    async def load(self) -> None:
+        """Raises StartError."""
+
+    async def unload(self) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A request that waits for its model. granted: False if the model has been replaced."""
+
+    granted: asyncio.Future[bool]
+    since: float
+    client: str
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One model. task: the load or unload in progress. retry_at: loop time before which a failed load is not tried
+    again. retired: it takes no more requests, and is still in memory."""
+
+    resident: Resident
+    group: Group
+    waiters: list[Waiter] = field(default_factory=list)
+    task: asyncio.Task[None] | None = None
+    unloading: bool = False
+    failure: RequestError | None = None
+    retry_at: float = 0.0
+    retired: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Loaded, and not about to be unloaded."""
+        return self.resident.loaded and self.task is None
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Models that are in memory together. permanent: they stay. closing_since: requests that arrived later wait until
+    it is loaded again (time.monotonic()). last_used, loaded_at: loop times. load_s: how long the last load took."""
+
+    name: str
+    members: list[Member] = field(default_factory=list)
+    permanent: bool = False
+    idle_timeout_s: float = 0.0
+    closing_since: float | None = None
+    last_used: float = 0.0
+    loaded_at: float = 0.0
+    load_s: float = 0.0
+    timer: asyncio.TimerHandle | None = None
+
+    @property
+    def occupied(self) -> bool:
+        """In memory, or on its way in or out."""
+        return any(one.resident.loaded or one.task is not None for one in self.members)
+
+    @property
+    def changing(self) -> bool:
+        return any(one.task is not None for one in self.members)
+
+    @property
+    def busy(self) -> bool:
+        return any(one.resident.in_flight for one in self.members)
+
+    @property
+    def wanted_since(self) -> float | None:
+        """When the first of its waiting requests arrived."""
+        return min((waiter.since for one in self.members for waiter in one.waiters), default=None)
+
+
+def has_room(wanted: Group, groups: Iterable[Group], limit: int, free_bytes: Callable[[], int] | None) -> bool:
+    """Whether a group may be loaded beside those that are in memory. limit, free_bytes: as in Residency."""
+    others = [one for one in groups if one.occupied and not one.permanent]
+    if wanted.permanent or not others:
+        return True
+    if limit:
+        return len(others) < limit
+    if free_bytes is None:
+        return True
+    loading = [one for other in others for one in other.members if one.task is not None and not one.unloading]
+    return sum(one.resident.memory_bytes for one in [*wanted.members, *loading]) <= free_bytes()
+
+
+def choose_victim(groups: Iterable[Group]) -> Group | None:
+    """The group to unload for another: the one that was idle longest, or else the one that was loaded first. None
+    while one is on its way out, or all are on their way in."""
+    loaded = [one for one in groups if one.occupied and not one.permanent]
+    if any(member.unloading for one in loaded for member in one.members):
+        return None
+    settled = [one for one in loaded if not one.changing]
+    if idle := [one for one in settled if not one.busy]:
+        return min(idle, key=lambda one: one.last_used)
+    return min(settled, key=lambda one: (one.closing_since is None, one.loaded_at), default=None)
+
+
+def sleeping() -> Unavailable:
+    """The error for requests while the server sleeps."""
+    return Unavailable("The server sleeps; POST /wake_up ends that.", code="sleeping", retry_after_s=MAX_RETRY_AFTER_S)
+
+
+def with_retry(error: RequestError, seconds: float) -> RequestError:
+    """The same error for another request, with the time after which it may be sent again."""
+    return Unavailable(error.message, code=error.code, retry_after_s=bounded(seconds))
+
+
+def bounded(seconds: float) -> int:
+    """For Retry-After."""
+    return max(MIN_RETRY_AFTER_S, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))

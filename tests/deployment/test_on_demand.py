@@ -1,0 +1,362 @@
+"""Models that requests load, through the API, on scripted engines and without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from lean_ovms.api.app import App
+from lean_ovms.config import Config
+from lean_ovms.deployment.desired import DesiredState, ModelSpec
+from lean_ovms.deployment.manager import ModelManager
+from lean_ovms.errors import StartError
+from lean_ovms.models import residency as residency_module
+from lean_ovms.models.text_model import TextModel
+from lean_ovms.types import ModelInfo, Request
+from tests.fakes import FakeEngine, say
+
+BASE = Config(fake_engine=True, config_path="config.json", access_log=False, metrics_enable=True)
+
+
+class Engine(FakeEngine):
+    """Ready when its gate is open; with a fault it does not load. It fails a test that stops it at work."""
+
+    def __init__(self, home: Home, name: str) -> None:
+        super().__init__(lambda prompt, sampling: home.script)
+        self.home = home
+        self.name = name
+
+    async def start(self) -> ModelInfo:
+        assert self.state == "loading"
+        self.home.running.append(self.name)
+        self.home.most = max(self.home.most, len(set(self.home.running)))
+        await asyncio.sleep(0)
+        await self.home.gate.wait()
+        if self.name in self.home.broken or self.state == "stopped":
+            raise StartError("no such file /secret", reason="It is broken.")
+        return await super().start()
+
+    async def stop(self) -> None:
+        if self.mail.busy:
+            self.home.cut.append(self.name)
+        if self.name in self.home.running:
+            self.home.running.remove(self.name)
+        await super().stop()
+
+
+class Home:
+    """An app whose models have scripted engines. running: those in memory; cut: those stopped at work."""
+
+    def __init__(self) -> None:
+        self.script = say("a", "b")
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.broken: set[str] = set()
+        self.running: list[str] = []
+        self.cut: list[str] = []
+        self.most = 0
+        self.specs: list[ModelSpec] = []
+        self.max_loaded = 0
+        self.app = App(BASE, [])
+        self.manager: ModelManager | None = None
+
+    def want(self, *names: str, groups: dict[str, str] | None = None, **options: Any) -> None:
+        config = replace(BASE, config_path="", **options)
+        groups = groups or {}
+        self.specs = [
+            ModelSpec(
+                config=replace(config, model_name=name, group_name=groups.get(name, "")),
+                on_demand=groups.get(name) != "permanent",
+                permanent=groups.get(name) == "permanent",
+            )
+            for name in names
+        ]
+
+    async def open(self) -> None:
+        read = lambda _: DesiredState(models=tuple(self.specs), max_loaded=self.max_loaded)  # noqa: E731
+        self.manager = ModelManager(BASE, self.app.registry, read=read, make=self._make)
+        self.app.manager = self.manager
+        await self.app.open()
+        await self.manager.load()
+
+    def _make(self, config: Config) -> TextModel:
+        return TextModel(config, lambda: Engine(self, config.model_name))  # type: ignore[arg-type,return-value]
+
+    async def close(self) -> None:
+        if self.manager is not None:
+            await self.manager.stop()
+        self.app.image_loader.close()
+        await self.app.close()
+
+    async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any, dict[str, str]]:
+        """Status, JSON and headers."""
+        plain, _, query = path.partition("?")
+        data = b"" if body is None else orjson.dumps(body)
+        request = Request(method, plain, query, {"content-type": "application/json"}, data, "test")
+        response = await self.app.handle(request)
+        try:
+            if not isinstance(response.body, bytes):
+                return response.status, b"".join([part async for part in response.body]), dict(response.headers)
+            text = response.body
+            found = orjson.loads(text) if text[:1] in (b"{", b"[") else text
+            return response.status, found, dict(response.headers)
+        finally:
+            await response.aclose()
+
+    async def chat(self, model: str, **fields: Any) -> tuple[int, Any, dict[str, str]]:
+        messages = [{"role": "user", "content": "hi"}]
+        return await self.ask("POST", "/v1/chat/completions", {"model": model, "messages": messages, **fields})
+
+    async def statuses(self) -> dict[str, str]:
+        _, body, _ = await self.ask("GET", "/v1/models")
+        return {one["id"]: one["status"]["value"] for one in body["data"]}
+
+
+@pytest.fixture
+async def home(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Home]:
+    monkeypatch.setattr(residency_module, "LINGER_S", 0.0)
+    made = Home()
+    yield made
+    await made.close()
+
+
+async def test_all_are_listed_and_ready_and_the_first_request_loads(home: Home) -> None:
+    home.want("a", "b")
+    await home.open()
+    assert await home.statuses() == {"a": "unloaded", "b": "unloaded"}
+    assert (await home.ask("GET", "/v2/health/ready"))[0] == 200
+    assert (await home.ask("GET", "/v2/models/a/ready"))[0] == 200
+    _, states, _ = await home.ask("GET", "/v1/config")
+    [state] = states["a"]["model_version_status"]
+    assert (state["state"], "Not in memory" in state["status"]["error_message"]) == ("AVAILABLE", True)
+    status, body, _ = await home.chat("a")
+    assert (status, body["choices"][0]["message"]["content"]) == (200, "ab")
+    assert await home.statuses() == {"a": "loaded", "b": "unloaded"}
+    assert home.running == ["a"]
+
+
+async def test_what_a_request_may_ask_for_is_checked_against_the_loaded_model(home: Home) -> None:
+    home.want("a")
+    await home.open()
+    status, body, _ = await home.chat("a", max_tokens=0)
+    assert (status, body["error"]["param"], home.running) == (400, "max_tokens", ["a"])
+    status, body, _ = await home.chat("nobody")
+    assert (status, body["error"]["code"]) == (404, "model_not_found")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/completions", {"model": "a", "prompt": ["x", "y"]}),
+        ("POST", "/v1/responses", {"model": "a", "input": "x"}),
+        ("POST", "/v1/messages", {"model": "a", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]}),
+        ("POST", "/tokenize", {"prompt": "x"}),
+        ("POST", "/v3/tokenize", {"model": "a", "text": "x"}),
+        ("POST", "/detokenize", {"tokens": [65]}),
+        ("GET", "/tokenizer_info", None),
+        ("POST", "/v1/responses/input_tokens", {"model": "a", "input": "x"}),
+    ],
+)
+async def test_every_endpoint_loads_the_model_that_it_needs(home: Home, method: str, path: str, body: Any) -> None:
+    home.want("a")
+    await home.open()
+    status, answer, _ = await home.ask(method, path, body)
+    assert (status, home.running) == (200, ["a"]), answer
+    await home.ask("POST", "/sleep")
+    await home.ask("POST", "/wake_up")
+    status, answer, _ = await home.ask(method, path, body)
+    assert (status, home.running) == (200, ["a"]), answer
+
+
+async def test_one_is_unloaded_for_another_and_loaded_again(home: Home) -> None:
+    home.want("a", "b")
+    home.max_loaded = 1
+    await home.open()
+    for name in ("a", "b", "a"):
+        assert (await home.chat(name))[0] == 200
+        assert home.running == [name]
+    assert (home.most, home.cut) == (1, [])
+    _, metrics, _ = await home.ask("GET", "/metrics")
+    lines = metrics.decode().splitlines()
+    assert 'ovms_graph_loaded{name="a"} 1.0' in lines
+    assert 'ovms_graph_loaded{name="b"} 0.0' in lines
+    assert 'lean_ovms_engine_up{model_name="b"} 1.0' in lines
+    assert 'lean_ovms_model_load_seconds_count{model_name="a"} 2.0' in lines
+    assert 'lean_ovms_model_unloads_total{model_name="a"} 1.0' in lines
+    assert 'lean_ovms_model_waiting_requests{model_name="a"} 0.0' in lines
+
+
+async def test_a_stream_is_read_to_its_end_before_its_model_goes(home: Home) -> None:
+    home.want("a", "b")
+    home.max_loaded = 1
+    await home.open()
+    messages = [{"role": "user", "content": "hi"}]
+    data = orjson.dumps({"model": "a", "messages": messages, "stream": True})
+    request = Request("POST", "/v1/chat/completions", "", {"content-type": "application/json"}, data, "test")
+    response = await home.app.handle(request)
+    other = asyncio.create_task(home.chat("b"))
+    await asyncio.sleep(0.02)
+    assert (home.running, other.done()) == (["a"], False)
+    assert not isinstance(response.body, bytes)
+    assert b"[DONE]" in b"".join([part async for part in response.body])
+    await response.aclose()
+    assert (await other)[0] == 200
+    assert (home.running, home.cut) == (["b"], [])
+
+
+async def test_groups_and_permanent_models(home: Home) -> None:
+    home.want("p", "a", "b", "c", groups={"p": "permanent", "a": "g", "b": "g", "c": "h"})
+    home.max_loaded = 1
+    await home.open()
+    assert home.running == ["p"]
+    await home.chat("a")
+    assert sorted(home.running) == ["a", "b", "p"]
+    await home.chat("c")
+    assert sorted(home.running) == ["c", "p"]
+
+
+async def test_a_model_that_does_not_load_is_said_so_and_leaves_the_others(home: Home) -> None:
+    home.want("a", "b")
+    home.broken = {"b"}
+    await home.open()
+    await home.chat("a")
+    status, body, headers = await home.chat("b")
+    assert (status, body["error"]["code"], "Retry-After" in headers) == (503, "model_not_loaded", True)
+    assert "/secret" not in body["error"]["message"]
+    assert await home.statuses() == {"a": "loaded", "b": "failed"}
+    assert (await home.ask("GET", "/v2/models/b/ready"))[0] == 503
+    assert (await home.ask("GET", "/v2/health/ready"))[0] == 200
+    _, states, _ = await home.ask("GET", "/v1/config")
+    assert states["b"]["model_version_status"][0]["status"]["error_code"] == "FAILED_PRECONDITION"
+    assert (await home.chat("a"))[0] == 200
+
+
+async def test_the_state_while_it_loads(home: Home) -> None:
+    home.want("a")
+    await home.open()
+    home.gate.clear()
+    asked = asyncio.create_task(home.chat("a"))
+    await asyncio.sleep(0.01)
+    assert await home.statuses() == {"a": "loading"}
+    _, states, _ = await home.ask("GET", "/v1/config")
+    assert states["a"]["model_version_status"][0]["state"] == "LOADING"
+    assert (await home.ask("GET", "/v2/models/a/ready"))[0] == 200  # it is served, after a while
+    home.gate.set()
+    assert (await asked)[0] == 200
+
+
+async def test_sleep_and_wake_up(home: Home) -> None:
+    home.want("a", "p", groups={"p": "permanent"})
+    await home.open()
+    await home.chat("a")
+    assert (await home.ask("GET", "/is_sleeping"))[1] == {"is_sleeping": False}
+    assert (await home.ask("POST", "/sleep?level=1"))[0] == 200
+    assert (await home.ask("GET", "/is_sleeping"))[1] == {"is_sleeping": True}
+    assert home.running == []
+    status, body, headers = await home.chat("a")
+    assert (status, body["error"]["code"], "Retry-After" in headers) == (503, "sleeping", True)
+    assert (await home.ask("GET", "/health"))[0] == 503
+    assert (await home.ask("GET", "/ping"))[0] == 200
+    assert await home.statuses() == {"a": "sleeping", "p": "sleeping"}
+    assert (await home.ask("POST", "/wake_up?tags=weights&tags=kv_cache"))[0] == 200
+    assert sorted(home.running) == ["a", "p"]
+    assert (await home.chat("p"))[0] == 200
+
+
+@pytest.mark.parametrize("query", ["level=3", "level=x", "mode=keep"])
+async def test_what_sleep_cannot_do_is_refused(home: Home, query: str) -> None:
+    home.want("a")
+    await home.open()
+    status, body, _ = await home.ask("POST", f"/sleep?{query}")
+    assert (status, body["error"]["param"]) == (400, query.partition("=")[0])
+    assert (await home.ask("POST", "/wake_up?tags=all"))[0] == 400
+    assert (await home.ask("GET", "/is_sleeping"))[1] == {"is_sleeping": False}
+
+
+async def test_sleep_ends_running_requests_only_if_asked_to(home: Home) -> None:
+    home.want("a")
+    home.script = say("a", reason="")  # never ends
+    await home.open()
+    data = orjson.dumps({"model": "a", "prompt": "x", "stream": True})
+    request = Request("POST", "/v1/completions", "", {"content-type": "application/json"}, data, "test")
+    response = await home.app.handle(request)
+    asleep = asyncio.create_task(home.ask("POST", "/sleep"))
+    await asyncio.sleep(0.02)
+    assert (home.running, asleep.done()) == (["a"], False)
+    assert (await home.ask("POST", "/sleep?mode=abort"))[0] == 200
+    assert home.running == []
+    await response.aclose()
+    assert (await asleep)[0] == 200
+
+
+async def test_a_changed_configuration_replaces_a_model_and_the_next_request_loads_it(home: Home) -> None:
+    home.want("a")
+    home.max_loaded = 1
+    await home.open()
+    await home.chat("a")
+    home.want("a", max_num_seqs=3)
+    assert (await home.ask("POST", "/v1/config/reload"))[0] == 200
+    assert (await home.chat("a"))[0] == 200
+    assert (home.running, home.most, home.cut) == (["a"], 1, [])
+    home.want()
+    await home.ask("POST", "/v1/config/reload")
+    assert (await home.chat("a"))[0] == 404
+    await asyncio.sleep(0.01)
+    assert home.running == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_every_request_has_one_outcome_whatever_is_loaded_and_unloaded(
+    home: Home, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(residency_module, "RETRY_S", 0.002)
+    chance = random.Random(seed)
+    names = "abcd"
+    home.want(*names, model_idle_timeout_s=0.004)
+    home.max_loaded = chance.choice([1, 2])
+    await home.open()
+    outcomes: Counter[Any] = Counter()
+
+    async def ask() -> None:
+        name, stream = chance.choice(names), chance.random() < 0.5
+        path, fields = chance.choice(
+            [
+                ("/v1/completions", {"prompt": ["x", "y"]}),
+                ("/v1/responses", {"input": "x"}),
+                ("/v3/tokenize", {"text": "x"}),
+            ]
+        )
+        if path != "/v3/tokenize":
+            fields = {**fields, "stream": stream}
+        status, body, _ = await home.ask("POST", path, {"model": name, **fields})
+        if isinstance(body, bytes):
+            assert b'"error":{' not in body, body
+        outcomes[status if status != 503 else body["error"]["code"]] += 1
+
+    tasks = []
+    for number in range(150):
+        tasks.append(asyncio.create_task(ask()))
+        if number % 30 == 7:
+            home.broken = {chance.choice(names)} if chance.random() < 0.5 else set()
+        if number % 50 == 33:
+            home.want(*names, model_idle_timeout_s=0.004, max_num_seqs=number)
+            await home.ask("POST", "/v1/config/reload")
+        if number == 100:
+            asleep = asyncio.create_task(home.ask("POST", "/sleep"))
+            await asyncio.sleep(0.005)
+            await home.ask("POST", "/wake_up")
+            await asleep
+        if chance.random() < 0.4:
+            await asyncio.sleep(chance.choice([0, 0.001]))
+    await asyncio.wait_for(asyncio.gather(*tasks), 30)
+    assert sum(outcomes.values()) == 150
+    assert set(outcomes) <= {200, "model_not_loaded", "sleeping"}
+    assert outcomes[200] > 20
+    assert (home.cut, home.most <= home.max_loaded) == ([], True)

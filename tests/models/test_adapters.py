@@ -1,0 +1,143 @@
+"""Adapters of a model: engines of their own, loaded by the first request, no more than may be at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.errors import RequestError, StartError
+from lean_ovms.models import model as module
+from lean_ovms.models.collect import collect
+from lean_ovms.models.text_model import TextModel
+from lean_ovms.types import ModelInfo, OutputParams, SamplingParams, TextPrompt
+from tests.fakes import FakeEngine, say
+
+
+class AdapterEngine(FakeEngine):
+    """Of an adapter; with a fault it does not start."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(say(config.served_name))
+        self.config = config
+        self.fault = False
+
+    async def start(self) -> ModelInfo:
+        if self.fault:
+            raise StartError("/secret/adapter", reason="It is broken.")
+        return await super().start()
+
+
+class Engines:
+    """Every engine that adapters have made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[AdapterEngine] = []
+        self.broken = False
+        monkeypatch.setattr(module, "Engine", self._make)
+
+    def _make(self, config: Config) -> AdapterEngine:
+        engine = AdapterEngine(config)
+        engine.fault = self.broken
+        self.made.append(engine)
+        return engine
+
+    @property
+    def running(self) -> list[str]:
+        return [engine.config.served_name for engine in self.made if engine.state == "ready"]
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
+    return Engines(monkeypatch)
+
+
+async def base_of(names: str, **options: Any) -> TextModel:
+    lora = " ".join(f"{name}=/lora/{name}" for name in names)
+    config = Config(fake_engine=True, model_name="base", lora_modules=lora, **options)
+    model = TextModel(config, FakeEngine(say("base")))  # type: ignore[arg-type]
+    await model.load()
+    return model
+
+
+async def begin(model: Any) -> Any:
+    return await model.start(TextPrompt("hi"), SamplingParams(max_tokens=5), OutputParams())
+
+
+async def ask(model: Any) -> str:
+    generation = await begin(model)
+    [choice] = await collect(generation, 1)
+    await generation.aclose()
+    return choice.text
+
+
+async def test_what_needs_no_network_starts_no_engine(engines: Engines) -> None:
+    base = await base_of("a")
+    adapter = base.adapters.models["a"]
+    assert (adapter.ready, adapter.state, adapter.parent) == (True, "unloaded", "base")
+    assert adapter.info == base.info
+    assert await adapter.encode(["abc"], False) == [[97, 98, 99]]
+    assert await adapter.decode([97], False) == "a"
+    assert (await adapter.stats()).running == 0
+    assert engines.running == []
+    await base.stop()
+
+
+async def test_each_adapter_generates_with_an_engine_of_its_own(engines: Engines) -> None:
+    base = await base_of("ab")
+    assert await asyncio.gather(*map(ask, base.with_adapters)) == ["base", "a", "b"]
+    assert engines.running == ["a", "b"]
+    [loaded] = [engine for engine in engines.made if engine.config.served_name == "a"]
+    assert "/lora/a" in loaded.config.lora_modules
+    await base.stop()
+    assert engines.running == []
+
+
+async def test_another_adapter_waits_until_one_that_works_has_finished(engines: Engines) -> None:
+    base = await base_of("ab", max_loras=1)
+    a, b = base.adapters.models.values()
+    generation = await begin(a)
+    waiting = asyncio.create_task(ask(b))
+    await asyncio.sleep(0.15)
+    assert engines.running == ["a"]
+    await generation.aclose()
+    assert await waiting == "b"
+    assert engines.running == ["b"]
+    await base.stop()
+
+
+async def test_an_idle_adapter_is_unloaded_and_loaded_again(engines: Engines) -> None:
+    base = await base_of("a", lora_idle_timeout_s=0.02)
+    adapter = base.adapters.models["a"]
+    assert await ask(adapter) == "a"
+    for _ in range(1000):
+        if not engines.running:
+            break
+        await asyncio.sleep(0.005)
+    assert (engines.running, adapter.ready) == ([], True)
+    assert await ask(adapter) == "a"
+    await base.stop()
+
+
+async def test_an_adapter_that_does_not_load_is_reported_and_leaves_its_base(engines: Engines) -> None:
+    base = await base_of("a")
+    engines.broken = True
+    for engine in engines.made:
+        engine.fault = True
+    with pytest.raises(RequestError, match="It is broken"):
+        await ask(base.adapters.models["a"])
+    assert (base.adapters.models["a"].state, base.state) == ("failed", "ready")
+    assert await ask(base) == "base"
+    await base.stop()
+
+
+async def test_a_model_that_is_unloaded_takes_its_adapters_along(engines: Engines) -> None:
+    base = await base_of("a")
+    await ask(base.adapters.models["a"])
+    await base.unload()
+    assert (engines.running, base.loaded, base.known) == ([], False, True)
+    await base.load()
+    assert await ask(base.adapters.models["a"]) == "a"
+    await base.stop()

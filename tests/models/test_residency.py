@@ -1,0 +1,516 @@
+"""What is in memory: never more than the limit, nothing that works is unloaded, each request has one outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.errors import RequestError, StartError, TooManyRequests, Unavailable
+from lean_ovms.models import residency as module
+from lean_ovms.models.residency import Residency
+from lean_ovms.observability.records import RequestRecord, current_record
+from lean_ovms.util.concurrency import InFlight
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINGER_S", 0.0)
+
+
+class FakeModel:
+    """Loads and unloads in a few turns of the loop; with a `fault` it does not load."""
+
+    def __init__(self, name: str, memory: Memory, *, size: int = 1, fault: str = "", **options: object) -> None:
+        self.name = name
+        self.config = Config(model_name=name, **options)  # type: ignore[arg-type]
+        self.in_flight = InFlight()
+        self.memory = memory
+        self.memory_bytes = size
+        self.fault = fault
+        self.loaded = False
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.loads = 0
+
+    async def load(self) -> None:
+        self.loads += 1
+        self.memory.take(self)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.memory.free(self)
+            raise
+        if self.fault:
+            self.memory.free(self)
+            raise StartError(self.fault, reason="It is broken.")
+        self.loaded = True
+
+    async def unload(self) -> None:
+        assert not self.in_flight, f"{self.name} is cut"
+        self.loaded = False
+        await asyncio.sleep(0)
+        self.memory.free(self)
+
+
+class Memory:
+    """Who is in it, and the most that ever were."""
+
+    def __init__(self) -> None:
+        self.models: list[FakeModel] = []
+        self.most = 0
+
+    @property
+    def names(self) -> list[str]:
+        return [model.name for model in self.models]
+
+    def take(self, model: FakeModel) -> None:
+        self.models.append(model)
+        self.most = max(self.most, len(self.models))
+
+    def free(self, model: FakeModel) -> None:
+        self.models.remove(model)
+
+
+@pytest.fixture
+async def memory() -> Memory:
+    return Memory()
+
+
+@pytest.fixture
+async def residency() -> AsyncIterator[Residency]:
+    made = Residency(1)
+    yield made
+    await made.stop()
+
+
+def models(memory: Memory, residency: Residency, names: str, group: str = "", **options: object) -> list[FakeModel]:
+    found = [FakeModel(name, memory, **options) for name in names]  # type: ignore[arg-type]
+    for one in found:
+        residency.add(one, group)
+    return found
+
+
+async def turns(count: int = 20) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(2000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it never came true")
+
+
+async def closing(residency: Residency, model: FakeModel) -> None:
+    """Return when the model gets no new requests."""
+    await until(lambda: residency._members[model].group.closing_since is not None)
+
+
+async def use(residency: Residency, model: FakeModel) -> None:
+    """One short request."""
+    assert await residency.hold(model)
+    await asyncio.sleep(0)
+    assert model.loaded
+    model.in_flight.remove()
+
+
+async def test_the_first_request_loads_and_the_next_one_finds_it(memory: Memory, residency: Residency) -> None:
+    [a] = models(memory, residency, "a")
+    assert residency.state(a) == "unloaded"
+    await use(residency, a)
+    await use(residency, a)
+    assert (a.loads, residency.state(a)) == (1, "loaded")
+
+
+async def test_requests_that_come_together_share_one_load(memory: Memory, residency: Residency) -> None:
+    [a] = models(memory, residency, "a")
+    a.gate.clear()
+    asked = [asyncio.create_task(use(residency, a)) for _ in range(3)]
+    await turns()
+    assert (residency.state(a), residency.waiting(a)) == ("loading", 3)
+    a.gate.set()
+    await asyncio.gather(*asked)
+    assert (a.loads, residency.waiting(a)) == (1, 0)
+
+
+async def test_the_one_that_was_idle_longest_makes_room(memory: Memory) -> None:
+    residency = Residency(2)
+    a, b, c = models(memory, residency, "abc")
+    for one in (a, b, a, c):
+        await use(residency, one)
+        await asyncio.sleep(0.001)
+    assert memory.names == ["a", "c"]
+    await use(residency, b)
+    assert (memory.names, memory.most) == (["c", "b"], 2)
+
+
+async def test_a_running_request_is_not_cut_and_the_next_model_waits_for_its_end(
+    memory: Memory, residency: Residency
+) -> None:
+    a, b = models(memory, residency, "ab")
+    await residency.hold(a)
+    other = asyncio.create_task(use(residency, b))
+    await closing(residency, a)
+    late = asyncio.create_task(use(residency, a))  # waits behind b, or b would starve
+    await turns()
+    assert (memory.names, late.done()) == (["a"], False)
+    a.in_flight.remove()
+    await asyncio.gather(other, late)
+    assert (memory.names, memory.most, a.loads) == (["a"], 1, 2)
+
+
+async def test_a_request_at_work_may_use_its_model_again_while_another_waits(
+    memory: Memory, residency: Residency
+) -> None:
+    a, b = models(memory, residency, "ab")
+    record = RequestRecord("id", "POST", "/", "", 0.0)
+    token = current_record.set(record)
+    try:
+        await residency.hold(a)
+        current_record.reset(token)
+        other = asyncio.create_task(use(residency, b))
+        await closing(residency, a)
+        token = current_record.set(record)
+        assert await asyncio.wait_for(residency.hold(a), 5)  # its second prompt: else both would wait for ever
+    finally:
+        current_record.reset(token)
+    a.in_flight.remove()
+    a.in_flight.remove()
+    await other
+
+
+async def test_when_the_waiting_request_leaves_the_busy_model_goes_on(memory: Memory, residency: Residency) -> None:
+    a, b = models(memory, residency, "ab")
+    await residency.hold(a)
+    other = asyncio.create_task(use(residency, b))
+    await closing(residency, a)
+    other.cancel()
+    await turns()
+    await use(residency, a)
+    assert (a.loads, b.loads, residency.waiting(b)) == (1, 0, 0)
+    a.in_flight.remove()
+
+
+async def test_a_load_that_fails_is_told_to_all_and_tried_again_later(
+    memory: Memory, residency: Residency, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    [a] = models(memory, residency, "a", fault="/secret/path")
+    results = await asyncio.gather(*(residency.hold(a) for _ in range(2)), return_exceptions=True)
+    for error in results:
+        assert isinstance(error, Unavailable)
+        assert "It is broken" in error.message
+        assert "/secret" not in error.message
+        assert error.retry_after_s
+    assert "/secret/path" in caplog.text
+    with pytest.raises(Unavailable, match="It is broken"):
+        await residency.hold(a)
+    assert a.loads == 1  # not again for each request
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+    residency._members[a].retry_at = 0.0
+    a.fault = ""
+    await use(residency, a)
+    assert a.loads == 2
+
+
+async def test_a_model_that_does_not_load_leaves_those_of_its_group(memory: Memory, residency: Residency) -> None:
+    a, b = models(memory, residency, "ab", group="g")
+    b.fault = "broken"
+    await use(residency, a)
+    with pytest.raises(Unavailable):
+        await residency.hold(b)
+    await use(residency, a)
+    assert (a.loads, memory.names) == (1, ["a"])
+
+
+async def test_groups_are_loaded_and_unloaded_together_and_permanent_stays(
+    memory: Memory, residency: Residency
+) -> None:
+    a, b = models(memory, residency, "ab", group="g")
+    c, d = models(memory, residency, "cd", group="h")
+    stays = FakeModel("p", memory)
+    residency.add(stays, "permanent", permanent=True)
+    await residency.load(stays)
+    await use(residency, a)
+    await until(lambda: b.loaded)
+    assert sorted(memory.names) == ["a", "b", "p"]
+    await use(residency, d)
+    await until(lambda: c.loaded)
+    assert (sorted(memory.names), stays.loads) == (["c", "d", "p"], 1)
+
+
+async def test_memory_is_free_before_the_next_one_is_loaded(memory: Memory) -> None:
+    residency = Residency(free_bytes=lambda: 10 - sum(one.memory_bytes for one in memory.models))
+    small, large = FakeModel("s", memory, size=4), FakeModel("l", memory, size=7)
+    third = FakeModel("t", memory, size=3)
+    for one in (small, large, third):
+        residency.add(one)
+    await use(residency, small)
+    await use(residency, third)
+    assert memory.names == ["s", "t"]
+    await use(residency, large)
+    assert memory.names == ["t", "l"]  # the longest idle one alone made room
+    huge = FakeModel("h", memory, size=99)
+    residency.add(huge)
+    await use(residency, huge)  # tried without neighbours: the estimate may be wrong
+    assert memory.names == ["h"]
+
+
+async def test_a_load_without_memory_is_tried_again_without_idle_neighbours(memory: Memory) -> None:
+    residency = Residency(free_bytes=lambda: 1 << 40)  # a GPU has its own memory
+    a, b, c = models(memory, residency, "abc")
+    await use(residency, a)
+    load = b.load
+
+    async def tight() -> None:
+        b.fault = "CL_OUT_OF_RESOURCES" if a.loaded else ""
+        await load()
+
+    b.load = tight  # type: ignore[method-assign]
+    await use(residency, b)
+    assert memory.names == ["b"]
+    c.fault = "there is no file openvino_model.xml"
+    with pytest.raises(Unavailable):
+        await residency.hold(c)
+    assert memory.names == ["b"]
+
+
+async def test_an_idle_model_is_unloaded_after_its_time_and_a_busy_one_is_not(memory: Memory) -> None:
+    residency = Residency()
+    a, b = FakeModel("a", memory), FakeModel("b", memory)
+    residency.add(a, idle_timeout_s=0.01)
+    residency.add(b, idle_timeout_s=0.01)
+    await residency.hold(a)
+    await use(residency, b)
+    await until(lambda: not b.loaded)
+    assert a.loaded
+    a.in_flight.remove()
+    await until(lambda: not a.loaded)
+    await use(residency, a)
+    assert a.loads == 2
+
+
+async def test_a_model_that_was_never_used_is_unloaded_too(memory: Memory) -> None:
+    residency = Residency()
+    a = FakeModel("a", memory)
+    residency.add(a, idle_timeout_s=0.01)
+    await residency.load(a)
+    await until(lambda: not a.loaded)
+
+
+async def test_the_queue_is_bounded_in_all_and_for_each_client(memory: Memory, residency: Residency) -> None:
+    [a] = models(memory, residency, "a", max_queued_requests=2, max_queued_requests_per_client=1)
+    a.gate.clear()
+
+    async def ask(client: str) -> None:
+        record = RequestRecord("id", "POST", "/", "", 0.0)
+        record.client = client
+        current_record.set(record)
+        await use(residency, a)
+
+    first = asyncio.create_task(ask("x"))
+    await turns()
+    with pytest.raises(TooManyRequests) as caught:
+        await asyncio.create_task(ask("x"))
+    assert caught.value.retry_after_s
+    second = asyncio.create_task(ask("y"))
+    await turns()
+    with pytest.raises(TooManyRequests):
+        await asyncio.create_task(ask("z"))
+    a.gate.set()
+    await asyncio.gather(first, second)
+
+
+async def test_nothing_waits_for_ever_behind_a_busy_model(memory: Memory, residency: Residency) -> None:
+    a, b = models(memory, residency, "ab", engine_load_timeout_s=1.0)
+    await residency.hold(a)
+    waiting = asyncio.create_task(use(residency, b))
+    await turns()
+    member = residency._members[b]
+    residency._give_up(member, member.waiters[0])
+    with pytest.raises(Unavailable) as caught:
+        await waiting
+    assert (caught.value.code, bool(caught.value.retry_after_s)) == ("models_busy", True)
+    a.in_flight.remove()
+
+
+async def test_sleep_waits_for_running_requests_and_wake_up_restores(memory: Memory) -> None:
+    residency = Residency()
+    a, b, c = models(memory, residency, "abc")
+    await residency.hold(a)
+    await use(residency, b)
+    asleep = asyncio.create_task(residency.sleep())
+    await until(lambda: not b.loaded)
+    assert (residency.asleep, a.loaded, asleep.done()) == (True, True, False)
+    with pytest.raises(Unavailable) as caught:
+        await residency.hold(c)
+    assert caught.value.code == "sleeping"
+    a.in_flight.remove()
+    await asleep
+    assert (memory.names, residency.state(a)) == ([], "sleeping")
+    await residency.sleep()  # again
+    assert await residency.wake_up() == []
+    assert (sorted(memory.names), residency.asleep, c.loads) == (["a", "b"], False, 0)
+    await use(residency, c)
+
+
+async def test_sleep_without_unloading_only_refuses(memory: Memory, residency: Residency) -> None:
+    [a] = models(memory, residency, "a")
+    await use(residency, a)
+    await residency.sleep(keeps=True)
+    with pytest.raises(Unavailable):
+        await residency.hold(a)
+    assert a.loaded
+    await residency.wake_up()
+    await use(residency, a)
+    assert a.loads == 1
+
+
+async def test_requests_that_wait_when_it_goes_to_sleep_are_answered(memory: Memory, residency: Residency) -> None:
+    a, b = models(memory, residency, "ab")
+    await residency.hold(a)
+    waiting = asyncio.create_task(use(residency, b))
+    await turns()
+    asleep = asyncio.create_task(residency.sleep())
+    with pytest.raises(Unavailable) as caught:
+        await waiting
+    assert caught.value.code == "sleeping"
+    a.in_flight.remove()
+    await asleep
+
+
+async def test_a_wake_up_names_what_cannot_be_loaded(memory: Memory) -> None:
+    residency = Residency()
+    a, b = models(memory, residency, "ab")
+    await use(residency, a)
+    await use(residency, b)
+    await residency.sleep()
+    a.fault = "broken"
+    assert await residency.wake_up() == ["a"]
+    await use(residency, b)
+
+
+async def test_a_replaced_model_sends_its_requests_on_and_is_gone_before_the_new_one_loads(
+    memory: Memory, residency: Residency
+) -> None:
+    [old] = models(memory, residency, "a")
+    await residency.hold(old)
+    residency.retire(old)
+    assert not await residency.hold(old)
+    [new] = models(memory, residency, "a")
+    waiting = asyncio.create_task(use(residency, new))
+    await turns()
+    assert (new.loads, memory.most) == (0, 1)
+    old.in_flight.remove()
+    await old.unload()
+    residency.remove(old)
+    await waiting
+    assert (new.loads, memory.most) == (1, 1)
+
+
+async def test_a_stop_answers_all_that_wait_and_ends_loads(memory: Memory, residency: Residency) -> None:
+    [a] = models(memory, residency, "a")
+    a.gate.clear()
+    waiting = asyncio.create_task(use(residency, a))
+    await turns()
+    await residency.stop()
+    with pytest.raises(Unavailable) as caught:
+        await waiting
+    assert (caught.value.code, memory.names) == ("shutting_down", [])
+    with pytest.raises(Unavailable):
+        await residency.hold(a)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_whatever_the_order_each_request_has_one_outcome(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests, cancelled ones, faults, idle times, sleep, config changes; fixed limits and groups."""
+    monkeypatch.setattr(module, "RETRY_S", 0.002)
+    chance, memory = random.Random(seed), Memory()
+    limit = chance.choice([1, 2, 3])
+    residency = Residency(limit)
+    group_of = {name: chance.choice(["", "g", "h"]) for name in "abcdef"}
+    served: dict[str, FakeModel] = {}
+
+    def install(name: str) -> None:
+        served[name] = FakeModel(name, memory)
+        residency.add(served[name], group_of[name], idle_timeout_s=chance.choice([0.0, 0.003]))
+
+    for name in group_of:
+        install(name)
+    outcomes: Counter[str] = Counter()
+    groups_seen = asked = 0
+
+    async def request() -> None:
+        name = chance.choice("abcdef")
+        try:
+            while not await residency.hold(model := served[name]):
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            outcomes["cancelled"] += 1
+            raise
+        except RequestError as error:
+            outcomes[str(error.code)] += 1
+            return
+        try:
+            for _ in range(chance.randrange(6)):
+                assert model.loaded
+                await asyncio.sleep(chance.choice([0, 0, 0.001]))
+            outcomes["served"] += 1
+        except asyncio.CancelledError:
+            outcomes["cancelled"] += 1
+            raise
+        finally:
+            model.in_flight.remove()
+
+    async def replace(name: str) -> None:
+        old = served[name]
+        residency.retire(old)
+        install(name)
+        await old.in_flight.drained()
+        if (task := residency._members[old].task) is not None:
+            await asyncio.wait([task])
+        if old.loaded:
+            await old.unload()
+        residency.remove(old)
+
+    tasks: list[asyncio.Task[None]] = []
+    for _ in range(400):
+        match chance.randrange(40):
+            case 0:
+                chance.choice(list(served.values())).fault = chance.choice(["", "", "broken"])
+            case 1:
+                tasks.append(asyncio.create_task(replace(chance.choice("abcdef"))))
+            case 2:
+                asleep = asyncio.create_task(residency.sleep(keeps=chance.random() < 0.3))
+                await asyncio.sleep(0.002)
+                await residency.wake_up()
+                await asleep
+            case _:
+                one = asyncio.create_task(request())
+                await asyncio.sleep(0)  # a task that is cancelled before it runs has no outcome
+                asked += 1
+                tasks.append(one)
+                if chance.random() < 0.15:
+                    asyncio.get_running_loop().call_later(chance.choice([0, 0.001]), one.cancel)
+        in_memory = {group_of[one.name] or one.name for one in memory.models}
+        groups_seen = max(groups_seen, len(in_memory))
+        if chance.random() < 0.3:
+            await asyncio.sleep(chance.choice([0, 0.0005]))
+    results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
+    assert not [
+        one for one in results if isinstance(one, BaseException) and not isinstance(one, asyncio.CancelledError)
+    ]
+    assert groups_seen <= limit
+    assert sum(outcomes.values()) == asked
+    assert outcomes["served"] > 20
+    assert set(outcomes) <= {"served", "cancelled", "model_not_loaded", "sleeping"}
+    assert not any(one.in_flight for one in served.values())
+    await residency.stop()
