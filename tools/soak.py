@@ -1,9 +1,10 @@
-"""Soak and chaos: a server of its own under mixed load for minutes or hours, with departures, slow readers, killed
-engines and reloads; a ledger proves that each request had exactly one outcome and that every text was right.
+"""Soak and chaos: a server of its own under mixed load for minutes or hours, with departures, slow readers, hostile
+clients, killed engines and reloads; a ledger proves that each request had exactly one outcome and that every text was
+right.
 
     python -m tools.soak --minutes 20 --out soak
 
-writes soak.png, soak.json and exits with 1 if anything was not as it must be. Linux; the plot needs the extra bench.
+writes soak.svg, soak.json and exits with 1 if anything was not as it must be. Linux.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
 from tools.soaking.cases import CASES, Case, streamed, whole
 from tools.soaking.client import Connection, Manner
+from tools.soaking.hostile import Hostile
 from tools.soaking.ledger import AFTERMATH_S, Ledger
 from tools.soaking.server import READY_S, Server
 from tools.soaking.watch import Sample, Watch, engines, plot
@@ -48,6 +51,10 @@ class Soak:
         self.firsts: list[float] = []
         self.recoveries: list[float] = []
         self.polite: list[float] = []
+        self.hostile = [
+            Hostile(server.port, HOSTILE, ledger, random.Random(number), PATIENCE_S)
+            for number in range(options.hostile)
+        ]
 
     async def quiet_run(self) -> None:
         """Learn what each case says, whole and in a stream, one after the other."""
@@ -99,18 +106,6 @@ class Soak:
             lines = [Connection(self.server.port) for _ in range(60)]
             await asyncio.gather(*(self.ask(line, self.random.choice(short), Manner("burst")) for line in lines))
             await asyncio.gather(*(line.close() for line in lines))
-
-    async def hostile(self) -> None:
-        """One address sends as much as it can, of the longest; its answers are not in the ledger."""
-        line = Connection(self.server.port, HOSTILE)
-        body = {"model": "demo", "prompt": ["go on"] * 16, "n": 8, "max_tokens": 400, "ignore_eos": True}
-        try:
-            while True:
-                seen = await line.ask("POST", "/v1/completions", body, "hostile", Manner(), PATIENCE_S)
-                if seen.status != 200:
-                    await asyncio.sleep(0.05)
-        finally:
-            await line.close()
 
     async def polite_client(self) -> None:
         """Another address asks for little, one request after the other; the time to its first bytes is measured."""
@@ -169,7 +164,7 @@ class Soak:
         self.end = time.monotonic() + self.options.minutes * 60
         chaos = [asyncio.create_task(work) for work in (self.kills(), self.reloads(), self.bursts())]
         looking = asyncio.create_task(watch.run(self.options.sample_s))
-        chaos += [asyncio.create_task(self.hostile()) for _ in range(self.options.hostile)]
+        chaos += [asyncio.create_task(hostile.run()) for hostile in self.hostile]
         await asyncio.gather(*(self.client() for _ in range(self.options.clients)), self.polite_client())
         for task in chaos:
             task.cancel()
@@ -208,7 +203,7 @@ async def main(options: argparse.Namespace) -> int:
         await server.start()
         soak = Soak(options, server, ledger)
         await soak.quiet_run()
-        watch = Watch(server.port, server.process.pid)
+        watch = Watch(server.port, server.process.pid, server.pauses, server.control_pauses)
         before = await watch.look()
         try:
             await soak.run(watch)
@@ -233,8 +228,7 @@ def write(
     print(json.dumps(report, indent=1))
     samples = [asdict(sample) for sample in watch.samples]
     Path(f"{options.out}.json").write_text(json.dumps({**report, "samples": samples}))
-    if not options.no_plot:
-        plot(watch.samples, disturbances, Path(f"{options.out}.png"))
+    plot(watch.samples, disturbances, Path(f"{options.out}.svg"))
 
 
 def summary(options: argparse.Namespace, soak: Soak, watch: Watch, before: Sample, after: Sample) -> dict[str, object]:
@@ -261,11 +255,23 @@ def summary(options: argparse.Namespace, soak: Soak, watch: Watch, before: Sampl
             "most": max(s.descriptors for s in samples),
             "after": after.descriptors,
         },
+        "loop_pause_ms": _quantiles([sample.loop_ms for sample in samples]),
+        "empty_loop_pause_ms": _quantiles([sample.empty_loop_ms for sample in samples]),
+        "pauses_beyond_50_ms": {"loop": after.long_pauses, "empty_loop": after.empty_long_pauses},
+        "hostile": hostile_answers(soak.hostile),
         "kv_most": max(s.kv for s in samples),
         "waiting_most": max(s.waiting for s in samples),
         "violations": len(ledger.violations),
         "first_violations": ledger.violations[:50],
     }
+
+
+def hostile_answers(clients: list[Hostile]) -> dict[str, dict[int, int]]:
+    """How often each act got which status; 0: none was waited for."""
+    found: dict[str, dict[int, int]] = {}
+    for (act, status), count in sorted(sum((client.answers for client in clients), Counter[tuple[str, int]]()).items()):
+        found.setdefault(act, {})[status] = count
+    return found
 
 
 def _quantiles(values: list[float]) -> dict[str, float]:
@@ -280,14 +286,15 @@ def parsed(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--hours", type=float, default=0.0, help="instead of minutes")
     parser.add_argument("--clients", type=int, default=10)
-    parser.add_argument("--hostile", type=int, default=0, help="connections of a client at full blast")
+    parser.add_argument(
+        "--hostile", type=int, default=0, help="connections of a client at full blast (tools/soaking/hostile.py)"
+    )
     parser.add_argument("--kill_every_s", type=float, default=75.0)
     parser.add_argument("--reload_every_s", type=float, default=50.0)
     parser.add_argument("--burst_every_s", type=float, default=40.0)
     parser.add_argument("--sample_s", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", default="soak", help="where PNG and JSON go, without their endings")
-    parser.add_argument("--no_plot", action="store_true")
+    parser.add_argument("--out", default="soak", help="where SVG and JSON go, without their endings")
     options = parser.parse_args(argv)
     if options.hours:
         options.minutes = options.hours * 60

@@ -19,9 +19,11 @@ import orjson
 from ..errors import BadRequest, UnsupportedMediaType
 from ..observability.logging import safe
 from ..types import Json, Request
+from ..util import json_pieces
+from ..util.json_pieces import TooDeep
 
 UINT32_MAX = 4294967295
-MOST_LEVELS, ORJSON_LEVELS = 120, 254
+ORJSON_LEVELS = 254
 COUNTED_BYTES = 1 << 20
 ESCAPES_PER_VALUE = 8
 
@@ -108,15 +110,14 @@ def json_body(request: Request, most_values: int = 0) -> Json:
     return body
 
 
-class TooDeep(ValueError):
-    """JSON that is nested too deeply."""
-
-
 def parsed(data: bytes | str) -> Any:
     """The value of this JSON. Raises ValueError for invalid JSON, and TooDeep for more than about 120 levels.
 
     orjson reads 1,000 levels and writes 254, so a value that was read might not be writable. OVMS allows 100.
+    Large JSON is read in pieces.
     """
+    if isinstance(data, bytes) and len(data) > json_pieces.PIECE_BYTES:
+        return json_pieces.loads(data)
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -124,9 +125,9 @@ def parsed(data: bytes | str) -> Any:
             raise TooDeep("it is nested too deep") from None
         raise
     brackets = data.count(b"[") + data.count(b"{") if isinstance(data, bytes) else data.count("[") + data.count("{")
-    if brackets > MOST_LEVELS:  # fewer brackets cannot be nested deeper
+    if brackets > json_pieces.MAX_LEVELS:  # fewer brackets cannot be nested deeper
         deep = value
-        for _ in range(ORJSON_LEVELS - MOST_LEVELS):
+        for _ in range(ORJSON_LEVELS - json_pieces.MAX_LEVELS):
             deep = [deep]
         try:
             orjson.dumps(deep)

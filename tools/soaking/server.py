@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from lean_ovms.config import DEMO_MODEL
+from tools.soaking.clock import Pauses
 from tools.soaking.ledger import Ledger
 
 EXACT = '{"EXECUTION_MODE_HINT": "ACCURACY", "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}'
@@ -29,12 +30,18 @@ class Server:
         self.config = directory / "config.json"
         self.port = 0
         self.models = ["demo"]
+        self.pauses = directory / "pauses"
+        self.control_pauses = directory / "control"
         self._ready = asyncio.Event()
 
     async def start(self) -> None:
         """Start it and wait until it serves."""
         self.configure(second=False, sequences=16)
-        command = [sys.executable, "-m", "lean_ovms", "--config_path", str(self.config), *FLAGS]
+        clock = [sys.executable, "-m", "tools.soaking.clock"]
+        Pauses(self.pauses)
+        Pauses(self.control_pauses)
+        self._control = await asyncio.create_subprocess_exec(*clock, str(self.control_pauses), "control")
+        command = [*clock, str(self.pauses), "--config_path", str(self.config), *FLAGS]
         self.process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE, limit=1 << 20)
         self.reading = asyncio.create_task(self._read())
         await asyncio.wait_for(self._ready.wait(), READY_S)
@@ -63,6 +70,8 @@ class Server:
 
     async def stop(self) -> None:
         """As a supervisor does; it must end by itself."""
+        self._control.kill()
+        await self._control.wait()
         self.process.send_signal(signal.SIGTERM)
         try:
             status = await asyncio.wait_for(self.process.wait(), 60)

@@ -8,15 +8,22 @@ import re
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from tools.soaking.client import Connection, Manner
+from tools.soaking.clock import LONG_S, Pauses
+from tools.soaking.picture import Panel, svg
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass
 class Sample:
-    """The server at one moment. t: seconds since the start of the watch. Memory in MB. live_ms: of a liveness probe."""
+    """The server at one moment. t: seconds since the start of the watch. Memory in MB. live_ms: of a liveness probe.
+
+    loop_ms, empty_loop_ms: the longest pause since the last sample, of the server's event loop and of an empty one
+    beside it. long_pauses, empty_long_pauses: beyond 50 ms, since the start.
+    """
 
     t: float
     front_mb: float = 0.0
@@ -27,18 +34,23 @@ class Sample:
     in_flight: float = 0.0
     kv: float = 0.0
     live_ms: float = 0.0
+    loop_ms: float = 0.0
+    empty_loop_ms: float = 0.0
+    long_pauses: int = 0
+    empty_long_pauses: int = 0
     ready: bool = False
 
 
 class Watch:
     """Takes a sample every so often."""
 
-    def __init__(self, port: int, pid: int) -> None:
+    def __init__(self, port: int, pid: int, pauses: Path, control_pauses: Path) -> None:
         self.samples: list[Sample] = []
         self.began = time.monotonic()
         self._pid = pid
         self._line = Connection(port)
         self._number = 0
+        self._pauses, self._control_pauses = Pauses(pauses), Pauses(control_pauses)
 
     async def run(self, every_s: float) -> None:
         """For ever."""
@@ -60,6 +72,9 @@ class Watch:
         sample.waiting = _total(text, "vllm:num_requests_waiting")
         sample.in_flight = _total(text, "ovms_current_graphs")
         sample.kv = _total(text, "vllm:kv_cache_usage_perc")
+        longest, sample.long_pauses = self._pauses.take()
+        empty, sample.empty_long_pauses = self._control_pauses.take()
+        sample.loop_ms, sample.empty_loop_ms = round(longest * 1e3, 2), round(empty * 1e3, 2)
         sample.ready = _total(text, "lean_ovms_engine_up") > 0
         return sample
 
@@ -103,32 +118,24 @@ def _total(text: str, name: str) -> float:
 
 
 def plot(samples: list[Sample], disturbances: list[tuple[float, str]], file: Path) -> None:
-    """The samples as a PNG; needs matplotlib (the extra bench)."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    from PIL import Image
-
-    minutes = [sample.t / 60 for sample in samples]
+    """The samples as an SVG."""
     rows = [asdict(sample) for sample in samples]
+
+    def panel(title: str, lines: dict[str, str], **more: Any) -> Panel:
+        return Panel(title, {label: [row[name] for row in rows] for name, label in lines.items()}, **more)
+
     panels = [
-        ("memory, MB", {"front_mb": "front end", "engine_mb": "engines"}),
-        ("KV cache in use", {"kv": "share"}),
-        ("requests", {"in_flight": "in flight", "running": "running", "waiting": "waiting"}),
-        ("descriptors", {"descriptors": "front end"}),
+        panel("memory, MB", {"front_mb": "front end", "engine_mb": "engines"}),
+        panel("KV cache in use, share", {"kv": "all engines"}),
+        panel("requests", {"in_flight": "in flight", "running": "running", "waiting": "waiting"}),
+        panel("descriptors", {"descriptors": "front end"}),
+        panel(
+            "longest pause, ms",
+            {"loop_ms": "the server's event loop", "empty_loop_ms": "an empty loop beside it"},
+            marks=[LONG_S * 1e3],
+        ),
     ]
-    figure, axes = pyplot.subplots(len(panels), 1, figsize=(9, 8), sharex=True, constrained_layout=True)
-    for axis, (title, lines) in zip(axes, panels, strict=True):
-        for name, label in lines.items():
-            axis.plot(minutes, [row[name] for row in rows], linewidth=0.8, label=label)
-        for when, what in disturbances:
-            axis.axvline(when / 60, color="red" if what == "kill" else "green", linewidth=0.5, alpha=0.4)
-        axis.set_ylabel(title)
-        axis.legend(loc="upper left", fontsize=7)
-    axes[-1].set_xlabel("minutes; red: an engine was killed, green: the configuration was reloaded")
-    figure.savefig(file, dpi=70)
-    pyplot.close(figure)
-    with Image.open(file) as image:
-        smaller = image.convert("RGB").quantize(32)
-    smaller.save(file, optimize=True)  # a third of the size
+    colours = {"kill": "#d62728", "reload": "#2ca02c"}
+    events = [(when / 60, colours[what]) for when, what in disturbances if what in colours]
+    caption = "minutes; red: an engine was killed, green: the configuration was reloaded"
+    file.write_text(svg([sample.t / 60 for sample in samples], panels, events, caption))

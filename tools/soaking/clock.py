@@ -1,0 +1,91 @@
+"""The pauses of an event loop, seen from within it: a clock that ticks every millisecond or two.
+
+    python -m tools.soaking.clock FILE [options of the server]
+
+is the server with such a clock in its loop; with the one word "control" for its options it is an empty loop, whose
+pauses are the machine's. FILE is shared memory: the longest pause in seconds since somebody set it to 0, and the number
+of pauses beyond LONG_S.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import struct
+import sys
+import time
+from pathlib import Path
+
+TICK_S = 0.001
+LONG_S = 0.05
+FORM = struct.Struct("dd")
+
+
+class Pauses:
+    """The shared figures."""
+
+    def __init__(self, file: Path) -> None:
+        if not file.exists():
+            file.write_bytes(bytes(FORM.size))
+        with file.open("r+b") as opened:
+            self._memory = mmap.mmap(opened.fileno(), FORM.size)
+
+    def add(self, pause_s: float) -> None:
+        """A pause."""
+        longest, count = FORM.unpack(self._memory)
+        if pause_s > longest or pause_s > LONG_S:
+            FORM.pack_into(self._memory, 0, max(longest, pause_s), count + (pause_s > LONG_S))
+
+    def take(self) -> tuple[float, int]:
+        """(the longest since the last call, in seconds; the number of long ones since the start)."""
+        longest, count = FORM.unpack(self._memory)
+        FORM.pack_into(self._memory, 0, 0.0, count)
+        return longest, int(count)
+
+
+class Clock:
+    """Ticks in the running loop."""
+
+    def __init__(self, pauses: Pauses) -> None:
+        self._pauses = pauses
+        self._loop = asyncio.get_running_loop()
+        self._last = time.perf_counter()
+
+    def tick(self) -> None:
+        """Now, and again soon."""
+        now = time.perf_counter()
+        self._pauses.add(now - self._last)
+        self._last = now
+        self._loop.call_later(TICK_S, self.tick)
+
+
+async def _control(pauses: Pauses) -> None:
+    Clock(pauses).tick()
+    await asyncio.Event().wait()
+
+
+def main(argv: list[str]) -> int:
+    """The server or the empty loop."""
+    pauses = Pauses(Path(argv[0]))
+    if argv[1:] == ["control"]:
+        import uvloop
+
+        uvloop.run(_control(pauses))
+        return 0
+    from lean_ovms.cli.arguments import main as serve
+    from lean_ovms.server import run
+
+    until_ready = run.load
+
+    async def load(app: run.App) -> None:
+        await until_ready(app)
+        Clock(pauses).tick()  # starting is not measured
+
+    run.load = load
+    sys.argv[1:] = argv[1:]
+    serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,137 @@
+"""A client that means harm: what it sends is chosen at random from ACTS. Its answers are counted, not in the ledger.
+
+An answer other than those that a hostile client may get, or none, is a violation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tools.soaking.client import Connection, Manner
+from tools.soaking.ledger import Ledger
+
+ALLOWED = frozenset({200, 400, 404, 408, 413, 429, 431, 503})
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+
+
+class Hostile:
+    """One client at full blast, under an address of its own. answers: how many of each status, by act."""
+
+    def __init__(self, port: int, address: str, ledger: Ledger, rng: random.Random, patience_s: float) -> None:
+        self.answers: Counter[tuple[str, int]] = Counter()
+        self._port = port
+        self._line = Connection(port, address)
+        self._ledger = ledger
+        self._random = rng
+        self._patience_s = patience_s
+
+    async def run(self) -> None:
+        """For ever."""
+        try:
+            while True:
+                name, act = self._random.choice(ACTS)
+                status = await act(self)
+                self.answers[name, status] += 1
+                await asyncio.sleep(0.02 if status == 200 else 0.2)
+        finally:
+            await self._line.close()
+
+    async def _post(self, path: str, body: dict[str, Any]) -> int:
+        seen = await self._line.ask("POST", path, body, "hostile", Manner(), self._patience_s)
+        refused = "Reset" in seen.trouble or "BrokenPipe" in seen.trouble  # the rest of a refused body is not read
+        if seen.status not in ALLOWED and not refused:
+            self._ledger.violate(f"hostile {path}: {seen.status} {seen.trouble} {seen.body[:300]!r}")
+        return seen.status
+
+    async def many_sequences(self) -> int:
+        """128 sequences of long answers."""
+        body = {"model": "demo", "prompt": ["go on"] * 16, "n": 8, "max_tokens": 400, "ignore_eos": True}
+        return await self._post(COMPLETIONS, body)
+
+    async def long_text(self) -> int:
+        """A text of 4 to 24 MB."""
+        text = "all work and no play " * self._random.randrange(200_000, 1_200_000)
+        return await self._post(CHAT, {"model": "demo", "messages": [{"role": "user", "content": text}]})
+
+    async def many_values(self) -> int:
+        """As many values as a body may have, and more."""
+        value: Any = self._random.choice([{}, [], 7, "x" * 100])
+        return await self._post(COMPLETIONS, {"model": "demo", "prompt": [value] * self._random.randrange(300_000)})
+
+    async def slow_grammar(self) -> int:
+        """Regular expressions that compile fast and step slowly."""
+        regex = self._random.choice(["((.?){50}){50}", "(.?.?.?){300}", "(((.?){12}){12}){12}", "(a+)+" * 40])
+        body = {"model": "demo", "messages": [{"role": "user", "content": "x"}], "guided_regex": regex}
+        return await self._post(CHAT, {**body, "n": 8, "max_tokens": 40})
+
+    async def stored_items(self) -> int:
+        """A conversation of large items, and its list."""
+        item = {"type": "message", "role": "user", "content": "x" * 100_000}
+        seen = await self._line.ask(
+            "POST", "/v1/conversations", {"items": [item] * 20}, "hostile", Manner(), self._patience_s
+        )
+        if seen.status != 200:
+            return seen.status
+        path = f"/v1/conversations/{json.loads(seen.body)['id']}"
+        listed = await self._line.ask("GET", f"{path}/items?limit=100", None, "hostile", Manner(), self._patience_s)
+        await self._line.ask("DELETE", path, None, "hostile", Manner(), self._patience_s)
+        return listed.status
+
+    async def pipelined(self) -> int:
+        """Thousands of requests at once, whose answers are not read."""
+        return await self._raw(b"GET /health HTTP/1.1\r\nHost: soak\r\n\r\n" * 4000, 0.5)
+
+    async def half_a_request(self) -> int:
+        """A head that promises a body, and no body."""
+        return await self._raw(b"POST /v1/completions HTTP/1.1\r\nHost: soak\r\nContent-Length: 30000000\r\n\r\n{", 2.0)
+
+    async def slow_head(self) -> int:
+        """A byte at a time."""
+        return await self._raw(b"GET /v1/models HTTP/1.1\r\nX-Slow: ", 0.0, trickle=b"aaaaaaaaaaaaaaaaaaaa")
+
+    async def rubbish(self) -> int:
+        """Bytes that are no HTTP."""
+        return await self._raw(self._random.randbytes(20_000), 0.2)
+
+    async def idle_connections(self) -> int:
+        """Fifty connections that say nothing."""
+        opened = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", self._port) for _ in range(50)))
+        await asyncio.sleep(2)
+        for _, writer in opened:
+            writer.close()
+        return 0
+
+    async def _raw(self, data: bytes, wait_s: float, trickle: bytes = b"") -> int:
+        """Send, wait, hang up. Nothing is read."""
+        with contextlib.suppress(OSError, asyncio.TimeoutError):
+            _, writer = await asyncio.open_connection("127.0.0.1", self._port)
+            try:
+                writer.write(data)
+                for byte in trickle:
+                    writer.write(bytes([byte]))
+                    await asyncio.sleep(0.1)
+                await asyncio.sleep(wait_s)
+            finally:
+                writer.transport.abort()
+        return 0
+
+
+ACTS: list[tuple[str, Callable[[Hostile], Awaitable[int]]]] = [
+    ("many sequences", Hostile.many_sequences),
+    ("many sequences", Hostile.many_sequences),
+    ("long text", Hostile.long_text),
+    ("many values", Hostile.many_values),
+    ("slow grammar", Hostile.slow_grammar),
+    ("stored items", Hostile.stored_items),
+    ("pipelined", Hostile.pipelined),
+    ("half a request", Hostile.half_a_request),
+    ("slow head", Hostile.slow_head),
+    ("rubbish", Hostile.rubbish),
+    ("idle connections", Hostile.idle_connections),
+]
