@@ -146,6 +146,7 @@ def test_the_status_is_known_when_the_request_is_accepted(transport: str) -> Non
         assert client.data == b""
         engine.let(PIECES)
         await until(lambda: client.whole)
+        await until(lambda: engine.released == 1)
 
     with_transport(transport, "stream", body)
 
