@@ -126,10 +126,7 @@ class App:
             await service.close()
 
     def default_model(self, values: Json) -> TextModel:
-        """The model that is named, or else the only one. Raises RequestError.
-
-        For endpoints that only vLLM has, whose clients leave the name out; OVMS and OpenAI require it to generate.
-        """
+        """The model that is named, or else the only one that generates text. Raises RequestError."""
         return self.registry.get(
             values["model"] or self.registry.default_of(TextModel) or model_name(values), TextModel
         )

@@ -98,7 +98,7 @@ def body_schema(fields: Iterable[Field], models: list[str]) -> Json:
     required = [field.name for field in fields if field.required]
     properties = {field.name: schema(field) for field in fields}
     if "model" in properties and models:
-        properties["model"]["enum"] = models if "model" in required else [*models, None]
+        properties["model"]["enum"] = [*models, None]
     return {"type": "object", "properties": properties} | ({"required": required} if required else {})
 
 

@@ -23,7 +23,7 @@ def json(body: Any, headers: list[tuple[str, str]] | None = None, status: int = 
 
 
 def model_name(values: Json) -> str:
-    """The required field. Raises BadRequest."""
+    """The field, required where no model is the default. Raises BadRequest."""
     name = values["model"]
     if not name:
         raise BadRequest("model field is missing in JSON body", param="model")

@@ -30,11 +30,6 @@ class ModelRegistry:
         """All models that have a name of their own: those loaded, and after each its adapters."""
         return [one for model in self.models.values() for one in model.with_adapters]
 
-    @property
-    def default_name(self) -> str:
-        """The name of the only model; "" if there are several, or none."""
-        return self.default_of(Model)
-
     def default_of(self, kind: type[Model]) -> str:
         """The name of the only model of this class, or else of the only one at all; "" if there are several."""
         names = [name for name, model in self.models.items() if isinstance(model, kind)] or list(self.models)

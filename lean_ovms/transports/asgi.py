@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from ..errors import InternalError, PayloadTooLarge, RequestError, error_response
@@ -100,17 +100,33 @@ class _AsgiCycle(RequestResponseCycle):
             await self._emit({"type": "http.response.body", "body": body if self._wants_body else b""})
             return
         if self._wants_body:
-            async for data in body:
+            chunks = aiter(body)
+            data = await self._first_chunk(response, chunks)
+            while data is not None:
                 if self.cancelled:
                     return
                 if data:
                     await self._start(response)
                     await self._emit({"type": "http.response.body", "body": data, "more_body": True})
+                data = await anext(chunks, None)
         await self._start(response)
         await self._emit({"type": "http.response.body", "body": b""})
 
+    async def _first_chunk(self, response: Response, chunks: AsyncIterator[bytes]) -> bytes | None:
+        """None if there is none. The head is sent before it, unless it is ready: the request was accepted."""
+        first = asyncio.ensure_future(anext(chunks, None))
+        try:
+            await asyncio.sleep(0)
+            if not first.done():
+                await self._start(response)
+            return await first
+        finally:
+            if not first.done():
+                first.cancel()
+                await asyncio.wait({first})
+
     async def _start(self, response: Response, framing: Iterable[tuple[str, str]] = ()) -> None:
-        """Send the head, once, together with the first chunk of the body: until then a failure can be a 500."""
+        """Send the head, once: until then a failure can be a 500."""
         if self._started:
             return
         headers = [_header(name, value) for name, value in response.headers if name.lower() not in FRAMING_HEADERS]

@@ -16,6 +16,7 @@ from lean_ovms.engine.client.pool_reply import PoolReply, pool_record
 from lean_ovms.engine.client.replies import ReplyRouter
 from lean_ovms.errors import BadRequest, EngineFailure, RequestError, RequestTimeout, Unavailable
 from lean_ovms.models.factory import make
+from lean_ovms.models.model import Model
 from lean_ovms.models.pooling_model import PoolingModel
 from lean_ovms.models.registry import ModelRegistry
 from lean_ovms.models.text_model import TextModel
@@ -142,7 +143,7 @@ async def test_a_name_may_be_left_out_if_only_one_model_has_the_task(model: Pool
     assert registry.default_of(PoolingModel) == "chat"  # the only model: its task is named in the error
     registry.models["e"] = model
     assert (registry.default_of(PoolingModel), registry.default_of(TextModel)) == ("e", "chat")
-    assert registry.default_name == ""
+    assert registry.default_of(Model) == ""
 
 
 # --- replies

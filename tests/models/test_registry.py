@@ -71,11 +71,11 @@ def test_adapters_are_served_after_their_model(registry: ModelRegistry, tmp_path
 
 
 def test_only_a_single_model_is_the_default(registry: ModelRegistry) -> None:
-    assert registry.default_name == ""
+    assert registry.default_of(TextModel) == ""
     registry.remove("b")
-    assert registry.default_name == "a"
+    assert registry.default_of(TextModel) == "a"
     registry.remove("a")
-    assert registry.default_name == ""
+    assert registry.default_of(TextModel) == ""
 
 
 def test_removed_names_are_remembered_until_they_are_served_again(registry: ModelRegistry) -> None:

@@ -135,6 +135,22 @@ def test_pieces_leave_when_they_come(transport: str) -> None:
     with_transport(transport, "stream", body)
 
 
+@pytest.mark.parametrize("transport", NETWORK)
+def test_the_status_is_known_when_the_request_is_accepted(transport: str) -> None:
+    async def body(engine: Engine, client: TransportClient) -> None:
+        await client.ask("POST", "/x", b"{}")
+        await until(lambda: engine.taken == 1)
+        assert client.status is None
+        engine.let(1)
+        await until(lambda: client.status == 200)
+        assert client.data == b""
+        engine.let(PIECES)
+        await until(lambda: client.whole)
+        await until(lambda: engine.released == 1)
+
+    with_transport(transport, "stream", body)
+
+
 @pytest.mark.parametrize("transport", ALL)
 @pytest.mark.parametrize("kind", ["stream", "unary"])
 @pytest.mark.parametrize("events", ["before the start", 0, 1, 2, 4])

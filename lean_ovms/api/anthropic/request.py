@@ -17,7 +17,7 @@ from . import fields
 from .conversation import is_prefill, to_messages
 from .tools import read_choice, read_tools
 
-REQUIRED = ("model", "max_tokens", "messages")
+REQUIRED = ("max_tokens", "messages")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def parse_count(body: Json, app: App) -> MessageRequest:
     """A request that is counted: without max_tokens. Raises RequestError."""
     if body.get("messages") is None:
         raise BadRequest("messages: Field required", param="messages")
-    return _parse({**body, "stream": False, "model": body.get("model") or app.registry.default_name}, app)
+    return _parse({**body, "stream": False}, app)
 
 
 def _parse(body: Json, app: App) -> MessageRequest:

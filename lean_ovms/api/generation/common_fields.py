@@ -5,7 +5,6 @@ Each field is declared once, with its name, kind, range, default and meaning.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ...errors import BadRequest
@@ -15,9 +14,11 @@ from ..fields import UINT32_MAX, Field
 from ..response import MAX_REQUEST_ID, is_safe_id
 
 MODEL = Field(
-    name="model", kind="string", help="name of a served model", wrong="model field is not a string", required=True
+    name="model",
+    kind="string",
+    help="name of a served model; optional if only one generates text",
+    wrong="model field is not a string",
 )
-SOME_MODEL = replace(MODEL, required=False, help=f"{MODEL.help}; optional if there is only one, as in vLLM")
 STREAM = Field(
     name="stream",
     kind="bool",

@@ -17,7 +17,7 @@ from ...observability.records import current_record
 from ...types import ChatPrompt, Json, OutputParams, Prompt, SamplingParams
 from ..app import App
 from ..fields import FieldSet, read
-from ..response import model_name, warning_headers
+from ..response import warning_headers
 from . import alternatives, unsupported
 from .common_fields import stream_options
 from .images import load_images
@@ -98,7 +98,7 @@ class RequestSchema:
 def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
     """The whole body. Raises RequestError."""
     values = read(schema.fields, body)
-    model = app.registry.get(model_name(values), TextModel)
+    model = app.default_model(values)
     if record := current_record.get():
         record.stream = values["stream"]
     if app.config.return_tokens_as_token_ids:

@@ -14,8 +14,10 @@ from ..generation.common_fields import (
     CONTINUE_FINAL_MESSAGE,
     MESSAGES,
     REQUEST_ID,
-    SOME_MODEL,
     TEMPLATE_KWARGS,
+)
+from ..generation.common_fields import (
+    MODEL as TEXT_MODEL,
 )
 
 INT64_MAX = 2**63 - 1
@@ -43,7 +45,7 @@ def _padding(value: str) -> str:
     return value
 
 
-MODEL = replace(SOME_MODEL, help="name of a served model; optional if only one serves this endpoint")
+MODEL = replace(TEXT_MODEL, help="name of a served model; optional if only one serves this endpoint")
 PRIORITY = Field(
     name="priority",
     kind="int",

@@ -18,7 +18,7 @@ from ...models.text_model import TextModel
 from ...types import Json, OutputParams, Request, Response, SamplingParams, TokenPrompt
 from ..app import App
 from ..fields import Field, FieldSet, read
-from ..generation.common_fields import REQUEST_ID, SOME_MODEL
+from ..generation.common_fields import MODEL, REQUEST_ID
 from ..generation.sampling import SAMPLING
 from ..generation.token_fields import token_ids
 from ..generation.unsupported import warnings
@@ -30,7 +30,7 @@ MAX_LABELS = 128
 
 FIELDS = FieldSet(
     (
-        SOME_MODEL,
+        MODEL,
         Field(
             name="query",
             kind="any",

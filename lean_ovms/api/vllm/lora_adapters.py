@@ -26,7 +26,7 @@ NAME = Field(
 )
 FIELDS = FieldSet(
     (
-        replace(MODEL, required=False, help="name of the base model, if several are served"),
+        replace(MODEL, help="name of the base model, if several are served"),
         NAME,
         Field(
             name="lora_path",

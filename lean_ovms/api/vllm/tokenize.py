@@ -21,7 +21,7 @@ from ..generation.common_fields import (
     CONTINUE_FINAL_MESSAGE,
     DOCUMENTS,
     MESSAGES,
-    SOME_MODEL,
+    MODEL,
     TEMPLATE_KWARGS,
     TOOLS,
 )
@@ -56,7 +56,7 @@ def _side(value: Any) -> str:
 
 FIELDS = FieldSet(
     (
-        SOME_MODEL,
+        MODEL,
         Field(name="text", kind="any", help="OVMS: a string or strings", schema=TEXTS),
         Field(name="max_length", kind="any", help="OVMS: cut after so many tokens", read=_max_length, schema=LENGTH),
         Field(
@@ -93,7 +93,7 @@ FIELDS = FieldSet(
 )
 DETOKENIZE_FIELDS = FieldSet(
     (
-        SOME_MODEL,
+        MODEL,
         Field(name="tokens", kind="array", help="token ids", required=True, schema=TOKENS),
         Field(name="skip_special_tokens", kind="bool", help="hide special tokens", default=False),
     )
@@ -104,8 +104,7 @@ Tokenizing = TextModel | PoolingModel
 
 
 def _model(values: Json, app: App) -> Tokenizing:
-    """Only OVMS's form, the one with a text, must name it."""
-    named = values["model"] or (app.registry.default_of(TextModel) if values.get("text") is None else "")
+    named = values["model"] or app.registry.default_of(TextModel)
     model = app.registry.get(named or model_name(values))
     model.serving()
     return model if isinstance(model, PoolingModel) else model.require_task(TextModel)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 from ...models.text_model import TextModel
 from ...types import Request, Response
 from ..app import App
-from ..generation.common_fields import SOME_MODEL
+from ..generation.common_fields import MODEL
 from ..response import json
 from ..router import Route, RouteDoc
 
@@ -28,7 +28,5 @@ async def handle(request: Request, app: App) -> Response:
     return json({**tokens, "chat_template": template.source or None, "model_max_length": model.info.context_length})
 
 
-DOC = RouteDoc(
-    summary="Chat template and special tokens", query=(SOME_MODEL,), answer="TokenizerInfo", errors=(404, 503)
-)
+DOC = RouteDoc(summary="Chat template and special tokens", query=(MODEL,), answer="TokenizerInfo", errors=(404, 503))
 ROUTES = [Route("GET", "/tokenizer_info", handle, doc=DOC)]

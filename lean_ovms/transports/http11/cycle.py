@@ -5,8 +5,10 @@ Does not know asyncio's transports, nor what becomes of the connection afterward
 
 from __future__ import annotations
 
+import asyncio
+
 from ...errors import InternalError, RequestError
-from ...types import Handle, Response
+from ...types import ByteStream, Handle, Response
 from ..cycle import RequestResponseCycle
 from .protocol import ServerProtocol
 from .writer import Writer
@@ -20,26 +22,45 @@ class Http11Cycle(RequestResponseCycle):
         self.started = False
         self._protocol = protocol
         self._writer = writer
+        self._pending = b""  # of the response, not sent yet
 
     def error_response(self, error: RequestError) -> Response:
         return self._protocol.error_response(error)
 
     async def send(self, response: Response) -> None:
-        protocol, writer, body = self._protocol, self._writer, response.body
-        pending = protocol.start_response(response)
+        protocol, body = self._protocol, response.body
+        self._pending = protocol.start_response(response)
         if protocol.expects_body and not isinstance(body, bytes):
-            # The head is sent together with the first chunk: one packet, and an early failure can still be a 500.
+            await self._send_stream(body)
+            if self.cancelled:
+                return
+            self._pending += protocol.end_body()
+        self._write(self._pending)
+        await self._writer.drain()  # before the next request is read: responses that are not read must not pile up
+
+    async def _send_stream(self, body: ByteStream) -> None:
+        """The chunks. The head goes with the first one if that is ready: one packet, and a failure can be a 500.
+
+        Else it goes at the end of this turn of the loop: the client learns that its request was accepted.
+        """
+        protocol, writer = self._protocol, self._writer
+        head_first = asyncio.get_running_loop().call_soon(self._send_pending)
+        try:
             async for data in body:
                 if self.cancelled:
                     return
                 if data:
-                    self._write(pending + protocol.chunk(data))
-                    pending = b""
+                    self._write(self._pending + protocol.chunk(data))
+                    self._pending = b""
                     if writer.paused is not None:  # checked first: awaiting a coroutine for nothing costs 0.1 us
                         await writer.drain()
-            pending += protocol.end_body()
-        self._write(pending)
-        await writer.drain()  # before the next request is read: responses that are not read must not pile up
+        finally:
+            head_first.cancel()
+
+    def _send_pending(self) -> None:
+        if self._pending and not self.cancelled:
+            self._write(self._pending)
+            self._pending = b""
 
     async def send_failure(self) -> None:
         if not self.started and not self.cancelled:

@@ -181,6 +181,8 @@ class ServerProtocol:
             framing, closing = "", True
         if closing:
             framing += "Connection: close\r\n"
+        elif not self._http_1_1:
+            framing += "Connection: keep-alive\r\n"  # else an HTTP/1.0 client takes the end of the body for the close
         data = response_head(response.status, response.headers, framing)
         self.closing = closing
         if without_body or not self._wants_body:

@@ -53,8 +53,9 @@ class RequestHead:
 
     @property
     def keep_alive(self) -> bool:
-        """Whether the client may send another request. Not with HTTP/1.0, whose keep-alive is not supported."""
-        return self.http_1_1 and "close" not in tokens(self.headers.get("connection", ""))
+        """Whether the client may send another request: with HTTP/1.0 only if it asks for that (RFC 9112 9.3)."""
+        options = tokens(self.headers.get("connection", ""))
+        return "close" not in options and (self.http_1_1 or "keep-alive" in options)
 
     @property
     def expects_continue(self) -> bool:

@@ -249,7 +249,7 @@ WRONG = [
     ({"messages": None}, "messages: Field required"),
     ({"messages": []}, "messages: at least one message"),
     ({"messages": "hi"}, "messages is not an array"),
-    ({"model": None}, "model: Field required"),
+    ({"model": 5}, "model field is not a string"),
     ({"temperature": 3}, "temperature out of range"),
     ({"stop_sequences": [""]}, "stop_sequences"),
     ({"stop_sequences": ["x"] * 17}, "stop_sequences must have no more than 16"),

@@ -212,7 +212,7 @@ async def test_max_completion_tokens_wins_over_max_tokens(make_app: MakeApp) -> 
 @pytest.mark.parametrize(
     ("fields", "message", "param"),
     [
-        ({"model": None}, "model field is missing in JSON body", "model"),
+        ({"model": 5}, "model field is not a string", "model"),
         ({"messages": None}, "Messages missing in request", "messages"),
         ({"messages": []}, "Messages array cannot be empty", "messages"),
         ({"messages": "hi"}, "Messages are not an array", "messages"),

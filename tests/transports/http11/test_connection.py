@@ -76,21 +76,42 @@ def test_a_whole_answer_is_one_write_and_the_connection_stays(loop: JumpLoop) ->
     assert gone(it)
 
 
-def test_a_stream_leaves_piece_by_piece_with_its_head_in_the_first_write(loop: JumpLoop) -> None:
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def test_a_stream_leaves_piece_by_piece_and_its_head_before_the_first(loop: JumpLoop) -> None:
     body = Body(1.0, b"one", b"", 1.0, b"two", b"three", 1.0)
     it = wire(loop, answering(stream(body)))
     it.send(GET, 0.5)
-    assert it.transport.writes == []
+    assert it.transport.writes == [STREAM_HEAD]
     it.run(1)
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-    assert it.transport.writes == [head + b"3\r\none\r\n"]
+    assert it.transport.writes[1:] == [b"3\r\none\r\n"]
     it.run(1)
-    assert it.transport.writes[1:] == [b"3\r\ntwo\r\n", b"5\r\nthree\r\n"]
+    assert it.transport.writes[2:] == [b"3\r\ntwo\r\n", b"5\r\nthree\r\n"]
     it.run(1)
-    assert it.transport.writes[3:] == [b"0\r\n\r\n"]
+    assert it.transport.writes[4:] == [b"0\r\n\r\n"]
     assert body.closed == 1
     it.connection.drain()
     it.run()
+
+
+def test_a_piece_that_is_ready_goes_with_the_head(loop: JumpLoop) -> None:
+    it = wire(loop, answering(stream(Body(b"one", 1.0, b"two"))))
+    it.send(GET, 0.5)
+    assert it.transport.writes == [STREAM_HEAD + b"3\r\none\r\n"]
+    it.run(1)
+    it.connection.drain()
+    it.run()
+
+
+def test_a_stream_that_is_cancelled_before_its_head_is_a_503(loop: JumpLoop) -> None:
+    it = wire(loop, answering(stream(Body(1.0, b"one"))))
+    it.transport.peer_sends(GET)
+    loop.call_soon(it.connection.cancel)
+    it.run()
+    assert error_code(it.received) == (503, "shutting_down")
+    assert it.received.count(b"HTTP/1.1") == 1
+    assert gone(it)
 
 
 def test_a_stream_without_a_piece_is_a_whole_answer(loop: JumpLoop) -> None:

@@ -98,7 +98,8 @@ CASES = {
     "a malformed trailer": Case(CHUNKED + b"0\r\nbad\r\n\r\n" + NEXT, NONE, 400),
     # versions and methods
     "HTTP/1.0 is one request": Case(b"GET /a HTTP/1.0\r\n\r\n" + NEXT, FIRST),
-    "HTTP/1.0 cannot be kept": Case(b"GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n" + NEXT, FIRST),
+    "HTTP/1.0 is kept on request": Case(b"GET /a HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n" + NEXT, BOTH),
+    "HTTP/1.0 with both options": Case(b"GET /a HTTP/1.0\r\nConnection: keep-alive, close\r\n\r\n" + NEXT, FIRST),
     "HTTP/0.9": Case(b"GET /a\r\n\r\n" + NEXT, NONE, 400),
     "HTTP/2": Case(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", NONE, 505),
     "a version with more digits": Case(b"GET /a HTTP/1.11\r\nHost: x\r\n\r\n" + NEXT, NONE, 400),

@@ -463,6 +463,26 @@ def test_a_stream_to_http_1_0_ends_with_the_connection() -> None:
     assert session.phase is Phase.CLOSED
 
 
+KEPT_10 = b"POST / HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nhi"
+
+
+def test_http_1_0_is_kept_if_it_asks_for_that_and_told_so() -> None:
+    session = begun(KEPT_10)
+    assert b"\r\nConnection: keep-alive\r\n" in session.start_response(ok())
+    assert session.phase is Phase.IDLE
+    session.feed(KEPT_10)
+    assert session.next_request() is not None
+    assert b"\r\nConnection: close\r\n" in session.start_response(Response(200, [], b"", close=True))
+    assert session.phase is Phase.CLOSED
+
+
+def test_the_end_of_a_stream_to_http_1_0_is_the_end_of_the_connection_also_if_it_is_to_be_kept() -> None:
+    session = begun(KEPT_10)
+    assert b"Connection: close" in session.start_response(Response(200, [], Stream()))
+    assert session.end_body() == b""
+    assert session.phase is Phase.CLOSED
+
+
 def test_head_gets_the_headers_of_get_and_no_body() -> None:
     for body in (b"hello", Stream()):
         get = begun(GET).start_response(Response(200, [("A", "b")], body)).partition(b"\r\n\r\n")[0]

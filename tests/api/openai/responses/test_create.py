@@ -280,7 +280,7 @@ async def test_instructions_come_first(make_app: MakeApp) -> None:
         ({"input": ""}, "input", "input cannot be empty"),
         ({"input": []}, "input", "input array must not be empty"),
         ({"input": 5}, "input", "input is not a string or array"),
-        ({"model": None}, "model", "model field is missing"),
+        ({"model": 5}, "model", "model field is not a string"),
         ({"reasoning": {"effort": "huge"}}, "reasoning.effort", "must be one of"),
         ({"reasoning": {"effort": 1}}, "reasoning.effort", "reasoning.effort is not a string"),
         ({"reasoning": "low"}, "reasoning", "reasoning is not an object"),
