@@ -317,6 +317,19 @@ class Config:
     )
     image_timeout_s: float = option(10.0, "seconds to fetch an image, and to decode it", group="images", low=0.1)
 
+    # --- audio
+    max_audio_file_bytes: int = option(25 << 20, "bytes of an audio file; more: 413", group="audio", low=64)
+    max_audio_s: float = option(7200.0, "seconds of audio in a file; more: 400", group="audio", low=0.1, high=1 << 20)
+    max_audio_channels: int = option(8, "channels of an audio file; more: 400", group="audio", low=1, high=64)
+    min_audio_rate: int = option(
+        4000, "samples a second, of each channel, of an audio file; fewer: 400", group="audio", low=100
+    )
+    max_audio_rate: int = option(192000, "the same; more: 400", group="audio", low=16000, high=1 << 20)
+    max_audio_decoders: int = option(
+        16, "processes that decode audio, one for each file in work; further files wait", group="audio", low=1
+    )
+    audio_timeout_s: float = option(10.0, "seconds to decode a block of audio", group="audio", low=0.1)
+
     # --- responses
     response_store: str = option(
         "",
