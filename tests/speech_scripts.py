@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from lean_ovms.config import Config
 from lean_ovms.engine.client.speech_reply import WindowTimes
-from lean_ovms.errors import RequestError, Unavailable
+from lean_ovms.errors import BadRequest, RequestError, Unavailable
+from lean_ovms.media.audio.decode import decode
+from lean_ovms.media.audio.formats import Found
+from lean_ovms.media.audio.limits import AudioLimits
+from lean_ovms.media.helper import Helper
 from lean_ovms.models.speech_model import SpeechModel
 from lean_ovms.speech_types import Segment, SpeechEvent, SpeechInfo, TextDelta, TranscribeParams, WindowDone, Word
 from lean_ovms.types import EngineStats, ModelInfo, Vocabulary
@@ -130,6 +134,23 @@ class _Reply:
 
     async def aclose(self) -> None:
         self._engine.closed += 1
+
+
+class InlineDecoding(Helper):
+    """In place of decoder._Process: decodes in this process, which starts none and imports nothing again."""
+
+    _blocks: Iterator[bytes]
+
+    async def begin(self, data: memoryview, found: Found, limits: AudioLimits) -> bytes:
+        self._blocks = decode(bytes(data[found.offset :]), found.format, limits)
+        return await self.block()
+
+    async def block(self) -> bytes:
+        try:
+            return next(self._blocks, b"")
+        except BadRequest as error:
+            error.param = "file"
+            raise
 
 
 async def speech_model(
