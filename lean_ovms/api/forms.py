@@ -143,7 +143,7 @@ def _disposition(header: bytes) -> tuple[str, str | None]:
     from python_multipart.multipart import parse_options_header
 
     kind, options = parse_options_header(header)
-    if kind.lower() != b"form-data" or not options.get(b"name"):
+    if kind.lower() != b"form-data" or b"name" not in options:
         raise _broken("a part has no name")
     name = safe(options[b"name"].decode("utf-8", "replace"), MAX_NAME)
     if b"filename" in options:

@@ -88,7 +88,11 @@ BROKEN = {
     "many parts": (encoded([("a", "b")] * 65), "", "more than 64 parts"),
     "many headers": (b"--%b\r\n" % BOUNDARY.encode() + b"a: b\r\n" * 100, "", "header"),
     "a long header": (b"--%b\r\na: " % BOUNDARY.encode() + b"b" * 10000, "", "header size"),
-    "no name": (encoded([("", "b")]), "", "a part has no name"),
+    "no name": (
+        f"--{BOUNDARY}\r\nContent-Disposition: form-data; filename=a\r\n\r\nabc\r\n--{BOUNDARY}--\r\n".encode(),
+        "",
+        "a part has no name",
+    ),
     "no disposition": (f"--{BOUNDARY}\r\nX: y\r\n\r\nabc\r\n--{BOUNDARY}--\r\n".encode(), "", "no name"),
     "base64": (
         f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="a"\r\nContent-Transfer-Encoding: base64\r\n\r\n'

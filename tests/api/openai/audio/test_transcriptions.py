@@ -338,6 +338,17 @@ async def test_files_that_are_refused(make_speech: MakeSpeech, data: bytes, stat
         assert (await send(app, ("stream", stream), file=data)).status == status
 
 
+async def test_rates_and_channels_are_limited(make_speech: MakeSpeech) -> None:
+    app, _ = await make_speech(max_audio_channels=1, min_audio_rate=8000, max_audio_rate=16_000)
+    for data, why in (
+        (wav(bytes(64), rate=7999), "7999 Hz is outside of what this server takes: 8000 to 16000 Hz"),
+        (wav(bytes(64), rate=16_001), "16001 Hz is outside"),
+        (wav(bytes(64), channels=2), "2 channels: this server takes 1 to 1"),
+    ):
+        assert why in (await refused(app, file=data))[0]
+    assert (await said(app, file=wav(bytes(6400), rate=8000)))["text"]
+
+
 async def test_json_and_cut_bodies(make_speech: MakeSpeech) -> None:
     app, _ = await make_speech()
     assert (await post(app, TRANSCRIBE, {"model": "w"})).status == 415
