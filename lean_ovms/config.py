@@ -23,7 +23,11 @@ DEMO_EMBED = Path(__file__).parent / "demo_embed"
 
 POOLING_TASKS = ("embeddings", "rerank", "classify", "token_classify")
 """Tasks of models that compute vectors, scores or classes; OVMS has the first two."""
-SERVED_TASKS = ("text_generation", *POOLING_TASKS)
+SPEECH_TO_TEXT = "speech2text"
+"""Task of models that transcribe and translate speech, by OVMS's name."""
+OTHER_TASKS = (*POOLING_TASKS, SPEECH_TO_TEXT)
+"""Tasks of models that do not generate text."""
+SERVED_TASKS = ("text_generation", *OTHER_TASKS)
 """Tasks, by OVMS's names, that a model may have here; `repository/task.py` has all of them."""
 
 PER_MODEL = ("model", "engine")
@@ -329,6 +333,19 @@ class Config:
         0, "side in pixels of the square that larger images are scaled into; 0: no scaling", group="images", low=0
     )
     image_timeout_s: float = option(10.0, "seconds to fetch an image, and to decode it", group="images", low=0.1)
+
+    # --- audio
+    max_audio_file_bytes: int = option(25 << 20, "bytes of an audio file; more: 413", group="audio", low=64)
+    max_audio_s: float = option(7200.0, "seconds of audio in a file; more: 400", group="audio", low=0.1, high=1 << 20)
+    max_audio_channels: int = option(8, "channels of an audio file; more: 400", group="audio", low=1, high=64)
+    min_audio_rate: int = option(
+        4000, "samples a second, of each channel, of an audio file; fewer: 400", group="audio", low=100
+    )
+    max_audio_rate: int = option(192000, "the same; more: 400", group="audio", low=16000, high=1 << 20)
+    max_audio_decoders: int = option(
+        16, "processes that decode audio, one for each file in work; further files wait", group="audio", low=1
+    )
+    audio_timeout_s: float = option(10.0, "seconds to decode a block of audio", group="audio", low=0.1)
 
     # --- responses
     response_store: str = option(

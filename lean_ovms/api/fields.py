@@ -94,9 +94,7 @@ def json_body(request: Request, most_values: int = 0) -> Json:
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media and media != "application/json" and not media.endswith("+json"):
         raise UnsupportedMediaType("Send the body as JSON with the header Content-Type: application/json")
-    coding = request.headers.get("content-encoding", "identity")
-    if coding.lower() != "identity":
-        raise UnsupportedMediaType(f"Send the body as it is: Content-Encoding {safe(coding, 40)} is not read")
+    require_identity(request)
     if most_values and _values(request.body, most_values) > most_values:
         raise BadRequest(f"the JSON body has more than {most_values} values", code="too_many_values")
     try:
@@ -108,6 +106,13 @@ def json_body(request: Request, most_values: int = 0) -> Json:
     if not isinstance(body, dict):
         raise BadRequest("JSON body must be an object")
     return body
+
+
+def require_identity(request: Request) -> None:
+    """Raises UnsupportedMediaType for a body that is compressed."""
+    coding = request.headers.get("content-encoding", "identity")
+    if coding.lower() != "identity":
+        raise UnsupportedMediaType(f"Send the body as it is: Content-Encoding {safe(coding, 40)} is not read")
 
 
 def parsed(data: bytes | str) -> Any:

@@ -31,7 +31,7 @@ _ERRORS = {
     404: "Unknown model, id or path.",
     405: "The path does not answer this method.",
     413: "The body is larger than this server takes.",
-    415: "The body is not JSON.",
+    415: "The body is of another media type.",
     429: "The queue is full: try again after Retry-After seconds.",
     500: "The engine failed, or what should be kept could not be.",
     503: "The model is loading or restarting, or the server is stopping.",
@@ -76,7 +76,7 @@ def schema(field: Field, *, nullable: bool = True) -> Json:
             found[theirs] = bound
     if field.kind == "uint":
         found.setdefault("minimum", 0)
-    if field.fields:
+    if field.fields and field.kind == "object":
         found["properties"] = {member.name: schema(member) for member in field.fields}
         found["additionalProperties"] = False
     if nullable and not field.required:
@@ -92,13 +92,13 @@ def _or_null(found: Json) -> Json:
     return {"anyOf": [*found["anyOf"], {"type": "null"}]} if "anyOf" in found else found
 
 
-def body_schema(fields: Iterable[Field], models: list[str]) -> Json:
-    """The JSON Schema of a body with these fields. models: names of the models served."""
+def body_schema(fields: Iterable[Field], models: list[str], *, nullable: bool = True) -> Json:
+    """The JSON Schema of a body with these fields. models: names of the models served. nullable: null means absent."""
     fields = list(fields)
     required = [field.name for field in fields if field.required]
-    properties = {field.name: schema(field) for field in fields}
+    properties = {field.name: schema(field, nullable=nullable) for field in fields}
     if "model" in properties and models:
-        properties["model"]["enum"] = [*models, None]
+        properties["model"]["enum"] = [*models, None] if nullable else models
     return {"type": "object", "properties": properties} | ({"required": required} if required else {})
 
 
@@ -145,7 +145,8 @@ def _operation(route: Route, path: str, models: list[str], *, key: bool) -> Json
     if parameters:
         operation["parameters"] = parameters
     if doc.body:
-        content = {"application/json": {"schema": body_schema(doc.body, models) | (doc.rules or {})}}
+        media = "multipart/form-data" if doc.form else "application/json"
+        content = {media: {"schema": body_schema(doc.body, models, nullable=not doc.form) | (doc.rules or {})}}
         operation["requestBody"] = {"required": not doc.body_optional, "content": content}
     if authenticated:
         operation["security"] = [{"key": []}]

@@ -27,13 +27,15 @@ BASES = ("/v1", "/v3", "/v3/v1")
 class RouteDoc:
     """A route's description in the OpenAPI document.
 
-    body, query: the fields that its handler reads. answer: a name in schemas.ANSWERS, or a media type. chunks: the same
-    for the events of a stream. media: further media types of the answer. errors: statuses in addition to those that
-    follow from the other fields. rules: JSON Schema keywords for the whole body.
+    body, query: the fields that its handler reads; form: the body is multipart/form-data. answer: a name in
+    schemas.ANSWERS, or a media type. chunks: the same for the events of a stream. media: further media types of the
+    answer. errors: statuses in addition to those that follow from the other fields. rules: JSON Schema keywords for the
+    whole body.
     """
 
     summary: str
     body: tuple[Field, ...] = ()
+    form: bool = False
     body_optional: bool = False
     query: tuple[Field, ...] = ()
     answer: str = ""

@@ -238,6 +238,29 @@ ANSWERS: dict[str, Json] = {
     "Scores": _results(object=const("score"), score=NUMBER),
     "Classes": _results(label=any_of(STRING, NULL), probs=array(NUMBER), num_classes=INTEGER),
     "Pooled": _results(object=const("pooling"), data=any_of(_VECTOR, array(array(NUMBER)))),
+    "Transcription": object_of(
+        {"text": STRING, "usage": object_of({"type": const("duration"), "seconds": NUMBER}), "language": STRING},
+        task={"enum": ["transcribe", "translate"]},
+        duration=NUMBER,
+        language_name=STRING,
+        segments=array(object_of({"id": INTEGER, "start": NUMBER, "end": NUMBER, "text": STRING})),
+        words=array(object_of({"word": STRING, "start": NUMBER, "end": NUMBER})),
+        logprobs=array(object_of({"token": STRING, "logprob": NUMBER, "bytes": array(INTEGER)})),
+    ),
+    "TranscriptionEvent": object_of(
+        {
+            "id": STRING,
+            "object": {"enum": ["transcription.chunk", "translation.chunk"]},
+            "created": INTEGER,
+            "model": STRING,
+            "choices": array(object_of({"delta": object_of({"content": STRING}), "index": INTEGER})),
+        },
+        type={"enum": ["transcript.text.delta", "transcript.text.done"]},
+        delta=STRING,
+        text=STRING,
+        logprobs=array(OBJECT),
+        usage=OBJECT,
+    ),
     "AnthropicError": object_of(
         {
             "type": const("error"),

@@ -12,13 +12,12 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import orjson
 
 from ..errors import InternalError, RequestError
-from ..models.generation import DeltaStream
-from ..types import Delta, Response, Usage
+from ..types import Response, Usage
 
 logger = logging.getLogger("lean_ovms.api")
 
@@ -28,10 +27,27 @@ _UNIT = 16
 HEADERS = [("Content-Type", "text/event-stream; charset=utf-8"), ("Cache-Control", "no-cache")]
 
 
-class Renderer(Protocol):
+D = TypeVar("D")
+"""What a stream consists of: deltas of a generation, or events of a transcription."""
+
+
+class Source(Protocol[D]):
+    """What is streamed, as models.generation.DeltaStream."""
+
+    @property
+    def usage(self) -> Usage: ...
+
+    async def __anext__(self) -> list[D]: ...
+
+    def wake(self) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
+class Renderer(Protocol[D]):
     """The bytes of one stream, made by an endpoint: for deltas, for the end, for an error. Stateful."""
 
-    def deltas(self, deltas: list[Delta]) -> bytes: ...
+    def deltas(self, deltas: list[D]) -> bytes: ...
 
     def end(self, usage: Usage) -> bytes: ...
 
@@ -51,12 +67,12 @@ def event(data: Any) -> bytes:
     return b"data: %b\n\n" % orjson.dumps(data)
 
 
-def response(generation: DeltaStream, renderer: Renderer, ping_s: float, headers: list[tuple[str, str]]) -> Response:
+def response(generation: Source[D], renderer: Renderer[D], ping_s: float, headers: list[tuple[str, str]]) -> Response:
     """A 200 that streams this generation and closes it in every case."""
     return Response(200, HEADERS + headers, EventStream(generation, renderer, ping_s))
 
 
-class EventStream:
+class EventStream(Generic[D]):
     """The ByteStream of one generation. A class, not a generator: it can be closed without having been started.
 
     opening: bytes that are sent before the first delta exists. before_end: awaited before the renderer's last bytes,
@@ -65,8 +81,8 @@ class EventStream:
 
     def __init__(
         self,
-        generation: DeltaStream,
-        renderer: Renderer,
+        generation: Source[D],
+        renderer: Renderer[D],
         ping_s: float,
         *,
         opening: bytes = b"",
@@ -87,7 +103,7 @@ class EventStream:
         self._end = done
         self._done = False
 
-    def __aiter__(self) -> EventStream:
+    def __aiter__(self) -> EventStream[D]:
         return self
 
     async def __anext__(self) -> bytes:

@@ -21,6 +21,16 @@ from typing import Any, ClassVar
 
 import orjson
 
+from .record import Record as Record
+from .speech_records import Audio as Audio
+from .speech_records import AudioUsed as AudioUsed
+from .speech_records import SpeechText as SpeechText
+from .speech_records import SpeechTurn as SpeechTurn
+from .speech_records import Transcribe as Transcribe
+from .speech_records import Transcribed as Transcribed
+from .speech_records import WindowStarted as WindowStarted
+from .speech_records import WindowTranscribed as WindowTranscribed
+
 Alternative = Sequence[float]
 """A token's id and its log probability: a tuple, or a list once it was sent."""
 PREIMPORT = "preimport"
@@ -31,19 +41,6 @@ REPETITION = "repetition"
 MAX_FRAME_BYTES = 1 << 30
 ATTACHED = 1 << 31
 _LENGTH = struct.Struct("<I")
-
-
-class Record:
-    """Base of all records."""
-
-    kind: ClassVar[str]
-
-    def attached(self) -> Iterable[bytes]:
-        """The bytes that are sent before the record's frame."""
-        return ()
-
-    def attach(self, parts: Iterator[bytes]) -> None:
-        """Take from `parts` what `attached` returned on the other side. Raises StopIteration if there are too few."""
 
 
 # --- front end -> engine -------------------------------------------------------------------------------------------

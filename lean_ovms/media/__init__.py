@@ -1,1 +1,1 @@
-"""Images from wherever a client may point to, as pixels. Knows no API, no model and no engine."""
+"""Images from wherever a client may point to, as pixels, and audio files as samples. Knows no API, model and engine."""

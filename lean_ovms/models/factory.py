@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ..config import DEMO_EMBED, POOLING_TASKS, Config
+from ..config import DEMO_EMBED, POOLING_TASKS, SPEECH_TO_TEXT, Config
 from ..repository import json_file
 from ..types import ModelInfo
 from .model import Model
 from .pooling_model import PoolingModel
+from .speech_model import SpeechModel
 from .text_model import TextModel
 
 
@@ -16,6 +17,8 @@ def make(config: Config) -> Model:
         model = PoolingModel(config)
         model.known_info = known_info()
         return model
+    if config.task == SPEECH_TO_TEXT:
+        return SpeechModel(config)
     return PoolingModel(config) if config.task in POOLING_TASKS else TextModel(config)
 
 

@@ -13,6 +13,7 @@ from lean_ovms.api.app import App
 from lean_ovms.api.cohere import embed
 from lean_ovms.api.fields import Field, read_one
 from lean_ovms.api.openai import chat, completions, embeddings
+from lean_ovms.api.openai.audio import transcriptions, translations
 from lean_ovms.api.openai.responses import fields as responses
 from lean_ovms.api.openapi import schema
 from lean_ovms.api.router import collect
@@ -33,6 +34,8 @@ ENDPOINTS = {
     "score": score,
     "classify": classify,
     "pooling": pooling,
+    "transcriptions": transcriptions,
+    "translations": translations,
 }
 ALL_FIELDS = {
     f"{field.name} of {name}": field
@@ -77,7 +80,8 @@ async def test_the_document_holds_together(make_app: MakeApp) -> None:
         assert reference in told["components"]["schemas"]
     for op in operations:
         if "requestBody" in op:
-            Draft202012Validator.check_schema(op["requestBody"]["content"]["application/json"]["schema"])
+            for content in op["requestBody"]["content"].values():
+                Draft202012Validator.check_schema(content["schema"])
     for one in told["components"]["schemas"].values():
         Draft202012Validator.check_schema(one)
 

@@ -38,7 +38,9 @@ ALLOWED: dict[str, set[str]] = {
     "text.template": BASE | {"repository", "util"},
     "text": set(),
     "engine": set(),
-    "engine.protocol": set(),
+    "engine.protocol": {"engine.record", "engine.speech_records"},
+    "engine.record": set(),
+    "engine.speech_records": {"engine.record"},
     "engine.errors": BASE,
     "engine.client": BASE | {"engine.protocol", "config", "util"},
     "engine.generation": BASE | {"engine.protocol", "engine.errors", "config", "util"},
@@ -48,10 +50,13 @@ ALLOWED: dict[str, set[str]] = {
     "engine.embedding": BASE
     | {"engine.protocol", "engine.generation", "engine.genai", "engine.errors", "repository", "config", "options"}
     | {"util"},
+    "engine.speech": BASE
+    | {"engine.protocol", "engine.generation", "engine.genai", "engine.errors", "engine.embedding", "repository"}
+    | {"config", "options", "util"},
     "engine.worker": OBSERVED
     | LOOP
     | {"engine.protocol", "engine.errors", "engine.generation", "engine.genai", "engine.paged", "engine.embedding"}
-    | {"config", "util"},
+    | {"engine.speech", "config", "util"},
     "engine.worker.lanes": {"engine.protocol"},
     "engine.worker.loop": {"engine.protocol", "engine.worker.lanes", "engine.worker.task", "engine.worker.transport"},
     "engine.worker.task": {"engine.protocol"},
@@ -64,6 +69,7 @@ ALLOWED: dict[str, set[str]] = {
     "api.generation": OBSERVED | {"api", "models", "media", "config", "util"},
     "api.pooling": OBSERVED | {"api", "api.generation", "models", "config", "util"},
     "api.openai": OBSERVED | {"api", "api.generation", "api.pooling", "models", "config", "util", "__version__"},
+    "api.openai.audio": OBSERVED | {"api", "api.generation", "media", "models", "config", "util"},
     "api.vllm": OBSERVED | {"api", "api.generation", "api.pooling", "models", "lora_modules"},
     "api.anthropic": OBSERVED | {"api", "api.generation", "models"},
     "api.cohere": OBSERVED | {"api", "api.pooling", "models", "util"},
@@ -85,11 +91,24 @@ FOREIGN = {
         "engine/genai/",
         "engine/paged/model.py",
         "engine/embedding/network.py",
+        "engine/speech/silero_vad.py",
+        "engine/speech/whisper_network.py",
         "engine/embedding/tokenizer.py",
     },
     "openvino_genai": {"engine/genai/", "engine/paged/pipeline.py"},
     "openvino_tokenizers": {"engine/genai/", "engine/embedding/tokenizer.py"},
-    "numpy": {"engine/genai/", "engine/paged/", "engine/embedding/", "util/vectors.py"},
+    "numpy": {
+        "engine/genai/",
+        "engine/paged/",
+        "engine/embedding/",
+        "engine/speech/",
+        "media/audio/",
+        "util/vectors.py",
+    },
+    "soundfile": {"media/audio/decode.py"},
+    "soxr": {"media/audio/decode.py"},
+    "av": {"media/audio/decode.py"},
+    "python_multipart": {"api/forms.py"},
     "llguidance": {"engine/paged/guidance.py"},
     "starlette": {"ray_serve.py"},
     "ray": {"ray_serve.py"},
@@ -110,6 +129,7 @@ NO_ASYNCIO = (
     "engine.genai",
     "engine.paged",
     "engine.embedding",
+    "engine.speech",
     "engine.worker",
     "engine.protocol",
     "text",

@@ -1,0 +1,199 @@
+"""The reader of multipart/form-data bodies, and of the strings in them as values of request fields.
+
+https://www.rfc-editor.org/rfc/rfc7578. The body is in memory, and file parts are slices of it. A field of several
+values is sent as `name` or `name[]` once for each, an object as `name[member]` for each member, as OpenAI's client
+does, or as JSON. An empty value of a field that is not an array means absent: there is no null.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import BadRequest, UnsupportedMediaType
+from ..observability.logging import safe
+from ..types import Json, Request
+from .fields import Field, FieldSet, parsed, require_identity
+
+FORM = "multipart/form-data"
+MAX_PARTS = 64
+MAX_VALUE = 1 << 20
+"""Bytes of a part that is not a file."""
+MAX_NAME = 200
+TRUE, FALSE = frozenset(("true", "1", "yes", "on")), frozenset(("false", "0", "no", "off"))
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
+_MEMBER = re.compile(r"(?P<name>[^\[\]]+)\[(?P<member>[^\[\]]*)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """A file in a form. data: a slice of the body."""
+
+    data: memoryview = field(repr=False)
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """values: name and text of each part, in order. files: by name; the last one of a name counts."""
+
+    values: list[tuple[str, str]]
+    files: dict[str, FilePart]
+
+
+def read_form(request: Request) -> Form:
+    """The parts of a request's body. Raises UnsupportedMediaType and BadRequest."""
+    from python_multipart.exceptions import FormParserError  # some ms, for the first form
+    from python_multipart.multipart import parse_options_header
+
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of what is answered with a 400
+    media, options = parse_options_header(request.headers.get("content-type", ""))
+    if media.decode("latin-1").lower() != FORM:
+        raise UnsupportedMediaType(f"expected {FORM}, as a form with a file is sent")
+    require_identity(request)
+    try:
+        return _Reader(options.get(b"boundary", b"")).read(request.body)
+    except FormParserError as error:
+        raise _broken(" ".join(str(error).split())[:200]) from None
+
+
+def _broken(why: str) -> BadRequest:
+    return BadRequest(f"Failed to parse multipart data: {why}")
+
+
+class _Reader:
+    """The callbacks of one MultipartParser. The body is written at once, so the data of a part is one slice of it."""
+
+    def __init__(self, boundary: bytes) -> None:
+        if not boundary:
+            raise _broken("the header Content-Type has no boundary")
+        self._boundary = boundary
+        self._form = Form([], {})
+        self._parts = 0
+        self._ended = False
+        self._header = self._text = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._data = memoryview(b"")
+
+    def read(self, body: bytes) -> Form:
+        from python_multipart.multipart import MultipartParser
+
+        view = memoryview(body)
+
+        def header_field(data: bytes, start: int, end: int) -> None:
+            self._header += data[start:end]
+
+        def header_value(data: bytes, start: int, end: int) -> None:
+            self._text += data[start:end]
+
+        def part_data(data: bytes, start: int, end: int) -> None:
+            self._data = view[start:end]
+
+        parser = MultipartParser(
+            self._boundary,
+            {
+                "on_part_begin": self._begin,
+                "on_header_field": header_field,
+                "on_header_value": header_value,
+                "on_header_end": self._end_header,
+                "on_part_data": part_data,
+                "on_part_end": self._end_part,
+                "on_end": self._end,
+            },
+        )
+        parser.write(body)
+        if not self._ended:
+            raise _broken("the body ends before its last boundary")
+        return self._form
+
+    def _begin(self) -> None:
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            raise _broken(f"it has more than {MAX_PARTS} parts")
+        self._headers, self._data = {}, memoryview(b"")
+
+    def _end_header(self) -> None:
+        self._headers[self._header.lower()] = self._text
+        self._header = self._text = b""
+
+    def _end_part(self) -> None:
+        name, filename = _disposition(self._headers.get(b"content-disposition", b""))
+        coding = self._headers.get(b"content-transfer-encoding", b"binary").strip().lower()
+        if coding not in (b"binary", b"8bit", b"7bit"):
+            raise _broken(f"the content transfer encoding of {name} is not read")
+        if filename is not None:
+            self._form.files[name] = FilePart(self._data, filename)
+            return
+        if len(self._data) > MAX_VALUE:
+            raise BadRequest(f"{name} has more than {MAX_VALUE} bytes", param=name)
+        try:
+            self._form.values.append((name, str(self._data, "utf-8")))
+        except UnicodeDecodeError:
+            raise BadRequest(f"{name} is not UTF-8", param=name) from None
+
+    def _end(self) -> None:
+        self._ended = True
+
+
+def _disposition(header: bytes) -> tuple[str, str | None]:
+    """Name and file name of a part; None for a part that is not a file."""
+    from python_multipart.multipart import parse_options_header
+
+    kind, options = parse_options_header(header)
+    if kind.lower() != b"form-data" or b"name" not in options:
+        raise _broken("a part has no name")
+    name = safe(options[b"name"].decode("utf-8", "replace"), MAX_NAME)
+    if b"filename" in options:
+        return name, options[b"filename"].decode("utf-8", "replace")
+    return name, "" if b"filename" in header.lower() else None
+
+
+# --- values
+
+
+def body_of(fields: FieldSet, form: Form) -> Json:
+    """The form as the JSON body that `fields.read` takes. A text that is no value of its field's kind stays a text.
+
+    Names that are no fields keep their texts.
+    """
+    body: Json = {}
+    for key, text in form.values:
+        found = _MEMBER.fullmatch(key)
+        name, member = (found["name"], found["member"]) if found else (key, None)
+        known = fields[fields.places[name]] if name in fields.places else None
+        if known is None or (member is not None and known.kind != "array" and not known.fields):
+            body.setdefault(key, text)
+        elif known.kind == "array":
+            body.setdefault(name, []).append(text)
+        elif member is not None:
+            held = body.get(name)
+            body[name] = (held if isinstance(held, dict) else {}) | {member: _member(known, member, text)}
+        elif text:
+            body[name] = typed(known, text)
+    return body | {name: part for name, part in form.files.items() if name in fields.places}
+
+
+def _member(known: Field, member: str, text: str) -> Any:
+    found = next((one for one in known.fields if one.name == member), None)
+    return typed(found, text) if found is not None else text
+
+
+def typed(known: Field, text: str) -> Any:
+    """The value that a text means for a field; the text itself if it means none."""
+    stripped = text.strip()
+    if known.kind == "bool":
+        lower = stripped.lower()
+        return True if lower in TRUE else False if lower in FALSE else text
+    if known.kind in ("int", "uint"):
+        return int(stripped) if _INTEGER.fullmatch(stripped) else text
+    if known.kind == "number":
+        return float(stripped) if _NUMBER.fullmatch(stripped) else text
+    if known.fields and stripped.startswith("{"):
+        try:
+            return parsed(stripped)
+        except ValueError:
+            return text
+    return text

@@ -1,0 +1,161 @@
+"""The fields of a form for transcriptions and translations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ....errors import BadRequest
+from ....types import Json
+from ... import schemas
+from ...fields import Field, FieldSet, read_one
+from ...forms import FilePart
+from ...generation.common_fields import SOME_MODEL, STREAM, token_limit
+from ...generation.sampling import SAMPLING
+from ...openapi import schema
+
+FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
+GRANULARITIES = ("word", "segment")
+MAX_BEAMS = 8
+MAX_LISTED = 100
+"""Texts in languages[] or keywords[]."""
+NO_SPEAKERS = "no model here tells speakers apart"
+
+
+def _file(value: Any) -> FilePart:
+    if not isinstance(value, FilePart):
+        raise BadRequest("file must be a file, not a text: a part with a file name", param="file")
+    if not value.data:
+        raise BadRequest("file is empty", param="file")
+    return value
+
+
+def _format(value: str) -> str:
+    if value == "diarized_json":
+        raise BadRequest(f"response_format diarized_json is not supported: {NO_SPEAKERS}", param="response_format")
+    if value not in FORMATS:
+        raise BadRequest(f"response_format should be one of: {', '.join(FORMATS)}", param="response_format")
+    return value
+
+
+def _granularities(value: list[str]) -> list[str]:
+    if set(value) - set(GRANULARITIES):
+        raise BadRequest(
+            'Invalid timestamp_granularities type. Allowed types: "segment", "word"', param="timestamp_granularities"
+        )
+    return value
+
+
+def _include(value: list[str]) -> list[str]:
+    if set(value) - {"logprobs"}:
+        raise BadRequest("include should be logprobs", param="include")
+    return value
+
+
+def _no_speakers(name: str) -> Field:
+    def refuse(value: list[str]) -> list[str]:
+        if any(value):
+            raise BadRequest(f"{name} is not supported: {NO_SPEAKERS}", param=name)
+        return value
+
+    return Field(
+        name=name, kind="array", help="OpenAI's: refused unless empty", read=refuse, schema={"items": {"enum": [""]}}
+    )
+
+
+def _texts(name: str, help: str) -> Field:  # noqa: A002 - as in Field
+    def few(value: list[str]) -> list[str]:
+        if len(value) > MAX_LISTED:
+            raise BadRequest(f"{name} has more than {MAX_LISTED} texts", param=name)
+        return [text for text in value if text]
+
+    return Field(name=name, kind="array", help=help, read=few, schema={"items": schemas.STRING, "maxItems": MAX_LISTED})
+
+
+TURNS = (
+    Field(name="threshold", kind="number", low=0, high=1, default=0.5, help="probability of speech"),
+    Field(name="prefix_padding_ms", kind="int", low=0, high=10000, default=300, help="audio before the speech"),
+    Field(name="silence_duration_ms", kind="int", low=0, high=10000, default=500, help="silence that ends it"),
+)
+
+
+_CHUNKING = schemas.any_of(
+    schemas.const("auto"),
+    schemas.object_of({"type": schemas.const("server_vad")}, **{one.name: schema(one, nullable=False) for one in TURNS})
+    | {"additionalProperties": False},
+)
+
+
+def _chunking(value: Any) -> Json | None:
+    """The members of server_vad; None for auto."""
+    if value == "auto":
+        return None
+    if not isinstance(value, dict) or value.get("type") != "server_vad":
+        raise BadRequest('chunking_strategy should be auto or {"type": "server_vad"}', param="chunking_strategy")
+    if unknown := sorted(set(value) - {"type", *(one.name for one in TURNS)}):
+        raise BadRequest(f"chunking_strategy has no {unknown[0][:40]}", param="chunking_strategy")
+    try:
+        return {one.name: read_one(one, value.get(one.name)) for one in TURNS}
+    except BadRequest as error:
+        error.param = f"chunking_strategy.{error.param}"
+        raise
+
+
+def _shared(name: str, **changes: Any) -> Field:
+    """A field that generation has, too."""
+    return replace(SAMPLING[SAMPLING.places[name]], **{"builtin": None, **changes})
+
+
+COMMON = (
+    Field(name="file", kind="any", required=True, help="audio file", read=_file,
+        schema={"type": "string", "format": "binary"}),
+    replace(SOME_MODEL, help="name of a served model; optional if only one transcribes"),
+    Field(name="prompt", kind="string", default="",
+        help="text as if spoken before; its last tokens count, as many as the model takes"),
+    Field(name="hotwords", kind="string", default="", help="vLLM's: words that may come, for every window"),
+    Field(name="response_format", kind="string", default="json", help="json, text, srt, verbose_json or vtt",
+        read=_format, schema={"enum": list(FORMATS)}),
+    _shared("temperature", default=0.0,
+        help="sampling temperature; 0: greedy, and higher ones where the text is improbable or repeats itself"),
+    STREAM,
+    Field(name="stream_include_usage", kind="bool", default=False, help="vLLM's: last chunk with the token counts"),
+    Field(name="stream_continuous_usage_stats", kind="bool", default=False, help="vLLM's: counts in every chunk"),
+    Field(name="use_beam_search", kind="bool", default=False, help="vLLM's: beam search of width n; not in streams"),
+    _shared("n", low=1, high=MAX_BEAMS, default=1, help="vLLM's: width of the beam search"),
+    _shared("length_penalty", default=1.0),
+    _shared("top_p", default=1.0),
+    _shared("top_k", default=0),
+    _shared("min_p", default=0.0, help="vLLM's: without effect"),
+    _shared("seed"),
+    _shared("repetition_penalty", default=1.0),
+    _shared("presence_penalty", default=0.0),
+    _shared("frequency_penalty", default=0.0),
+    replace(token_limit("max_completion_tokens", "vLLM's: maximum number of generated tokens, of all windows"),
+        low=1, outside=""),
+)  # fmt: skip
+"""Fields of both endpoints. Arrays may be sent as name[], too."""
+
+LANGUAGE = Field(name="language", kind="string", help="code or name of the spoken language; detected if absent")
+TO_LANGUAGE = Field(
+    name="to_language",
+    kind="string",
+    help="vLLM's: language of the text; en, the only one, for translations",
+)
+
+TRANSCRIPTIONS = FieldSet((
+    *COMMON,
+    LANGUAGE,
+    TO_LANGUAGE,
+    Field(name="timestamp_granularities", kind="array", read=_granularities,
+        help="segment, word: times in the answer", schema={"items": {"enum": list(GRANULARITIES)}}),
+    Field(name="include", kind="array", help="logprobs: log probabilities of the tokens", read=_include,
+        schema={"items": {"enum": ["logprobs"]}}),
+    Field(name="chunking_strategy", kind="any", help="auto, or server_vad: pieces between silences", read=_chunking,
+        fields=TURNS, schema=_CHUNKING),
+    _texts("languages", "OpenAI's: without effect"),
+    _texts("keywords", "OpenAI's: as hotwords"),
+    _no_speakers("known_speaker_names"),
+    _no_speakers("known_speaker_references"),
+))  # fmt: skip
+
+TRANSLATIONS = FieldSet((*COMMON, LANGUAGE, TO_LANGUAGE))

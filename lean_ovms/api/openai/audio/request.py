@@ -1,0 +1,148 @@
+"""A form as a request: its file, its model, how the audio is transcribed, and the form of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ....errors import BadRequest
+from ....models.speech_model import SpeechModel
+from ....observability.records import current_record
+from ....speech_types import TRANSLATE, SpeechInfo, TranscribeParams, TurnDetection
+from ....types import Json
+from ...app import App
+from ...fields import FieldSet, read
+from ...forms import Form, body_of
+from ...generation import unsupported
+from ...response import warning_headers
+from .languages import code_of
+
+WITH_SEGMENTS = ("srt", "vtt")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudioRequest:
+    """segments, words: they are in the answer. logprobs: the client asked for them, known or not."""
+
+    model: SpeechModel
+    params: TranscribeParams
+    format: str
+    segments: bool
+    words: bool
+    logprobs: bool
+    stream: bool
+    include_usage: bool
+    continuous_usage: bool
+    headers: list[tuple[str, str]]
+
+
+def parse(form: Form, app: App, fields: FieldSet, task: str) -> tuple[AudioRequest, memoryview]:
+    """The request and its file. Raises RequestError."""
+    body = body_of(fields, form)
+    values = read(fields, body)
+    name = values["model"] or app.registry.default_of(SpeechModel)
+    if not name:
+        raise BadRequest("model field is missing, and more than one model is served", param="model")
+    model = app.registry.get(name, SpeechModel)
+    if record := current_record.get():
+        record.stream = values["stream"]
+    if values["file"] is None:
+        raise BadRequest("file is missing", param="file")
+    _check_stream(values)
+    info = model.speech
+    params = _params(values, info, task)
+    names = values.get("timestamp_granularities") or ()
+    verbose = values["response_format"] == "verbose_json"
+    asked = AudioRequest(
+        model=model,
+        params=params,
+        format=values["response_format"],
+        segments=params.segments and (verbose or "segment" in names),
+        words=params.words,
+        logprobs=bool(values.get("include")),
+        stream=values["stream"],
+        include_usage=values["stream_include_usage"],
+        continuous_usage=values["stream_continuous_usage_stats"],
+        headers=warning_headers([*_ignored(values), *_unknown(fields, body)]),
+    )
+    return asked, values["file"].data
+
+
+def _check_stream(values: Json) -> None:
+    if values["stream"]:
+        if values["response_format"] in WITH_SEGMENTS:
+            raise BadRequest(
+                f"{values['response_format']} format doesn't support streaming case", param="response_format"
+            )
+        if values["use_beam_search"]:
+            raise BadRequest("Streaming is not currently supported with beam search", param="stream")
+        return
+    for name in ("stream_include_usage", "stream_continuous_usage_stats"):
+        if values[name]:
+            raise BadRequest("Stream options can only be defined when `stream=True`.", param=name)
+
+
+def _params(values: Json, info: SpeechInfo, task: str) -> TranscribeParams:
+    """Raises BadRequest."""
+    if task == TRANSLATE:
+        _check_translation(values, info)
+    form, names = values["response_format"], values.get("timestamp_granularities") or ()
+    words = "word" in names
+    if words and "words" not in info.capabilities:
+        raise BadRequest(
+            "Word timestamps not supported for this model; --enable_word_timestamps switches them on",
+            param="timestamp_granularities",
+        )
+    beams = values["n"] if values["use_beam_search"] else 1
+    if beams > 1 and "beams" not in info.capabilities:
+        raise BadRequest("beam search is not supported by this model", param="use_beam_search")
+    turns = values.get("chunking_strategy")
+    keywords = " ".join(values.get("keywords") or ())
+    return TranscribeParams(
+        task=task,
+        language=code_of(values["language"], info.languages) if values["language"] else "",
+        prompt=values["prompt"],
+        hotwords=" ".join(filter(None, (values["hotwords"], keywords))),
+        segments=form in WITH_SEGMENTS or "segment" in names or (form == "verbose_json" and not words),
+        words=words,
+        temperature=float(values["temperature"]),
+        fallback=not values["temperature"],
+        top_p=float(values["top_p"]),
+        top_k=max(0, values["top_k"]),
+        seed=values["seed"],
+        repetition_penalty=float(values["repetition_penalty"]),
+        presence_penalty=float(values["presence_penalty"]),
+        frequency_penalty=float(values["frequency_penalty"]),
+        beams=beams,
+        length_penalty=float(values["length_penalty"]),
+        max_tokens=values["max_completion_tokens"] or 0,
+        logprobs=bool(values.get("include")) and "logprobs" in info.capabilities,
+        turns=TurnDetection(**turns) if turns else None,
+    )
+
+
+def _check_translation(values: Json, info: SpeechInfo) -> None:
+    if not info.translates:
+        raise BadRequest("this model does not translate", param="model")
+    if values["to_language"]:
+        try:
+            code_of(values["to_language"], ("en",))
+        except BadRequest:
+            raise BadRequest("to_language should be en: models translate into English", param="to_language") from None
+
+
+def _ignored(values: Json) -> Iterator[str]:
+    """A line for each field that has no effect."""
+    if values["min_p"]:
+        yield "min_p is not supported and was ignored"
+    if values.get("languages"):
+        yield "languages is not supported and was ignored; language says which one is spoken"
+    if values["n"] > 1 and not values["use_beam_search"]:
+        yield "n has no effect without use_beam_search"
+
+
+def _unknown(fields: FieldSet, body: Json) -> list[str]:
+    """A line for each name that is similar to that of a field."""
+    return unsupported.warnings(
+        fields, {name: value for name, value in body.items() if name not in unsupported.UNSUPPORTED.places}
+    )

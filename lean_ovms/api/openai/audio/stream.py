@@ -1,0 +1,126 @@
+"""A transcription as server-sent events that are OpenAI's and vLLM's at once.
+
+Each event is one JSON object with the members of both, so that the clients of either read it.
+https://platform.openai.com/docs/api-reference/audio/transcript-text-delta-event and vLLM's transcription.chunk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from ....errors import RequestError
+from ....media.audio.decoder import AudioStream
+from ....speech_types import TRANSLATE, SpeechEvent
+from ....types import Json, Usage
+from ...response import new_id, now, usage
+from ...sse import event
+from .answers import entries, known, times, token_usage
+from .request import AudioRequest
+from .transcript import Logprobs, Transcript
+
+
+class SpeechStream:
+    """The events of a running transcription (sse.Source). Closed in any case, and its audio with it."""
+
+    def __init__(self, events: AsyncGenerator[SpeechEvent, None], audio: AudioStream, transcript: Transcript) -> None:
+        self._events = events
+        self._audio = audio
+        self._transcript = transcript
+        self._next: asyncio.Task[SpeechEvent] | None = None
+        self._woken: asyncio.Future[None] | None = None
+
+    @property
+    def usage(self) -> Usage:
+        """Of all events so far."""
+        return self._transcript.usage
+
+    async def begin(self, seconds: float) -> None:
+        """Wait for the first event, for so long at most: early errors have their status. Raises RequestError."""
+        self._next = self._ask()
+        await asyncio.wait([self._next], timeout=seconds or None)
+        if self._next.done() and not isinstance(error := self._next.exception(), (type(None), StopAsyncIteration)):
+            raise error
+
+    def _ask(self) -> asyncio.Task[SpeechEvent]:
+        return asyncio.ensure_future(anext(self._events))
+
+    async def __anext__(self) -> list[SpeechEvent]:
+        """Raises RequestError."""
+        if self._next is None:
+            self._next = self._ask()
+        self._woken = asyncio.get_running_loop().create_future()
+        either: list[asyncio.Future[Any]] = [self._next, self._woken]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not self._next.done():
+            return []
+        done, self._next = self._next, None
+        self._transcript.seconds = self._audio.seconds
+        return [done.result()]
+
+    def wake(self) -> None:
+        """As DeltaStream.wake."""
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    async def aclose(self) -> None:
+        try:
+            if self._next is not None:
+                self._next.cancel()
+                await asyncio.gather(self._next, return_exceptions=True)
+            await self._events.aclose()
+        finally:
+            await self._audio.aclose()
+
+
+class TranscriptRenderer:
+    """Events to the events of a stream (sse.Renderer)."""
+
+    def __init__(self, asked: AudioRequest, transcript: Transcript) -> None:
+        self._asked = asked
+        self._transcript = transcript
+        kind = "translation" if asked.params.task == TRANSLATE else "transcription"
+        self._envelope: Json = {
+            "id": new_id("trsc"),
+            "object": f"{kind}.chunk",
+            "created": now(),
+            "model": asked.model.name,
+        }
+
+    def deltas(self, deltas: list[SpeechEvent]) -> bytes:
+        return b"".join([self._delta(*found) for one in deltas if any(found := self._transcript.add(one))])
+
+    def _delta(self, text: str, logprobs: Logprobs) -> bytes:
+        body = {
+            "type": "transcript.text.delta",
+            "delta": text,
+            "logprobs": entries(logprobs),
+            **self._envelope,
+            "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}],
+        }
+        return event(body | ({"usage": self._counts} if self._asked.continuous_usage else {}))
+
+    @property
+    def _counts(self) -> Json:
+        """vLLM's."""
+        return usage(self._transcript.usage)
+
+    def end(self, usage: Usage) -> bytes:
+        found = self._transcript
+        details = known(found) if self._asked.format == "verbose_json" else {"language": found.language}
+        done = {
+            "type": "transcript.text.done",
+            "text": found.text,
+            "logprobs": entries(found.logprobs),
+            "usage": token_usage(found) | (self._counts if self._asked.continuous_usage else {}),
+            **details,
+            **times(self._asked, found),
+            **self._envelope,
+            "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": found.stopped}],
+        }
+        last = {**self._envelope, "choices": [], "usage": self._counts}
+        return event(done) + (event(last) if self._asked.include_usage else b"")
+
+    def failed(self, error: RequestError) -> bytes:
+        return event(error.body())

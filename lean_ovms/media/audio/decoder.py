@@ -1,0 +1,186 @@
+"""Decode audio files in processes of their own, block by block, as fast as the blocks are read.
+
+A process has one file. It waits when its blocks are not read: the pipe holds about 10 s of audio, so the memory that a
+request takes here does not depend on its file. Knows no formats beyond their beginnings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import struct
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
+
+from ...config import Config
+from ...errors import BadRequest, PayloadTooLarge, RequestError, Unavailable
+from ...speech_types import SAMPLE_BYTES, SAMPLE_RATE
+from ...util.budget import Budget, Lease
+from ..helper import Helper, IdleHelpers
+from .formats import READ, Found, recognise
+from .limits import AudioLimits
+
+log = logging.getLogger("lean_ovms.media")
+
+COMMAND = (sys.executable, "-m", "lean_ovms.media.audio.decoder_process")
+START_S = 30.0
+"""Added to the time for a process's first block, for importing numpy and the libraries on a busy machine."""
+IDLE_S = 120.0
+KEPT_PROCESSES = 2
+WAITING_FILES = 256
+"""Requests that may wait for a process; the next one is a 503."""
+PIECE = 1 << 18
+"""Bytes of a file that are handed over at once."""
+MAX_BLOCK = 1 << 22
+PARAM = "file"
+
+
+class AudioDecoder:
+    """Opens audio files. A server has one; close it at the end."""
+
+    def __init__(self, config: Config, command: Sequence[str] = COMMAND) -> None:
+        self._command = command
+        self._max_bytes = config.max_audio_file_bytes
+        self._timeout_s = config.audio_timeout_s
+        self._limits = AudioLimits(
+            max_s=config.max_audio_s,
+            max_channels=config.max_audio_channels,
+            min_rate=config.min_audio_rate,
+            max_rate=config.max_audio_rate,
+        )
+        self._idle = IdleHelpers[_Process](IDLE_S, KEPT_PROCESSES)
+        self._slots = Budget(
+            config.max_audio_decoders, WAITING_FILES, "too many audio files at once", "too_many_audio_files"
+        )
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the idle processes."""
+        return self._idle.pids
+
+    async def decode(self, data: memoryview) -> AudioStream:
+        """The samples of a file, of which the first block has been decoded; close the stream in any case.
+
+        The process then has the whole file: `data` is not needed any more. Raises BadRequest that says what is wrong
+        with it, PayloadTooLarge, and Unavailable.
+        """
+        if len(data) > self._max_bytes:
+            raise PayloadTooLarge(
+                f"Maximum file size exceeded: {len(data)} bytes, and --max_audio_file_bytes is {self._max_bytes}",
+                param=PARAM,
+            )
+        found = recognise(data)
+        if found is None:
+            raise BadRequest(f"Invalid or unsupported audio file. This server reads {READ}.", param=PARAM)
+        lease = await self._slots.take(1)
+        process = self._idle.take() or _Process(self._command)
+        stream = AudioStream(process, self._timeout_s, lambda: self._release(process, lease))
+        try:
+            await stream.begin(data, found, self._limits)
+        except BaseException:
+            await stream.aclose()
+            raise
+        return stream
+
+    def _release(self, process: _Process, lease: Lease) -> None:
+        self._idle.give_back(process)
+        lease.release()
+
+    async def open(self) -> None:
+        """Nothing is needed before the first file."""
+
+    async def drain(self, timeout_s: float) -> None:
+        """Files are decoded for requests, which the server waits for."""
+
+    async def close(self) -> None:
+        """End the idle processes; the next file starts one again."""
+        self._idle.stop()
+
+
+class AudioStream:
+    """Blocks of samples (speech_types), as an async iterator. samples: how many have been read."""
+
+    def __init__(self, process: _Process, timeout_s: float, release: Callable[[], None]) -> None:
+        self.samples = 0
+        self._process = process
+        self._timeout_s = timeout_s
+        self._release: Callable[[], None] | None = release
+        self._first: bytes | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Of the audio read so far."""
+        return self.samples / SAMPLE_RATE
+
+    async def begin(self, data: memoryview, found: Found, limits: AudioLimits) -> None:
+        """Hand over the file and wait for its first block. Raises RequestError."""
+        allowed_s = self._timeout_s + (0.0 if self._process.pid else START_S)
+        self._first = await self._waited(self._process.begin(data, found, limits), allowed_s)
+
+    def __aiter__(self) -> AudioStream:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Raises RequestError."""
+        block, self._first = self._first, None
+        if block is None and self._release is not None:
+            block = await self._waited(self._process.block(), self._timeout_s)
+        if not block:
+            await self.aclose()
+            raise StopAsyncIteration
+        self.samples += len(block) // SAMPLE_BYTES
+        return block
+
+    async def _waited(self, work: Awaitable[bytes], seconds: float) -> bytes:
+        try:
+            return await asyncio.wait_for(work, seconds)
+        except asyncio.TimeoutError:
+            raise BadRequest(f"decoding the audio takes longer than {self._timeout_s:g} s", param=PARAM) from None
+        except (OSError, EOFError) as error:
+            raise self._process.exit_error(error) from None
+
+    async def aclose(self) -> None:
+        """End the work, if it is not done. Idempotent."""
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+
+class _Process(Helper):
+    """One decoder process."""
+
+    async def begin(self, data: memoryview, found: Found, limits: AudioLimits) -> bytes:
+        """Hand over a file; its first block. Raises as `block`."""
+        self.reusable = False
+        _, writer = await self.streams()
+        data = data[found.offset :]
+        job = {"bytes": len(data), "format": found.format, **asdict(limits)}
+        writer.write(json.dumps(job).encode() + b"\n")
+        for start in range(0, len(data), PIECE):
+            writer.write(data[start : start + PIECE])
+            await writer.drain()
+        return await self.block()
+
+    async def block(self) -> bytes:
+        """The next block, b"" at the end. Raises BadRequest, and OSError or EOFError if the process has ended."""
+        reader, _ = await self.streams()
+        [size] = struct.unpack("<I", await reader.readexactly(4))
+        if size > MAX_BLOCK:
+            raise OSError("a block of the audio decoder is too large")
+        if size:
+            return await reader.readexactly(size)
+        end = json.loads(await reader.readuntil(b"\n"))
+        self.reusable = True
+        if "error" in end:
+            raise BadRequest(str(end["error"]), code=end["code"], param=PARAM)
+        return b""
+
+    def exit_error(self, error: Exception) -> RequestError:
+        """What the end of the process means for the request."""
+        if not self.pid:
+            log.error("the audio decoder does not start: %s", error)
+            return Unavailable("Audio cannot be decoded at the moment.", code="decoder_unavailable")
+        log.warning("the audio decoder ended with status %s on a file", self.exit_status)
+        return BadRequest("Invalid audio file: decoding it takes too much memory or time", param=PARAM)

@@ -1,0 +1,112 @@
+"""Helper processes that read foreign bytes: started when needed, kept a while for the next job, killed at any time.
+
+Decoding is done in processes, because a thread cannot be stopped, and because a decoder's fault must not be the
+server's. Knows no jobs and no formats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from ..util.child_process import import_path, spawn_with_socket
+
+KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")
+"""What a helper gets of the server's environment: not the API key, and no other secret."""
+
+
+class Helper:
+    """One process with a socket pair to it. reusable: it is idle, and nothing of the last job is left on the pipe."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.reusable = False
+        self._command = command
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    @property
+    def pid(self) -> int:
+        """0 before it is started."""
+        return self._popen.pid if self._popen is not None else 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._popen is not None and self._popen.poll() is None
+
+    @property
+    def exit_status(self) -> int | None:
+        """As Popen.poll; None if it runs or never ran."""
+        return self._popen.poll() if self._popen is not None else None
+
+    async def streams(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """To and from the process, which is started by the first call. Raises OSError."""
+        if self._reader is None or self._writer is None:
+            kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+            self._popen, ours = spawn_with_socket(  # a fork of 1 ms
+                self._command,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # messages of libraries about broken files are of no use
+                env={**kept, **import_path()},
+            )
+            try:
+                self._reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+            except BaseException:
+                ours.close()
+                raise
+        return self._reader, self._writer
+
+    def kill(self) -> None:
+        """Kill it, whatever it is doing."""
+        if self._writer is not None:
+            self._writer.transport.abort()
+        if self._popen is not None:
+            self._popen.kill()
+            self._popen.wait()
+
+
+H = TypeVar("H", bound=Helper)
+
+
+class IdleHelpers(Generic[H]):
+    """At most `most` helpers without a job. They end together after idle_s seconds in which none came back."""
+
+    def __init__(self, idle_s: float, most: int) -> None:
+        self._idle_s = idle_s
+        self._most = most
+        self._idle: list[H] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def pids(self) -> list[int]:
+        return [helper.pid for helper in self._idle]
+
+    def take(self) -> H | None:
+        """An idle process that is still alive: one that was killed meanwhile would look like a broken file."""
+        while self._idle:
+            helper = self._idle.pop()
+            if helper.alive:
+                return helper
+            helper.kill()
+        return None
+
+    def give_back(self, helper: H) -> None:
+        """Keep a helper whose job is done, or kill it: it is not reusable, or there are enough."""
+        if not helper.reusable or len(self._idle) >= self._most:
+            helper.kill()
+            return
+        self._idle.append(helper)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(self._idle_s, self.stop)
+
+    def stop(self) -> None:
+        """End the idle processes."""
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._idle:
+            self._idle.pop().kill()
