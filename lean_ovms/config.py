@@ -23,7 +23,11 @@ DEMO_EMBED = Path(__file__).parent / "demo_embed"
 
 POOLING_TASKS = ("embeddings", "rerank", "classify", "token_classify")
 """Tasks of models that compute vectors, scores or classes; OVMS has the first two."""
-SERVED_TASKS = ("text_generation", *POOLING_TASKS)
+SPEECH_TO_TEXT = "speech2text"
+"""Task of models that transcribe and translate speech, by OVMS's name."""
+OTHER_TASKS = (*POOLING_TASKS, SPEECH_TO_TEXT)
+"""Tasks of models that do not generate text."""
+SERVED_TASKS = ("text_generation", *OTHER_TASKS)
 """Tasks, by OVMS's names, that a model may have here; `repository/task.py` has all of them."""
 
 PER_MODEL = ("model", "engine")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..config import POOLING_TASKS, Config
+from ..config import OTHER_TASKS, Config
 from ..engine.client import prestart
 from ..errors import StartError, WrongOptions
 from ..observability import logging as log
@@ -215,7 +215,7 @@ def _write_graph(config: Config, directory: Path, draft: str, name: str) -> Conf
 
     gguf = config.gguf_filename
     found = config.task or detect(directory)
-    config = replace(config, task=found if found in POOLING_TASKS else "")
+    config = replace(config, task=found if found in OTHER_TASKS else "")
     if graph_writer.task_of(config.task) is None:
         logger.info("%s gets no %s: OVMS has no graph for the task %s", directory, GRAPH_FILE, config.task)
         return _served(config, {"model_path": str(directory), "model_name": name})

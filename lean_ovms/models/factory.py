@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from ..config import DEMO_EMBED, POOLING_TASKS, Config
+from ..config import DEMO_EMBED, POOLING_TASKS, SPEECH_TO_TEXT, Config
 from ..engine.client.on_demand import OnDemandEngine
 from ..repository import json_file
 from ..types import ModelInfo
 from .model import Model
 from .pooling_model import PoolingModel
+from .speech_model import SpeechModel
 from .text_model import TextModel
 
 
@@ -15,6 +16,8 @@ def make(config: Config) -> Model:
     """A model of these options, not loaded. Raises StartError."""
     if config.model_dir == DEMO_EMBED:
         return PoolingModel(config, OnDemandEngine(config, known_info()))
+    if config.task == SPEECH_TO_TEXT:
+        return SpeechModel(config)
     return PoolingModel(config) if config.task in POOLING_TASKS else TextModel(config)
 
 

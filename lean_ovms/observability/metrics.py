@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from ..speech_types import WindowDone
 from ..types import EngineStats
 from .families import ITL_BUCKETS, METHODS, PROCESS, initial_labels, select
 from .records import GenerationRecord, RequestRecord
@@ -69,6 +70,9 @@ class Metrics:
 
     def generation_finished(self, model: str, record: GenerationRecord, timer: TokenTimer | None) -> None:
         """A generation is closed."""
+
+    def window_transcribed(self, model: str, window: WindowDone, queued_s: float, computed_s: float) -> None:
+        """A window of speech, or a part without any, is transcribed; it waited and took this long."""
 
     def constraint_relaxed(self, model: str) -> None:
         """A generation runs without all of the structured output that was asked for."""
@@ -159,6 +163,16 @@ class Prometheus(Metrics):
                 self._observe("vllm:request_time_per_output_token_seconds", labels, mean)
         if timer is not None:
             self._histogram("vllm:inter_token_latency_seconds", labels).add(timer.counts, timer.total)
+
+    def window_transcribed(self, model: str, window: WindowDone, queued_s: float, computed_s: float) -> None:
+        labels = (model,)
+        seconds = window.end - window.start
+        self._add("lean_ovms_audio_seconds_total", labels, seconds + window.skipped)
+        self._add("lean_ovms_audio_skipped_seconds_total", labels, window.skipped)
+        if seconds:
+            self._observe("lean_ovms_audio_window_queue_seconds", labels, queued_s)
+            self._observe("lean_ovms_audio_window_seconds", labels, computed_s)
+            self._observe("lean_ovms_audio_real_time_factor", labels, computed_s / seconds)
 
     def constraint_relaxed(self, model: str) -> None:
         self._add("lean_ovms_structured_output_not_imposed_total", (model,))

@@ -48,10 +48,13 @@ ALLOWED: dict[str, set[str]] = {
     "engine.embedding": BASE
     | {"engine.protocol", "engine.generation", "engine.genai", "engine.errors", "repository", "config", "options"}
     | {"util"},
+    "engine.speech": BASE
+    | {"engine.protocol", "engine.generation", "engine.genai", "engine.errors", "engine.embedding", "repository"}
+    | {"config", "options", "util"},
     "engine.worker": OBSERVED
     | LOOP
     | {"engine.protocol", "engine.errors", "engine.generation", "engine.genai", "engine.paged", "engine.embedding"}
-    | {"config", "util"},
+    | {"engine.speech", "config", "util"},
     "engine.worker.lanes": {"engine.protocol"},
     "engine.worker.loop": {"engine.protocol", "engine.worker.lanes", "engine.worker.task", "engine.worker.transport"},
     "engine.worker.task": {"engine.protocol"},
@@ -89,7 +92,7 @@ FOREIGN = {
     },
     "openvino_genai": {"engine/genai/", "engine/paged/pipeline.py"},
     "openvino_tokenizers": {"engine/genai/", "engine/embedding/tokenizer.py"},
-    "numpy": {"engine/genai/", "engine/paged/", "engine/embedding/", "util/vectors.py"},
+    "numpy": {"engine/genai/", "engine/paged/", "engine/embedding/", "engine/speech/", "util/vectors.py"},
     "llguidance": {"engine/paged/guidance.py"},
     "starlette": {"ray_serve.py"},
     "ray": {"ray_serve.py"},
@@ -110,6 +113,7 @@ NO_ASYNCIO = (
     "engine.genai",
     "engine.paged",
     "engine.embedding",
+    "engine.speech",
     "engine.worker",
     "engine.protocol",
     "text",

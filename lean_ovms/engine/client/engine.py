@@ -10,17 +10,19 @@ import asyncio
 import dataclasses
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from ...config import Config
 from ...errors import BadRequest, RequestError, RequestTimeout, StartError, Unavailable
 from ...pooling_types import PooledOutput, PoolingInput, PoolingParams
+from ...speech_types import TranscribeParams
 from ...types import EngineStats, Image, ModelInfo, SamplingParams, Vocabulary
 from .. import protocol
 from .child import Child
 from .pool_reply import pool_record
 from .prestart import COMMAND
 from .replies import ReplyRouter, ReplyStream
+from .speech_reply import SpeechReply
 from .watchdog import Watchdog
 
 __all__ = ["Engine", "ReplyStream"]
@@ -150,7 +152,7 @@ class Engine:
         self.state = "restarting"
         self._expected_at = now + self._backoff_s() + self._load_s
         log.error("engine %d is lost%s; restarting", child.pid, f": {child.why}" if child.why else "")
-        self._replies.fail_all(self._lost_error)
+        self._replies.fail_lost(self._lost_error)
         self._restart_task = asyncio.get_running_loop().create_task(self._restart(child))
 
     async def _restart(self, old: Child) -> None:
@@ -160,12 +162,19 @@ class Engine:
             self._unready += 1
             self.restarts += 1
             try:
-                return await self._launch()
+                await self._launch()
+                return self._resume()
             except StartError as error:
                 log.error("engine restart %d in a row failed: %s", self._unready, error)
                 if self._unready >= FAILED_AFTER:
                     self.state = "failed"
+                    self._replies.fail_all(self.unavailable)
                 self._expected_at = asyncio.get_running_loop().time() + self._backoff_s() + self._load_s
+
+    def _resume(self) -> None:
+        if self._replies.busy:
+            self._watchdog.start()
+            self._replies.resume()
 
     def _backoff_s(self) -> float:
         return BACKOFF_S[min(self._unready, len(BACKOFF_S) - 1)]
@@ -236,6 +245,21 @@ class Engine:
             raise
         return await reply.result()
 
+    async def transcribe(self, audio: AsyncIterator[bytes], params: TranscribeParams, client: str = "") -> SpeechReply:
+        """Start a transcription; the caller closes the reply. audio: as in speech_types; read as the engine gets on.
+
+        It goes on after a restart of the engine. Raises RequestError.
+        """
+        self._require_ready()
+        self._watchdog.start()
+        reply = self._replies.open_speech(params, client, self._send_if_ready)
+        try:
+            reply.begin(audio)
+        except RequestError:
+            self._replies.close(reply.id)
+            raise
+        return reply
+
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
         """Tokenize. client: as in protocol.Submit. Raises RequestError."""
         self._require_ready()
@@ -290,6 +314,11 @@ class Engine:
             for part in protocol.attachments([record]):
                 self._child.write(part)
             self._child.write(frame)
+
+    def _send_if_ready(self, record: protocol.Record) -> None:
+        """For requests that outlive an engine: nothing is sent to one that is still loading."""
+        if self.state == "ready":
+            self._send(record)
 
     def _deliver(self, records: list[protocol.Record]) -> None:
         self._watchdog.record_received(asyncio.get_running_loop().time())

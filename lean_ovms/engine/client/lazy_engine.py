@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
 
 from ...config import Config
 from ...errors import RequestError, StartError, TooManyRequests, Unavailable
 from ...pooling_types import PooledOutput, PoolingInput, PoolingParams
+from ...speech_types import TranscribeParams
 from ...types import EngineStats, ModelInfo, Vocabulary
 from .engine import Engine, ReplyStream
+from .speech_reply import SpeechReply
 
 log = logging.getLogger("lean_ovms.engine")
 
@@ -219,6 +221,10 @@ class LazyEngine:
     async def pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
         """As client.Engine.pool, after the child has been started if need be."""
         return await (await self._running()).pool(inputs, params)
+
+    async def transcribe(self, audio: AsyncIterator[bytes], params: TranscribeParams, client: str = "") -> SpeechReply:
+        """As client.Engine.transcribe, after the child has been started if need be."""
+        return await (await self._running()).transcribe(audio, params, client)
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
         """Tokenize; adapters change no tokenizer. Raises RequestError."""

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import RequestError, from_wire
+from ...speech_types import TranscribeParams
 from .. import protocol
 from .pool_reply import PoolReply
+from .speech_reply import SpeechReply
 
 _OF_REQUESTS = (
     protocol.Accepted,
@@ -23,6 +25,14 @@ _OF_REQUESTS = (
     protocol.PromptLogprobs,
 )
 """Records that may be about a request that was cancelled meanwhile."""
+_OF_SPEECH = (
+    protocol.AudioUsed,
+    protocol.SpeechText,
+    protocol.SpeechTurn,
+    protocol.Transcribed,
+    protocol.WindowStarted,
+    protocol.WindowTranscribed,
+)
 
 
 class ReplyStream:
@@ -178,11 +188,12 @@ class ReplyRouter:
         self._replies: dict[int, ReplyStream] = {}
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._pools: dict[int, PoolReply] = {}
+        self._speeches: dict[int, SpeechReply] = {}
 
     @property
     def busy(self) -> bool:
         """Requests or calls are in flight."""
-        return bool(self._replies or self._calls or self._pools)
+        return bool(self._replies or self._calls or self._pools or self._speeches)
 
     def open(self, sequences: int) -> ReplyStream:
         """A stream for a new request with this number of sequences."""
@@ -200,10 +211,19 @@ class ReplyRouter:
         if self._pools.pop(number, None) is not None:
             self.send(protocol.Cancel(number))
 
+    def open_speech(
+        self, params: TranscribeParams, client: str, send: Callable[[protocol.Record], None]
+    ) -> SpeechReply:
+        """The reply to a new transcription."""
+        reply = SpeechReply(next(self._ids), params, client, send, self.close)
+        self._speeches[reply.id] = reply
+        return reply
+
     def close(self, number: int) -> None:
         """The request has ended; later records for it are dropped."""
         self._replies.pop(number, None)
         self._pools.pop(number, None)
+        self._speeches.pop(number, None)
 
     async def call(self, make: Callable[[int], protocol.Record]) -> Any:
         """Send the record that `make` returns for a new id and wait for its one reply. Raises RequestError."""
@@ -230,6 +250,10 @@ class ReplyRouter:
                 pool = self._pools.get(record.id)
                 if pool is not None:
                     pool.add(record)
+            elif isinstance(record, _OF_SPEECH):
+                speech = self._speeches.get(record.id)
+                if speech is not None:
+                    speech.add(record)
             else:
                 self._deliver_rare(record)
 
@@ -263,11 +287,25 @@ class ReplyRouter:
         call = self._calls.get(number)
         if call is not None and not call.done():
             call.set_exception(error)
-        reply = self._replies.get(number) or self._pools.get(number)
+        reply = self._replies.get(number) or self._pools.get(number) or self._speeches.get(number)
         if reply is not None:
             reply.fail(error)
 
     def fail_all(self, error: Callable[[], RequestError]) -> None:
         """The engine is gone: every stream and call ends now, each with an error of its own."""
+        for number in [*self._replies, *self._calls, *self._pools, *self._speeches]:
+            self._fail(number, error())
+
+    def fail_lost(self, error: Callable[[], RequestError]) -> None:
+        """As fail_all, where a new engine will come: transcriptions wait for it, except one that may kill it, too."""
         for number in [*self._replies, *self._calls, *self._pools]:
             self._fail(number, error())
+        others = sum(speech.in_window for speech in self._speeches.values()) > 1
+        for speech in list(self._speeches.values()):
+            if (failure := speech.lost(others)) is not None:
+                speech.fail(failure)
+
+    def resume(self) -> None:
+        """The new engine is ready: send it what waits for it."""
+        for speech in list(self._speeches.values()):
+            speech.resume()

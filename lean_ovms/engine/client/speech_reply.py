@@ -1,0 +1,282 @@
+"""One transcription: sends its audio as the engine gets on, collects its events, and repeats what a dead engine lost.
+
+The audio that is not transcribed yet is kept, at most AHEAD_S seconds and a block of it, and sent again to the next
+child together with the state of the last finished window. Knows no process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict, dataclass
+
+from ...errors import EngineFailure, RequestError
+from ...speech_types import (
+    AHEAD_S,
+    SAMPLE_BYTES,
+    SAMPLE_RATE,
+    Segment,
+    SpeechEvent,
+    TextDelta,
+    TranscribeParams,
+    TurnStarted,
+    TurnStopped,
+    WindowDone,
+    Word,
+)
+from .. import protocol
+
+AHEAD_BYTES = int(AHEAD_S * SAMPLE_RATE) * SAMPLE_BYTES
+BLOCK_BYTES = SAMPLE_RATE * SAMPLE_BYTES
+"""Most of one Audio record: a second."""
+ALONE, PLAIN = 1, 2
+"""Values of Transcribe.care."""
+MAX_RESTARTS = 4
+"""Of the engine in the life of one window, also if others were the cause."""
+
+
+@dataclass(slots=True)
+class WindowTimes:
+    """How long the last finished window waited in the engine, and took, in seconds."""
+
+    queued_s: float = 0.0
+    computed_s: float = 0.0
+
+
+class SpeechReply:
+    """The events of one request, in order. One reader."""
+
+    def __init__(
+        self,
+        number: int,
+        params: TranscribeParams,
+        client: str,
+        send: Callable[[protocol.Record], None],
+        close: Callable[[int], None],
+    ) -> None:
+        """send: to the engine; dropped while there is none. close: the request has ended, as far as the router goes."""
+        self.id = number
+        self.times = WindowTimes()
+        self._params = params
+        self._client = client
+        self._send = send
+        self._close = close
+        self._pump: asyncio.Task[None] | None = None
+        # audio: what the engine may still need, and where in the request's audio it begins
+        self._audio: deque[bytes] = deque()
+        self._start = self._end = 0  # in bytes
+        self._last = False
+        self._credit: asyncio.Future[None] | None = None
+        # events
+        self._events: deque[SpeechEvent] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: BaseException | None = None
+        self._ended = False
+        # what the reader has of the window that is not finished
+        self._state: dict[str, object] = {}
+        self._text = ""
+        self._turns: list[bool] = []
+        self._repeated_text = 0
+        self._repeated_turns = 0
+        # crashes of the engine
+        self.in_window = False
+        self._care = 0
+        self._crashes = 0
+
+    @property
+    def seconds(self) -> float:
+        """Of audio received so far."""
+        return self._end / SAMPLE_BYTES / SAMPLE_RATE
+
+    # --- the reader
+
+    def begin(self, audio: AsyncIterator[bytes]) -> None:
+        """Start the request and send its audio from now on. Raises RequestError."""
+        self._send(self._request())
+        self._pump = asyncio.get_running_loop().create_task(self._send_all(audio))
+
+    async def next(self) -> SpeechEvent | None:
+        """The next event; None after the last. Raises RequestError, or what the audio raised, after earlier events."""
+        while not self._events:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                return None
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return self._events.popleft()
+
+    async def aclose(self) -> None:
+        """Cancel what is not finished. Idempotent."""
+        if not self._ended:
+            self._end_with(None)
+            self._send(protocol.Cancel(self.id))
+        if self._pump is not None:
+            self._pump.cancel()
+            await asyncio.wait([self._pump])
+
+    def abort(self, error: RequestError) -> None:
+        """Stop; the reader gets this error. Nothing if it is finished."""
+        if not self._ended:
+            self._send(protocol.Cancel(self.id))
+            self._end_with(error)
+
+    # --- the audio
+
+    async def _send_all(self, audio: AsyncIterator[bytes]) -> None:
+        try:
+            odd = b""
+            async for block in audio:
+                block = odd + block if odd else block
+                whole = len(block) - len(block) % SAMPLE_BYTES
+                odd = bytes(block[whole:])
+                for at in range(0, whole, BLOCK_BYTES):
+                    await self._send_block(bytes(block[at : min(at + BLOCK_BYTES, whole)]))
+            self._last = True
+            self._send(protocol.Audio(self.id, True, b""))
+        except Exception as error:  # an error of the source, whatever it is, is the reader's
+            if not self._ended:
+                self._send(protocol.Cancel(self.id))
+                self._end_with(error)
+        finally:
+            close = getattr(audio, "aclose", None)
+            if close is not None:
+                with contextlib.suppress(Exception):
+                    await close()
+
+    async def _send_block(self, block: bytes) -> None:
+        while self._end - self._start >= AHEAD_BYTES:
+            self._credit = asyncio.get_running_loop().create_future()
+            await self._credit
+        self._audio.append(block)
+        self._end += len(block)
+        self._send(protocol.Audio(self.id, False, block))
+
+    def _used(self, samples: int) -> None:
+        """Forget the audio before this sample."""
+        start = min(samples * SAMPLE_BYTES, self._end)
+        while self._start < start and self._audio:
+            block = self._audio.popleft()
+            if self._start + len(block) > start:
+                self._audio.appendleft(block[start - self._start :])
+                self._start = start
+            else:
+                self._start += len(block)
+        _wake(self._credit)
+
+    # --- for the router
+
+    def add(self, record: protocol.Record) -> None:
+        """A record with this id. Raises FrameError for one that does not fit."""
+        if self._ended:
+            return
+        match record:
+            case protocol.SpeechText():
+                self._add_text(record)
+            case protocol.WindowTranscribed():
+                self._add_window(record)
+            case protocol.SpeechTurn():
+                self._add_turn(record)
+            case protocol.AudioUsed(samples=samples):
+                self._used(samples)
+            case protocol.WindowStarted():
+                self.in_window = True
+            case protocol.Transcribed():
+                self._end_with(None)
+            case _:
+                raise protocol.FrameError(f"{record.kind} is no answer to a transcription")
+
+    def _add_text(self, record: protocol.SpeechText) -> None:
+        repeated = min(self._repeated_text, len(record.text))
+        self._repeated_text -= repeated
+        text = record.text[repeated:]
+        if text:
+            self._text += text
+            logprobs = record.logprobs if not repeated else None
+            self._put(TextDelta(text, [(t, p) for t, p in logprobs] if logprobs is not None else None))
+
+    def _add_turn(self, record: protocol.SpeechTurn) -> None:
+        if self._repeated_turns:
+            self._repeated_turns -= 1
+            return
+        self._turns.append(record.started)
+        self._put(TurnStarted(record.at) if record.started else TurnStopped(record.at))
+
+    def _add_window(self, record: protocol.WindowTranscribed) -> None:
+        values = dict(record.window)
+        values["segments"] = [Segment(**one) for one in values.get("segments", ())]
+        values["words"] = [Word(**one) for one in values.get("words", ())]
+        window = WindowDone(**values)
+        if self._text and not window.text.startswith(self._text):  # it was computed again, with another result
+            window.text = self._text + window.text[len(self._text) :]
+        self._text, self._repeated_text = "", 0
+        if False in self._turns:
+            del self._turns[: self._turns.index(False) + 1]
+        self._state = record.state
+        self.in_window, self._care, self._crashes = False, 0, 0
+        self.times = WindowTimes(record.queued_s, record.computed_s)
+        self._used(record.samples)
+        self._put(window)
+
+    def fail(self, error: RequestError) -> None:
+        """The request ends with this error."""
+        if not self._ended:
+            self._end_with(error)
+
+    # --- a new engine
+
+    def lost(self, others: bool) -> RequestError | None:
+        """The engine has died; None: the request goes on with the next one. others: more than one request had a window
+        in work, so that this one may not be the cause."""
+        self._crashes += 1
+        care = self._next_care(others) if self.in_window else self._care
+        self.in_window = False
+        if care is None:
+            return EngineFailure("The engine stopped twice when it transcribed the same part of this audio.")
+        if self._crashes > MAX_RESTARTS:
+            return EngineFailure("The engine stopped several times while this audio was transcribed.")
+        self._care = care
+        return None
+
+    def _next_care(self, others: bool) -> int | None:
+        """How the window is tried again in which the engine has died; None: not at all."""
+        timed = self._params.segments or self._params.words
+        if not self._care:
+            return ALONE if others or not timed else PLAIN
+        return PLAIN if self._care == ALONE and timed else None
+
+    def resume(self) -> None:
+        """Send the request and the audio that is not transcribed to a new engine."""
+        self._repeated_text = len(self._text)
+        self._repeated_turns = len(self._turns)
+        self._send(self._request())
+        for block in self._audio:
+            self._send(protocol.Audio(self.id, False, block))
+        if self._last:
+            self._send(protocol.Audio(self.id, True, b""))
+
+    def _request(self) -> protocol.Transcribe:
+        start = self._start // SAMPLE_BYTES
+        return protocol.Transcribe(self.id, asdict(self._params), self._client, start, dict(self._state), self._care)
+
+    # --- internals
+
+    def _put(self, event: SpeechEvent) -> None:
+        self._events.append(event)
+        _wake(self._waiter)
+
+    def _end_with(self, error: BaseException | None) -> None:
+        self._ended = True
+        self._error = error
+        self._close(self.id)
+        self._audio.clear()
+        if self._pump is not None and self._pump is not asyncio.current_task():
+            self._pump.cancel()
+        _wake(self._waiter)
+
+
+def _wake(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,1 @@
+"""The engine child's task for models that transcribe speech."""

@@ -1,0 +1,95 @@
+"""What the speech task asks of a backend: windows of audio in, text out, step by step. Imports numpy alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import RequestError
+from ...speech_types import Segment, TextDelta, TranscribeParams, Word
+from ...types import ModelInfo, Vocabulary
+
+Samples = NDArray[np.float32]
+"""Mono audio at 16 kHz, -1 to 1."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What a window says. Times are seconds from the beginning of the request's audio. stopped: as in WindowDone."""
+
+    text: str
+    language: str = ""
+    language_probability: float | None = None
+    segments: list[Segment] = field(default_factory=list)
+    words: list[Word] = field(default_factory=list)
+    prompt_tokens: int = 0
+    tokens: int = 0
+    stopped: str = "stop"
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A window that is computed. samples: all of it. start: its time in the request's audio, in seconds.
+
+    language: "" to detect it. prompt: text that comes before it. max_tokens: 0: the model's limit. times: segments or
+    words are wanted and may be computed. stream: `pieces` are wanted before the result.
+    pieces: new text since they were last taken. One of result and error is set when the job is done; it is never
+    touched again after `cancelled` is set.
+    """
+
+    samples: Samples
+    start: float
+    params: TranscribeParams
+    language: str = ""
+    prompt: str = ""
+    max_tokens: int = 0
+    times: bool = False
+    stream: bool = False
+    pieces: list[TextDelta] = field(default_factory=list)
+    result: Result | None = None
+    error: RequestError | None = None
+    cancelled: bool = False
+    private: Any = None
+    """The backend's own."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the backend has finished with it."""
+        return self.result is not None or self.error is not None
+
+    @property
+    def end(self) -> float:
+        """Where the window ends, in seconds."""
+        return self.start + len(self.samples) / 16000
+
+
+class Recognizer(Protocol):
+    """A loaded model. slots: most jobs at once. window: samples that it hears at once, at most."""
+
+    info: ModelInfo
+    vocabulary: Vocabulary
+    slots: int
+    window: int
+
+    def check(self, params: TranscribeParams) -> None:
+        """Raises RequestError for params that this model cannot serve."""
+        ...
+
+    def start(self, jobs: list[Job]) -> None:
+        """Begin to compute these, beside those that are in work."""
+        ...
+
+    def step(self) -> None:
+        """Compute a part of all jobs in work; those that are done or cancelled leave."""
+        ...
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        """The text of these tokens."""
+        ...
+
+    def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
+        """The tokens of each text."""
+        ...

@@ -1,0 +1,278 @@
+"""Transcription as a task of the worker: sessions, whose turn it is, and their windows through a recognizer.
+
+Live requests come before files; between equals the one that has had the least of the engine is next, a window at a
+time, so a long file holds a short one for one window at most. Knows no openvino: any recognizer.Recognizer will do.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+
+from ...config import Config
+from ...errors import BadRequest, EngineFailure, RequestError, StartError, TooManyRequests
+from ..protocol import (
+    Audio,
+    Cancel,
+    Decode,
+    Decoded,
+    Encode,
+    Encoded,
+    Failed,
+    Ready,
+    Record,
+    Refused,
+    Transcribe,
+    Transcribed,
+    WindowStarted,
+)
+from .recognizer import Job, Recognizer, Samples
+from .session import MIN_SAMPLES, Session, params_of
+from .vad import Detector, EnergyDetector
+
+log = logging.getLogger(__name__)
+
+TURN_FRAMES = 128
+"""Frames of 32 ms to listen to between two steps, for all requests."""
+FAILED = "The engine could not process this request."
+
+
+def load(config: Config, wake: Callable[[], None]) -> SpeechTask:
+    """The task on the model of the options. wake: not needed. Raises StartError."""
+    if config.fake_engine:
+        from .fake_recognizer import FakeRecognizer
+
+        return SpeechTask(FakeRecognizer(config), config.max_queued_requests)
+    raise StartError("only the scripted engine transcribes yet")
+
+
+def _always(samples: Samples) -> bool:
+    return True
+
+
+class SpeechTask:
+    """A worker.task.Task on one recognizer."""
+
+    accepts_commands = True
+    """Commands are only noted down; `admit` does what is expensive, a bounded part of it."""
+
+    def __init__(
+        self,
+        recognizer: Recognizer,
+        most: int,
+        detector: Callable[[], Detector] = EnergyDetector,
+        has_speech: Callable[[Samples], bool] = _always,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """most: requests at once. detector: makes one for a request. has_speech: whether a window of a file has any."""
+        self.recognizer = recognizer
+        self.out: list[Record] = []
+        self._most = most
+        self._detector = detector
+        self._has_speech = has_speech
+        self._clock = clock
+        self._sessions: dict[int, Session] = {}
+        self._running: dict[Job, Session] = {}
+        self._turn = 0
+        self._steps = self._windows = self._tokens = 0
+
+    @property
+    def idle(self) -> bool:
+        return not self._running and not any(
+            one.cutter.pending or one.cutter.cuts or one.partial_due for one in self._sessions.values()
+        )
+
+    def ready(self) -> Ready:
+        return Ready(asdict(self.recognizer.info), **self.recognizer.vocabulary.to_wire())
+
+    def stats(self) -> dict[str, int]:
+        return {
+            "running": len(self._running),
+            "queued": sum(one.waiting for one in self._sessions.values()),
+            "kv_blocks_used": 0,
+            "kv_blocks_total": 0,
+            "steps": self._steps,
+            "preemptions": 0,
+            "recoveries": 0,
+            "tokens": self._tokens,
+        }
+
+    # --- commands
+
+    def handle(self, command: Record) -> bool:
+        try:
+            match command:
+                case Transcribe():
+                    self._open(command)
+                case Audio(id=number) if number in self._sessions:
+                    self._sessions[number].cutter.feed(command.data, command.last)
+                case Cancel(id=number):
+                    self._close(number)
+                case Encode():
+                    tokens = self.recognizer.encode(command.texts, command.add_special_tokens)
+                    self.out.append(Encoded(command.id, tokens))
+                case Decode():
+                    text = self.recognizer.decode(command.tokens, command.skip_special_tokens)
+                    self.out.append(Decoded(command.id, text))
+        except Exception as error:  # an error in one request must not end the loop
+            number = getattr(command, "id", 0)
+            self.out.append(Refused(number, _for_client(error, f"{command.kind} {number}").to_wire()))
+            self._close(number)
+        return True
+
+    def _open(self, command: Transcribe) -> None:
+        """Raises RequestError."""
+        if command.id in self._sessions:
+            raise BadRequest(f"request {command.id} exists already")
+        if len(self._sessions) >= self._most:
+            text = f"{self._most} requests are being transcribed already; please try again later"
+            raise TooManyRequests(text, retry_after_s=1)
+        self.recognizer.check(params_of(command))
+        session = Session(command, self.recognizer.window, self._detector, self._clock)
+        session.turn = self._turn
+        self._sessions[command.id] = session
+
+    def _close(self, number: int) -> None:
+        session = self._sessions.pop(number, None)
+        if session is not None and session.job is not None:
+            session.job.cancelled = True
+            self._running.pop(session.job, None)
+
+    def _fail(self, session: Session, error: RequestError) -> None:
+        self.out.append(Failed(session.id, error.to_wire()))
+        self._close(session.id)
+
+    # --- from audio to windows
+
+    def admit(self) -> None:
+        """Listen to some audio, and start windows where there is room."""
+        self._listen()
+        started: list[Job] = []
+        while len(self._running) < self.recognizer.slots and (session := self._next()) is not None:
+            if session.care and self._running:
+                break  # alone: after those that are in work
+            started.append(self._start(session))
+            if session.care:
+                break
+        if not started:
+            return
+        try:
+            self.recognizer.start(started)
+        except Exception as error:  # openvino's, whatever they are
+            for job in started:
+                self._failed(job, error)
+
+    def _listen(self) -> None:
+        """Live requests first."""
+        left = TURN_FRAMES
+        for session in sorted(self._sessions.values(), key=lambda one: not one.params.live):
+            if session.cutter.pending and left > 0:
+                try:
+                    left -= session.listen(left, self.out)
+                except Exception as error:  # an error in one request must not end the loop
+                    self._fail(session, _for_client(error, f"request {session.id}"))
+            if session.cutter.cuts:
+                if session.partial:
+                    self._running.pop(session.job, None)  # type: ignore[arg-type]
+                session.drop_partial()
+            if session.finished:
+                self._finish(session)
+
+    def _next(self) -> Session | None:
+        """The request whose window is next."""
+        if any(one.care for one in self._running.values()):
+            return None
+        waiting = [one for one in self._sessions.values() if one.waiting]
+        for session in sorted(waiting, key=_order):
+            if self._worth_it(session):
+                return session
+        if self._running:
+            return None
+        return next((one for one in self._sessions.values() if one.partial_due), None)
+
+    def _worth_it(self, session: Session) -> bool:
+        """Drop windows without speech before the next one; whether there is one."""
+        while session.waiting and not session.exhausted:
+            cut = session.next_cut()
+            if cut.end > cut.start and (cut.sure or not session.params.vad or self._speaks(session)):
+                return True
+            session.skip(self.out)
+        if session.exhausted:
+            session.cutter.cuts.clear()
+        if session.finished or session.exhausted:
+            self._finish(session)
+        return False
+
+    def _speaks(self, session: Session) -> bool:
+        cut = session.next_cut()
+        return self._has_speech(session.cutter.buffer.samples(cut.start, cut.end))
+
+    def _start(self, session: Session) -> Job:
+        if session.waiting:
+            self._turn = max(self._turn, session.turn)
+            session.turn += 1
+            job = session.start()
+            self.out.append(WindowStarted(session.id))
+        else:
+            job = session.start_partial()
+        if len(job.samples) < MIN_SAMPLES:
+            job.samples = _padded(job.samples)
+        self._running[job] = session
+        return job
+
+    # --- from windows to text
+
+    def step(self) -> None:
+        if not self._running:
+            return
+        self._steps += 1
+        try:
+            self.recognizer.step()
+        except Exception as error:  # openvino's, whatever they are
+            for job in list(self._running):
+                self._failed(job, error)
+            return
+        for job, session in list(self._running.items()):
+            session.collect(self.out)
+            if job.error is not None:
+                self._fail(session, job.error)
+            elif job.done:
+                del self._running[job]
+                self._count(job)
+                if session.finished or session.exhausted:
+                    self._finish(session)
+
+    def _count(self, job: Job) -> None:
+        self._windows += 1
+        self._tokens += job.result.tokens if job.result is not None else 0
+
+    def _failed(self, job: Job, error: Exception) -> None:
+        job.cancelled = True
+        session = self._running.pop(job, None)
+        if session is not None:
+            self._fail(session, _for_client(error, f"request {session.id}"))
+
+    def _finish(self, session: Session) -> None:
+        if session.id in self._sessions:
+            self.out.append(Transcribed(session.id))
+            self._close(session.id)
+
+
+def _order(session: Session) -> tuple[bool, int, int, bool, int]:
+    return not session.params.live, session.params.priority, session.turn, session.long, session.id
+
+
+def _padded(samples: Samples) -> Samples:
+    import numpy as np
+
+    return np.pad(samples, (0, MIN_SAMPLES - len(samples)))
+
+
+def _for_client(error: Exception, what: str) -> RequestError:
+    """The error as the client gets it; one that is no RequestError is logged."""
+    if isinstance(error, RequestError):
+        return error
+    log.error("%s failed", what, exc_info=error)
+    return EngineFailure(FAILED)

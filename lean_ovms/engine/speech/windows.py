@@ -1,0 +1,232 @@
+"""Cuts the audio of a request into windows: at quiet places, without long silence, or one for each utterance.
+
+What is cut depends on the audio alone, frame by frame, and not on the blocks in which it comes. Knows no model.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...speech_types import SAMPLE_RATE, TurnDetection
+from .recognizer import Samples
+from .vad import FRAME, SILENCE, Detector, rms
+
+PAD = int(0.3 * SAMPLE_RATE)
+"""Samples of silence that stay around sound."""
+GAP = 5 * SAMPLE_RATE
+"""Samples of silence that end a window, and are skipped."""
+MIN_SPEECH_FRAMES = 3
+HYSTERESIS = 0.15
+"""By which the probability may fall below the threshold before speech is over."""
+SEARCH, QUIET = SAMPLE_RATE, SAMPLE_RATE // 10
+"""A window that is full is cut in the middle of the quietest 100 ms of its last second."""
+HOP = 160
+
+
+@dataclass(slots=True)
+class Cut:
+    """A window, or with start == end a place up to which there was no speech. skipped: samples before `start` that are
+    in no window; sure: the cutter knows that there is speech in it."""
+
+    start: int
+    end: int
+    skipped: int = 0
+    sure: bool = False
+
+
+class Buffer:
+    """The samples of a request that are still needed. Positions count from the beginning of the request's audio."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self._data: NDArray[np.int16] = np.zeros(0, np.int16)
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self._data)
+
+    def append(self, data: bytes) -> None:
+        self._data = np.concatenate((self._data, np.frombuffer(data, "<i2")))
+
+    def samples(self, start: int, end: int) -> Samples:
+        """Those of [start, end), which must be there."""
+        return self._data[start - self.start : end - self.start].astype(np.float32) / 32768.0
+
+    def forget(self, before: int) -> None:
+        """Drop what is before this position."""
+        if before - self.start > SAMPLE_RATE:  # not for every frame
+            self._data = self._data[before - self.start :].copy()
+            self.start = before
+
+
+class Cutter:
+    """Frames in order to cuts. speech_since: where an utterance began that has not ended, None if there is none.
+
+    turns: (started, position) of utterances, since they were last taken. window: most samples of a cut.
+    """
+
+    def __init__(self, start: int, window: int) -> None:
+        self.buffer = Buffer(start)
+        self.cuts: deque[Cut] = deque()
+        self.turns: list[tuple[bool, int]] = []
+        self.window = window
+        self._position = start  # the next frame
+        self._cursor = start  # what is before it is in a cut, or skipped
+        self._since: int | None = None
+        self._ended = self._finished = False
+
+    @property
+    def speech_since(self) -> int | None:
+        return self._since
+
+    @property
+    def needed(self) -> int:
+        """The first sample that a later cut may have."""
+        return self._cursor if self._since is None else self._since
+
+    @property
+    def pending(self) -> bool:
+        """There are frames to work on."""
+        if self._finished:
+            return False
+        return self._ended or self.buffer.end - self._position >= FRAME
+
+    @property
+    def finished(self) -> bool:
+        """All of the audio is in `cuts`."""
+        return self._finished
+
+    def feed(self, data: bytes, last: bool) -> None:
+        """More audio."""
+        if data:
+            self.buffer.append(data)
+        self._ended |= last
+
+    def work(self, frames: int) -> int:
+        """Go on by at most this many frames; the number of those done."""
+        done = 0
+        while done < frames and self.buffer.end - self._position >= FRAME:
+            self._frame(self.buffer.samples(self._position, self._position + FRAME), self._position + FRAME)
+            self._position += FRAME
+            done += 1
+        if self._ended and not self._finished and self.buffer.end - self._position < FRAME:
+            self._finish()
+        return done
+
+    def _finish(self) -> None:
+        rest = self.buffer.samples(self._position, self.buffer.end)
+        if len(rest):
+            self._frame(np.pad(rest, (0, FRAME - len(rest))), self.buffer.end)
+        self._close(self.buffer.end)
+        self._finished = True
+
+    def _frame(self, frame: Samples, end: int) -> None:
+        """end: of the frame."""
+        raise NotImplementedError
+
+    def _close(self, end: int) -> None:
+        """The audio ends here."""
+        raise NotImplementedError
+
+    def _quiet(self, start: int) -> int:
+        """Where a full window that begins here is cut."""
+        end = start + self.window
+        first = max(end - SEARCH, start + self.window // 2)
+        energy = np.square(self.buffer.samples(first, end), dtype=np.float64)
+        sums = np.concatenate(([0.0], np.cumsum(energy)))
+        places = np.arange(0, len(energy) - QUIET + 1, HOP)
+        best = int(places[int(np.argmin(sums[places + QUIET] - sums[places]))])
+        return first + best + QUIET // 2
+
+
+class FileCutter(Cutter):
+    """One text: windows as long as possible, cut at quiet places; long silence is in none of them."""
+
+    def __init__(self, start: int, window: int, skip_silence: bool) -> None:
+        super().__init__(start, window)
+        self._skip_silence = skip_silence
+        self._gap = min(GAP, window // 3)
+        self._last_sound = start
+
+    def _frame(self, frame: Samples, end: int) -> None:
+        sound = not self._skip_silence or rms(frame) >= SILENCE
+        if sound:
+            self._last_sound = end
+        if self._since is None:
+            if not sound:
+                return
+            self._since = max(self._cursor, end - FRAME - PAD)
+        elif end - self._last_sound >= self._gap:
+            self._cut(min(self._last_sound + PAD, end))
+            self._since = None
+        if self._since is not None and end - self._since >= self.window:
+            self._cut(self._quiet(self._since))
+            self._since = self._cursor if self._last_sound > self._cursor else None
+
+    def _cut(self, end: int) -> None:
+        assert self._since is not None
+        self.cuts.append(Cut(self._since, end, self._since - self._cursor))
+        self._cursor = end
+
+    def _close(self, end: int) -> None:
+        if self._since is not None:
+            self._cut(min(self._last_sound + PAD, end) if self._skip_silence else end)
+            self._since = None
+        if end > self._cursor:
+            self.cuts.append(Cut(end, end, end - self._cursor))
+            self._cursor = end
+
+    @property
+    def needed(self) -> int:
+        return max(self._cursor, self._position - PAD - FRAME) if self._since is None else self._since
+
+
+class TurnCutter(Cutter):
+    """Utterances by voice activity, each a window; one that is too long becomes several."""
+
+    def __init__(self, start: int, window: int, turns: TurnDetection, detector: Detector) -> None:
+        super().__init__(start, window)
+        self._detector = detector
+        self._threshold = turns.threshold
+        self._prefix = turns.prefix_padding_ms * SAMPLE_RATE // 1000
+        self._silence = max(FRAME, turns.silence_duration_ms * SAMPLE_RATE // 1000)
+        self._run = 0  # frames of speech in a row, before an utterance
+        self._last_speech = start
+
+    def _frame(self, frame: Samples, end: int) -> None:
+        probability = self._detector.probability(frame)
+        if self._since is None:
+            self._run = self._run + 1 if probability >= self._threshold else 0
+            if self._run < MIN_SPEECH_FRAMES:
+                return
+            self._since = max(self._cursor, end - self._run * FRAME - self._prefix)
+            self._last_speech = end
+            self.turns.append((True, self._since))
+        elif probability >= max(self._threshold - HYSTERESIS, self._threshold / 4):
+            self._last_speech = end
+        if end - self._last_speech >= self._silence:
+            self._cut(end)
+        elif end - self._since >= self.window:
+            self._cut(self._quiet(self._since))
+            self._since = self._cursor
+            self.turns.append((True, self._since))
+
+    def _cut(self, end: int) -> None:
+        assert self._since is not None
+        self.turns.append((False, end))
+        self.cuts.append(Cut(self._since, end, self._since - self._cursor, sure=True))
+        self._cursor, self._since, self._run = end, None, 0
+
+    def _close(self, end: int) -> None:
+        if self._since is not None:
+            self._cut(end)
+
+    @property
+    def needed(self) -> int:
+        if self._since is not None:
+            return self._since
+        return max(self._cursor, self._position - self._prefix - (MIN_SPEECH_FRAMES + 1) * FRAME)
