@@ -51,7 +51,9 @@ class Cors:
         if not origin or "*" in self._of_origin or origin in self._of_origin:
             return
         if origin.partition("://")[2] != request.headers.get("host", ""):
-            raise Forbidden(f"pages of {safe(origin)} may not use this server: --allowed_origins", code="origin_not_allowed")
+            raise Forbidden(
+                f"pages of {safe(origin)} may not use this server: --allowed_origins", code="origin_not_allowed"
+            )
 
     def preflight(self, request: Request) -> Response:
         """The response to OPTIONS, on any path as in OVMS, without `headers`.
@@ -125,7 +127,7 @@ class RequestRecords:
         return _ObservedResponse(response, record, self.finish, has_body=request.method != "HEAD")
 
     def _observe_websocket(self, response: Upgrade, record: RequestRecord) -> Upgrade:
-        """The same response, whose WebSocket is recorded as the request: bytes and messages sent, and its whole time."""
+        """The same response; bytes and messages that its WebSocket sends count as those of the request."""
 
         def closed() -> None:
             record.status = response.status

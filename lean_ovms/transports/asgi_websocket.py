@@ -137,4 +137,3 @@ class AsgiChannel(Channel):
 
 def _bytes_in(content: str | bytes) -> int:
     return len(content) if isinstance(content, bytes) or content.isascii() else len(content.encode())
-

@@ -47,7 +47,7 @@ class Resampler:
     def flush(self) -> Array:
         """The rest, after which the stream begins anew."""
         due = -(-self._received * self._up // self._down) - self._sent
-        found = self._computed(np.zeros(self._width + self._down, np.int16))[:due]
+        found: Array = self._computed(np.zeros(self._width + self._down, np.int16))[:due]
         self._input = np.zeros(self._half, np.float32)
         self._received = self._sent = 0
         return found
@@ -63,7 +63,7 @@ class Resampler:
             np.einsum("pw,uw->pu", windows[at : at + _BLOCK_PERIODS], self._filters)  # no BLAS: it would start threads
             for at in range(0, periods, _BLOCK_PERIODS)
         ]
-        found = np.rint(np.clip(np.concatenate(blocks).ravel(), -32768, 32767)).astype(np.int16)
+        found: Array = np.rint(np.clip(np.concatenate(blocks).ravel(), -32768, 32767)).astype(np.int16)
         self._sent += len(found)
         return found
 

@@ -1,4 +1,4 @@
-"""What the two dialects of a session have in common: client events in, transcription events out, both as JSON objects."""
+"""What the two dialects of a session have in common: events of the client in, events for it out, as JSON objects."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ...errors import BadRequest, RequestError
 from ...observability.logging import safe
-from ...speech_types import SpeechEvent
+from ...speech_types import SpeechEvent, TextDelta
 from ...types import Json
 from .stream import Stream
 
 if TYPE_CHECKING:
     from .session import Session
 
-INTERNAL = "processing_error"
+SPACELESS = ("zh", "ja", "th", "lo", "my", "yue")
 
 
 class Dialect(Protocol):
@@ -54,6 +54,18 @@ def audio_of(event: Json) -> str:
     if not isinstance(audio, str):
         raise BadRequest("Invalid audio data: it is not a string", param="audio", code="invalid_audio")
     return audio
+
+
+def has_spaces(language: str) -> bool:
+    """Whether words of this language are written with spaces between them."""
+    return language not in SPACELESS
+
+
+def logprobs(event: TextDelta) -> list[Json] | None:
+    """OpenAI's objects for the tokens of a delta; None where the model does not know them."""
+    if event.logprobs is None:
+        return None
+    return [{"token": token, "logprob": value, "bytes": list(token.encode())} for token, value in event.logprobs]
 
 
 def parted(text: str, before: str, spaceless: bool) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -22,6 +23,7 @@ from ...websocket_types import GOING_AWAY, Close, WebSocket
 from ..fields import parsed
 from ..response import new_id
 from .dialect import Dialect, unknown_event
+from .openai_session import rendered
 from .settings import Settings
 from .stream import Stream
 
@@ -55,11 +57,12 @@ class Session:
         self.settings = Settings(model=model_name)
         self.current: Stream | None = None
         self.decided = False
-        self.stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.dialect = dialect(self)
         self._config = app.config
         self._socket = socket
         self._clock = asyncio.get_running_loop().time
+        self._ends_at = self._clock() + app.config.max_realtime_session_s
         self._fed_s = 0.0
         self._waiting: asyncio.Queue[Stream] = asyncio.Queue(MAX_WAITING)
         self._unfinished: list[Stream] = []
@@ -82,6 +85,16 @@ class Session:
             raise BadRequest("Missing required field: model", param="model", code="model_not_validated")
         return registry.get(name, SpeechModel)
 
+    def described(self) -> Json:
+        """The session as it is configured, as OpenAI's object."""
+        left_s = max(0.0, self._ends_at - self._clock())
+        return rendered(self.settings, self.id.replace("-", "_"), int(time.time() + left_s))
+
+    def stop(self) -> None:
+        """The server stops: close once the text of what was said is sent."""
+        if not self._stopping.done():
+            self._stopping.set_result(None)
+
     async def configure(self, settings: Settings) -> None:
         """Settings for what comes from now on. Raises RequestError for those that the model cannot have."""
         if settings == self.settings:
@@ -93,7 +106,7 @@ class Session:
 
     async def append(self, audio: str, *, committed: bool) -> Stream:
         """Audio of the current stream, or of a new one. committed: its text is sent as it comes."""
-        stream = self.current or await self._open()
+        stream = await self.open()
         if committed:
             stream.release()
         reader = stream.reader
@@ -108,7 +121,10 @@ class Session:
         return stream
 
     async def open(self) -> Stream:
-        """The current stream, or a new one without audio."""
+        """The current stream, or a new one without audio. One that has failed takes audio until its commit, if any."""
+        stream = self.current
+        if stream is not None and stream.audio.ended and stream.settings.turns is not None:
+            self._left(stream)
         return self.current or await self._open()
 
     async def close_stream(self, stream: Stream) -> None:
@@ -129,14 +145,13 @@ class Session:
     async def _open(self) -> Stream:
         model = self.model()
         params = self.settings.params(model.require_ready().speech, partials=self._config.realtime_partials)
-        stream = Stream(self.settings, self._fed_s, self._config.realtime_ahead_s, new_id("item"))
-        stream.params, stream.model = params, model
-        self.current = stream
-        self._unfinished.append(stream)
-        self._idle.clear()
+        stream = Stream(self.settings, model, params, self._fed_s, self._config.realtime_ahead_s)
         self._blocked = True
         await self._waiting.put(stream)
         self._blocked = False
+        self.current = stream
+        self._unfinished.append(stream)
+        self._idle.clear()
         return stream
 
     # --- its life
@@ -157,17 +172,17 @@ class Session:
             await asyncio.wait(tasks)
 
     async def _until_end(self, tasks: set[asyncio.Task[None]]) -> Close:
-        ends_at = self._clock() + self._config.max_realtime_session_s
+        ends_at = self._ends_at
         while True:
             idle_at = self._touched + self._config.realtime_idle_timeout_s
             if self._is_busy():
                 idle_at = max(idle_at, self._clock() + 1.0)
             timeout = max(0.0, min(idle_at, ends_at) - self._clock())
-            await asyncio.wait({*tasks, self.stopping}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({*tasks, self._stopping}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 if task.done():
                     task.result()  # neither ends but by a bug
-            if self.stopping.done():
+            if self._stopping.done():
                 return STOPPING
             if self._clock() >= ends_at:
                 return EXPIRED
@@ -243,7 +258,6 @@ class Session:
         dialect = self.dialect
         held: list[SpeechEvent] = []
         try:
-            assert stream.params is not None
             async with contextlib.aclosing(stream.model.transcribe(stream.audio, stream.params)) as events:
                 async for event in events:
                     held.append(event)

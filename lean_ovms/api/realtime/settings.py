@@ -9,6 +9,8 @@ from ...observability.logging import safe
 from ...speech_types import SpeechInfo, TranscribeParams, TurnDetection
 from .audio import AudioFormat
 
+LOGPROBS = "item.input_audio_transcription.logprobs"
+"""What clients ask for in `include`."""
 MAX_PROMPT = 10_000
 """Characters of a prompt; the model's limit in tokens is lower."""
 MAX_KEYWORDS = 256

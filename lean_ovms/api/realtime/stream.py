@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from ...models.speech_model import SpeechModel
 from ...speech_types import TranscribeParams
+from ..response import new_id
 from .audio import AudioQueue, AudioReader
 from .settings import Settings
 
@@ -15,14 +17,17 @@ class Stream:
     offset_s: of its beginning, from the session's. task: its transcription, once it has begun.
     """
 
-    def __init__(self, settings: Settings, offset_s: float, ahead_s: float, item_id: str) -> None:
+    def __init__(
+        self, settings: Settings, model: SpeechModel, params: TranscribeParams, offset_s: float, ahead_s: float
+    ) -> None:
         self.settings = settings
+        self.model = model
+        self.params = params
         self.offset_s = offset_s
-        self.item_id = item_id
+        self.item_id = new_id("item")
         self.audio = AudioQueue(ahead_s)
         self.reader = AudioReader(settings.format)
         self.committed = asyncio.Event()
-        self.params: TranscribeParams | None = None
         self.task: asyncio.Task[None] | None = None
         self.closed = self.cancelled = False
 

@@ -14,14 +14,12 @@ from ...speech_types import SpeechEvent, TextDelta, WindowDone
 from ...types import Json
 from ..fields import Field, FieldSet, read
 from .audio import RATES, AudioFormat
-from .dialect import audio_of, parted
-from .settings import MAX_PROMPT, Settings, has_spaces
+from .dialect import audio_of, has_spaces, logprobs, parted
+from .settings import LOGPROBS, MAX_PROMPT, Settings
 from .stream import Stream
 
 if TYPE_CHECKING:
     from .session import Session
-
-LOGPROBS = "item.input_audio_transcription.logprobs"
 
 
 def _rate(value: int) -> int:
@@ -135,7 +133,9 @@ class Vllm:
     async def _delta(self, stream: Stream, said: _Text, event: TextDelta) -> None:
         begins = not said.window
         said.window += event.text
-        text = parted(event.text, said.text, spaceless=not has_spaces(stream.settings.language)) if begins else event.text
+        text = (
+            parted(event.text, said.text, spaceless=not has_spaces(stream.settings.language)) if begins else event.text
+        )
         if not text:
             return
         said.text += text
@@ -158,10 +158,3 @@ class Vllm:
     async def failed(self, stream: Stream, error: RequestError) -> None:
         self._texts.pop(stream.item_id, None)
         await self.refuse(error, {})
-
-
-def logprobs(event: TextDelta) -> list[Json] | None:
-    """OpenAI's objects for the tokens of a delta; None where the model does not know them."""
-    if event.logprobs is None:
-        return None
-    return [{"token": token, "logprob": value, "bytes": list(token.encode())} for token, value in event.logprobs]

@@ -196,7 +196,7 @@ class ServerProtocol:
         return data
 
     def switch_protocol(self, headers: Iterable[tuple[str, str]], subprotocol: str) -> bytes:
-        """The head that opens the WebSocket which this request asks for. The connection ends with it: see `end_switched`.
+        """The head that opens the WebSocket which this request asks for, and with which the connection ends.
 
         Raises ValueError for headers that cannot be sent.
         """

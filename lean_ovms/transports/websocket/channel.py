@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from typing import Any
 
 from ...websocket_types import GOING_AWAY, INTERNAL_ERROR, Close, Serve
 
@@ -76,7 +77,8 @@ class Channel:
         """Run the handler until it returns or the client has gone; how to close. Cancelled when the server stops."""
         task = self._loop.create_task(_serve(serve, self))
         try:
-            await asyncio.wait({task, self.ended}, return_when=asyncio.FIRST_COMPLETED)
+            waited: set[asyncio.Future[Any]] = {task, self.ended}
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not task.done():
                 task.cancel()

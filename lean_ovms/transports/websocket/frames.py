@@ -1,8 +1,8 @@
 """The server side of RFC 6455's frames, sans-IO: bytes in, whole messages out; texts in, bytes out.
 
-`websockets` parses and masks (C, 6 us a frame of 4 kB; wsproto 25, Python alone 18; 2026-11). It is the extra `realtime`,
-imported at the first upgrade: import this module lazily. Here are what it leaves to its user: fragments are joined, and
-text must be UTF-8. No extension is offered, so there is no compression and no message larger than its frames.
+`websockets` parses and masks (in C: 6 us a frame of 4 kB; wsproto 25, Python alone 18; 2026-11). It is the extra
+`realtime`: import this module lazily, at the first upgrade. What `websockets` leaves to its user is done here:
+fragments are joined, and text must be UTF-8. No extension is offered, so nothing is compressed.
 
 The rule of this file: any bytes, in any cut, give the same messages and the same close.
 """
@@ -10,8 +10,9 @@ The rule of this file: any bytes, in any cut, give the same messages and the sam
 from __future__ import annotations
 
 import logging
+from typing import cast
 
-from websockets.frames import Opcode
+from websockets.frames import Frame, Opcode
 from websockets.protocol import SERVER, Protocol, State
 
 from ...websocket_types import INVALID_DATA, MAX_REASON_BYTES, Close
@@ -41,7 +42,7 @@ class Frames:
         """The messages that these bytes complete, and the number of frames in them."""
         protocol = self._protocol
         protocol.receive_data(data)
-        frames = protocol.events_received()
+        frames = cast("list[Frame]", protocol.events_received())  # of a side that is open
         messages: list[str | bytes] = []
         for frame in frames:
             opcode = frame.opcode
