@@ -79,11 +79,14 @@ class OpenAi:
         stream = self._session.current
         if stream is None or not stream.audio.seconds:
             raise BadRequest(EMPTY, code="input_audio_buffer_commit_empty")
-        if stream.settings.turns is None:
-            await self._committed(next(item for item in self._items if item.id == stream.item_id))
-        else:
-            self._due = stream
+        item = next((item for item in self._items if item.id == stream.item_id), None)
         await self._session.close_stream(stream)
+        if stream.settings.turns is not None:
+            self._due = stream
+        elif item is not None:
+            await self._committed(item)
+        else:  # it has failed, and its audio is gone
+            raise BadRequest(EMPTY, code="input_audio_buffer_commit_empty")
 
     async def _clear(self) -> None:
         """Drop the audio that is not committed: utterances that have ended are transcribed."""
