@@ -22,13 +22,16 @@ from .observability.logging import setup as setup_logging
 from .server.run import build, close, load, watch
 from .transports.asgi import Asgi
 from .transports.http11.server import Server
+from .transports.websocket.local import Closed, LocalWebSocket, Refused, connect
 from .types import Json, Request, Response
 
 __all__ = [
     "App",
     "Client",
     "ClientError",
+    "Closed",
     "Config",
+    "Realtime",
     "Request",
     "Response",
     "Running",
@@ -38,7 +41,7 @@ __all__ = [
     "running",
     "setup_logging",
 ]
-CHAT, DONE = "/v1/chat/completions", b"[DONE]"
+CHAT, DONE, REALTIME = "/v1/chat/completions", b"[DONE]", "/v1/realtime"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,22 @@ class ClientError(Exception):
         self.error = error
 
 
+class Realtime:
+    """The events of a session, sent and received as JSON objects."""
+
+    def __init__(self, websocket: LocalWebSocket) -> None:
+        self._websocket = websocket
+
+    async def send(self, event: Json) -> None:
+        """An event of the client. Raises Closed."""
+        await self._websocket.send(orjson.dumps(event).decode())
+
+    async def receive(self) -> Json:
+        """The next event of the server. Raises Closed after the last."""
+        event: Json = orjson.loads(await self._websocket.receive())
+        return event
+
+
 class Client:
     """Calls an app of this process as an HTTP client would, without sockets. Several tasks may share one."""
 
@@ -147,6 +166,16 @@ class Client:
         finally:
             await response.aclose()
 
+    @contextlib.asynccontextmanager
+    async def realtime(self, path: str = REALTIME) -> AsyncIterator[Realtime]:
+        """A session over a WebSocket without a socket. Raises ClientError if it is refused."""
+        try:
+            async with connect(self._app.handle, self._of("GET", path, b"")) as websocket:
+                yield Realtime(websocket)
+        except Refused as refused:
+            _content(refused.response)
+            raise
+
     async def _request(self, method: str, path: str, body: bytes) -> Any:
         response = await self._handle(method, path, body)
         try:
@@ -155,8 +184,11 @@ class Client:
             await response.aclose()
 
     async def _handle(self, method: str, path: str, body: bytes) -> Response:
+        return await self._app.handle(self._of(method, path, body))
+
+    def _of(self, method: str, path: str, body: bytes) -> Request:
         plain, _, query = path.partition("?")
-        return await self._app.handle(Request(method, plain, query, self._headers, body, "in-process"))
+        return Request(method, plain, query, self._headers, body, "in-process")
 
     def _chat(self, messages: str | list[Json], fields: Json) -> Json:
         turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages

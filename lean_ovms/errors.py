@@ -114,6 +114,14 @@ class Unauthorized(RequestError):
         return [("WWW-Authenticate", "Bearer")]
 
 
+class Forbidden(RequestError):
+    """403: not for this client, whatever its key."""
+
+    status = 403
+    kind = "permission_error"
+    code = "forbidden"
+
+
 class NotFound(RequestError):
     """404: unknown path."""
 
@@ -173,11 +181,32 @@ class TooManyRequests(RequestError):
     retry_after_s = 1
 
 
+class UpgradeRequired(RequestError):
+    """426: the path is a WebSocket, and this request does not open one."""
+
+    status = 426
+    code = "upgrade_required"
+
+    def headers(self) -> list[tuple[str, str]]:
+        return [("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")]
+
+
 class HeadersTooLarge(RequestError):
     """431: request line and headers exceed the limit."""
 
     status = 431
     code = "headers_too_large"
+
+
+class MissingExtra(RequestError):
+    """501: a package is needed that is not installed on this server."""
+
+    status = 501
+    kind = "server_error"
+    code = "not_installed"
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what}, which is not installed on this server: {install_command(extra)}")
 
 
 class EngineFailure(RequestError):

@@ -28,7 +28,7 @@ class Request:
 
     method: upper case. path: percent-decoded, without the query. query: raw, without "?".
     headers: lower-case names; repeated fields joined with ", ". body: empty once it is parsed, to free its memory.
-    peer: host:port of the client, for the access line.
+    peer: host:port of the client, for the access line. websocket: it asks for one, and the transport can open it.
     """
 
     method: str
@@ -37,6 +37,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     peer: str = ""
+    websocket: bool = False
 
 
 class ByteStream(Protocol):

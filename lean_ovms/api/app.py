@@ -28,7 +28,7 @@ from ..util.concurrency import Offload
 from ..util.memory import Trimmer
 from .clients import Clients
 from .fields import json_body
-from .middleware import Auth, Cors, HoldingResponse, RequestRecords, release_all
+from .middleware import Auth, Cors, RequestRecords, hold, release_all
 from .response import model_name
 from .router import Route, Table, collect, service_types
 
@@ -188,7 +188,7 @@ class App:
         if expects_anthropic(request):
             response.headers.append(("Request-Id", record.request_id))
         response = self.records.observe(request, response, record)
-        return HoldingResponse(response, record) if record.releases else response
+        return hold(response, record) if record.releases else response
 
     async def _respond(self, request: Request, record: RequestRecord) -> Response:
         try:
@@ -211,6 +211,8 @@ class App:
         route = self._route(request)
         record.route = route.path
         self._auth.check(route, request)
+        if request.websocket:
+            self._cors.check_origin(request)
         return await route.handle(request, self)
 
     def _route(self, request: Request) -> Route:

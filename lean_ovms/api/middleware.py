@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable
 
 from ..config import Config
-from ..errors import Unauthorized
-from ..observability.logging import Access
+from ..errors import Forbidden, Unauthorized
+from ..observability.logging import Access, safe
 from ..observability.metrics import Metrics
-from ..observability.records import CLIENT_LEFT, RequestRecord
+from ..observability.records import CLIENT_LEFT, RequestRecord, current_record
 from ..types import ByteStream, Request, Response
+from ..websocket_types import PROTOCOLS_HEADER, Close, Serve, Upgrade, WebSocket
 from .response import is_safe_id
 from .router import Route
 
@@ -39,6 +40,20 @@ class Cors:
     def headers(self, request: Request) -> list[tuple[str, str]]:
         """Headers of every response."""
         return self._of_origin.get(request.headers.get("origin", ""), self._default)
+
+    def check_origin(self, request: Request) -> None:
+        """Raises Forbidden for a WebSocket of a page that may not read this server's responses.
+
+        A browser opens WebSockets to any server without a preflight, and shows their messages to the page: what CORS
+        leaves to the browser must be refused here. Only browsers send Origin. A page of this server is of its own host.
+        """
+        origin = request.headers.get("origin", "")
+        if not origin or "*" in self._of_origin or origin in self._of_origin:
+            return
+        if origin.partition("://")[2] != request.headers.get("host", ""):
+            raise Forbidden(
+                f"pages of {safe(origin)} may not use this server: --allowed_origins", code="origin_not_allowed"
+            )
 
     def preflight(self, request: Request) -> Response:
         """The response to OPTIONS, on any path as in OVMS, without `headers`.
@@ -72,8 +87,19 @@ class Auth:
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         given = [bearer] if scheme.lower() == "bearer" else []
         given += [request.headers["x-api-key"]] if "x-api-key" in request.headers else []
+        if request.websocket:
+            given += keys_in_subprotocols(request)
         if not any(hmac.compare_digest(key.strip().encode("latin-1", "replace"), self._key) for key in given):
             raise Unauthorized("Unauthorized request due to invalid or missing api-key")
+
+
+KEY_SUBPROTOCOL = "openai-insecure-api-key."
+
+
+def keys_in_subprotocols(request: Request) -> list[str]:
+    """API keys among the subprotocols that a client offers: a browser's WebSocket has no Authorization header."""
+    offered = [name.strip() for name in request.headers.get(PROTOCOLS_HEADER, "").split(",")]
+    return [name.removeprefix(KEY_SUBPROTOCOL) for name in offered if name.startswith(KEY_SUBPROTOCOL)]
 
 
 class RequestRecords:
@@ -94,9 +120,24 @@ class RequestRecords:
 
     def observe(self, request: Request, response: Response, record: RequestRecord) -> Response:
         """The response with an end that finishes the record; the same one where nothing is recorded."""
+        if isinstance(response, Upgrade):
+            return self._observe_websocket(response, record)
         if not self._enabled:
             return response
         return _ObservedResponse(response, record, self.finish, has_body=request.method != "HEAD")
+
+    def _observe_websocket(self, response: Upgrade, record: RequestRecord) -> Upgrade:
+        """The same response; bytes and messages that its WebSocket sends count as those of the request."""
+
+        def closed() -> None:
+            record.status = response.status
+            self.finish(record)
+
+        record.stream = True
+        response.serve = _recorded(response.serve, record)
+        if self._enabled:
+            response.on_close.append(closed)
+        return response
 
     def cancelled(self, record: RequestRecord) -> None:
         """There will be no response: the client has disconnected."""
@@ -115,6 +156,36 @@ class RequestRecords:
     def in_flight(self, model: str) -> int:
         """Requests for a model that are not finished."""
         return sum(record.model == model for record in self._open)
+
+
+def _recorded(serve: Serve, record: RequestRecord) -> Serve:
+    async def recorded(websocket: WebSocket) -> Close:
+        current_record.set(record)  # of this task, which is the WebSocket's own
+        return await serve(_CountedWebSocket(websocket, record))
+
+    return recorded
+
+
+class _CountedWebSocket:
+    """A WebSocket that counts in the record what is sent."""
+
+    def __init__(self, websocket: WebSocket, record: RequestRecord) -> None:
+        self.receive = websocket.receive
+        self._send = websocket.send
+        self._record = record
+
+    async def send(self, text: bytes) -> None:
+        self._record.bytes += len(text)
+        self._record.chunks += 1
+        await self._send(text)
+
+
+def hold(response: Response, record: RequestRecord) -> Response:
+    """A response that gives back what its request has taken when the transport closes it."""
+    if isinstance(response, Upgrade):
+        response.on_close.append(lambda: release_all(record))
+        return response
+    return HoldingResponse(response, record)
 
 
 class HoldingResponse(Response):

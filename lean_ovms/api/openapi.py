@@ -28,12 +28,15 @@ _BOUNDS = {"low": "minimum", "high": "maximum", "above": "exclusiveMinimum", "be
 _ERRORS = {
     400: "The request is malformed, out of range or impossible.",
     401: "No API key, or the wrong one.",
+    403: "Pages of this origin may not open a WebSocket.",
     404: "Unknown model, id or path.",
     405: "The path does not answer this method.",
     413: "The body is larger than this server takes.",
     415: "The body is of another media type.",
+    426: "The path is a WebSocket, and the request does not open one.",
     429: "The queue is full: try again after Retry-After seconds.",
     500: "The engine failed, or what should be kept could not be.",
+    501: "A package is not installed on this server.",
     503: "The model is loading or restarting, or the server is stopping.",
     OVERLOADED: "The model is loading or restarting, or the server is stopping.",
 }
@@ -203,7 +206,7 @@ def _responses(doc: RouteDoc, path: str, errors: list[int]) -> Json:
         ok["content"] = content
     form = "AnthropicError" if path.startswith(ANTHROPIC_PATHS) else "Error"
     failed = {"application/json": {"schema": ref(form)}}
-    found: Json = {"200": ok}
+    found: Json = {"101": ok | {"description": "The WebSocket is open."}} if doc.upgrade else {"200": ok}
     for status in errors:
         found[str(status)] = {"description": _ERRORS[status], "content": failed}
         if status in (429, 503, OVERLOADED):

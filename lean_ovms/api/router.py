@@ -30,7 +30,7 @@ class RouteDoc:
     body, query: the fields that its handler reads; form: the body is multipart/form-data. answer: a name in
     schemas.ANSWERS, or a media type. chunks: the same for the events of a stream. media: further media types of the
     answer. errors: statuses in addition to those that follow from the other fields. rules: JSON Schema keywords for the
-    whole body.
+    whole body. upgrade: it opens a WebSocket.
     """
 
     summary: str
@@ -43,6 +43,7 @@ class RouteDoc:
     media: tuple[str, ...] = ()
     errors: tuple[int, ...] = ()
     rules: Json | None = None
+    upgrade: bool = False
 
 
 @dataclass(frozen=True, slots=True)

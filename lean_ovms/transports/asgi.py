@@ -37,22 +37,23 @@ class Asgi:
         elif scope["type"] == "lifespan":
             await _lifespan(receive, send)
         elif scope["type"] == "websocket":
-            await receive()
-            await send({"type": "websocket.close", "code": 1000})
+            from .asgi_websocket import serve  # imports this module
+
+            await serve(self._handle, scope, receive, send)
         else:
             raise ValueError(f"unknown ASGI scope {scope['type']!r}")
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         cycle = _AsgiCycle(self._handle, send, wants_body=scope["method"] != "HEAD")
-        headers = _headers(scope)
+        headers = request_headers(scope)
         try:
             body = await _body(receive, headers, self._max_body_bytes)
         except RequestError as error:
-            await cycle.send(error_response(error, request=_request(scope, headers, b"")))
+            await cycle.send(error_response(error, request=request_of(scope, headers, b"")))
             return
         if body is None:
             return
-        request = _request(scope, headers, body)
+        request = request_of(scope, headers, body)
         del body  # the app empties the request's
         task = cycle.start(asyncio.get_running_loop(), request)
         disconnect = asyncio.ensure_future(_disconnect(receive))
@@ -68,7 +69,7 @@ class Asgi:
             task.result()  # a body that broke off: the host must see it, to break off too
 
 
-class _ClientLeft(Exception):
+class ClientLeft(Exception):
     """send failed. Not OSError itself, which a broken handler could raise as well."""
 
 
@@ -84,7 +85,7 @@ class _AsgiCycle(RequestResponseCycle):
     async def send(self, response: Response) -> None:
         try:
             await self._send_response(response)
-        except _ClientLeft:
+        except ClientLeft:
             self.cancelled = True
 
     async def send_failure(self) -> None:
@@ -129,7 +130,7 @@ class _AsgiCycle(RequestResponseCycle):
         """Send the head, once: until then a failure can be a 500."""
         if self._started:
             return
-        headers = [_header(name, value) for name, value in response.headers if name.lower() not in FRAMING_HEADERS]
+        headers = response_headers(response)
         headers += [_header(name, value) for name, value in framing]
         if response.close:
             headers.append((b"connection", b"close"))
@@ -140,7 +141,7 @@ class _AsgiCycle(RequestResponseCycle):
         try:
             await self._send(message)
         except OSError as error:
-            raise _ClientLeft from error
+            raise ClientLeft from error
 
 
 async def _disconnect(receive: Receive) -> None:
@@ -171,12 +172,18 @@ def _check_size(size: int, limit: int) -> None:
         raise PayloadTooLarge(f"request body exceeds {limit} bytes")
 
 
-def _headers(scope: Scope) -> dict[str, str]:
+def request_headers(scope: Scope) -> dict[str, str]:
+    """The request's headers as Request has them."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return headers
+
+
+def response_headers(response: Response) -> list[tuple[bytes, bytes]]:
+    """The response's own headers in ASGI's form. Raises ValueError for those that cannot be sent."""
+    return [_header(name, value) for name, value in response.headers if name.lower() not in FRAMING_HEADERS]
 
 
 def _header(name: str, value: str) -> tuple[bytes, bytes]:
@@ -186,7 +193,7 @@ def _header(name: str, value: str) -> tuple[bytes, bytes]:
     return name.lower().encode("ascii"), value.encode("latin-1", "replace")
 
 
-def _request(scope: Scope, headers: dict[str, str], body: bytes) -> Request:
+def request_of(scope: Scope, headers: dict[str, str], body: bytes) -> Request:
     """A Request from the host's scope. path is relative to where the app is mounted."""
     root, path = scope.get("root_path", ""), scope["path"]
     if root and path.startswith(f"{root}/"):
@@ -194,7 +201,7 @@ def _request(scope: Scope, headers: dict[str, str], body: bytes) -> Request:
     host, port = scope.get("client") or ("", 0)
     peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     query = scope.get("query_string", b"").decode("latin-1")
-    return Request(scope["method"], path, query, headers, body, peer)
+    return Request(scope.get("method", "GET"), path, query, headers, body, peer)
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

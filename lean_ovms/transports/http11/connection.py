@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from ...config import Config
 from ...errors import RequestError, RequestTimeout, Unavailable
@@ -25,6 +25,9 @@ from .request_parser import RequestHead
 from .sockets import peer_name, tune
 from .timer import Deadline
 from .writer import Writer
+
+if TYPE_CHECKING:
+    from .websocket import Http11WebSocket
 
 MAX_AHEAD_BYTES = 65536
 """Pipelined bytes kept during a response before reading pauses (uvicorn: the same)."""
@@ -96,6 +99,7 @@ class Connection(asyncio.Protocol):
         self._timed_phase: Phase | None = None
         # during a response
         self._cycle: Http11Cycle | None = None
+        self._websocket: Http11WebSocket | None = None
 
     # --- the transport's calls
 
@@ -119,8 +123,10 @@ class Connection(asyncio.Protocol):
         self._protocol.feed(data)
         if self._cycle is None:
             self._advance()
-        else:
+        elif self._websocket is None:
             self._limit_ahead()
+        else:
+            self._websocket.feed(self._protocol.take_rest())
 
     def eof_received(self) -> None:
         """The peer will send nothing more: it has left (see above). The transport closes now."""
@@ -139,6 +145,8 @@ class Connection(asyncio.Protocol):
             self._deadline.set(LINGER_S, self._close)
         else:
             self._deadline.clear()
+            if self._websocket is not None:
+                self._websocket.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = self._discarding = True
@@ -205,7 +213,7 @@ class Connection(asyncio.Protocol):
             self.refuse(Unavailable("too many large requests at once", code="too_many_large_requests"))
         else:
             self._set_phase_timeout(protocol.phase)
-            self._set_reading(not protocol.has_more)
+            self.set_reading(not protocol.has_more)
             if protocol.has_more:
                 self._loop.call_soon(self._continue_reading)
 
@@ -229,7 +237,7 @@ class Connection(asyncio.Protocol):
 
         A single read brings up to 256 KiB (asyncio's and uvloop's size), so a connection holds that much more at most.
         """
-        self._set_reading(self._protocol.pipelined_bytes <= MAX_AHEAD_BYTES)
+        self.set_reading(self._protocol.pipelined_bytes <= MAX_AHEAD_BYTES)
 
     def _set_phase_timeout(self, phase: Phase) -> None:
         """Start the phase's timeout: it counts from the start of the phase, not from the last byte."""
@@ -249,7 +257,7 @@ class Connection(asyncio.Protocol):
         what = "headers" if self._protocol.phase is Phase.HEAD else "body"
         self.refuse(RequestTimeout(f"the request {what} did not arrive in time"))
 
-    def _set_reading(self, wanted: bool) -> None:
+    def set_reading(self, wanted: bool) -> None:
         """Pause or resume reading."""
         if wanted is not self._reading and not self._transport.is_closing():
             self._reading = wanted
@@ -270,14 +278,25 @@ class Connection(asyncio.Protocol):
         self._deadline.clear()
         self._protocol.closing |= self._server.draining or self._surplus
         self._server.request_started()
-        self._cycle = Http11Cycle(self._server.handle, self._protocol, self._writer)
+        self._cycle = Http11Cycle(self._server.handle, self._protocol, self._writer, self)
         self._cycle.start(self._loop, request).add_done_callback(self._cycle_done)
         self._limit_ahead()
+
+    def open_websocket(self, max_message_bytes: int) -> Http11WebSocket:
+        """From now on, what the client sends goes to this WebSocket."""
+        from ..websocket.frames import Frames
+        from .websocket import Http11WebSocket
+
+        websocket = Http11WebSocket(self._loop, Frames(max_message_bytes), self._writer, self)
+        if not self._lost:
+            self._websocket = websocket
+            websocket.feed(self._protocol.take_rest())
+        return websocket
 
     def _cycle_done(self, task: asyncio.Task[None]) -> None:
         """The response is closed: close the connection, or read the next request."""
         self._server.request_finished()
-        cycle, self._cycle = self._cycle, None
+        cycle, self._cycle, self._websocket = self._cycle, None, None
         if self._discarding or cycle is None:
             return
         if cycle.cancelled:
@@ -320,7 +339,7 @@ class Connection(asyncio.Protocol):
             self._close()
             return
         self._discarding = True
-        self._set_reading(True)
+        self.set_reading(True)
         if self._transport.can_write_eof() and not self._transport.is_closing():
             self._transport.write_eof()
         self._deadline.set(LINGER_S, self._close)

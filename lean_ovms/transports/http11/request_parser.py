@@ -95,6 +95,12 @@ class HttpRequestParser:
         self._buffer.clear()
         self._chunks, self._parts, self._size = None, [], 0
 
+    def take_buffer(self) -> bytes:
+        """The bytes that are fed and not parsed, which are not read here any more."""
+        rest = bytes(self._buffer)
+        self._buffer.clear()
+        return rest
+
     @property
     def buffered_bytes(self) -> int:
         """Bytes that are fed and not parsed yet."""

@@ -38,6 +38,12 @@ def response_head(status: int, headers: Iterable[tuple[str, str]], framing: str)
     return f"{line}{lines}{framing}\r\n".encode("latin-1", "replace")
 
 
+def switching_head(headers: Iterable[tuple[str, str]], framing: str) -> bytes:
+    """As response_head, of a 101."""
+    _, _, rest = response_head(200, headers, framing).partition(b"\r\n")
+    return b"HTTP/1.1 101 Switching Protocols\r\n" + rest
+
+
 def asks_to_close(headers: Iterable[tuple[str, str]]) -> bool:
     """Whether a Connection header among these contains close."""
     return any(name.lower() == "connection" and "close" in tokens(value) for name, value in headers)

@@ -1,0 +1,77 @@
+"""What the two dialects of a session have in common: events of the client in, events for it out, as JSON objects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from ...errors import BadRequest, RequestError
+from ...observability.logging import safe
+from ...speech_types import SpeechEvent, TextDelta
+from ...types import Json
+from .stream import Stream
+
+if TYPE_CHECKING:
+    from .session import Session
+
+SPACELESS = ("zh", "ja", "th", "lo", "my", "yue")
+
+
+class Dialect(Protocol):
+    """One client's conversation. Methods that send wait while the client does not read.
+
+    handles: types of client events, which `handle` is called with.
+    """
+
+    handles: ClassVar[tuple[str, ...]]
+
+    def __init__(self, session: Session) -> None: ...
+
+    async def handle(self, event: Json) -> None:
+        """Act on an event of the client. Raises RequestError."""
+
+    async def refuse(self, error: RequestError, event: Json) -> None:
+        """Tell the client that its event failed. event: {} for a message that is none."""
+
+    async def transcribed(self, stream: Stream, event: SpeechEvent) -> None:
+        """Something of a stream's transcription."""
+
+    async def finished(self, stream: Stream) -> None:
+        """A stream is transcribed."""
+
+    async def failed(self, stream: Stream, error: RequestError) -> None:
+        """A stream's transcription has failed, and ended."""
+
+
+def unknown_event(kind: str, dialect: Dialect) -> BadRequest:
+    """The error for an event of another type."""
+    known = ", ".join(dialect.handles)
+    return BadRequest(f"Unknown event type: {safe(kind, 80)}. Known are {known}", param="type", code="unknown_event")
+
+
+def audio_of(event: Json) -> str:
+    """The base64 text of an append event. Raises BadRequest."""
+    audio = event.get("audio")
+    if not isinstance(audio, str):
+        raise BadRequest("Invalid audio data: it is not a string", param="audio", code="invalid_audio")
+    return audio
+
+
+def has_spaces(language: str) -> bool:
+    """Whether words of this language are written with spaces between them."""
+    return language not in SPACELESS
+
+
+def logprobs(event: TextDelta) -> list[Json] | None:
+    """OpenAI's objects for the tokens of a delta; None where the model does not know them."""
+    if event.logprobs is None:
+        return None
+    return [{"token": token, "logprob": value, "bytes": list(token.encode())} for token, value in event.logprobs]
+
+
+def parted(text: str, before: str, spaceless: bool) -> str:
+    """A text that follows another one, with the space between them."""
+    if not before:
+        return text.lstrip()
+    if spaceless or not text or text[0].isspace() or before[-1].isspace():
+        return text
+    return f" {text}"

@@ -1,0 +1,106 @@
+"""GET …/realtime: a WebSocket that transcribes what it is sent.
+
+https://platform.openai.com/docs/api-reference/realtime and vLLM's /v1/realtime on one path. It is OpenAI's dialect with
+`intent=transcription` or `model` in the URL, or if the first session.update has a session; else vLLM's.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs
+
+from ...errors import BadRequest, NotFound, UpgradeRequired
+from ...models.speech_model import SpeechModel
+from ...observability.records import current_record
+from ...types import Request, Response
+from ...websocket_types import PROTOCOLS_HEADER, Close, Upgrade, WebSocket
+from ..app import App
+from ..fields import Field
+from ..response import new_id, now
+from ..router import RouteDoc, for_each_prefix
+from .dialect import Dialect
+from .openai import OpenAi
+from .service import Realtime
+from .session import Session
+from .vllm import Vllm
+
+SUBPROTOCOL = "realtime"
+QUERY = (
+    Field(name="intent", kind="string", help="transcription: OpenAI's dialect"),
+    Field(name="model", kind="string", help="name of the model; without it: the only one for speech"),
+)
+SERVICE = Realtime
+
+
+async def handle(request: Request, app: App) -> Response:
+    """A transcription session over a WebSocket."""
+    if not request.websocket:
+        raise no_upgrade(request)
+    query = {name: values[-1] for name, values in parse_qs(request.query, max_num_fields=32).items()}
+    name = chosen_model(app, query.get("model", ""))
+    dialect: type[Dialect] = OpenAi if query.get("intent") == "transcription" or query.get("model") else Vllm
+    service, record = app.service(Realtime), current_record.get()
+    client = record.client if record is not None else ""
+
+    async def serve(websocket: WebSocket) -> Close:
+        session = Session(app, websocket, dialect, name)
+        session.decided = query.get("intent") == "transcription"
+        service.add(session)
+        try:
+            await session.send(created(session))
+            return await session.run()
+        finally:
+            service.remove(session)
+
+    offered = [one.strip() for one in request.headers.get(PROTOCOLS_HEADER, "").split(",")]
+    upgrade = Upgrade(
+        serve,
+        subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else "",
+        max_message_bytes=app.config.max_realtime_message_bytes,
+    )
+    service.reserve(client)
+    upgrade.on_close.append(lambda: service.release(client))
+    return upgrade
+
+
+DOC = RouteDoc(
+    summary="A transcription session over a WebSocket", query=QUERY, errors=(403, 404, 426, 429, 501), upgrade=True
+)
+ROUTES = for_each_prefix("GET", "/realtime", handle, doc=DOC)
+
+
+def no_upgrade(request: Request) -> BadRequest | UpgradeRequired:
+    """Why this request opens no WebSocket."""
+    headers = request.headers
+    if "websocket" not in headers.get("upgrade", "").lower() or "upgrade" not in headers.get("connection", "").lower():
+        return UpgradeRequired("this path is a WebSocket: send Upgrade: websocket and Connection: Upgrade")
+    if headers.get("sec-websocket-version") != "13":
+        return UpgradeRequired("only version 13 of WebSocket is supported: Sec-WebSocket-Version: 13")
+    return BadRequest("Sec-WebSocket-Key must be 16 bytes in base64, of a GET of HTTP/1.1", code="invalid_handshake")
+
+
+def chosen_model(app: App, name: str) -> str:
+    """The name of the model in the URL, or of the only one, which must be ready; "" if there are several.
+
+    Raises RequestError.
+    """
+    registry = app.registry
+    if name:
+        return registry.get(name, SpeechModel).require_ready().name
+    speech = [model for model in registry.models.values() if isinstance(model, SpeechModel)]
+    if not speech:
+        only = registry.default_name
+        if only:
+            registry.get(only, SpeechModel)  # raises: what it is for
+        raise NotFound("no model of this server transcribes speech", code="model_not_found")
+    return registry.get(speech[0].name, SpeechModel).require_ready().name if len(speech) == 1 else ""
+
+
+def created(session: Session) -> dict[str, object]:
+    """The first event, for clients of both dialects: it is sent before they have said anything."""
+    return {
+        "type": "session.created",
+        "event_id": new_id("event"),
+        "id": session.id,
+        "created": now(),
+        "session": session.described(),
+    }

@@ -1,0 +1,202 @@
+"""OpenAI's dialect: a transcription session (https://platform.openai.com/docs/guides/realtime-transcription).
+
+With server_vad an utterance is an item: speech_started, deltas, speech_stopped, committed, completed. Without it an
+item is what was sent between two commits. Text that was sent is never taken back: all deltas make up the transcript.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ...errors import BadRequest, RequestError
+from ...speech_types import SpeechEvent, TextDelta, TurnStarted, TurnStopped, WindowDone
+from ...types import Json
+from ..response import new_id
+from . import openai_session
+from .dialect import audio_of, has_spaces, logprobs, parted
+from .stream import Stream
+
+if TYPE_CHECKING:
+    from .session import Session
+
+EMPTY = "Error committing input audio buffer: the buffer is empty"
+
+
+@dataclass(slots=True)
+class _Item:
+    """One utterance. start, end: seconds of the session. window: what was sent of the current window."""
+
+    id: str
+    start: float
+    end: float = 0.0
+    text: str = ""
+    window: str = ""
+    committed: bool = False
+    dropped: bool = False  # by input_audio_buffer.clear
+
+
+class OpenAi:
+    """One client's conversation. items: not completed, in order; the engine's text belongs to the first."""
+
+    handles: ClassVar[tuple[str, ...]] = (
+        "session.update",
+        "input_audio_buffer.append",
+        "input_audio_buffer.commit",
+        "input_audio_buffer.clear",
+    )
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._items: deque[_Item] = deque()
+        self._previous: str | None = None
+        self._cleared: Stream | None = None  # its further utterances are dropped
+        self._due: Stream | None = None  # committed by the client: an item must come of it
+        self._heard_s = 0.0  # up to the end of the last item
+        session.settings = openai_session.defaults(session.model_name)
+
+    async def handle(self, event: Json) -> None:
+        session = self._session
+        match event["type"]:
+            case "session.update":
+                await session.configure(openai_session.updated(session.settings, event.get("session")))
+                await self._send("session.updated", session=session.described())
+            case "input_audio_buffer.append":
+                if session.current is None:
+                    self._begin(await session.open())
+                await session.append(audio_of(event), committed=session.settings.turns is not None)
+            case "input_audio_buffer.commit":
+                await self._commit()
+            case _:
+                await self._clear()
+
+    def _begin(self, stream: Stream) -> None:
+        if stream.settings.turns is None:
+            self._items.append(_Item(stream.item_id, stream.offset_s))
+
+    async def _commit(self) -> None:
+        stream = self._session.current
+        if stream is None or not stream.audio.seconds:
+            raise BadRequest(EMPTY, code="input_audio_buffer_commit_empty")
+        item = next((item for item in self._items if item.id == stream.item_id), None)
+        await self._session.close_stream(stream)
+        if stream.settings.turns is not None:
+            self._due = stream
+        elif item is not None:
+            await self._committed(item)
+        else:  # it has failed, and its audio is gone
+            raise BadRequest(EMPTY, code="input_audio_buffer_commit_empty")
+
+    async def _clear(self) -> None:
+        """Drop the audio that is not committed: utterances that have ended are transcribed."""
+        stream = self._session.current
+        if stream is not None and stream.settings.turns is None:
+            self._items = deque(item for item in self._items if item.id != stream.item_id)
+            await self._session.drop_stream(stream)
+        elif stream is not None:
+            for item in self._items:
+                item.dropped |= not item.committed
+            self._cleared = stream
+            await self._session.close_stream(stream)
+        await self._send("input_audio_buffer.cleared")
+
+    async def refuse(self, error: RequestError, event: Json) -> None:
+        given = event.get("event_id")
+        body = error.body()["error"] | {"event_id": given if isinstance(given, str) else None}
+        await self._send("error", error=body)
+
+    # --- of the engine
+
+    async def transcribed(self, stream: Stream, event: SpeechEvent) -> None:
+        match event:
+            case TurnStarted(at=at):
+                await self._started(stream, stream.offset_s + at)
+            case TurnStopped(at=at):
+                await self._stopped(stream.offset_s + at)
+            case TextDelta():
+                await self._delta(stream, self._items[0], event)
+            case WindowDone():
+                await self._window_done(stream, event)
+
+    async def _started(self, stream: Stream, at: float) -> None:
+        item = _Item(new_id("item"), at, dropped=self._cleared is stream)
+        self._items.append(item)
+        if not item.dropped:
+            await self._send("input_audio_buffer.speech_started", audio_start_ms=_ms(at), item_id=item.id)
+
+    async def _stopped(self, at: float) -> None:
+        item = self._items[-1]
+        item.end = at
+        if not item.dropped:
+            await self._send("input_audio_buffer.speech_stopped", audio_end_ms=_ms(at), item_id=item.id)
+            await self._committed(item)
+
+    async def _committed(self, item: _Item) -> None:
+        item.committed = True
+        previous, self._previous = self._previous, item.id
+        await self._send("input_audio_buffer.committed", item_id=item.id, previous_item_id=previous)
+
+    async def _delta(self, stream: Stream, item: _Item, event: TextDelta) -> None:
+        begins = not item.window
+        item.window += event.text
+        text = event.text
+        if begins:
+            text = parted(text, item.text, spaceless=not has_spaces(stream.settings.language))
+        if not text or item.dropped:
+            return
+        item.text += text
+        extra = {"logprobs": logprobs(event)} if stream.settings.logprobs else {}
+        await self._transcription("delta", item, delta=text, **extra)
+
+    async def _window_done(self, stream: Stream, event: WindowDone) -> None:
+        if not self._items:
+            return  # silence at the end
+        item = self._items[0]
+        if event.text.startswith(item.window) and (rest := event.text[len(item.window) :]):
+            await self._delta(stream, item, TextDelta(rest))
+        item.window = ""
+        item.end = max(item.end, stream.offset_s + event.end)
+        if stream.settings.turns is not None and item.committed | item.dropped:
+            await self._complete(stream)
+
+    async def _complete(self, stream: Stream) -> None:
+        item = self._items.popleft()
+        self._heard_s = item.end
+        if item.dropped:
+            return
+        self._due = None if self._due is stream else self._due
+        usage = {"type": "duration", "seconds": round(max(0.0, item.end - item.start), 3)}
+        await self._transcription("completed", item, transcript=item.text, usage=usage)
+
+    async def finished(self, stream: Stream) -> None:
+        if stream.settings.turns is None:
+            self._items[0].end = stream.offset_s + stream.audio.seconds
+            await self._complete(stream)
+        elif self._due is stream:  # committed, and nobody spoke
+            item = _Item(stream.item_id, max(stream.offset_s, self._heard_s), stream.offset_s + stream.audio.seconds)
+            self._items.append(item)
+            await self._committed(item)
+            await self._complete(stream)
+
+    async def failed(self, stream: Stream, error: RequestError) -> None:
+        """Each item without a transcript gets its end."""
+        waiting = [item for item in self._items if not item.dropped]
+        if stream.settings.turns is None:
+            waiting = [item for item in waiting if item.id == stream.item_id]
+        self._items = deque(item for item in self._items if item not in waiting)
+        for item in waiting:
+            await self._transcription("failed", item, error=error.body()["error"])
+        if not waiting:
+            await self.refuse(error, {})
+
+    async def _transcription(self, what: str, item: _Item, **fields: object) -> None:
+        kind = f"conversation.item.input_audio_transcription.{what}"
+        await self._send(kind, item_id=item.id, content_index=0, **fields)
+
+    async def _send(self, kind: str, **fields: object) -> None:
+        await self._session.send({"type": kind, "event_id": new_id("event"), **fields})
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

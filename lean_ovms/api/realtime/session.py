@@ -1,0 +1,296 @@
+"""One client's session: reads its events, hands audio to the engine, sends what the engine finds. Any dialect.
+
+Audio between two commits is a Stream, transcribed by one request to the engine. Streams are transcribed one after the
+other, in order, while audio of the next one is already read. What is read ahead of the engine is bounded: then the
+session receives no further message, and TCP slows the client down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from ...errors import BadRequest, InternalError, RequestError
+from ...models.speech_model import SpeechModel
+from ...speech_types import SpeechEvent
+from ...types import Json
+from ...websocket_types import GOING_AWAY, Close, WebSocket
+from ..fields import parsed
+from ..response import new_id
+from .dialect import Dialect, unknown_event
+from .openai_session import rendered
+from .settings import Settings
+from .stream import Stream
+
+if TYPE_CHECKING:
+    from ..app import App
+
+logger = logging.getLogger("lean_ovms.api")
+
+MAX_WAITING = 4
+"""Streams that wait to be transcribed, before no further message is received."""
+FINISH_S = 30.0
+"""For what was said before a session ends by itself to be transcribed."""
+INLINE_CHARACTERS = 65536
+"""Of base64: more is decoded and resampled in a thread (at 24 kHz 1 MiB takes 25 ms, 2026-11)."""
+
+IDLE = Close(reason="Realtime session idle timeout.")
+EXPIRED = Close(reason="Realtime session reached its maximum duration.")
+STOPPING = Close(GOING_AWAY, "the server is shutting down")
+
+
+class Session:
+    """settings: for the next stream. current: the stream that takes audio, if there is one. model_name: from the URL.
+
+    decided: a client event has shown the dialect.
+    """
+
+    def __init__(self, app: App, socket: WebSocket, dialect: type[Dialect], model_name: str) -> None:
+        self.id = new_id("sess")
+        self.app = app
+        self.model_name = model_name
+        self.settings = Settings(model=model_name)
+        self.current: Stream | None = None
+        self.decided = False
+        self._stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.dialect = dialect(self)
+        self._config = app.config
+        self._socket = socket
+        self._clock = asyncio.get_running_loop().time
+        self._ends_at = self._clock() + app.config.max_realtime_session_s
+        self._fed_s = 0.0
+        self._waiting: asyncio.Queue[Stream] = asyncio.Queue(MAX_WAITING)
+        self._unfinished: list[Stream] = []
+        self._touched = self._clock()
+        self._blocked = False  # the client is slowed down
+        self._idle = asyncio.Event()  # nothing is unfinished
+        self._idle.set()
+
+    # --- for the dialects
+
+    async def send(self, event: Json) -> None:
+        """An event to the client."""
+        await self._socket.send(orjson.dumps(event))
+
+    def model(self, name: str = "") -> SpeechModel:
+        """The model of this name, of the settings, or else the only one. Raises RequestError."""
+        registry = self.app.registry
+        name = name or self.settings.model or registry.default_of(SpeechModel)
+        if not name:
+            raise BadRequest("Missing required field: model", param="model", code="model_not_validated")
+        return registry.get(name, SpeechModel)
+
+    def described(self) -> Json:
+        """The session as it is configured, as OpenAI's object."""
+        left_s = max(0.0, self._ends_at - self._clock())
+        return rendered(self.settings, self.id.replace("-", "_"), int(time.time() + left_s))
+
+    def stop(self) -> None:
+        """The server stops: close once the text of what was said is sent."""
+        if not self._stopping.done():
+            self._stopping.set_result(None)
+
+    async def configure(self, settings: Settings) -> None:
+        """Settings for what comes from now on. Raises RequestError for those that the model cannot have."""
+        if settings == self.settings:
+            return
+        settings.params(self.model(settings.model).speech, partials=False)
+        if self.current is not None:
+            await self.close_stream(self.current)
+        self.settings = settings
+
+    async def append(self, audio: str, *, committed: bool) -> Stream:
+        """Audio of the current stream, or of a new one. committed: its text is sent as it comes."""
+        stream = await self.open()
+        if committed:
+            stream.release()
+        reader = stream.reader
+        if not reader.ready:
+            await asyncio.to_thread(reader.prepare)
+        size = len(audio)
+        block = await self.app.offload.run(size, lambda: reader.read(audio), inline_below=INLINE_CHARACTERS)
+        stream.audio.put(block)
+        self._blocked = True
+        await stream.audio.room()
+        self._blocked = False
+        return stream
+
+    async def open(self) -> Stream:
+        """The current stream, or a new one without audio. One that has failed takes audio until its commit, if any."""
+        stream = self.current
+        if stream is not None and stream.audio.ended and stream.settings.turns is not None:
+            self._left(stream)
+        return self.current or await self._open()
+
+    async def close_stream(self, stream: Stream) -> None:
+        """There is no more audio for this stream."""
+        stream.close()
+        self._left(stream)
+
+    async def drop_stream(self, stream: Stream) -> None:
+        """Forget this stream's audio."""
+        stream.cancel()
+        self._left(stream)
+
+    def _left(self, stream: Stream) -> None:
+        if self.current is stream:
+            self.current = None
+        self._fed_s += stream.audio.seconds
+
+    async def _open(self) -> Stream:
+        model = self.model()
+        params = self.settings.params(model.require_ready().speech, partials=self._config.realtime_partials)
+        stream = Stream(self.settings, model, params, self._fed_s, self._config.realtime_ahead_s)
+        self._blocked = True
+        await self._waiting.put(stream)
+        self._blocked = False
+        self.current = stream
+        self._unfinished.append(stream)
+        self._idle.clear()
+        return stream
+
+    # --- its life
+
+    async def run(self) -> Close:
+        """Serve the client until it leaves (then this is cancelled), or a limit is reached; how to close."""
+        transcribing = asyncio.create_task(self._transcribe_all())
+        reading = asyncio.create_task(self._read())
+        tasks = {transcribing, reading}
+        try:
+            close = await self._until_end(tasks)
+            reading.cancel()
+            await self._finish()
+            return close
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def _until_end(self, tasks: set[asyncio.Task[None]]) -> Close:
+        ends_at = self._ends_at
+        while True:
+            idle_at = self._touched + self._config.realtime_idle_timeout_s
+            if self._is_busy():
+                idle_at = max(idle_at, self._clock() + 1.0)
+            timeout = max(0.0, min(idle_at, ends_at) - self._clock())
+            await asyncio.wait({*tasks, self._stopping}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()  # neither ends but by a bug
+            if self._stopping.done():
+                return STOPPING
+            if self._clock() >= ends_at:
+                return EXPIRED
+            if self._clock() >= self._touched + self._config.realtime_idle_timeout_s and not self._is_busy():
+                return IDLE
+
+    def _is_busy(self) -> bool:
+        """The client waits for the server, and need not send anything."""
+        return self._blocked or any(stream.closed for stream in self._unfinished)
+
+    async def _finish(self) -> None:
+        """Send the text of what has been said."""
+        if self.current is not None:
+            await self.close_stream(self.current)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), FINISH_S)
+
+    # --- events of the client
+
+    async def _read(self) -> None:
+        while True:
+            message = await self._socket.receive()
+            self._touched = self._clock()
+            event: Json = {}
+            try:
+                event = event_in(message)
+                await self._handle(event)
+            except RequestError as error:
+                self._blocked = False
+                await self.dialect.refuse(error, event)
+            except Exception:
+                logger.exception("an event of a realtime session failed")
+                await self.dialect.refuse(InternalError(), event)
+
+    async def _handle(self, event: Json) -> None:
+        kind = event["type"]
+        if kind == "session.update" and not self.decided:
+            self._decide(isinstance(event.get("session"), dict))
+        if kind not in self.dialect.handles:
+            raise unknown_event(kind, self.dialect)
+        await self.dialect.handle(event)
+
+    def _decide(self, openai: bool) -> None:
+        """The first session.update shows which dialect the client speaks."""
+        from .openai import OpenAi
+        from .vllm import Vllm
+
+        self.decided = True
+        kind: type[Dialect] = OpenAi if openai else Vllm
+        if not isinstance(self.dialect, kind) and self.current is None:
+            self.dialect = kind(self)
+
+    # --- transcription
+
+    async def _transcribe_all(self) -> None:
+        while True:
+            stream = await self._waiting.get()
+            if not stream.cancelled:
+                stream.task = asyncio.create_task(self._transcribe(stream))
+                try:
+                    await asyncio.wait({stream.task})
+                finally:
+                    stream.task.cancel()
+                    await asyncio.wait({stream.task})
+                if not stream.task.cancelled():
+                    stream.task.result()
+            self._unfinished.remove(stream)
+            if not self._unfinished:
+                self._idle.set()
+
+    async def _transcribe(self, stream: Stream) -> None:
+        """Send what the engine finds in a stream, once it is committed."""
+        dialect = self.dialect
+        held: list[SpeechEvent] = []
+        try:
+            async with contextlib.aclosing(stream.model.transcribe(stream.audio, stream.params)) as events:
+                async for event in events:
+                    held.append(event)
+                    if stream.committed.is_set():
+                        await self._send_all(dialect, stream, held)
+            await stream.committed.wait()
+            await self._send_all(dialect, stream, held)
+            await dialect.finished(stream)
+        except RequestError as error:
+            stream.audio.end()
+            await dialect.failed(stream, error)
+        except Exception:
+            logger.exception("a transcription failed")
+            stream.audio.end()
+            await dialect.failed(stream, InternalError())
+        finally:
+            stream.audio.end()
+            self._touched = self._clock()
+
+    async def _send_all(self, dialect: Dialect, stream: Stream, held: list[SpeechEvent]) -> None:
+        for event in held:
+            await dialect.transcribed(stream, event)
+        held.clear()
+
+
+def event_in(message: str | bytes) -> Json:
+    """The event in a message. Raises BadRequest."""
+    if isinstance(message, bytes):
+        raise BadRequest("Events are JSON in text messages, not binary ones", code="invalid_frame")
+    try:
+        event: Any = parsed(message)
+    except ValueError:
+        raise BadRequest("Invalid JSON", code="invalid_json") from None
+    if not isinstance(event, dict) or not isinstance(event.get("type"), str):
+        raise BadRequest("An event is a JSON object with a type", param="type", code="invalid_event")
+    return event

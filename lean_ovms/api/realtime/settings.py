@@ -1,0 +1,55 @@
+"""What a session is configured to do, whatever the dialect, and the fields that configure it. No sockets, no tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...errors import BadRequest
+from ...observability.logging import safe
+from ...speech_types import SpeechInfo, TranscribeParams, TurnDetection
+from .audio import AudioFormat
+
+LOGPROBS = "item.input_audio_transcription.logprobs"
+"""What clients ask for in `include`."""
+MAX_PROMPT = 10_000
+"""Characters of a prompt; the model's limit in tokens is lower."""
+MAX_KEYWORDS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """turns: None: the client says where an utterance ends. logprobs: of tokens, where the model knows them.
+
+    joined: utterances are found by voice activity, and their texts make up one text between two commits.
+    """
+
+    model: str = ""
+    language: str = ""
+    prompt: str = ""
+    hotwords: str = ""
+    format: AudioFormat = field(default_factory=AudioFormat)
+    turns: TurnDetection | None = None
+    joined: bool = False
+    logprobs: bool = False
+
+    def params(self, info: SpeechInfo, *, partials: bool) -> TranscribeParams:
+        """For the engine."""
+        turns = self.turns or (TurnDetection() if self.joined else None)
+        return TranscribeParams(
+            language=known_language(self.language, info),
+            prompt=self.prompt,
+            hotwords=self.hotwords,
+            logprobs=self.logprobs and "logprobs" in info.capabilities,
+            turns=turns,
+            partials=partials and turns is not None,
+            live=True,
+        )
+
+
+def known_language(given: str, info: SpeechInfo) -> str:
+    """A language code of the model; "" to detect it. Raises BadRequest."""
+    code = given.strip().removeprefix("<|").removesuffix("|>").lower()
+    if not code or code in info.languages:
+        return code
+    known = ", ".join(info.languages)
+    raise BadRequest(f"language {safe(given, 40)!r} is not one of the model's: {known}", param="language")

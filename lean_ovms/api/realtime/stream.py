@@ -1,0 +1,53 @@
+"""One stream of audio, from its first block to its commit, and its transcription by the engine."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...models.speech_model import SpeechModel
+from ...speech_types import TranscribeParams
+from ..response import new_id
+from .audio import AudioQueue, AudioReader
+from .settings import Settings
+
+
+class Stream:
+    """committed: the client has asked for the text; until then it is computed, and held back. item_id: in the API.
+
+    offset_s: of its beginning, from the session's. task: its transcription, once it has begun.
+    """
+
+    def __init__(
+        self, settings: Settings, model: SpeechModel, params: TranscribeParams, offset_s: float, ahead_s: float
+    ) -> None:
+        self.settings = settings
+        self.model = model
+        self.params = params
+        self.offset_s = offset_s
+        self.item_id = new_id("item")
+        self.audio = AudioQueue(ahead_s)
+        self.reader = AudioReader(settings.format)
+        self.committed = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+        self.closed = self.cancelled = False
+
+    def release(self) -> None:
+        """Send its text from now on."""
+        self.committed.set()
+
+    def close(self) -> None:
+        """There is no more audio; its text is sent."""
+        if not self.closed:
+            self.closed = True
+            self.audio.put(self.reader.flush())
+            self.audio.close()
+        self.committed.set()
+
+    def cancel(self) -> None:
+        """Drop its audio and its text."""
+        self.closed = self.cancelled = True
+        self.audio.end()
+        self.audio.close()
+        self.committed.set()
+        if self.task is not None:
+            self.task.cancel()

@@ -1,0 +1,160 @@
+"""vLLM's dialect (vllm/entrypoints/speech_to_text/realtime, 0.32): the client commits, then sends audio, then commits.
+
+https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html. Beyond vLLM: session.update is confirmed, may hold
+language, prompt and sample_rate, and is not needed where there is one model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from ...errors import BadRequest, RequestError
+from ...speech_types import SpeechEvent, TextDelta, WindowDone
+from ...types import Json
+from ..fields import Field, FieldSet, read
+from .audio import RATES, AudioFormat
+from .dialect import audio_of, has_spaces, logprobs, parted
+from .settings import LOGPROBS, MAX_PROMPT, Settings
+from .stream import Stream
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+def _rate(value: int) -> int:
+    if value not in RATES:
+        raise BadRequest(f"sample_rate must be one of {', '.join(map(str, RATES))}", param="sample_rate")
+    return value
+
+
+def _prompt(value: str) -> str:
+    if len(value) > MAX_PROMPT:
+        raise BadRequest(f"prompt has more than {MAX_PROMPT} characters", param="prompt")
+    return value
+
+
+UPDATE = FieldSet(
+    (
+        Field(name="model", kind="string", help="name of the model", default=""),
+        Field(name="language", kind="string", help="code of the language; empty: detected", default=""),
+        Field(name="prompt", kind="string", help="text before the audio", default="", read=_prompt),
+        Field(name="sample_rate", kind="int", help="of the audio, in Hz", default=16000, read=_rate),
+        Field(name="include", kind="array", help=f"[{LOGPROBS!r}]: log probabilities", default=()),
+    )
+)
+
+
+@dataclass(slots=True)
+class _Text:
+    """What was sent of one stream."""
+
+    text: str = ""
+    window: str = ""
+    prompt_tokens: int = 0
+    tokens: int = 0
+
+
+class Vllm:
+    """One client's conversation."""
+
+    handles: ClassVar[tuple[str, ...]] = (
+        "session.update",
+        "input_audio_buffer.append",
+        "input_audio_buffer.commit",
+        "input_audio_buffer.clear",
+    )
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._started = False  # by a commit: what comes is sent
+        self._texts: dict[str, _Text] = {}
+        session.settings = Settings(model=session.model_name, joined=True)
+
+    async def handle(self, event: Json) -> None:
+        session = self._session
+        match event["type"]:
+            case "session.update":
+                await self._update(event)
+            case "input_audio_buffer.append":
+                await session.append(audio_of(event), committed=self._started)
+            case "input_audio_buffer.commit":
+                await self._commit(final=event.get("final") is True)
+            case _:
+                if session.current is not None:
+                    await session.drop_stream(session.current)
+                self._started = False
+
+    async def _update(self, event: Json) -> None:
+        session, values = self._session, read(UPDATE, event)
+        if not values["model"] and not session.settings.model:
+            raise BadRequest("Missing required field: model", param="model", code="invalid_event")
+        await session.configure(
+            replace(
+                session.settings,
+                model=session.model(values["model"]).name,
+                language=values["language"],
+                prompt=values["prompt"],
+                format=AudioFormat(rate=values["sample_rate"]),
+                logprobs=LOGPROBS in values["include"],
+            )
+        )
+        await session.send({"type": "session.updated", "id": session.id, "model": session.settings.model})
+
+    async def _commit(self, *, final: bool) -> None:
+        session = self._session
+        try:
+            session.model()
+        except BadRequest as error:
+            if error.code != "model_not_validated":
+                raise
+            message = "Model not validated. Make sure to validate the model by sending a session.update event."
+            raise BadRequest(message, code="model_not_validated") from None
+        self._started = not final
+        if final:
+            await session.close_stream(await session.open())
+        elif session.current is not None:
+            session.current.release()
+
+    async def refuse(self, error: RequestError, event: Json) -> None:
+        await self._session.send({"type": "error", "error": error.message, "code": error.code or error.kind})
+
+    async def transcribed(self, stream: Stream, event: SpeechEvent) -> None:
+        said = self._texts.setdefault(stream.item_id, _Text())
+        if isinstance(event, TextDelta):
+            await self._delta(stream, said, event)
+        elif isinstance(event, WindowDone):
+            if rest := event.text.removeprefix(said.window) if event.text.startswith(said.window) else "":
+                await self._delta(stream, said, TextDelta(rest))
+            said.window = ""
+            said.prompt_tokens += event.prompt_tokens
+            said.tokens += event.tokens
+
+    async def _delta(self, stream: Stream, said: _Text, event: TextDelta) -> None:
+        begins = not said.window
+        said.window += event.text
+        text = (
+            parted(event.text, said.text, spaceless=not has_spaces(stream.settings.language)) if begins else event.text
+        )
+        if not text:
+            return
+        said.text += text
+        delta: Json = {"type": "transcription.delta", "delta": text}
+        if stream.settings.logprobs:
+            delta["logprobs"] = logprobs(event)
+        await self._session.send(delta)
+
+    async def finished(self, stream: Stream) -> None:
+        said = self._texts.pop(stream.item_id, None) or _Text()
+        usage = {
+            "prompt_tokens": said.prompt_tokens,
+            "total_tokens": said.prompt_tokens + said.tokens,
+            "completion_tokens": said.tokens,
+            "prompt_tokens_details": None,
+            "completion_tokens_details": None,
+        }
+        await self._session.send({"type": "transcription.done", "text": said.text, "usage": usage})
+
+    async def failed(self, stream: Stream, error: RequestError) -> None:
+        self._texts.pop(stream.item_id, None)
+        await self.refuse(error, {})

@@ -1,0 +1,139 @@
+"""A WebSocket through ASGI's `websocket` scope: the host does the handshake and the frames.
+
+https://asgi.readthedocs.io/en/latest/specs/www.html#websocket. Limits of messages and pings are the host's. A refusal
+keeps its status where the host has the extension websocket.http.response (uvicorn has it); elsewhere it is a 403.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ..errors import InternalError
+from ..types import Handle, Response
+from ..websocket_types import PROTOCOLS_HEADER, TOO_BIG, Close, Serve, Upgrade
+from .asgi import Receive, Scope, Send, request_headers, request_of, response_headers
+from .cycle import RequestResponseCycle
+from .websocket.channel import STOPPED, Channel
+
+DENIAL = "websocket.http.response"
+
+
+async def serve(handle: Handle, scope: Scope, receive: Receive, send: Send) -> None:
+    """Serve one `websocket` scope to its end."""
+    if (await receive())["type"] != "websocket.connect":
+        return
+    headers = request_headers(scope)
+    if scope.get("subprotocols"):
+        headers.setdefault(PROTOCOLS_HEADER, ", ".join(scope["subprotocols"]))
+    request = request_of(scope, headers, b"")
+    request.websocket = True
+    cycle = _WebSocketCycle(handle, scope, receive, send)
+    task = cycle.start(asyncio.get_running_loop(), request)
+    try:
+        await asyncio.wait({task})
+    finally:
+        cycle.cancel()
+        await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()
+
+
+class _WebSocketCycle(RequestResponseCycle):
+    """The request that opens a WebSocket, and the WebSocket."""
+
+    def __init__(self, handle: Handle, scope: Scope, receive: Receive, send: Send) -> None:
+        super().__init__(handle)
+        self._denies = DENIAL in (scope.get("extensions") or {})
+        self._receive = receive
+        self._send = send
+        self._accepted = False
+
+    async def send(self, response: Response) -> None:
+        if not isinstance(response, Upgrade):
+            await self._deny(response)
+            return
+        head: dict[str, Any] = {"type": "websocket.accept", "headers": response_headers(response)}
+        if response.subprotocol:
+            head["subprotocol"] = response.subprotocol
+        channel = AsgiChannel(self._receive, self._send, response.max_message_bytes)
+        if await channel.emit(head):
+            self._accepted = True
+            await channel.serve(response.serve)
+
+    async def send_failure(self) -> None:
+        if not self._accepted:
+            await self._deny(self.error_response(InternalError()))
+
+    async def _deny(self, response: Response) -> None:
+        channel = AsgiChannel(self._receive, self._send, 0)
+        if not self._denies or not isinstance(response.body, bytes):
+            await channel.emit({"type": "websocket.close", "code": 1000})
+            return
+        headers = [*response_headers(response), (b"content-length", str(len(response.body)).encode())]
+        await channel.emit({"type": f"{DENIAL}.start", "status": response.status, "headers": headers})
+        await channel.emit({"type": f"{DENIAL}.body", "body": response.body})
+
+
+class AsgiChannel(Channel):
+    """One WebSocket of a host."""
+
+    def __init__(self, receive: Receive, send: Send, max_message_bytes: int) -> None:
+        super().__init__(asyncio.get_running_loop())
+        self._receive = receive
+        self._send = send
+        self._max_message_bytes = max_message_bytes
+        self._room = asyncio.Event()
+
+    async def serve(self, serve: Serve) -> None:
+        """Run the handler, then close."""
+        reading = self._loop.create_task(self._read())
+        try:
+            await self._close(await self.run(serve))
+        except asyncio.CancelledError:
+            await self._close(STOPPED)
+            raise
+        finally:
+            reading.cancel()
+            await asyncio.wait({reading})
+            if not reading.cancelled():
+                reading.result()  # an error of receive is passed on to the host
+
+    async def send(self, text: bytes) -> None:
+        await self.emit({"type": "websocket.send", "text": text.decode()})
+
+    async def emit(self, message: dict[str, Any]) -> bool:
+        """Send a message to the host, unless the client has left: then it returns False."""
+        if self.ended.done():
+            return False
+        try:
+            await self._send(message)
+        except OSError:
+            self.end()
+            return False
+        return True
+
+    def taken(self) -> None:
+        self._room.set()
+
+    async def _read(self) -> None:
+        try:
+            while (message := await self._receive())["type"] == "websocket.receive":
+                text = message.get("text")
+                content = message.get("bytes") or b"" if text is None else text
+                if _bytes_in(content) > self._max_message_bytes:
+                    await self.emit({"type": "websocket.close", "code": TOO_BIG, "reason": "the message is too big"})
+                    break
+                self.put(content)
+                while self.full:
+                    self._room.clear()
+                    await self._room.wait()
+        finally:
+            self.end()
+
+    async def _close(self, close: Close) -> None:
+        await self.emit({"type": "websocket.close", "code": close.code, "reason": close.reason})
+
+
+def _bytes_in(content: str | bytes) -> int:
+    return len(content) if isinstance(content, bytes) or content.isascii() else len(content.encode())

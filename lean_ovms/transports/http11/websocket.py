@@ -1,0 +1,138 @@
+"""A WebSocket over an HTTP/1.1 connection that was upgraded: frames, flow control, keep-alive, the closing handshake.
+
+Back-pressure: bytes are parsed only while the handler's queue has room and the client reads what it is sent (a flood of
+pings would else fill the memory with pongs); unparsed bytes pause reading, so TCP slows the client down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from ...websocket_types import INTERNAL_ERROR, Close, Serve
+from ..websocket.channel import STOPPED, Channel
+from ..websocket.frames import Frames
+from .writer import Writer
+
+PING_S = 20.0
+"""Seconds between two pings."""
+MAX_MISSED = 2
+"""Pings in a row without any byte from the client, after which the connection is given up."""
+CLOSE_S = 5.0
+"""How long, after our close frame, the client's is waited for."""
+SLICE = 16384
+MAX_FRAMES_PER_TURN = 512
+"""Bytes parsed at once, and frames before other connections have their turn: a frame costs 5 us, however small."""
+
+
+class Link(Protocol):
+    """What a WebSocket asks of its connection."""
+
+    def set_reading(self, wanted: bool) -> None:
+        """Pause or resume reading."""
+
+
+class Http11WebSocket(Channel):
+    """One upgraded connection. feed: its bytes from then on."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, frames: Frames, writer: Writer, link: Link) -> None:
+        super().__init__(loop)
+        self._frames = frames
+        self._writer = writer
+        self._link = link
+        self._backlog = bytearray()
+        self._yielded = False  # a turn of the loop is due before more is parsed
+        self._heard = True  # since the last ping
+        self._missed = 0
+        self._closing = False  # messages are dropped
+        self._timer = loop.call_later(PING_S, self._tick)
+
+    # --- the connection's calls
+
+    def feed(self, data: bytes) -> None:
+        """Bytes from the client."""
+        self._heard = True
+        self._backlog += data
+        self._parse()
+
+    def resume(self) -> None:
+        """The client reads again."""
+        self._parse()
+
+    def taken(self) -> None:
+        if self._backlog:
+            self._parse()
+
+    async def serve(self, serve: Serve) -> None:
+        """Run the handler, then close; returns when the connection should be closed."""
+        try:
+            close = await self.run(serve)
+            await self._close(close)
+        except asyncio.CancelledError:
+            self._frames.close(STOPPED)
+            self._flush()
+            raise
+        finally:
+            self._timer.cancel()
+            self._closing = True
+            self._backlog.clear()
+
+    async def send(self, text: bytes) -> None:
+        self._frames.text(text)
+        self._flush()
+        if self._writer.paused is not None:
+            await self._writer.drain()
+
+    # ---
+
+    async def _close(self, close: Close) -> None:
+        """Send the close frame, and wait for the client's; pings and messages until then are read and dropped."""
+        self._closing = True
+        self._frames.close(close)
+        self._flush()
+        self._parse()
+        if not self.ended.done():
+            await asyncio.wait({self.ended}, timeout=CLOSE_S)
+
+    def _parse(self) -> None:
+        frames = 0
+        while self._backlog and not self._yielded and self._has_room():
+            if frames > MAX_FRAMES_PER_TURN:
+                self._yielded = True
+                self._loop.call_soon(self._continue)
+                break
+            piece = bytes(self._backlog[:SLICE])
+            del self._backlog[:SLICE]
+            messages, count = self._frames.feed(piece)
+            frames += count
+            self._flush()
+            if not self._closing:
+                for message in messages:
+                    self.put(message)
+            if self._frames.ended:
+                self._backlog.clear()
+                self.end()
+        self._link.set_reading(not self._backlog)
+
+    def _has_room(self) -> bool:
+        return self._writer.paused is None and (self._closing or not self.full)
+
+    def _continue(self) -> None:
+        self._yielded = False
+        self._parse()
+
+    def _flush(self) -> None:
+        self._writer.write(self._frames.take_outgoing())
+
+    def _tick(self) -> None:
+        """Ping, or give up a client that has vanished. What we do not read cannot be missed."""
+        self._timer = self._loop.call_later(PING_S, self._tick)
+        self._missed = 0 if self._heard or self._backlog else self._missed + 1
+        self._heard = False
+        if self._missed >= MAX_MISSED:
+            self._frames.close(Close(INTERNAL_ERROR, "no answer to pings"))
+            self._flush()
+            self.end()
+            return
+        self._frames.ping()
+        self._flush()

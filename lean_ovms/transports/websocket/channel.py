@@ -1,0 +1,97 @@
+"""The handler's side of one WebSocket: a bounded queue of messages, and the handler's task. Knows no frames.
+
+The contract of every transport: the handler runs in a task of its own; when the client closes or leaves, and when the
+server stops, that task is cancelled; how the WebSocket is closed follows from how the handler ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Any
+
+from ...websocket_types import GOING_AWAY, INTERNAL_ERROR, Close, Serve
+
+MAX_QUEUED_MESSAGES = 64
+MAX_QUEUED_BYTES = 1 << 20
+"""Messages that the handler has not received yet; beyond either limit the transport reads no further."""
+
+STOPPED = Close(GOING_AWAY, "the server is shutting down")
+
+log = logging.getLogger("lean_ovms.transports")
+
+
+class Channel:
+    """Base of a transport's WebSocket, which implements `send`, and `taken` to read on.
+
+    ended: a future that is done when the client has closed or left.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self._loop = loop
+        self._messages: deque[str | bytes] = deque()
+        self._bytes = 0
+        self._arrival: asyncio.Future[None] | None = None
+
+    # --- the handler's calls
+
+    async def receive(self) -> str | bytes:
+        """The next message."""
+        while not self._messages:
+            self._arrival = self._loop.create_future()
+            await self._arrival
+        message = self._messages.popleft()
+        self._bytes -= len(message)
+        self.taken()
+        return message
+
+    async def send(self, text: bytes) -> None:
+        """Send a text message, given as UTF-8."""
+        raise NotImplementedError
+
+    # --- the transport's calls
+
+    def put(self, message: str | bytes) -> None:
+        """A message from the client."""
+        self._messages.append(message)
+        self._bytes += len(message)
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+
+    @property
+    def full(self) -> bool:
+        """Read no further until the handler has received something."""
+        return len(self._messages) >= MAX_QUEUED_MESSAGES or self._bytes >= MAX_QUEUED_BYTES
+
+    def taken(self) -> None:
+        """The handler has received a message: there is room for another."""
+
+    def end(self) -> None:
+        """The client has closed or left."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    async def run(self, serve: Serve) -> Close:
+        """Run the handler until it returns or the client has gone; how to close. Cancelled when the server stops."""
+        task = self._loop.create_task(_serve(serve, self))
+        try:
+            waited: set[asyncio.Future[Any]] = {task, self.ended}
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+            self._messages.clear()
+            self._bytes = 0
+        if task.cancelled():
+            return STOPPED
+        if (error := task.exception()) is not None:
+            log.error("the handler of a WebSocket failed", exc_info=error)
+            return Close(INTERNAL_ERROR, "internal error")
+        return task.result()
+
+
+async def _serve(serve: Serve, channel: Channel) -> Close:
+    return await serve(channel)

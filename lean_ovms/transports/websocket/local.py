@@ -1,0 +1,105 @@
+"""A WebSocket to an app of this process, without sockets: for embedding programs and tests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from ...types import Handle, Request, Response
+from ...websocket_types import Close, Upgrade
+from .channel import STOPPED, Channel
+
+MAX_UNREAD = 64
+"""Messages that the client has not received; then the server waits."""
+
+
+class Refused(Exception):
+    """The request got another response than a WebSocket."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(f"no WebSocket: {response.status}")
+        self.response = response
+
+
+class Closed(Exception):
+    """The server has closed the WebSocket."""
+
+    def __init__(self, close: Close) -> None:
+        super().__init__(f"closed with {close.code}: {close.reason}")
+        self.close = close
+
+
+class LocalWebSocket:
+    """The client's side."""
+
+    def __init__(self, channel: _LocalChannel) -> None:
+        self._channel = channel
+        self._close: Close | None = None
+
+    async def send(self, message: str | bytes) -> None:
+        """Send a message; waits while the server has many to work on. Raises Closed."""
+        while self._channel.full and not self._channel.over:
+            await self._channel.room()
+        if self._channel.over and self._close is not None:
+            raise Closed(self._close)
+        self._channel.put(message)
+
+    async def receive(self) -> str:
+        """The next message. Raises Closed after the last."""
+        if self._close is None:
+            message = await self._channel.outgoing.get()
+            if isinstance(message, bytes):
+                return message.decode()
+            self._close = message
+        raise Closed(self._close)
+
+
+class _LocalChannel(Channel):
+    """The server's side. over: the server has closed."""
+
+    def __init__(self) -> None:
+        super().__init__(asyncio.get_running_loop())
+        self.outgoing: asyncio.Queue[bytes | Close] = asyncio.Queue(MAX_UNREAD)
+        self.over = False
+        self._taken = asyncio.Event()
+
+    async def send(self, text: bytes) -> None:
+        await self.outgoing.put(text)
+
+    def taken(self) -> None:
+        self._taken.set()
+
+    async def room(self) -> None:
+        """Wait until the server has taken a message, or has closed."""
+        self._taken.clear()
+        await self._taken.wait()
+
+    async def serve(self, upgrade: Upgrade) -> None:
+        close = STOPPED
+        try:
+            close = await self.run(upgrade.serve)
+        finally:
+            self.over = True
+            self._taken.set()
+            if not self.ended.done():
+                await self.outgoing.put(close)
+            await upgrade.aclose()
+
+
+@contextlib.asynccontextmanager
+async def connect(handle: Handle, request: Request) -> AsyncIterator[LocalWebSocket]:
+    """A WebSocket that the app opens for this request; leaving the block closes it. Raises Refused."""
+    response = await handle(replace(request, websocket=True))
+    if not isinstance(response, Upgrade):
+        await response.aclose()
+        raise Refused(response)
+    channel = _LocalChannel()
+    serving = asyncio.ensure_future(channel.serve(response))
+    try:
+        yield LocalWebSocket(channel)
+    finally:
+        channel.end()
+        await asyncio.wait({serving})
+        serving.result()

@@ -1,0 +1,73 @@
+"""A WebSocket between a transport and the api: what a handler answers in place of a body, and what it is then given.
+
+    transport --Request(websocket=True)--> api --Upgrade--> transport --WebSocket--> Upgrade.serve
+
+The handler of the request decides, with all headers, whether there is a WebSocket: an Upgrade opens it, any other
+response refuses it. Has no behaviour beyond trivial properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from .types import Response
+
+PROTOCOLS_HEADER = "sec-websocket-protocol"
+"""The request's header with the subprotocols that the client offers, separated by commas."""
+
+NORMAL = 1000
+GOING_AWAY = 1001
+INVALID_DATA = 1007
+POLICY_VIOLATION = 1008
+TOO_BIG = 1009
+INTERNAL_ERROR = 1011
+"""Close codes (RFC 6455 7.4.1)."""
+
+MAX_REASON_BYTES = 123
+"""Of a close frame's reason, as UTF-8."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """How the server closes. reason: text of at most MAX_REASON_BYTES."""
+
+    code: int = NORMAL
+    reason: str = ""
+
+
+class WebSocket(Protocol):
+    """An open WebSocket, as its handler sees it. When the client closes it or leaves, the handler is cancelled."""
+
+    async def receive(self) -> str | bytes:
+        """The next message: text, or the bytes of a binary one. While nobody receives, little is read ahead."""
+
+    async def send(self, text: bytes) -> None:
+        """Send a text message, given as UTF-8; waits while the client does not read."""
+
+
+Serve = Callable[[WebSocket], Awaitable[Close]]
+"""Serves one WebSocket from its opening to the close that it returns."""
+
+
+class Upgrade(Response):
+    """The response that opens a WebSocket; serve is called once it is open.
+
+    subprotocol: one of those that the client offered, "" for none. max_message_bytes: larger messages close the
+    connection with TOO_BIG. on_close: called when the transport closes the response. status: 101, or that of the error
+    which a transport sends instead because it cannot open WebSockets.
+    """
+
+    __slots__ = ("max_message_bytes", "on_close", "serve", "subprotocol")
+
+    def __init__(self, serve: Serve, *, subprotocol: str = "", max_message_bytes: int = 1 << 20) -> None:
+        super().__init__(101)
+        self.serve = serve
+        self.subprotocol = subprotocol
+        self.max_message_bytes = max_message_bytes
+        self.on_close: list[Callable[[], None]] = []
+
+    async def aclose(self) -> None:
+        while self.on_close:
+            self.on_close.pop()()
