@@ -238,6 +238,10 @@ ANSWERS: dict[str, Json] = {
     "Scores": _results(object=const("score"), score=NUMBER),
     "Classes": _results(label=any_of(STRING, NULL), probs=array(NUMBER), num_classes=INTEGER),
     "Pooled": _results(object=const("pooling"), data=any_of(_VECTOR, array(array(NUMBER)))),
+    "SpeechEvent": object_of({"type": {"enum": ["speech.audio.delta", "speech.audio.done"]}}),
+    "Voices": object_of(
+        {"object": const("list"), "voices": array(STRING), "data": array(object_of({"id": STRING, "model": STRING}))}
+    ),
     "AnthropicError": object_of(
         {
             "type": const("error"),

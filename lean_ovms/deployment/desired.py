@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ..config import DEMO_EMBED, PER_MODEL, POOLING_TASKS, Config
+from ..config import DEMO_EMBED, OTHER_TASKS, PER_MODEL, POOLING_TASKS, TEXT_TO_SPEECH, Config
 from ..errors import StartError, WrongOptions
 from ..observability.logging import safe
 from ..repository import config_file, graph, listing, task
@@ -23,7 +23,9 @@ log = logging.getLogger("lean_ovms.models")
 TASK_OPTIONS = {
     **dict.fromkeys(("pooling", "normalize", "truncate", "matryoshka"), ("embeddings",)),
     **dict.fromkeys(("max_allowed_chunks", "max_position_embeddings"), ("rerank",)),
-    **dict.fromkeys(("num_streams", "pooling_batch_tokens"), POOLING_TASKS),
+    "pooling_batch_tokens": POOLING_TASKS,
+    "num_streams": OTHER_TASKS,
+    **dict.fromkeys(("voices", "speed_min", "speed_max", "max_speech_characters", "vocoder"), (TEXT_TO_SPEECH,)),
 }
 """Options that only some tasks have."""
 
@@ -83,7 +85,7 @@ def _with_task(spec: ModelSpec) -> ModelSpec:
     if config.task or config.fake_engine or not config.model_path:
         return spec
     found = task.detect(config.model_dir)
-    return replace(spec, config=replace(config, task=found)) if found in POOLING_TASKS else spec
+    return replace(spec, config=replace(config, task=found)) if found in OTHER_TASKS else spec
 
 
 def _check_task(config: Config) -> None:

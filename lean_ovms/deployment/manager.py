@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ..config import POOLING_TASKS, Config
+from ..config import OTHER_TASKS, Config
 from ..errors import StartError
 from ..models.factory import make as make_model
 from ..models.model import Model
@@ -175,7 +175,7 @@ class ModelManager:
 
     def _build(self, spec: ModelSpec) -> Model:
         """A model, not loaded; its KV cache leaves the other models their share of the memory."""
-        cached = [one for one in self._desired.models if one.config.task not in POOLING_TASKS]
+        cached = [one for one in self._desired.models if one.config.task not in OTHER_TASKS]
         sharing = sum(not one.config.cache_size for one in cached)
         share = max(1, min(spec.config.cache_memory_percent, ALL_CACHES_PERCENT // max(sharing, 1)))
         model = self._make(replace(spec.config, cache_memory_percent=share))

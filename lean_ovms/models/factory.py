@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from ..config import DEMO_EMBED, POOLING_TASKS, Config
+from ..config import DEMO_EMBED, POOLING_TASKS, TEXT_TO_SPEECH, Config
 from ..engine.client.on_demand import OnDemandEngine
 from ..repository import json_file
 from ..types import ModelInfo
 from .model import Model
 from .pooling_model import PoolingModel
 from .text_model import TextModel
+from .voice_model import VoiceModel
 
 
 def make(config: Config) -> Model:
     """A model of these options, not loaded. Raises StartError."""
     if config.model_dir == DEMO_EMBED:
         return PoolingModel(config, OnDemandEngine(config, known_info()))
+    if config.task == TEXT_TO_SPEECH:
+        return VoiceModel(config)
     return PoolingModel(config) if config.task in POOLING_TASKS else TextModel(config)
 
 

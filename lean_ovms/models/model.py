@@ -36,7 +36,8 @@ PROGRESS_S = 10.0
 class Model:
     """A model by name, with its engine child. While it drains it takes no new requests: its successor does, if any.
 
-    task: what it computes, endpoints: where requests for it go; both are for error messages.
+    task: what it computes, endpoints: where requests for it go; both are for error messages. wrong_task_status: of the
+    error for a request that needs a model of another task, or that such a model gets.
     config: the options of this model. parent: the name of the model that it is an adapter of, or "".
     adapters: its own. failure: why the last attempt to load it, or its replacement, failed. announced: it is in the
     list of models while it loads, too.
@@ -44,6 +45,7 @@ class Model:
 
     task: str = ""
     endpoints: str = ""
+    wrong_task_status: int = 400
 
     def __init__(self, config: Config, engine: Engine | LazyEngine | None = None, parent: str = "") -> None:
         """Raises StartError for an adapter with the name of the model."""
@@ -199,11 +201,12 @@ class Model:
         return serving
 
     def require_task(self, kind: type[M]) -> M:
-        """This model, as a model of this kind. Raises BadRequest if it is a model of another task."""
+        """This model, as a model of this kind. Raises RequestError if it is a model of another task."""
         if not isinstance(self, kind):
             raise BadRequest(
                 f"The model {safe(self.name)!r} does {self.task}, not {kind.task}; it is served under {self.endpoints}",
                 param="model",
                 code="wrong_task",
+                status=max(kind.wrong_task_status, self.wrong_task_status),
             )
         return self

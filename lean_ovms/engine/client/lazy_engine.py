@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from ...config import Config
 from ...errors import RequestError, StartError, TooManyRequests, Unavailable
 from ...pooling_types import PooledOutput, PoolingInput, PoolingParams
+from ...speech_types import SpeakParams
 from ...types import EngineStats, ModelInfo, Vocabulary
 from .engine import Engine, ReplyStream
 
@@ -219,6 +220,10 @@ class LazyEngine:
     async def pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
         """As client.Engine.pool, after the child has been started if need be."""
         return await (await self._running()).pool(inputs, params)
+
+    async def speak(self, text: str, params: SpeakParams, *, begun: bool = False, client: str = "") -> bytes:
+        """As client.Engine.speak, after the child has been started if need be."""
+        return await (await self._running()).speak(text, params, begun=begun, client=client)
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
         """Tokenize; adapters change no tokenizer. Raises RequestError."""
