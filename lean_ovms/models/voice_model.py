@@ -17,9 +17,10 @@ from .sentences import split
 
 @dataclass(slots=True)
 class _Progress:
-    """What is recorded of one request."""
+    """What is recorded of one request. client: as in protocol.Submit."""
 
     characters: int
+    client: str = ""
     started: float = field(default_factory=time.monotonic)
     first: float | None = None
     reason: str = "abort"
@@ -74,14 +75,18 @@ class VoiceModel(Model):
         with self.in_use() as model, model._recorded(len(text)) as progress:
             deadline = progress.started + self.config.request_timeout_s if self.config.request_timeout_s else None
             first, *others = model.pieces(text)
-            upcoming: asyncio.Task[bytes] | None = asyncio.create_task(model._sentence(first, params, begun=False))
+            upcoming: asyncio.Task[bytes] | None = asyncio.create_task(
+                model.engine.speak(first, params, client=progress.client)
+            )
             try:
                 for piece in [*others, None]:
                     assert upcoming is not None
                     block = await _within(upcoming, deadline)
                     upcoming = None
                     if piece is not None:
-                        upcoming = asyncio.create_task(model._sentence(piece, params, begun=True))
+                        upcoming = asyncio.create_task(
+                            model.engine.speak(piece, params, begun=True, client=progress.client)
+                        )
                     if block:
                         progress.first = progress.first or time.monotonic()
                         yield block
@@ -92,14 +97,11 @@ class VoiceModel(Model):
                     if not upcoming.cancelled():
                         upcoming.exception()  # or asyncio reports one that nobody has taken
 
-    async def _sentence(self, text: str, params: SpeakParams, *, begun: bool) -> bytes:
-        record = current_record.get()
-        return await self.engine.speak(text, params, begun=begun, client=record.client if record is not None else "")
-
     @contextlib.contextmanager
     def _recorded(self, characters: int) -> Iterator[_Progress]:
         """For the access line and the metrics: like a generation whose prompt has these characters."""
-        progress = _Progress(characters)
+        record = current_record.get()  # now: a stream is read when the handler has returned
+        progress = _Progress(characters, client=record.client if record is not None else "")
         try:
             yield progress
             progress.reason = "stop"
@@ -108,7 +110,7 @@ class VoiceModel(Model):
             raise
         finally:
             done = progress.record()
-            if (record := current_record.get()) is not None:
+            if record is not None:
                 record.generations.append(done)
             self.metrics.generation_finished(self.name, done, None)
 

@@ -93,12 +93,10 @@ async def handle(request: Request, app: App) -> Response:
     ovms = request.path.startswith("/v3/")
     rate = asked.params.sample_rate or asked.model.voices.sample_rate
     alone = len(asked.model.pieces(asked.text)) == 1
-    open_encoder(asked.format, rate).finish()  # raises for a format that is not available
+    await app.offload.run(0, lambda: open_encoder(asked.format, rate).finish())  # raises if it is not available
     blocks = asked.model.speak(asked.text, asked.params)
     if not asked.sse and (alone or (asked.whole and ovms)):
         return await _whole(asked, app, rate, blocks)
-    if (record := current_record.get()) is not None:
-        record.stream = True
     stream = SpeechStream(app, blocks, open_encoder(asked.format, rate), _Events(len(asked.text), rate, asked.sse))
     await stream.start()
     headers = SSE_HEADERS if asked.sse else [("Content-Type", FORMATS[asked.format])]
@@ -230,6 +228,9 @@ class SpeechStream:
         self._events = events
         self._first = b""
         self._done = False
+        self._record = current_record.get()
+        if self._record is not None:
+            self._record.stream = True
 
     async def start(self) -> None:
         """Wait for the first sentence. Raises RequestError."""
@@ -265,8 +266,8 @@ class SpeechStream:
         """An event with the error. A file has no place for one: the body breaks off, so that it is not taken for
         complete."""
         self._done = True
-        if (record := current_record.get()) is not None:
-            record.error = error.code or error.kind
+        if self._record is not None:
+            self._record.error = error.code or error.kind
         if not self._events.sse:
             raise error
         return event(error.body())
