@@ -25,7 +25,9 @@ POOLING_TASKS = ("embeddings", "rerank", "classify", "token_classify")
 """Tasks of models that compute vectors, scores or classes; OVMS has the first two."""
 SPEECH_TO_TEXT = "speech2text"
 """Task of models that transcribe and translate speech, by OVMS's name."""
-OTHER_TASKS = (*POOLING_TASKS, SPEECH_TO_TEXT)
+TEXT_TO_SPEECH = "text2speech"
+"""Task of models that speak texts, by OVMS's name."""
+OTHER_TASKS = (*POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH)
 """Tasks of models that do not generate text."""
 SERVED_TASKS = ("text_generation", *OTHER_TASKS)
 """Tasks, by OVMS's names, that a model may have here; `repository/task.py` has all of them."""
@@ -83,6 +85,9 @@ class Config:
         "", "weight format of models that optimum-cli converts; empty: int8", group="repository"
     )
     extra_quantization_params: str = option("", "additional arguments for optimum-cli", group="repository")
+    vocoder: str = option(
+        "", "vocoder for a SpeechT5 that optimum-cli converts, such as microsoft/speecht5_hifigan", group="repository"
+    )
     list_models: bool = option(False, "command: print the models in model_repository_path and exit", group="repository")
     configure: bool = option(
         False, "command: write the graph.pbtxt of model_path from the options and exit", group="repository"
@@ -180,6 +185,18 @@ class Config:
     max_position_embeddings: int = option(0, "window of a reranker in tokens; 0: the model's own", group="model", low=0)
     max_allowed_chunks: int = option(
         10000, "documents, and chunks of them, in one rerank request", group="model", low=1
+    )
+
+    voices: str = option(
+        "",
+        "voices of a text-to-speech model besides those in its folder voices, as a JSON object: name to file",
+        group="model",
+        json_object=True,
+    )
+    speed_min: float = option(0.25, "lowest speed of a request for speech", group="model", low=0.05, high=20)
+    speed_max: float = option(4.0, "highest speed of a request for speech", group="model", low=0.05, high=20)
+    max_speech_characters: int = option(
+        4096, "characters of the text of one request for speech", group="model", low=1, high=1 << 20
     )
 
     # --- engine
@@ -420,6 +437,8 @@ class Config:
             check(row.name, getattr(self, row.name), row.metadata)
         if self.task and self.task not in SERVED_TASKS:
             raise StartError(f"--task {self.task} is not served, only {', '.join(SERVED_TASKS)}")
+        if self.speed_min > self.speed_max:
+            raise StartError("--speed_min must not be above --speed_max")
         if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
             raise StartError(f"--root_path must begin with a slash and not end with one, not {self.root_path!r}")
         if bool(self.ssl_certfile) != bool(self.ssl_keyfile):

@@ -179,8 +179,10 @@ SpeechEvent = TextDelta | WindowDone | TurnStarted | TurnStopped
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeakParams:
-    """How a text is spoken. voice, language: one of VoiceInfo's, "" for the default. speed: 1 is the voice's own."""
+    """How a text is spoken. voice, language: one of VoiceInfo's, "" for the default. speed: 1 is the voice's own.
+    sample_rate: of the audio; 0: the model's own."""
 
     voice: str = ""
     language: str = ""
     speed: float = 1.0
+    sample_rate: int = 0

@@ -261,6 +261,10 @@ ANSWERS: dict[str, Json] = {
         logprobs=array(OBJECT),
         usage=OBJECT,
     ),
+    "SpeechEvent": object_of({"type": {"enum": ["speech.audio.delta", "speech.audio.done"]}}),
+    "Voices": object_of(
+        {"object": const("list"), "voices": array(STRING), "data": array(object_of({"id": STRING, "model": STRING}))}
+    ),
     "AnthropicError": object_of(
         {
             "type": const("error"),

@@ -5,8 +5,10 @@ Results go to stdout, as OVMS prints them; progress and errors to stderr. Heavy 
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -150,7 +152,7 @@ def _check(config: Config, commands: list[str]) -> None:
     elif command and command != "list_models":
         _require(config.model_name, f"--{command} needs --model_name")
         _require(_config_file(config) is not None, f"--{command} needs --config_path")
-    for name in ("gguf_filename", "weight_format", "extra_quantization_params", "draft_source_model"):
+    for name in ("gguf_filename", "weight_format", "extra_quantization_params", "draft_source_model", "vocoder"):
         allowed = config.source_model or command in (("pull", "configure") if name == "gguf_filename" else ("pull",))
         _require(not getattr(config, name) or allowed, f"--{name} needs --source_model")
 
@@ -178,7 +180,7 @@ def pull(config: Config) -> Config:
         gguf=config.gguf_filename,
         overwrite=config.overwrite_models,
         weight_format=config.weight_format,
-        extra=config.extra_quantization_params,
+        extra=_conversion(config),
         task=config.task,
     )
     hub_pull.pull(request, _hub)
@@ -191,6 +193,14 @@ def pull(config: Config) -> Config:
         )
         hub_pull.pull(draft_request, _hub)
     return _write_graph(config, target, draft, name=config.model_name or source)
+
+
+def _conversion(config: Config) -> str:
+    """Arguments of optimum-cli: those given, and the vocoder's."""
+    given = config.extra_quantization_params
+    if not config.vocoder:
+        return given
+    return f"{given} --model-kwargs {shlex.quote(json.dumps({'vocoder': config.vocoder}))}".strip()
 
 
 def _hub() -> Any:

@@ -11,6 +11,7 @@ IGNORED = {
     "rest_workers": "one event loop serves all connections; --max_connections bounds them",
     "verbose_response": "responses have no __verbose object",
     "custom_node_resources_cleaner_interval_seconds": "there are no custom nodes to clean up after",
+    "model_type": "the files of a text-to-speech model show its type",
     "sequence_cleaner_poll_wait_minutes": "there are no idle sequences to clean up",
 }
 """Each ignored flag, with the reason."""
@@ -33,7 +34,7 @@ REFUSED = {
     **dict.fromkeys(
         (
             "resolution", "max_resolution", "default_resolution", "max_num_images_per_prompt", "num_images_per_prompt",
-            "guidance_scale", "default_num_inference_steps", "max_num_inference_steps", "model_type", "source_loras",
+            "guidance_scale", "default_num_inference_steps", "max_num_inference_steps", "source_loras",
         ),
         _OTHER_TASK,
     ),

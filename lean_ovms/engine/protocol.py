@@ -106,6 +106,22 @@ class Pool(Record):
 
 
 @dataclass(slots=True)
+class Speak(Record):
+    """Speak a text of a sentence or so. Answered by one Spoken, Refused or Failed.
+
+    params: the fields of speech_types.SpeakParams. begun: some of its request has been spoken, so it is not refused
+    where too many wait. client: as in Submit.
+    """
+
+    kind: ClassVar[str] = "speak"
+    id: int
+    text: str
+    params: dict[str, Any]
+    begun: bool
+    client: str = ""
+
+
+@dataclass(slots=True)
 class Cancel(Record):
     """Stop a request (index None) or one sequence of it. Not answered; unknown and finished ids are ignored."""
 
@@ -289,6 +305,21 @@ class Pooled(Record):
     tokens: list[int]
     rows: list[int]
     width: int
+    data: bytes = field(default=b"", metadata={"attached": True})
+
+    def attached(self) -> Iterable[bytes]:
+        return (self.data,)
+
+    def attach(self, parts: Iterator[bytes]) -> None:
+        self.data = next(parts)
+
+
+@dataclass(slots=True)
+class Spoken(Record):
+    """The speech of a Speak. data: samples of 16 bits, little-endian, mono; sent as an attachment."""
+
+    kind: ClassVar[str] = "spoken"
+    id: int
     data: bytes = field(default=b"", metadata={"attached": True})
 
     def attached(self) -> Iterable[bytes]:

@@ -30,6 +30,7 @@ TASKS = {
     "embeddings": "feature-extraction",
     "classify": "text-classification",
     "token_classify": "token-classification",
+    "text2speech": "text-to-audio",
 }
 """optimum's names of tasks, where it would take some models for generative ones; a reranker may be one."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from ..observability.logging import safe
-from ..repository.model_dir import TOKENIZERS, WEIGHTS
+from ..repository.model_dir import NETWORKS, SPEECHT5, TOKENIZERS, WEIGHTS, missing_files
 from .client import Listing, PullError, RemoteFile
 
 OTHER_WEIGHTS = (
@@ -45,10 +45,11 @@ class NotOpenVino(PullError):
 def model_files(listing: Listing) -> list[RemoteFile]:
     """The files of an OpenVINO model. Raises NotOpenVino, or PullError for a incomplete model."""
     names = {file.path for file in listing.files}
-    if not names & set(WEIGHTS):
+    if not names & set(NETWORKS):
         raise _not_openvino(listing)
-    missing = [name for name in TOKENIZERS if name not in names]
-    missing += [weights for name in WEIGHTS if name in names and (weights := name[:-3] + "bin") not in names]
+    missing = missing_files(names)
+    networks = [name for name in (*WEIGHTS, *SPEECHT5) if name in names]
+    missing += [weights for name in networks if (weights := name[:-3] + "bin") not in names]
     if missing:
         raise PullError(
             f"{listing.repo} is not a complete OpenVINO model: {', '.join(missing)} missing"

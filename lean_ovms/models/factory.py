@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from ..config import DEMO_EMBED, POOLING_TASKS, SPEECH_TO_TEXT, Config
+from ..config import DEMO_EMBED, POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, Config
 from ..repository import json_file
 from ..types import ModelInfo
 from .model import Model
 from .pooling_model import PoolingModel
 from .speech_model import SpeechModel
 from .text_model import TextModel
+from .voice_model import VoiceModel
 
 
 def make(config: Config) -> Model:
@@ -19,6 +20,8 @@ def make(config: Config) -> Model:
         return model
     if config.task == SPEECH_TO_TEXT:
         return SpeechModel(config)
+    if config.task == TEXT_TO_SPEECH:
+        return VoiceModel(config)
     return PoolingModel(config) if config.task in POOLING_TASKS else TextModel(config)
 
 

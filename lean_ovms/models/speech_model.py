@@ -48,7 +48,7 @@ class _Progress:
 
 
 class SpeechModel(Model):
-    """Each method that serves a request resolves the model once (`in_use`)."""
+    """Each method that serves a request resolves the model once (`hold`)."""
 
     task = "speech to text"
     endpoints = "/v1/audio/transcriptions, /v1/audio/translations and /v1/realtime"
@@ -75,7 +75,7 @@ class SpeechModel(Model):
 
         Cancelled in the engine when this is closed. Raises RequestError, and what `audio` raises.
         """
-        with self.in_use() as model:
+        with await self.hold() as model:
             record = current_record.get()
             progress = _Progress()
             reply = await model.engine.transcribe(audio, params, record.client if record is not None else "")

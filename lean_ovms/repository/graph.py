@@ -63,6 +63,8 @@ def _config_options(options: dict[str, Any], path: Path, base: Path) -> dict[str
         ours = RENAMED.get(name, name)
         if ours not in known:
             log.warning("%s: %s has no effect here: %s", path, name, NO_EFFECT.get(name, "it is not supported"))
+        elif ours == "voices":
+            found[ours] = json.dumps({voice["name"]: str(base / voice["path"]) for voice in value})
         elif ours in PATHS:
             found[ours] = str(base / value)
         elif ours == "normalize":  # it has a third value here: by the model's files

@@ -55,6 +55,9 @@ MESSAGES = {
     "string plugin_config, Pooling pooling, bool truncate",
     "RerankCalculatorOVOptions": "!string models_path, uint64 max_allowed_chunks, uint64 max_position_embeddings, "
     "string target_device, string plugin_config",
+    "Voice": "!string name, !string path",
+    "T2sCalculatorOptions": "!string models_path, string target_device, string plugin_config, *Voice voices, "
+    "float speed_min, float speed_max",
     "Node": "string calculator",
     "CalculatorGraphConfig": "*Node node",
 }

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-from ..config import Config
+from ..config import TEXT_TO_SPEECH, Config
 from ..errors import StartError
 from ..options import read_object
 from .graph_schema import ENUMS, MESSAGES, PACKAGE, RENAMED, fields_of
@@ -85,6 +85,26 @@ node {{
 """The same for embeddings and rerank: one call for each request."""
 
 
+VOICE_FRAME = """\
+# File created with: lean_ovms {version}
+input_stream: "HTTP_REQUEST_PAYLOAD:input"
+output_stream: "HTTP_RESPONSE_PAYLOAD:output"
+node {{
+  name: "T2sExecutor"
+  calculator: "{calculator}"
+  input_side_packet: "TTS_NODE_RESOURCES:t2s_servable"
+  input_stream: "HTTP_REQUEST_PAYLOAD:input"
+  output_stream: "HTTP_RESPONSE_PAYLOAD:output"
+  node_options {{
+    [type.googleapis.com/{package}.{message}] {{
+{options}
+    }}
+  }}
+}}
+"""
+"""The same for text2speech."""
+
+
 def task_of(name: str) -> Task | None:
     """The task of this name ("" generates text), if a graph can have it."""
     found = next((task for task in TASKS if task.name == (name or TEXT_GENERATION.name)), None)
@@ -107,7 +127,7 @@ def text(config: Config, models_path: str, draft_models_path: str, version: str)
     options = "\n".join(" " * 6 + line for line in lines)
     words = {"node": task.name.capitalize(), "upper": task.name.upper(), "lower": task.name}
     common = {"calculator": task.calculators[0], "package": PACKAGE, "message": task.options, "options": options}
-    frame = FRAME if task is TEXT_GENERATION else POOLING_FRAME
+    frame = {TEXT_GENERATION.name: FRAME, TEXT_TO_SPEECH: VOICE_FRAME}.get(task.name, POOLING_FRAME)
     return frame.format(version=version, **common, **words)
 
 
@@ -154,7 +174,10 @@ def _plugin_config(config: Config) -> str:
 
 def _lines(name: str, value: Any, task: Task) -> Iterator[str]:
     kind = fields_of(task.options)[name]
-    if kind in MESSAGES:
+    if name == "voices":
+        for voice, path in json.loads(value).items():
+            yield f"voices {{ name: {_scalar(voice)} path: {_scalar(path)} }}"
+    elif kind in MESSAGES:
         yield f"{name} {{"
         yield from ("  " + line for key, inner in json.loads(value).items() for line in _inner(key, inner))
         yield "}"

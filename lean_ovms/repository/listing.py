@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from ..errors import StartError, WrongOptions
 from ..observability.logging import safe
 from .graph import FILE as GRAPH
-from .model_dir import WEIGHTS
+from .model_dir import NETWORKS
 
 log = logging.getLogger("lean_ovms.models")
 
@@ -77,8 +77,8 @@ def abbreviate(names: list[str]) -> str:
 
 
 def is_model(directory: Path) -> bool:
-    """Whether it has a graph or the network of a text model. Raises OSError."""
-    return any((directory / name).is_file() for name in (GRAPH, *WEIGHTS))
+    """Whether it has a graph or a network of a model that can be served. Raises OSError."""
+    return any((directory / name).is_file() for name in (GRAPH, *NETWORKS))
 
 
 def _inside(directory: Path, depth: int, above: tuple[str, ...], visit: Callable[[Path], object]) -> Iterator[Path]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..config import SERVED_TASKS, SPEECH_TO_TEXT
+from ..config import SERVED_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH
 from ..errors import StartError
 from ..options import read_object
 from ..util.files import NOT_REGULAR, read_text
@@ -23,6 +25,14 @@ WEIGHTS = ("openvino_model.xml", "openvino_language_model.xml")
 """The network of a text model, or the text part of a vision model."""
 SPEECH_WEIGHTS = ("openvino_encoder_model.xml", "openvino_decoder_model.xml")
 """The networks of a model that transcribes speech, which needs both."""
+
+SPEECHT5 = ("openvino_encoder_model.xml", "openvino_decoder_model.xml", "openvino_postnet.xml", "openvino_vocoder.xml")
+"""The networks of SpeechT5; the last one shows it."""
+NETWORKS = (*WEIGHTS, SPEECH_WEIGHTS[0], SPEECHT5[-1])
+"""A directory with one of these files is a model."""
+
+VOICE = re.compile(r"voices/[^/]+\.bin")
+"""A voice of a text-to-speech model."""
 
 MISSING = "Its files are missing or incomplete."
 UNREADABLE = "Its files cannot be read."
@@ -115,14 +125,21 @@ def _check(path: Path, task: str) -> None:
         message = f"{path} holds a model for the task {found}, which this server does not serve (it serves {served})"
         raise StartError(f"{message}; --task {SERVED_TASKS[0]} tries it nevertheless", reason=OTHER_TASK)
     _require_regular_files(path)
-    missing = [name for name in TOKENIZERS if not (path / name).is_file()]
-    if found == SPEECH_TO_TEXT:
-        missing = [name for name in (*SPEECH_WEIGHTS, *missing) if not (path / name).is_file()]
-    elif not any((path / name).is_file() for name in WEIGHTS):
-        missing.insert(0, WEIGHTS[0])
-    if missing:
+    if missing := missing_files({entry.name for entry in path.iterdir() if entry.is_file()}, found):
         message = f"{path} is not a complete OpenVINO model: {', '.join(missing)} missing; {_describe(path)}"
         raise StartError(message, reason=MISSING)
+
+
+def missing_files(names: Collection[str], task: str = "") -> list[str]:
+    """What a model of this task lacks; "": by its files. names: of its files, some with their folder."""
+    if SPEECHT5[-1] in names:
+        return [name for name in (*SPEECHT5, TOKENIZERS[0]) if name not in names]
+    if task == TEXT_TO_SPEECH or any(VOICE.fullmatch(name) for name in names):  # Kokoro has no tokenizer
+        return [] if WEIGHTS[0] in names else [SPEECHT5[-1]]
+    missing = [name for name in TOKENIZERS if name not in names]
+    if task == SPEECH_TO_TEXT or SPEECH_WEIGHTS[0] in names:
+        return [name for name in (*SPEECH_WEIGHTS, *missing) if name not in names]
+    return missing if any(name in names for name in WEIGHTS) else [WEIGHTS[0], *missing]
 
 
 def _require_regular_files(path: Path) -> None:

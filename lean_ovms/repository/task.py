@@ -166,7 +166,7 @@ TEXT_GENERATION = Task(
 )
 TASKS = (
     Task("speech2text", _is_speech_to_text, ("S2tCalculator",)),
-    Task("text2speech", _is_text_to_speech, ("T2sCalculator",)),
+    Task("text2speech", _is_text_to_speech, ("T2sCalculator",), "T2sCalculatorOptions"),
     Task("classify", _is_classifier, ()),
     Task("token_classify", _is_token_classifier, ()),
     Task("rerank", _is_reranker, ("RerankCalculatorOV", "RerankCalculator"), "RerankCalculatorOVOptions"),

@@ -54,10 +54,11 @@ ALLOWED: dict[str, set[str]] = {
     "engine.speech": BASE
     | {"engine.protocol", "engine.generation", "engine.genai", "engine.errors", "engine.embedding", "repository"}
     | {"config", "options", "util"},
+    "engine.voice": BASE | {"engine.protocol", "engine.genai", "repository", "config", "options", "util"},
     "engine.worker": OBSERVED
     | LOOP
     | {"engine.protocol", "engine.errors", "engine.generation", "engine.genai", "engine.paged", "engine.embedding"}
-    | {"engine.speech", "config", "util"},
+    | {"engine.speech", "engine.voice", "config", "util"},
     "engine.worker.lanes": {"engine.protocol"},
     "engine.worker.loop": {"engine.protocol", "engine.worker.lanes", "engine.worker.task", "engine.worker.transport"},
     "engine.worker.task": {"engine.protocol"},
@@ -69,7 +70,8 @@ ALLOWED: dict[str, set[str]] = {
     "api": OBSERVED | {"models", "media", "config", "util", "websocket_types", "__version__"},
     "api.generation": OBSERVED | {"api", "models", "media", "config", "util"},
     "api.pooling": OBSERVED | {"api", "api.generation", "models", "config", "util"},
-    "api.openai": OBSERVED | {"api", "api.generation", "api.pooling", "models", "config", "util", "__version__"},
+    "api.openai": OBSERVED
+    | {"api", "api.generation", "api.pooling", "models", "media", "config", "util", "__version__"},
     "api.openai.audio": OBSERVED | {"api", "api.generation", "media", "models", "config", "util"},
     "api.vllm": OBSERVED | {"api", "api.generation", "api.pooling", "models", "lora_modules"},
     "api.anthropic": OBSERVED | {"api", "api.generation", "models"},
@@ -96,19 +98,21 @@ FOREIGN = {
         "engine/speech/silero_vad.py",
         "engine/speech/whisper_network.py",
         "engine/embedding/tokenizer.py",
+        "engine/voice/pipeline.py",
     },
-    "openvino_genai": {"engine/genai/", "engine/paged/pipeline.py"},
+    "openvino_genai": {"engine/genai/", "engine/paged/pipeline.py", "engine/voice/pipeline.py"},
     "openvino_tokenizers": {"engine/genai/", "engine/embedding/tokenizer.py"},
     "numpy": {
         "engine/genai/",
         "engine/paged/",
         "engine/embedding/",
         "engine/speech/",
+        "engine/voice/",
         "media/audio/",
         "util/vectors.py",
         "util/resample.py",
     },
-    "soundfile": {"media/audio/decode.py"},
+    "soundfile": {"media/audio/"},
     "soxr": {"media/audio/decode.py"},
     "av": {"media/audio/decode.py"},
     "python_multipart": {"api/forms.py"},
@@ -134,6 +138,7 @@ NO_ASYNCIO = (
     "engine.paged",
     "engine.embedding",
     "engine.speech",
+    "engine.voice",
     "engine.worker",
     "engine.protocol",
     "text",
@@ -289,7 +294,10 @@ def test_the_pure_part_of_responses_stays_pure() -> None:
     assert found == []
 
 
+TABLES = {"config.py": 600, "types.py": 500}
+"""Lines of files that are one table of options or dataclasses."""
+
+
 def test_files_stay_readable() -> None:
     long = {str(path.relative_to(ROOT)): len(path.read_text("utf-8").splitlines()) for path, _ in modules()}
-    tables = {"config.py"}  # one row an option
-    assert {name: lines for name, lines in long.items() if lines > 460 and name not in tables} == {}
+    assert {name: lines for name, lines in long.items() if lines > TABLES.get(name, 460)} == {}

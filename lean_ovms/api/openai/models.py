@@ -7,6 +7,8 @@ while they load.
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from ...errors import ModelNotFound
 from ...models.model import Model
 from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, PoolingInfo
@@ -33,8 +35,9 @@ async def handle_one(request: Request, app: App) -> Response:
 
 def describe(model: Model) -> Json:
     """OpenAI's model object; max_model_len is vLLM's addition, modalities are OpenRouter's, parent (the model that an
-    adapter is for) is vLLM's, status (whether it is in memory) is that of llama.cpp's router, pooling and pipeline
-    (which one generates, and why) are ours. What only the engine knows is not there until the model has been loaded.
+    adapter is for) is vLLM's, status (whether it is in memory) is that of llama.cpp's router, pooling, speech, voices and
+    pipeline (which one generates, and why) are ours. What only the engine knows is not there until the model has been
+    loaded.
     """
     parent = {"parent": model.parent} if model.parent else {}
     known = _known(model) if model.known else _expected(model)
@@ -56,6 +59,8 @@ def _expected(model: Model) -> Json:
 
 def _known(model: Model) -> Json:
     info = model.info
+    if info.voices is not None:
+        return {"input_modalities": ["text"], "output_modalities": ["audio"], "voices": asdict(info.voices)}
     return {
         "max_model_len": info.context_length,
         "input_modalities": ["text", "image"] if info.vision else ["text"],

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Sequence
 from ...config import Config
 from ...errors import BadRequest, RequestError, RequestTimeout, StartError, Unavailable
 from ...pooling_types import PooledOutput, PoolingInput, PoolingParams
-from ...speech_types import TranscribeParams
+from ...speech_types import SpeakParams, TranscribeParams
 from ...types import EngineStats, Image, ModelInfo, SamplingParams, Vocabulary
 from .. import protocol
 from .child import Child
@@ -259,6 +259,17 @@ class Engine:
             self._replies.close(reply.id)
             raise
         return reply
+
+    async def speak(self, text: str, params: SpeakParams, *, begun: bool = False, client: str = "") -> bytes:
+        """The speech of a sentence or so, as in speech_types; cancelled when the waiting task is.
+
+        begun, client: as in protocol.Speak. Raises RequestError.
+        """
+        self._require_ready()
+        self._watchdog.start()
+        fields = dataclasses.asdict(params)
+        speech: bytes = await self._replies.call(lambda n: protocol.Speak(n, text, fields, begun, client))
+        return speech
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
         """Tokenize. client: as in protocol.Submit. Raises RequestError."""

@@ -226,12 +226,18 @@ class ReplyRouter:
         self._speeches.pop(number, None)
 
     async def call(self, make: Callable[[int], protocol.Record]) -> Any:
-        """Send the record that `make` returns for a new id and wait for its one reply. Raises RequestError."""
+        """Send the record that `make` returns for a new id and wait for its one reply. Raises RequestError.
+
+        Cancelled in the engine when the waiting task is, where the engine has not begun with it.
+        """
         number = next(self._ids)
         answer = self._calls[number] = asyncio.get_running_loop().create_future()
         try:
             self.send(make(number))
             return await answer
+        except asyncio.CancelledError:
+            self.send(protocol.Cancel(number))
+            raise
         finally:
             self._calls.pop(number, None)
 
@@ -261,7 +267,7 @@ class ReplyRouter:
         match record:
             case protocol.Encoded(id=number, tokens=answer) | protocol.Decoded(id=number, text=answer):
                 self._answer(number, answer)
-            case protocol.Pong(id=number, stats=answer):
+            case protocol.Pong(id=number, stats=answer) | protocol.Spoken(id=number, data=answer):
                 self._answer(number, answer)
             case protocol.Accepted(id=number) if number in self._replies:
                 self._replies[number].accept(record)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from ...config import POOLING_TASKS, SPEECH_TO_TEXT, Config
+from ...config import POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, Config
 from ...errors import StartError
 from ...observability import logging as logs
 from ...util.child_process import EXIT_USAGE, inherit_socket
@@ -73,10 +73,18 @@ def load_speech(config: Config, wake: Callable[[], None]) -> Task:
     return task.load(config, wake)
 
 
+def load_voice(config: Config, wake: Callable[[], None]) -> Task:
+    """The task of a model that speaks texts. Raises StartError."""
+    from ..voice import task  # numpy takes 0.1 s to import
+
+    return task.load(config, wake)
+
+
 TASKS: dict[str, Callable[[Config, Callable[[], None]], Task]] = {
     TEXT_GENERATION: partial(generation.load, load_model=load_pipeline),
     **dict.fromkeys(POOLING_TASKS, load_pooling),
     SPEECH_TO_TEXT: load_speech,
+    TEXT_TO_SPEECH: load_voice,
 }
 """By the name of the task: how to load its model, given the options and what ends the loop's wait (Transport.wake)."""
 

@@ -1,0 +1,299 @@
+"""POST …/audio/speech: a text as audio, and GET …/audio/voices.
+
+https://platform.openai.com/docs/api-reference/audio/createSpeech and OVMS's /v3/audio/speech. The audio is sent
+sentence by sentence; under OVMS's paths a request without stream_format gets the whole file, with its length.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any
+
+from ...errors import BadRequest, RequestError
+from ...media.audio.encoder import FORMATS, Encoder, open_encoder
+from ...models.voice_model import VoiceModel
+from ...observability.logging import safe
+from ...observability.records import current_record
+from ...speech_types import SAMPLE_BYTES, SpeakParams, VoiceInfo
+from ...types import Json, Request, Response
+from ..app import App
+from ..fields import Field, FieldSet, read
+from ..generation import unsupported
+from ..response import json, model_name, warning_headers
+from ..router import RouteDoc, for_each_prefix
+from ..schemas import STRING, any_of, object_of
+from ..sse import HEADERS as SSE_HEADERS
+from ..sse import event
+
+PCM_RATE = 24_000
+"""Samples a second of response_format pcm: it has no head that could say so, and OpenAI's clients expect this."""
+TOKENS_PER_S = 100
+"""What a second of audio counts in usage, as for transcriptions."""
+INLINE_SAMPLES = 1 << 14
+"""Bytes of samples that are encoded on the event loop."""
+WITHOUT_CODEC = ("wav", "pcm")
+
+
+def _read_voice(value: Any) -> str:
+    name = value.get("id") if isinstance(value, dict) else value
+    if not isinstance(name, str):
+        raise BadRequest("voice is not a string or an object with an id", param="voice")
+    return name
+
+
+def _read_format(value: str) -> str:
+    if value not in FORMATS:
+        problem = "aac is not supported" if value == "aac" else f"response_format {safe(value, 40)!r} is not known"
+        raise BadRequest(f"{problem}; there are {', '.join(FORMATS)}", param="response_format")
+    return value
+
+
+def _read_stream_format(value: str) -> str:
+    if value not in ("audio", "sse"):
+        raise BadRequest("stream_format must be audio or sse", param="stream_format")
+    return value
+
+
+FIELDS = FieldSet((
+    Field(name="model", kind="string", help="name of a text-to-speech model; may be left out if there is one"),
+    Field(name="input", kind="string", required=True, help="text, at most --max_speech_characters long",
+        schema={"minLength": 1}),
+    Field(name="voice", kind="any", read=_read_voice, help="voice of the model; absent: its first one",
+        schema=any_of(STRING, object_of({"id": STRING}))),
+    Field(name="response_format", kind="string", read=_read_format, default="wav",
+        help="wav, pcm (24 kHz, 16 bit), flac, opus or mp3; the last three need the extra audio",
+        schema={"enum": list(FORMATS)}),
+    Field(name="speed", kind="number", default=1.0,
+        help="of the speech, between --speed_min and --speed_max; without effect for SpeechT5"),
+    Field(name="stream_format", kind="string", read=_read_stream_format,
+        help="audio: the file in pieces; sse: events with pieces in base64", schema={"enum": ["audio", "sse"]}),
+    Field(name="language", kind="string", help="OVMS's: language of the text, where the model has several"),
+    Field(name="instructions", kind="string", help="OpenAI's: how to speak; without effect"),
+))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeechRequest:
+    """A body. whole: the file is sent when it is complete."""
+
+    model: VoiceModel
+    text: str
+    params: SpeakParams
+    format: str
+    sse: bool
+    whole: bool
+    headers: list[tuple[str, str]]
+
+
+async def handle(request: Request, app: App) -> Response:
+    asked = await app.parse_body(request, parse)
+    ovms = request.path.startswith("/v3/")
+    rate = asked.params.sample_rate or asked.model.voices.sample_rate
+    alone = len(asked.model.pieces(asked.text)) == 1
+    await app.offload.run(0, lambda: open_encoder(asked.format, rate).finish())  # raises if it is not available
+    blocks = asked.model.speak(asked.text, asked.params)
+    if not asked.sse and (alone or (asked.whole and ovms)):
+        return await _whole(asked, app, rate, blocks)
+    stream = SpeechStream(app, blocks, open_encoder(asked.format, rate), _Events(len(asked.text), rate, asked.sse))
+    await stream.start()
+    headers = SSE_HEADERS if asked.sse else [("Content-Type", FORMATS[asked.format])]
+    return Response(200, headers + asked.headers, stream)
+
+
+def parse(body: Json, app: App) -> SpeechRequest:
+    """Raises RequestError."""
+    values = read(FIELDS, body)
+    text = _text(values["input"], app)
+    model = app.registry.get(values["model"] or app.registry.default_of(VoiceModel) or model_name(values), VoiceModel)
+    info, notices = model.voices, unsupported.warnings(FIELDS, body)
+    low, high = model.config.speed_min, model.config.speed_max
+    if not low <= values["speed"] <= high:
+        raise BadRequest(f"speed must be between speed_min ({low:g}) and speed_max ({high:g})", param="speed")
+    params = SpeakParams(
+        voice=_voice(values["voice"], info, notices),
+        language=_language(values["language"], info, notices),
+        speed=_speed(values["speed"], info, notices),
+        sample_rate=PCM_RATE if values["response_format"] == "pcm" else 0,
+    )
+    if values["instructions"]:
+        notices.append("instructions are not supported and were ignored")
+    return SpeechRequest(
+        model=model,
+        text=text,
+        params=params,
+        format=values["response_format"],
+        sse=values["stream_format"] == "sse",
+        whole=values["stream_format"] is None,
+        headers=warning_headers(notices),
+    )
+
+
+def _text(value: str | None, app: App) -> str:
+    if value is None:
+        raise BadRequest("input field is missing in JSON body", param="input")
+    most = app.config.max_speech_characters
+    if len(value) > most:
+        raise BadRequest(f"input has {len(value)} characters, more than {most}", param="input")
+    if not value.strip():
+        raise BadRequest("input is empty", param="input")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BadRequest("input is not valid Unicode (lone surrogates)", param="input") from None
+    return value
+
+
+def _voice(name: str | None, info: VoiceInfo, notices: list[str]) -> str:
+    if not name:
+        return ""
+    if not info.voices:
+        notices.append("voice has no effect: this model has one")
+        return ""
+    if name not in info.voices:
+        known = ", ".join(info.voices[:24]) + (", ..." if len(info.voices) > 24 else "")
+        raise BadRequest(
+            f"Requested voice {safe(name, 80)!r} not found in available voices: {known}",
+            param="voice",
+            code="voice_not_found",
+        )
+    return name
+
+
+def _language(code: str | None, info: VoiceInfo, notices: list[str]) -> str:
+    if not code:
+        return ""
+    if not info.languages:
+        notices.append("language has no effect: this model has one")
+        return ""
+    if code.lower() not in info.languages:
+        raise BadRequest(f"language must be one of {', '.join(info.languages)}", param="language")
+    return code.lower()
+
+
+def _speed(value: float, info: VoiceInfo, notices: list[str]) -> float:
+    if info.speed[0] == info.speed[1] and value != 1:
+        notices.append("speed has no effect on this model")
+        return 1.0
+    return float(value)
+
+
+# --- answers
+
+
+async def _whole(asked: SpeechRequest, app: App, rate: int, blocks: AsyncGenerator[bytes, None]) -> Response:
+    """The complete file."""
+    samples = b"".join([block async for block in blocks])
+    encoder = open_encoder(asked.format, rate, len(samples) // SAMPLE_BYTES)
+    data = await _encode(app, encoder, samples) + encoder.finish()
+    return Response(200, [("Content-Type", FORMATS[asked.format]), *asked.headers], data)
+
+
+async def _encode(app: App, encoder: Encoder, samples: bytes) -> bytes:
+    """Beside the event loop if it takes long: a second of MP3 takes 5 ms."""
+    return await app.offload.run(len(samples), lambda: encoder.encode(samples), inline_below=INLINE_SAMPLES)
+
+
+@dataclass(slots=True)
+class _Events:
+    """How pieces of the file go into a body: as they are, or as events. characters: of the text."""
+
+    characters: int
+    rate: int
+    sse: bool
+    samples: int = field(default=0)
+
+    def piece(self, data: bytes) -> bytes:
+        if not self.sse or not data:
+            return data
+        return event({"type": "speech.audio.delta", "audio": b64encode(data).decode()})
+
+    def end(self) -> bytes:
+        if not self.sse:
+            return b""
+        spoken = ceil(self.samples / self.rate * TOKENS_PER_S)
+        usage = {"input_tokens": self.characters, "output_tokens": spoken, "total_tokens": self.characters + spoken}
+        return event({"type": "speech.audio.done", "usage": usage})
+
+
+class SpeechStream:
+    """The ByteStream of one answer. `start` comes first: an error before the first sound has a status of its own."""
+
+    def __init__(self, app: App, blocks: AsyncGenerator[bytes, None], encoder: Encoder, events: _Events) -> None:
+        self._app = app
+        self._blocks = blocks
+        self._encoder = encoder
+        self._events = events
+        self._first = b""
+        self._done = False
+        self._record = current_record.get()
+        if self._record is not None:
+            self._record.stream = True
+
+    async def start(self) -> None:
+        """Wait for the first sentence. Raises RequestError."""
+        try:
+            self._first = await anext(self._blocks, b"")
+        except BaseException:
+            await self._blocks.aclose()
+            raise
+
+    def __aiter__(self) -> SpeechStream:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._done:
+            try:
+                data = await self._next()
+            except RequestError as error:
+                data = self._failed(error)
+            if data:
+                return data
+        raise StopAsyncIteration
+
+    async def _next(self) -> bytes:
+        samples, self._first = self._first, b""
+        samples = samples or await anext(self._blocks, b"")
+        if samples:
+            self._events.samples += len(samples) // SAMPLE_BYTES
+            return self._events.piece(await _encode(self._app, self._encoder, samples))
+        self._done = True
+        return self._events.piece(self._encoder.finish()) + self._events.end()
+
+    def _failed(self, error: RequestError) -> bytes:
+        """An event with the error. A file has no place for one: the body breaks off, so that it is not taken for
+        complete."""
+        self._done = True
+        if self._record is not None:
+            self._record.error = error.code or error.kind
+        if not self._events.sse:
+            raise error
+        return event(error.body())
+
+    async def aclose(self) -> None:
+        self._done = True
+        await self._blocks.aclose()
+
+
+# --- voices
+
+
+async def handle_voices(request: Request, app: App) -> Response:
+    """The voices of every text-to-speech model."""
+    found = [model for model in app.registry.served if isinstance(model, VoiceModel) and model.ready]
+    names = [name for model in found for name in model.voices.voices]
+    data = [{"id": name, "name": name, "model": model.name} for model in found for name in model.voices.voices]
+    return json({"voices": list(dict.fromkeys(names)), "object": "list", "data": data})
+
+
+DOC = RouteDoc(
+    summary="A text as audio", body=FIELDS, media=tuple(FORMATS.values()), chunks="SpeechEvent", errors=(408,)
+)
+ROUTES = [
+    *for_each_prefix("POST", "/audio/speech", handle, doc=DOC),
+    *for_each_prefix(
+        "GET", "/audio/voices", handle_voices, "models", doc=RouteDoc(summary="Voices of speech", answer="Voices")
+    ),
+]

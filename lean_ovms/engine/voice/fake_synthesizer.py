@@ -1,0 +1,69 @@
+"""What --fake_engine selects for text2speech: a tone for each character, and no model.
+
+A character is 10 ms of a sine whose frequency is its code point's, so tests can tell what was spoken, in which order,
+by which voice (its loudness) and how fast. Some characters make it fail, as in the fake pipeline.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...config import Config
+from ...speech_types import SpeakParams, VoiceInfo
+from ...types import ModelInfo
+from .synthesizer import Samples
+
+RATE = 16_000
+CHARACTER_S = 0.01
+VOICES = {"low": 0.25, "loud": 0.75}
+RAISE, HANG, DIE, BROKEN = "<|raise|>", "<|hang|>", "<|die|>", "<|nan|>"
+"""Failures: raise, never return, kill the process, return a value that is not a number."""
+MOST_CHARACTERS = 100
+
+
+class FakeSynthesizer:
+    """A synthesizer.Synthesizer without a model."""
+
+    def __init__(self, config: Config) -> None:
+        self.slots = config.num_streams
+        self.info = ModelInfo(
+            vocab_size=0,
+            context_length=MOST_CHARACTERS,
+            kv_blocks=0,
+            block_size=0,
+            eos_token_ids=[],
+            bos_token="",
+            eos_token="",
+            chat_template="",
+            speculative="",
+            prefix_caching=False,
+            versions={"engine": "fake"},
+            voices=VoiceInfo(
+                sample_rate=RATE,
+                voices=list(VOICES),
+                languages=["en-us", "de"],
+                speed=[config.speed_min, config.speed_max],
+            ),
+        )
+
+    def speak(self, jobs: Sequence[tuple[str, SpeakParams]]) -> list[Samples | RuntimeError]:
+        return [self._speak(text, params) for text, params in jobs]
+
+    def _speak(self, text: str, params: SpeakParams) -> Samples | RuntimeError:
+        if RAISE in text:
+            return RuntimeError("the fake engine was asked to raise")
+        if HANG in text:
+            time.sleep(1e6)
+        if DIE in text:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if BROKEN in text:
+            return np.full(8, np.nan, np.float32)
+        times = np.arange(round(RATE * CHARACTER_S / params.speed)) / RATE
+        loudness = VOICES.get(params.voice, VOICES["low"])
+        tones = [loudness * np.sin(2 * np.pi * (100 + 10 * (ord(one) % 200)) * times) for one in text]
+        return np.concatenate([*tones, np.zeros(0)]).astype(np.float32)

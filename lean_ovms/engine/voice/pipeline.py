@@ -1,0 +1,134 @@
+"""A Synthesizer on openvino_genai's Text2SpeechPipeline: SpeechT5 and Kokoro.
+
+What GenAI 2026.4 does (measured): the GIL is released while it speaks; a pipeline has one infer request, so two threads
+on one get "Infer Request is busy"; the tensor that it returns is overwritten by the next call, so it is copied; text
+beyond the model's positions is a RuntimeError from deep inside the network; SpeechT5 ignores speed and language; Kokoro
+cannot do without a voice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from typing import Any
+
+from ..genai import factory
+
+# isort: split
+import numpy as np
+import openvino as ov
+import openvino_genai as genai
+
+from ...config import Config
+from ...options import read_object
+from ...repository import json_file
+from ...speech_types import SpeakParams, VoiceInfo
+from ...types import ModelInfo
+from ..genai.load_errors import as_start_error
+from . import voices
+from .synthesizer import Samples
+
+VOCODER = "openvino_vocoder.xml"
+"""What SpeechT5 has and Kokoro has not."""
+SPEECHT5_RATE, KOKORO_RATE = 16_000, 24_000
+POSITIONS = 600
+"""SpeechT5's characters, special tokens included, if config.json does not say."""
+MOST_CHARACTERS = 240
+"""Of a text: a step is then some seconds, after which a cancelled request stops."""
+BUILT_IN = "default"
+"""The name of the voice that SpeechT5 has without a file, where there are others."""
+LANGUAGES = ["en-us", "en-gb", "es", "fr-fr", "hi", "it", "pt-br"]
+"""Kokoro's; those after the first two need espeak-ng on the machine."""
+WARM_UP = "Ready."
+
+
+class GenAiSynthesizer:
+    """One pipeline for each text that is spoken at once (--num_streams); each has the weights in memory."""
+
+    def __init__(self, config: Config) -> None:
+        """Raises StartError."""
+        config, _ = factory.on_device(config)
+        self.slots = config.num_streams
+        self._speecht5 = (config.model_dir / VOCODER).is_file()
+        with as_start_error(config):
+            properties = _properties(config)
+            self._pipelines = [
+                genai.Text2SpeechPipeline(config.model_dir, config.target_device, **properties)
+                for _ in range(self.slots)
+            ]
+            shape = [int(size) for size in self._pipelines[0].get_speaker_embedding_shape()]
+        self._voices = {name: ov.Tensor(voice) for name, voice in voices.read(config, shape).items()}
+        self._threads = ThreadPoolExecutor(self.slots, "voice") if self.slots > 1 else None
+        self.info = self._describe(config)
+        if self._speecht5 or self._voices:
+            with as_start_error(config):
+                for pipeline in self._pipelines:
+                    self._speak(pipeline, WARM_UP, SpeakParams())
+
+    def _describe(self, config: Config) -> ModelInfo:
+        names = list(self._voices)
+        if self._speecht5 and names and BUILT_IN not in names:
+            names.insert(0, BUILT_IN)
+        voice_info = VoiceInfo(
+            sample_rate=SPEECHT5_RATE if self._speecht5 else KOKORO_RATE,
+            voices=names,
+            languages=[] if self._speecht5 else LANGUAGES,
+            speed=[1.0, 1.0] if self._speecht5 else [config.speed_min, config.speed_max],
+        )
+        return ModelInfo(
+            vocab_size=0,
+            context_length=self._most_characters(config),
+            kv_blocks=0,
+            block_size=0,
+            eos_token_ids=[],
+            bos_token="",
+            eos_token="",
+            chat_template="",
+            speculative="",
+            prefix_caching=False,
+            versions={"openvino": str(ov.get_version()), "openvino_genai": version("openvino_genai")},
+            voices=voice_info,
+        )
+
+    def _most_characters(self, config: Config) -> int:
+        """Half the positions: a character may be several tokens where the vocabulary lacks it."""
+        if not self._speecht5:
+            return MOST_CHARACTERS
+        positions = json_file.read_object(config.model_dir / "config.json").get("max_text_positions")
+        return min(MOST_CHARACTERS, (positions if isinstance(positions, int) and positions > 8 else POSITIONS) // 2)
+
+    def speak(self, jobs: Sequence[tuple[str, SpeakParams]]) -> list[Samples | RuntimeError]:
+        if self._threads is None or len(jobs) == 1:
+            return [self._attempt(pipeline, *job) for pipeline, job in zip(self._pipelines, jobs, strict=False)]
+        return list(self._threads.map(lambda pair: self._attempt(pair[0], *pair[1]), zip(self._pipelines, jobs)))  # noqa: B905
+
+    def _attempt(self, pipeline: Any, text: str, params: SpeakParams) -> Samples | RuntimeError:
+        try:
+            return self._speak(pipeline, text, params)
+        except RuntimeError as error:
+            return error
+
+    def _speak(self, pipeline: Any, text: str, params: SpeakParams) -> Samples:
+        voice = self._voices.get(params.voice)
+        if voice is None and not self._speecht5:
+            voice = next(iter(self._voices.values()), None)
+        more: dict[str, Any] = {}
+        if not self._speecht5:
+            more = {"speed": params.speed, "language": params.language or LANGUAGES[0]}
+        found = pipeline.generate(text, voice, **more)
+        if not found.speeches:
+            return np.zeros(0, np.float32)
+        samples: Samples = np.array(found.speeches[0].data, np.float32).reshape(-1)
+        return samples
+
+
+def _properties(config: Config) -> dict[str, Any]:
+    """OpenVINO's, of each pipeline."""
+    found: dict[str, Any] = {"CACHE_DIR": config.cache_dir} if config.cache_dir else {}
+    if config.target_device == "CPU":
+        found["ENABLE_CPU_PINNING"] = False  # pinned threads lose when a second busy process shares the cores
+        if config.num_streams > 1:
+            found["INFERENCE_NUM_THREADS"] = max(1, len(os.sched_getaffinity(0)) // config.num_streams)
+    return {**found, **read_object("plugin_config", config.plugin_config)}

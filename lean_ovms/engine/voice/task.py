@@ -1,0 +1,125 @@
+"""Speaking texts as a task of the worker: the texts in the order of their arrival, some of them a step.
+
+A request sends its next sentence once it has the one before, so requests take turns by themselves, and one that is
+cancelled ends with its sentence. Knows no openvino: any synthesizer.Synthesizer will do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+
+import numpy as np
+
+from ...config import Config
+from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
+from ...speech_types import SpeakParams
+from ...types import Vocabulary
+from ..protocol import Cancel, Ready, Record, Refused, Speak, Spoken
+from .samples import resampled, to_bytes
+from .synthesizer import Samples, Synthesizer
+
+log = logging.getLogger(__name__)
+
+FAILED = "The engine could not speak this text."
+NOT_A_NUMBER = "The model computed a value that is not a number."
+
+
+def load(config: Config, wake: Callable[[], None]) -> VoiceTask:
+    """The task on the model of the options. wake: not needed. Raises StartError."""
+    if config.fake_engine:
+        from .fake_synthesizer import FakeSynthesizer
+
+        return VoiceTask(FakeSynthesizer(config), config.max_queued_requests)
+    from .pipeline import GenAiSynthesizer
+
+    return VoiceTask(GenAiSynthesizer(config), config.max_queued_requests)
+
+
+class VoiceTask:
+    """A worker.task.Task on one synthesizer. max_queued: texts that may wait."""
+
+    accepts_commands = True
+
+    def __init__(self, synthesizer: Synthesizer, max_queued: int) -> None:
+        assert synthesizer.info.voices is not None
+        self.synthesizer = synthesizer
+        self.voices = synthesizer.info.voices
+        self.max_queued = max_queued
+        self.out: list[Record] = []
+        self._queue: deque[Speak] = deque()
+        self._steps = self._characters = self._failures = 0
+
+    @property
+    def idle(self) -> bool:
+        return not self._queue
+
+    def ready(self) -> Ready:
+        return Ready(asdict(self.synthesizer.info), **Vocabulary(pieces=[], exact=False).to_wire())
+
+    def stats(self) -> dict[str, int]:
+        return {
+            "running": 0,
+            "queued": len(self._queue),
+            "kv_blocks_used": 0,
+            "kv_blocks_total": 0,
+            "steps": self._steps,
+            "preemptions": 0,
+            "recoveries": self._failures,
+            "tokens": self._characters,
+        }
+
+    def handle(self, command: Record) -> bool:
+        try:
+            match command:
+                case Speak():
+                    self._check(command)
+                    self._queue.append(command)
+                case Cancel():
+                    self._queue = deque(one for one in self._queue if one.id != command.id)
+                case _:
+                    raise BadRequest("a model that speaks has no tokenizer for requests")
+        except RequestError as error:
+            self._refuse(command, error)
+        return True
+
+    def _check(self, command: Speak) -> None:
+        """Raises RequestError."""
+        if len(self._queue) >= self.max_queued and not command.begun:
+            text = f"{self.max_queued} requests are waiting already; please try again later"
+            raise TooManyRequests(text, retry_after_s=1)
+        params = SpeakParams(**command.params)
+        if len(command.text) > self.synthesizer.info.context_length:
+            raise BadRequest("the text is too long to be spoken at once", param="input")
+        if params.voice and params.voice not in self.voices.voices:
+            raise BadRequest(f"there is no voice {params.voice!r}", param="voice")
+
+    def _refuse(self, command: Record, error: RequestError) -> None:
+        self.out.append(Refused(getattr(command, "id", 0), error.to_wire()))
+
+    def admit(self) -> None:
+        """Nothing: every text that has arrived waits for a step."""
+
+    def step(self) -> None:
+        """Speak the first texts."""
+        commands = [self._queue.popleft() for _ in range(min(self.synthesizer.slots, len(self._queue)))]
+        self._steps += 1
+        jobs = [(command.text, SpeakParams(**command.params)) for command in commands]
+        for command, (text, params), found in zip(commands, jobs, self.synthesizer.speak(jobs), strict=True):
+            self._characters += len(text)
+            self._answer(command, params, found)
+
+    def _answer(self, command: Speak, params: SpeakParams, found: Samples | RuntimeError) -> None:
+        if isinstance(found, RuntimeError):
+            self._failures += 1
+            log.error("text %d failed", command.id, exc_info=found)
+            self._refuse(command, EngineFailure(FAILED))
+        elif not np.isfinite(found).all():
+            self._failures += 1
+            log.error("text %d: the model computed a value that is not a number", command.id)
+            self._refuse(command, EngineFailure(NOT_A_NUMBER))
+        else:
+            rate = self.voices.sample_rate
+            self.out.append(Spoken(command.id, to_bytes(resampled(found, rate, params.sample_rate or rate))))

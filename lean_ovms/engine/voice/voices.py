@@ -1,0 +1,49 @@
+"""Voices of a text-to-speech model: files of raw float32 of exactly the shape that the network takes.
+
+As in OVMS: voices/*.bin in the model's directory by their stem, and those of the options above them.
+"""
+
+from __future__ import annotations
+
+import json
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...config import Config
+from ...errors import StartError
+from ...util.files import read_bytes
+
+Voice = np.ndarray[Any, np.dtype[np.float32]]
+FOLDER = "voices"
+MAX_VOICES = 1024
+
+
+def read(config: Config, shape: list[int]) -> dict[str, Voice]:
+    """Every voice by its name, those of the directory first, by name. Raises StartError."""
+    files = {path.stem: path for path in sorted((config.model_dir / FOLDER).glob("*.bin"))}
+    given = json.loads(config.voices) if config.voices else {}
+    for name, file in given.items():
+        if not isinstance(file, str) or not name:
+            raise StartError("--voices must be an object of names to files")
+        files[name] = Path(file)
+    if len(files) > MAX_VOICES:
+        raise StartError(f"{config.model_dir} has more than {MAX_VOICES} voices")
+    return {name: _read(name, path, shape) for name, path in files.items()}
+
+
+def _read(name: str, path: Path, shape: list[int]) -> Voice:
+    wanted = prod(shape) * 4
+    try:
+        data = read_bytes(path)
+    except (OSError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or error
+        raise StartError(f"the voice {name!r} cannot be read from {path}: {problem}") from None
+    if len(data) != wanted:
+        raise StartError(f"the voice {name!r} in {path} has {len(data)} bytes; this model's have {wanted}")
+    voice = np.frombuffer(data, "<f4").reshape(shape)
+    if not np.isfinite(voice).all():
+        raise StartError(f"the voice {name!r} in {path} holds a value that is not a number")
+    return voice

@@ -1,0 +1,135 @@
+"""Samples to the bytes of an audio file, block by block. The samples are this server's own, so this needs no process.
+
+WAV and PCM need nothing; FLAC, Opus and MP3 need soundfile (the extra `audio`). Measured with libsndfile 1.2.2: Opus
+and MP3 of a constant bit rate can be sent as they are made. A FLAC file cannot: its readers need the number of samples,
+which is in its head, so it is complete before any of it is sent.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Protocol
+
+from ...errors import BadRequest, install_command
+
+UNKNOWN = 0xFFFFFFFF
+"""The sizes in the head of a WAV file whose length is not known yet, as OpenAI's server and ffmpeg write them."""
+SAMPLE_BYTES = 2
+NO_SOUNDFILE = "response_format {} needs soundfile, which is not installed on this server: {}; there are wav and pcm"
+MP3_LEVEL = 0.5
+"""soundfile's compression level of MP3: 64 to 80 kbit/s for speech."""
+FORMATS = {
+    "wav": "audio/wav",
+    "pcm": "audio/pcm",
+    "flac": "audio/flac",
+    "opus": "audio/ogg",
+    "mp3": "audio/mpeg",
+}
+"""The formats, with their media types."""
+
+
+class Encoder(Protocol):
+    """The encoder of one file."""
+
+    def encode(self, samples: bytes) -> bytes:
+        """The bytes of the file that are complete with these samples, s16 mono; may be none."""
+        ...
+
+    def finish(self) -> bytes:
+        """The last bytes."""
+        ...
+
+
+def open_encoder(name: str, rate: int, samples: int | None = None) -> Encoder:
+    """For a format of FORMATS. rate: of the samples. samples: their number; None: not known.
+
+    Raises BadRequest where soundfile is needed and not there.
+    """
+    if name == "pcm":
+        return Plain(b"")
+    if name == "wav":
+        return Plain(wav_head(rate, UNKNOWN if samples is None else samples * SAMPLE_BYTES))
+    try:
+        import soundfile
+    except (ImportError, OSError):  # OSError: the package without its library
+        raise BadRequest(
+            NO_SOUNDFILE.format(name, install_command("audio")), param="response_format", code="format_not_available"
+        ) from None
+    return WithSoundfile(soundfile, name, rate)
+
+
+def wav_head(rate: int, size: int) -> bytes:
+    """The 44 bytes before the samples of a mono WAV file. size: of the samples in bytes, or UNKNOWN."""
+    whole = UNKNOWN if size == UNKNOWN else size + 36
+    form = struct.pack("<IHHIIHH", 16, 1, 1, rate, rate * SAMPLE_BYTES, SAMPLE_BYTES, 8 * SAMPLE_BYTES)
+    return b"RIFF" + struct.pack("<I", whole) + b"WAVEfmt " + form + b"data" + struct.pack("<I", size)
+
+
+class Plain:
+    """Samples as they are, after a head."""
+
+    def __init__(self, head: bytes) -> None:
+        self._head = head
+
+    def encode(self, samples: bytes) -> bytes:
+        head, self._head = self._head, b""
+        return head + samples
+
+    def finish(self) -> bytes:
+        return self.encode(b"")
+
+
+class WithSoundfile:
+    """FLAC, Opus in Ogg, or MP3."""
+
+    def __init__(self, soundfile: Any, name: str, rate: int) -> None:
+        container, kind = {"flac": ("FLAC", "PCM_16"), "opus": ("OGG", "OPUS"), "mp3": ("MP3", None)}[name]
+        more = {"bitrate_mode": "CONSTANT", "compression_level": MP3_LEVEL} if name == "mp3" else {}
+        self._whole = name == "flac"
+        self._sink = _Sink()
+        self._file = soundfile.SoundFile(self._sink, "w", rate, 1, kind, format=container, **more)
+
+    def encode(self, samples: bytes) -> bytes:
+        self._file.buffer_write(samples, "int16")
+        return b"" if self._whole else self._sink.take()
+
+    def finish(self) -> bytes:
+        self._file.close()
+        return self._sink.take()
+
+
+class _Sink:
+    """A file in memory. What was taken of it cannot be changed any more: a late head is dropped."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._taken = self._at = 0
+
+    def write(self, data: Any) -> int:
+        piece = bytes(data)
+        start, end = max(self._at - self._taken, 0), self._at + len(piece) - self._taken
+        if end > 0:
+            self._data[start:end] = piece[len(piece) - (end - start) :]
+        self._at += len(piece)
+        return len(piece)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self._taken + len(self._data))[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        """Nothing: libsndfile asks, and writes only."""
+        return b""
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+    def take(self) -> bytes:
+        """What was written since the last time."""
+        data = bytes(self._data)
+        self._taken += len(data)
+        self._data.clear()
+        return data

@@ -1,0 +1,131 @@
+"""Speaking as a task of the worker: order, refusals, cancellation, failures. No model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.engine.protocol import Cancel, Encode, Record, Refused, Speak, Spoken
+from lean_ovms.engine.voice import task as voice
+from lean_ovms.engine.voice.fake_synthesizer import BROKEN, MOST_CHARACTERS, RAISE, RATE, FakeSynthesizer
+from lean_ovms.engine.voice.task import VoiceTask
+from lean_ovms.engine.worker.loop import Worker
+from lean_ovms.speech_types import SpeakParams
+from lean_ovms.types import EngineStats, ModelInfo
+from tests.engine.rig import MemoryTransport
+
+
+class Rig:
+    """A worker on the fake model. spoken: the texts of each step."""
+
+    def __init__(self, queued: int = 8, **options: Any) -> None:
+        self.synthesizer = FakeSynthesizer(Config(fake_engine=True, task="text2speech", **options))
+        self.task = VoiceTask(self.synthesizer, queued)
+        self.transport = MemoryTransport()
+        self.worker = Worker(self.task, self.transport)  # type: ignore[arg-type]
+        self.spoken: list[list[str]] = []
+        speak = self.synthesizer.speak
+
+        def noted(jobs: Sequence[tuple[str, SpeakParams]]) -> Any:
+            self.spoken.append([text for text, _ in jobs])
+            return speak(jobs)
+
+        self.synthesizer.speak = noted  # type: ignore[method-assign]
+
+    def put(self, *records: Record) -> None:
+        self.transport.inbox.append(records)
+
+    def turn(self) -> list[Record]:
+        """What one turn of the worker sends."""
+        before = len(self.transport.frames)
+        self.worker.turn()
+        return [record for frame in self.transport.frames[before:] for record in frame]
+
+
+def speak(number: int, text: str, *, begun: bool = False, **params: Any) -> Speak:
+    return Speak(number, text, asdict(SpeakParams(**params)), begun)
+
+
+def test_texts_are_spoken_in_the_order_of_arrival_one_a_step() -> None:
+    rig = Rig()
+    rig.put(speak(1, "one"), speak(2, "two"))
+    [first] = rig.turn()
+    [second] = rig.turn()
+    assert [type(first), type(second)] == [Spoken, Spoken]
+    assert rig.spoken == [["one"], ["two"]]
+    assert len(first.data) == 3 * RATE // 100 * 2  # type: ignore[attr-defined]
+    assert rig.task.idle
+
+
+def test_several_streams_speak_several_texts_a_step() -> None:
+    rig = Rig(num_streams=2)
+    rig.put(*(speak(n, str(n)) for n in range(1, 4)))
+    assert [record.id for record in rig.turn()] == [1, 2]  # type: ignore[attr-defined]
+    assert [record.id for record in rig.turn()] == [3]  # type: ignore[attr-defined]
+
+
+def test_a_cancelled_text_is_not_spoken() -> None:
+    rig = Rig()
+    rig.put(speak(1, "one"), speak(2, "two"), Cancel(2), Cancel(99))
+    assert [record.id for record in rig.turn()] == [1]  # type: ignore[attr-defined]
+    assert rig.task.idle
+    assert rig.spoken == [["one"]]
+
+
+def test_what_waits_is_limited_but_a_request_that_has_begun_goes_on() -> None:
+    rig = Rig(queued=1)
+    rig.put(speak(1, "a"), speak(2, "b"), speak(3, "c", begun=True))
+    refused, first = rig.turn()
+    assert isinstance(refused, Refused)
+    assert (refused.id, refused.error[0]) == (2, "TooManyRequests")
+    assert isinstance(first, Spoken)
+    assert [record.id for record in rig.turn()] == [3]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        speak(1, "x" * (MOST_CHARACTERS + 1)),
+        speak(1, "x", voice="nobody"),
+        Encode(1, ["x"], True),
+        speak(1, RAISE),
+        speak(1, BROKEN),
+    ],
+)
+def test_what_cannot_be_spoken_is_refused_and_the_next_text_is_spoken(command: Record) -> None:
+    rig = Rig()
+    rig.put(command)
+    [refused] = rig.turn() or rig.turn()
+    assert isinstance(refused, Refused)
+    rig.put(speak(2, "x"))
+    [spoken] = rig.turn()
+    assert isinstance(spoken, Spoken)
+
+
+def test_speed_voice_and_rate_change_the_samples() -> None:
+    rig = Rig()
+    rig.put(speak(1, "a"), speak(2, "a", speed=2.0), speak(3, "a", voice="loud"), speak(4, "a", sample_rate=24_000))
+    plain, fast, loud, other = (np.frombuffer(rig.turn()[0].data, "<i2") for _ in range(4))  # type: ignore[attr-defined]
+    assert len(fast) == len(plain) // 2
+    assert abs(loud.astype(int)).max() > 2 * abs(plain.astype(int)).max()
+    assert len(other) == len(plain) * 3 // 2
+
+
+def test_the_front_end_learns_what_the_model_can_do() -> None:
+    rig = Rig(speed_min=0.5)
+    info = ModelInfo.from_json(rig.task.ready().info)
+    assert info.voices is not None
+    assert (info.voices.voices, info.voices.speed) == (["low", "loud"], [0.5, 4.0])
+    rig.put(speak(1, "abc"))
+    rig.turn()
+    assert EngineStats(**rig.task.stats()).tokens == 3
+
+
+def test_the_fake_engine_is_loaded_by_its_option() -> None:
+    made = voice.load(Config(fake_engine=True, task="text2speech", max_queued_requests=3), lambda: None)
+    assert (made.max_queued, type(made.synthesizer)) == (3, FakeSynthesizer)

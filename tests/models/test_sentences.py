@@ -1,0 +1,62 @@
+"""A text in pieces that are spoken one after another."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_ovms.models.sentences import SHORT, split
+
+LONG = "one two three four five six seven eight nine ten"
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("Hello.", ["Hello."]),
+        ("The first sentence is here. The second one is there!", ["The first sentence is here.",
+                                                                  "The second one is there!"]),
+        ("Dr. Smith lives in St. Louis. He is well.", ["Dr. Smith lives in St. Louis.", "He is well."]),
+        ("It costs 3.50 euros at example.com today", ["It costs 3.50 euros at example.com today"]),
+        ('He said "stop here right now!" and then he left.', ['He said "stop here right now!"', "and then he left."]),
+        ("今日はとても良い天気ですから散歩に行きましょう。明日もそうでしょう。",
+         ["今日はとても良い天気ですから散歩に行きましょう。", "明日もそうでしょう。"]),
+        ("a line that has no full stop\nand the next line", ["a line that has no full stop", "and the next line"]),
+        ("  many   \t spaces\n", ["many spaces"]),
+        (" \n\t ", []),
+        ("", []),
+        ("...", ["..."]),
+    ],
+)  # fmt: skip
+def test_whole_sentences_are_pieces(text: str, pieces: list[str]) -> None:
+    assert split(text, 100) == pieces
+
+
+def test_a_long_sentence_is_cut_at_a_clause_else_at_a_space_else_anywhere() -> None:
+    assert split("one two three four five, six seven eight nine", 30) == [
+        "one two three four five,", "six seven eight nine"
+    ]  # fmt: skip
+    assert split(LONG, 20) == ["one two three four", "five six seven", "eight nine ten"]
+    assert split("x" * 45, 20) == ["x" * 20, "x" * 20, "x" * 5]
+
+
+def test_a_character_that_becomes_several_counts_as_several() -> None:
+    [*pieces] = split("ﷺ" * 10, 40)  # 18 characters each in the form that tokenizers have
+    assert len("".join(pieces)) > 100
+    assert max(map(len, pieces)) <= 40
+
+
+@given(st.text(max_size=400), st.integers(1, 60))
+def test_nothing_is_lost_and_no_piece_is_too_long(text: str, most: int) -> None:
+    pieces = split(text, most)
+    assert all(0 < len(piece) <= most for piece in pieces)
+    whole = split(text, 10_000)
+    assert "".join("".join(pieces).split()) == "".join("".join(whole).split())
+
+
+def test_a_hostile_text_is_split_in_linear_time() -> None:
+    """Most characters that a request may have, of kinds that end sentences and clauses."""
+    for text in ("." * 4096, ". " * 2048, ", " * 2048, '!"' * 2048, "\n" * 4096, "。」" * 2048, "a" * 4096):
+        assert sum(map(len, split(text, 240))) <= 4096
+    assert SHORT < 240

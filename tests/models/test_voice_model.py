@@ -1,0 +1,141 @@
+"""A text-to-speech model in the front end: pieces, time limits, cancellation, a child that dies. Its engine is fake."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from lean_ovms.config import Config
+from lean_ovms.errors import BadRequest, EngineFailure, ModelNotFound, RequestTimeout, TooManyRequests, Unavailable
+from lean_ovms.models.factory import make
+from lean_ovms.models.registry import ModelRegistry
+from lean_ovms.models.text_model import TextModel
+from lean_ovms.models.voice_model import VoiceModel
+from lean_ovms.observability.metrics import Metrics
+from lean_ovms.observability.records import RequestRecord, current_record
+from lean_ovms.speech_types import SpeakParams
+from lean_ovms.util.concurrency import Offload
+from tests.voice_fakes import fake_voice
+
+PLAIN = SpeakParams()
+TEXT = "The first sentence is here. The second one is there! And a third one."
+
+
+async def spoken(model: VoiceModel, text: str, params: SpeakParams = PLAIN) -> list[bytes]:
+    return [block async for block in model.speak(text, params)]
+
+
+async def test_a_block_for_each_sentence() -> None:
+    model, engine = await fake_voice()
+    blocks = await spoken(model, TEXT, SpeakParams(voice="loud"))
+    assert [text for text, _, _ in engine.asked] == [
+        "The first sentence is here.", "The second one is there!", "And a third one."
+    ]  # fmt: skip
+    assert [begun for _, _, begun in engine.asked] == [False, True, True]
+    assert {params.voice for _, params, _ in engine.asked} == {"loud"}
+    assert [len(block) for block in blocks] == [len(text) * 320 for text, _, _ in engine.asked]
+
+
+async def test_one_sentence_is_spoken_ahead_and_no_more() -> None:
+    model, engine = await fake_voice()
+    stream = model.speak(TEXT, PLAIN)
+    await anext(stream)
+    await asyncio.sleep(0)
+    assert len(engine.asked) == 2
+    await stream.aclose()
+    assert len(engine.asked) == 2
+
+
+async def test_a_stream_that_is_closed_cancels_what_is_being_spoken() -> None:
+    model, engine = await fake_voice()
+    engine.gate = asyncio.Event()
+    stream = model.speak(TEXT, PLAIN)
+    await anext(stream)
+    await asyncio.sleep(0)
+    await stream.aclose()
+    assert engine.cancelled == ["The second one is there!"]
+    await asyncio.wait_for(model.in_flight.drained(), 1)
+
+
+async def test_a_request_has_a_time_limit() -> None:
+    model, engine = await fake_voice(request_timeout_s=0.05)
+    engine.gate = asyncio.Event()
+    stream = model.speak(TEXT, PLAIN)
+    await anext(stream)
+    with pytest.raises(RequestTimeout):
+        await anext(stream)
+    assert engine.cancelled == ["The second one is there!"]
+
+
+async def test_a_request_is_recorded() -> None:
+    model, engine = await fake_voice()
+    record = RequestRecord("id", "POST", "/", "", 0.0)
+    token = current_record.set(record)
+    stream = model.speak(TEXT, PLAIN)
+    await anext(stream)
+    current_record.reset(token)
+    assert len([block async for block in stream]) == 2
+    [done] = record.generations
+    assert (done.prompt_tokens, done.finish_reasons, done.error) == (len(TEXT), ("stop",), "")
+    assert done.ttft_s is not None
+    engine.refusal = TooManyRequests("full")
+    token = current_record.set(record)
+    with pytest.raises(TooManyRequests):
+        await spoken(model, TEXT)
+    current_record.reset(token)
+    assert (record.generations[1].finish_reasons, record.generations[1].error) == (("error",), "queue_full")
+
+
+async def test_a_text_without_anything_to_speak_is_refused() -> None:
+    model, _ = await fake_voice()
+    with pytest.raises(BadRequest, match="input is empty"):
+        model.pieces(" \n ")
+
+
+async def test_another_task_is_a_404_that_says_what_the_model_is_for() -> None:
+    model, _ = await fake_voice()
+    registry = ModelRegistry(Metrics(), Offload(1))
+    registry.install(model)
+    registry.install(make(Config(fake_engine=True, model_name="chat")))
+    assert registry.default_of(VoiceModel) == "v"
+    for name, kind in (("v", TextModel), ("chat", VoiceModel)):
+        with pytest.raises(BadRequest) as caught:
+            registry.get(name, kind)
+        assert (caught.value.status, caught.value.code) == (404, "wrong_task")
+        assert "it is served under" in caught.value.message
+    with pytest.raises(ModelNotFound):
+        registry.get("nobody", VoiceModel)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def in_child() -> AsyncIterator[VoiceModel]:
+    made = make(Config(fake_engine=True, task="text2speech", model_name="v"))
+    assert isinstance(made, VoiceModel)
+    await made.load()
+    yield made
+    await made.stop()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_child_speaks_and_fails_one_text_only(in_child: VoiceModel) -> None:
+    assert in_child.summary == "text to speech, 2 voices, 16000 Hz"
+    assert len((await spoken(in_child, "abc"))[0]) == 960
+    results = await asyncio.gather(
+        spoken(in_child, "<|raise|>"), spoken(in_child, TEXT), spoken(in_child, "abcd"), return_exceptions=True
+    )
+    assert isinstance(results[0], EngineFailure)
+    assert [len(blocks) for blocks in results[1:]] == [3, 1]  # type: ignore[arg-type]
+    assert (await in_child.stats()).recoveries == 1
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_child_that_dies_fails_its_requests_and_is_replaced(in_child: VoiceModel) -> None:
+    with pytest.raises(Unavailable) as caught:
+        await spoken(in_child, "<|die|>")
+    assert caught.value.code == "engine_restarted"
+    while not in_child.ready:
+        await asyncio.sleep(0.02)
+    assert len((await spoken(in_child, "abc"))[0]) == 960
