@@ -186,6 +186,9 @@ class Config:
     max_allowed_chunks: int = option(
         10000, "documents, and chunks of them, in one rerank request", group="model", low=1
     )
+    enable_word_timestamps: bool = option(
+        False, "prepare a speech model for word times at the start instead of at the first request", group="model"
+    )
 
     voices: str = option(
         "",

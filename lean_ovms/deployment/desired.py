@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ..config import DEMO_EMBED, OTHER_TASKS, PER_MODEL, POOLING_TASKS, TEXT_TO_SPEECH, Config
+from ..config import DEMO_EMBED, OTHER_TASKS, PER_MODEL, POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, Config
 from ..errors import StartError, WrongOptions
 from ..observability.logging import safe
 from ..repository import config_file, graph, listing, task
@@ -23,6 +23,7 @@ log = logging.getLogger("lean_ovms.models")
 TASK_OPTIONS = {
     **dict.fromkeys(("pooling", "normalize", "truncate", "matryoshka"), ("embeddings",)),
     **dict.fromkeys(("max_allowed_chunks", "max_position_embeddings"), ("rerank",)),
+    "enable_word_timestamps": (SPEECH_TO_TEXT,),
     "pooling_batch_tokens": POOLING_TASKS,
     "num_streams": OTHER_TASKS,
     **dict.fromkeys(("voices", "speed_min", "speed_max", "max_speech_characters", "vocoder"), (TEXT_TO_SPEECH,)),

@@ -41,7 +41,7 @@ class _Progress:
 
 
 class VoiceModel(Model):
-    """Each method that serves a request resolves the model once (`in_use`)."""
+    """Each method that serves a request resolves the model once (`hold`)."""
 
     task = "text to speech"
     endpoints = "/v1/audio/speech"
@@ -72,7 +72,7 @@ class VoiceModel(Model):
         The next sentence is spoken while the caller has the one before, and no further ones. Stopped in the engine,
         after the sentence that is being spoken, when this is closed. Raises RequestError.
         """
-        with self.in_use() as model, model._recorded(len(text)) as progress:
+        with await self.hold() as model, model._recorded(len(text)) as progress:
             deadline = progress.started + self.config.request_timeout_s if self.config.request_timeout_s else None
             first, *others = model.pieces(text)
             upcoming: asyncio.Task[bytes] | None = asyncio.create_task(

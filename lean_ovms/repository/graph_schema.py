@@ -58,6 +58,8 @@ MESSAGES = {
     "Voice": "!string name, !string path",
     "T2sCalculatorOptions": "!string models_path, string target_device, string plugin_config, *Voice voices, "
     "float speed_min, float speed_max",
+    "S2tCalculatorOptions": "!string models_path, string target_device, string plugin_config, "
+    "bool enable_word_timestamps",
     "Node": "string calculator",
     "CalculatorGraphConfig": "*Node node",
 }

@@ -35,9 +35,9 @@ async def handle_one(request: Request, app: App) -> Response:
 
 def describe(model: Model) -> Json:
     """OpenAI's model object; max_model_len is vLLM's addition, modalities are OpenRouter's, parent (the model that an
-    adapter is for) is vLLM's, status (whether it is in memory) is that of llama.cpp's router, pooling, speech, voices and
-    pipeline (which one generates, and why) are ours. What only the engine knows is not there until the model has been
-    loaded.
+    adapter is for) is vLLM's, status (whether it is in memory) is that of llama.cpp's router, pooling, speech, voices
+    and pipeline (which one generates, and why) are ours. What only the engine knows is not there until the model has
+    been loaded.
     """
     parent = {"parent": model.parent} if model.parent else {}
     known = _known(model) if model.known else _expected(model)

@@ -88,8 +88,7 @@ def chosen_model(app: App, name: str) -> str:
         return registry.get(name, SpeechModel).require_ready().name
     speech = [model for model in registry.models.values() if isinstance(model, SpeechModel)]
     if not speech:
-        only = registry.default_name
-        if only:
+        if only := registry.default_of(SpeechModel):
             registry.get(only, SpeechModel)  # raises: what it is for
         raise NotFound("no model of this server transcribes speech", code="model_not_found")
     return registry.get(speech[0].name, SpeechModel).require_ready().name if len(speech) == 1 else ""

@@ -10,7 +10,7 @@ from ....types import Json
 from ... import schemas
 from ...fields import Field, FieldSet, read_one
 from ...forms import FilePart
-from ...generation.common_fields import SOME_MODEL, STREAM, token_limit
+from ...generation.common_fields import MODEL, STREAM, token_limit
 from ...generation.sampling import SAMPLING
 from ...openapi import schema
 
@@ -109,7 +109,7 @@ def _shared(name: str, **changes: Any) -> Field:
 COMMON = (
     Field(name="file", kind="any", required=True, help="audio file", read=_file,
         schema={"type": "string", "format": "binary"}),
-    replace(SOME_MODEL, help="name of a served model; optional if only one transcribes"),
+    replace(MODEL, help="name of a served model; optional if only one transcribes"),
     Field(name="prompt", kind="string", default="",
         help="text as if spoken before; its last tokens count, as many as the model takes"),
     Field(name="hotwords", kind="string", default="", help="vLLM's: words that may come, for every window"),
