@@ -107,9 +107,13 @@ async def test_the_prompt_can_be_scored_without_prefix_caching() -> None:
         longer = (await client.completions.create(**ask, max_tokens=3)).choices[0]
         assert longer.logprobs
         assert (longer.logprobs.token_logprobs or [])[: len(values)] == values
-    async with open_house() as house, house.client() as client:
+    async with open_house(pipeline_type="LM_CB") as house, house.client() as client:
         with pytest.raises(openai.BadRequestError, match="enable_prefix_caching"):
             await client.completions.create(**ask, max_tokens=0)
+    async with open_house(pipeline_type="PAGED") as house, house.client() as client:
+        again = (await client.completions.create(**ask, max_tokens=0)).choices[0].logprobs
+        assert again
+        assert again.tokens == scored.logprobs.tokens
 
 
 async def test_stop_token_ids_and_min_tokens() -> None:
@@ -199,7 +203,7 @@ async def test_prompt_tokens_from_the_prefix_cache_are_told() -> None:
         answer = await client.responses.create(model="demo", input="Hello!")
         assert answer.usage
         assert answer.usage.input_tokens_details.cached_tokens == 0
-    async with open_house(enable_prefix_caching=False) as house, house.client() as client:
+    async with open_house(enable_prefix_caching=False, pipeline_type="LM_CB") as house, house.client() as client:
         usage = (await client.completions.create(model="demo", prompt=prompt, max_tokens=2)).usage
         assert usage
         assert usage.prompt_tokens_details is None

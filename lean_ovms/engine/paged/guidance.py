@@ -6,14 +6,14 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import llguidance
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import GrammarInvalid, GrammarTooComplex, RequestError
+from ...errors import GrammarInvalid, GrammarTooComplex
 from ..generation import grammar_limits
 from ..generation.grammar_checker import ProcessGrammarChecker
 from ..generation.grammar_limits import Bounds
@@ -23,7 +23,6 @@ from .logits import NoToken
 
 log = logging.getLogger(__name__)
 
-Encode = Callable[[str], list[int]]
 TEXT_BYTES = 32 << 20
 """Of long grammars that are remembered as llguidance reads them."""
 LIMITS = llguidance.LLParserLimits(step_lexer_fuel=60_000, max_lexer_states=100_000, verbose_errors=False)
@@ -42,14 +41,9 @@ FORBIDDEN = _BITS.astype(np.float32)
 
 
 class _Tokens:
-    """A vocabulary in the form that llguidance reads.
+    """A vocabulary in the form that llguidance reads. It tokenizes by the longest pieces; no mask depends on that."""
 
-    Where a grammar leaves one text only, its masks have just the tokens that __call__ cuts this text into. Those are
-    the tokenizer's own if they print as the text itself, else the longest pieces.
-    """
-
-    def __init__(self, pieces: Sequence[bytes], eos: Sequence[int], encode: Encode | None) -> None:
-        self._encode = encode
+    def __init__(self, pieces: Sequence[bytes], eos: Sequence[int]) -> None:
         self.tokens = list(pieces)
         self.eos_token_id = eos[0]
         self.bos_token_id = None
@@ -60,18 +54,8 @@ class _Tokens:
 
     def __call__(self, text: bytes | str) -> list[int]:
         data = text.encode() if isinstance(text, str) else text
-        return self._own(data) or self._longest_pieces(data)
-
-    def _own(self, data: bytes) -> list[int]:
-        """The tokenizer's tokens of a text, if they are exact; else none."""
-        try:
-            ids = self._encode(data.decode()) if self._encode is not None else []
-        except (UnicodeDecodeError, RequestError):
-            return []
-        return ids if b"".join([self.tokens[i] for i in ids]) == data else []
-
-    def _longest_pieces(self, data: bytes) -> list[int]:
-        ids, at = [], 0
+        ids: list[int] = []
+        at = 0
         while at < len(data):
             for size in range(min(self._longest, len(data) - at), 0, -1):
                 token = self._ids.get(data[at : at + size])
@@ -95,14 +79,12 @@ class Guidance:
         pieces: Sequence[bytes],
         width: int,
         eos: Sequence[int],
-        encode: Encode | None = None,
         reader: ProcessGrammarChecker | None = None,
     ) -> None:
-        """pieces: bytes of each token. width: of the logits. encode: text to tokens, without special ones.
+        """pieces: bytes of each token. width: of the logits.
 
         reader: of long grammars (grammar_process); None reads them here.
         """
-        self._encode = encode
         self._reader = reader
         self._texts: dict[str, str] = {}  # llguidance's, of long grammars
         self._text_bytes = 0
@@ -147,7 +129,7 @@ class Guidance:
         grammar = self._texts.get(tag) or regular.lark(structural_tag.parse(tag))
         with self._lock:
             if self._tokenizer is None:
-                wrapper = llguidance.TokenizerWrapper(_Tokens(self._pieces, self._eos, self._encode))
+                wrapper = llguidance.TokenizerWrapper(_Tokens(self._pieces, self._eos))
                 self._tokenizer = llguidance.LLTokenizer(wrapper, len(self._pieces), self._eos)
         built = llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=LIMITS)
         _raise_for(built)

@@ -173,7 +173,7 @@ class PagedPipeline:
             ),
             GRAMMAR_PROCESS,
         )
-        return Guidance(words.pieces, self._model.vocab_size, eos, lambda text: self.encode(text, False), reader)
+        return Guidance(words.pieces, self._model.vocab_size, eos, reader)
 
     def _warm_up(self, settings: PipelineSettings) -> None:
         most = min(settings.context, settings.step_tokens, self._engine.blocks.total * settings.block_size) - 8

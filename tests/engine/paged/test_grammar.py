@@ -7,12 +7,14 @@ import time
 
 import numpy as np
 import pytest
+from llguidance import LLParserLimits
 
 from lean_ovms.config import DEMO_MODEL
 from lean_ovms.engine.genai.vocabulary import read
 from lean_ovms.engine.generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from lean_ovms.engine.generation.grammar_limits import Bounds
-from lean_ovms.engine.paged import ebnf_parser, forced, grammar_process
+from lean_ovms.engine.paged import ebnf_parser, grammar_process
+from lean_ovms.engine.paged import guidance as guidance_module
 from lean_ovms.engine.paged.ebnf_parser import Chars, Either, Ref, Repeat, Series, Text, Until, Without
 from lean_ovms.engine.paged.guidance import Guidance
 from lean_ovms.engine.paged.logits import NoToken
@@ -301,17 +303,22 @@ def test_a_fork_goes_its_own_way(guidance):
     assert allowed(matcher) == allowed(other) == {tokens("d")[0]}
 
 
-def test_a_text_that_is_forced_is_cut_as_the_tokenizer_does():
-    cuts = []
+CALL = r"""
+root ::= TagDispatch(("<tool_call>", call))
+char ::= [^"\\\x00-\x1f\x7f] | "\\" (["\\/bfnrt] | "u" ([0-9a-ce-fA-CE-F] [0-9a-fA-F]{3} | [dD] [0-7] [0-9a-fA-F]{2}))
+city ::= "\"city\": \"" char* "\""
+call ::= "\n{\"name\": \"get_the_weather_of_a_city\", \"arguments\": {" city ("," " "? city)* "}}\n</tool_call>"
+"""
 
-    def encode(text):
-        cuts.append(text)
-        return tokens(text)
 
-    guidance = Guidance(PIECES, WIDTH, [EOS], encode)
-    matcher = guidance.matcher(grammar('root ::= "name" [0-9]'), frozenset({EOS}))
-    assert allowed(matcher) == {tokens("n")[0]}
-    assert "name" in cuts
+def test_a_call_at_once_takes_little_of_the_fuel(monkeypatch):
+    monkeypatch.setattr(guidance_module, "LIMITS", LLParserLimits(step_lexer_fuel=15_000, verbose_errors=False))
+    matcher = Guidance(PIECES, WIDTH, [EOS]).matcher(grammar(CALL), frozenset({EOS}))
+    text = '<tool_call>\n{"name": "get_the_weather_of_a_city", "arguments": {"city": "Paris"}}\n</tool_call>'
+    for token in tokens(text):
+        assert token in allowed(matcher)
+        assert not matcher.consume(token)
+    assert EOS in allowed(matcher)
 
 
 @pytest.mark.parametrize(
@@ -380,22 +387,6 @@ def test_no_mask_of_a_hostile_grammar_takes_long(guidance, name):
             break
 
 
-@pytest.mark.parametrize(
-    ("source", "length"),
-    [
-        ('root ::= "abc" [x] "de"', 6),
-        ('root ::= "abc" [a-z] "defg"', 4),
-        ('root ::= (("ab"){3} "c"){2} d\nd ::= "xyz" | "uv"', 14),
-        ('root ::= ("ab" [0-9] "cde"){4}', 5),
-        ('root ::= "x" ("ab"){3,9} "c"', 7),
-        ('root ::= ("ab")* "c"', 2),
-    ],
-)
-def test_how_long_a_text_without_a_choice_is(source, length):
-    rules = ebnf_parser.parse(source)
-    assert forced.longest(rules, ["d", "root"] if "d" in rules else ["root"]) == length
-
-
 class Reader:
     """Reads in this process; counts."""
 
@@ -412,7 +403,7 @@ class Reader:
 
 def test_long_grammars_are_read_in_a_process_and_short_ones_here():
     reader = Reader()
-    guidance = Guidance(PIECES, WIDTH, [EOS], None, reader)
+    guidance = Guidance(PIECES, WIDTH, [EOS], reader)
     short, long = regex("[a-z]+"), constraint({"type": "regex", "pattern": "|".join(f"word{i}" for i in range(900))})
     assert guidance.check(short, Bounds()).mask_s >= 0
     assert reader.read == 0
