@@ -1,4 +1,4 @@
-"""Flags of vLLM and llama.cpp: other names of our options, flags without a meaning here, flags that stop the start.
+"""Flags of vLLM, llama.cpp and OVMS: other names of our options, flags without a meaning, flags that stop the start.
 
 A flag that is not listed is an error, as every unknown flag. docs/coming_from.md has these tables.
 https://docs.vllm.ai/en/stable/cli/serve.html
@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import StartError
 
-VLLM, LLAMA_CPP = "vLLM", "llama.cpp"
+OVMS, VLLM, LLAMA_CPP = "OVMS", "vLLM", "llama.cpp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,11 @@ def _cache_type(text: str) -> str:
     return known.get(text, text)
 
 
+def _idle_seconds(text: str) -> str:
+    """llama.cpp's -1 is never."""
+    return "0" if text == "-1" else text
+
+
 def _threads(text: str) -> str:
     return json.dumps({"INFERENCE_NUM_THREADS": int(text)})
 
@@ -97,6 +102,7 @@ _PARSERS = {
 _REASONING = {"openai_gptoss": "gptoss", "deepseek_v3": "deepseek_r1", "hunyuan_a13b": "deepseek_r1"}
 
 ALIASES = (
+    Alias("model_idle_timeout_s", OVMS, ("idle_unload_timeout_seconds",)),
     Alias("rest_bind_address", VLLM, ("host",)),
     Alias("rest_port", VLLM, ("port",)),
     Alias("unix_socket", VLLM, ("uds",)),
@@ -140,6 +146,9 @@ ALIASES = (
     Alias("log_path", LLAMA_CPP, ("log_file",)),
     Alias("log_level", LLAMA_CPP, ("-v", "verbose"), bare="DEBUG"),
     Alias("model_repository_path", LLAMA_CPP, ("models_dir",)),
+    Alias("load_models", LLAMA_CPP, ("models_autoload",), bare="request"),
+    Alias("max_loaded_models", LLAMA_CPP, ("models_max",)),
+    Alias("model_idle_timeout_s", LLAMA_CPP, ("sleep_idle_seconds",), read=_idle_seconds),
     Alias("allowed_local_media_path", LLAMA_CPP, ("media_path",)),
 )
 """In the order of the documentation. A flag with the name of our option is listed for its other notation of values."""
@@ -156,6 +165,7 @@ IGNORED = {
     **dict.fromkeys(("n_gpu_layers", "gpu_layers", "-ngl"), "a model runs on one device whole: --target_device GPU"),
     **dict.fromkeys(("enable_auto_tool_choice", "jinja", "cont_batching", "-cb", "enable_offline_docs"), _ALWAYS),
     **dict.fromkeys(("enable_request_id_headers", "enable_prompt_tokens_details", "enable_lora", "slots"), _ALWAYS),
+    "enable_sleep_mode": "POST /sleep and /wake_up are always served, to those with the API key",
     **dict.fromkeys(("disable_log_requests", "no_enable_log_requests", "disable_log_stats"), _ALWAYS),
     "enable_ssl_refresh": "a renewed certificate is always used",
     "trust_remote_code": "no code of a model is ever run",
@@ -191,6 +201,8 @@ REFUSED = {
     "revision": "the hub's main revision is pulled; pull another one with the hub's own tool and use --model_path",
     "hf_token": "set the environment variable HF_TOKEN",
     "lora": "use --lora_modules name=path",
+    "no_models_autoload": "every request may load its model; --load_models start loads all of them at the start",
+    "models_preset": "options of single models are in a config.json: --config_path",
     "mmproj": "the image encoder is part of the model's directory",
     "middleware": "use the ASGI application in lean_ovms.asgi with middleware around it",
     "ssl_ca_certs": "clients' certificates are not checked; put a proxy in front",

@@ -19,6 +19,7 @@ from ..models.factory import make as make_model
 from ..models.model import Model
 from ..models.registry import ModelRegistry
 from ..models.residency import Residency
+from ..repository import listing
 from ..util.free_memory import free_memory_bytes
 from .desired import DesiredState, FileStat, ModelSpec, desired_state, file_stat
 
@@ -74,6 +75,8 @@ class ModelManager:
             if self._desired.required:
                 raise failure
             log.error("%s cannot be served: %s", model.name, failure)
+        if waiting := [model.name for spec, model in models if spec.on_demand and model.on_demand]:
+            log.info("loaded by their first requests: %s", listing.abbreviate(waiting))
 
     async def reload(self) -> bool:
         """Read the configuration again and serve it; whether anything changed. One at a time.

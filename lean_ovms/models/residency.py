@@ -15,16 +15,16 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from ..errors import InternalError, RequestError, StartError, TooManyRequests, Unavailable
-from ..observability.records import current_record
+from ..errors import InternalError, StartError, Unavailable
 from .resident import (
     MAX_RETRY_AFTER_S,
     Group,
     Member,
     Resident,
     Waiter,
-    bounded,
+    arrival,
     choose_victim,
+    client,
     has_room,
     sleeping,
     with_retry,
@@ -75,7 +75,7 @@ class Residency:
         member = self._members.get(resident)
         if member is not None:
             member.retired = True
-            self._finish(member, False)
+            member.answer(False)
 
     def remove(self, resident: Resident) -> None:
         """Forget a model that has been stopped. Idempotent."""
@@ -104,7 +104,7 @@ class Residency:
         member = self._members.get(resident)
         if member is None or member.retired:
             return False
-        arrived = _arrived()
+        arrived = arrival()
         if member.open and (member.group.closing_since is None or arrived <= member.group.closing_since):
             resident.in_flight.add()
             return True
@@ -119,16 +119,11 @@ class Residency:
         now = asyncio.get_running_loop().time()
         if member.failure is not None and now < member.retry_at:
             raise with_retry(member.failure, member.retry_at - now)
-        config, client = member.resident.config, _client()
-        own = sum(waiter.client == client for waiter in member.waiters) if client else 0
-        if len(member.waiters) >= config.max_queued_requests or own >= config.max_queued_requests_per_client:
-            error = TooManyRequests(f"{len(member.waiters)} requests are waiting for this model to be loaded already")
-            error.retry_after_s = bounded(member.group.load_s)
-            raise error
+        member.check_queue(client())
 
     async def _wait(self, member: Member, arrived: float) -> bool:
         loop = asyncio.get_running_loop()
-        waiter = Waiter(loop.create_future(), arrived, _client())
+        waiter = Waiter(loop.create_future(), arrived, client())
         member.waiters.append(waiter)
         limit_s = member.resident.config.engine_load_timeout_s
         late = loop.call_later(limit_s, self._give_up, member, waiter)
@@ -152,19 +147,6 @@ class Residency:
             error.retry_after_s = MAX_RETRY_AFTER_S
             waiter.granted.set_exception(error)
             self._pump()
-
-    def _finish(self, member: Member, result: bool | Callable[[], RequestError]) -> None:
-        """Answer all waiting requests of a model."""
-        waiters, member.waiters = member.waiters, []
-        for waiter in waiters:
-            if waiter.granted.done():  # its task has been cancelled, and has not run since
-                continue
-            if not isinstance(result, bool):
-                waiter.granted.set_exception(result())
-                continue
-            if result:
-                member.resident.in_flight.add()
-            waiter.granted.set_result(result)
 
     # --- operators
 
@@ -206,7 +188,7 @@ class Residency:
             self._asleep = frozenset(group.name for group in self._groups.values() if group.occupied)
         self._keeps = keeps
         for member in self._members.values():
-            self._finish(member, sleeping)
+            member.answer(sleeping)
         now = time.monotonic()
         for group in self._groups.values():
             group.closing_since = now if group.closing_since is None else group.closing_since
@@ -255,7 +237,7 @@ class Residency:
             if group.timer is not None:
                 group.timer.cancel()
         for member in self._members.values():
-            self._finish(member, lambda: Unavailable("The server is shutting down.", code="shutting_down"))
+            member.answer(lambda: Unavailable("The server is shutting down.", code="shutting_down"))
             if member.task is not None and not member.unloading:
                 member.task.cancel()
         await self._settled(*self._tasks)
@@ -320,7 +302,7 @@ class Residency:
         """Let waiting requests of a group in memory go on, and load those of its models that are not there yet."""
         for member in group.members:
             if member.waiters and member.open:
-                self._finish(member, True)
+                member.answer(True)
         if group.occupied and group.wanted_since is not None:
             self._load_members(group, wanted=True)
 
@@ -397,14 +379,14 @@ class Residency:
         except StartError as error:
             failure = Unavailable(f"The model could not be loaded. {error.reason}", code="model_not_loaded")
             member.failure, member.retry_at = failure, loop.time() + RETRY_S
-            self._finish(member, lambda: with_retry(failure, RETRY_S))
+            member.answer(lambda: with_retry(failure, RETRY_S))
             if on_failure is not None:
                 on_failure(error)
             elif not member.retired:
                 log.error("%s cannot be served: %s", member.resident.name, error)
         except Exception:
             log.exception("loading %s failed", member.resident.name)
-            self._finish(member, InternalError)
+            member.answer(InternalError)
         else:
             member.failure = None
             group.loaded_at = group.last_used = loop.time()
@@ -443,14 +425,3 @@ class Residency:
         finally:
             member.task, member.unloading = None, False
             self._pump()
-
-
-def _arrived() -> float:
-    """When the request of this task arrived, time.monotonic()."""
-    record = current_record.get()
-    return record.started if record is not None else time.monotonic()
-
-
-def _client() -> str:
-    record = current_record.get()
-    return record.client if record is not None else ""

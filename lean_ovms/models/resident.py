@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..config import Config
-from ..errors import RequestError, Unavailable
+from ..errors import RequestError, TooManyRequests, Unavailable
+from ..observability.records import current_record
 from ..util.concurrency import InFlight
 
 MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1, 60
@@ -65,6 +67,28 @@ class Member:
     def open(self) -> bool:
         """Loaded, and not about to be unloaded."""
         return self.resident.loaded and self.task is None
+
+    def check_queue(self, client: str) -> None:
+        """Raises TooManyRequests if this client's request may not wait, too."""
+        config, waiting = self.resident.config, len(self.waiters)
+        own = sum(waiter.client == client for waiter in self.waiters) if client else 0
+        if waiting >= config.max_queued_requests or own >= config.max_queued_requests_per_client:
+            error = TooManyRequests(f"{waiting} requests are waiting for this model to be loaded already")
+            error.retry_after_s = bounded(self.group.load_s)
+            raise error
+
+    def answer(self, result: bool | Callable[[], RequestError]) -> None:
+        """End the waiting of all requests. True: each may use the model, which is counted."""
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            if waiter.granted.done():  # its task has been cancelled, and has not run since
+                continue
+            if not isinstance(result, bool):
+                waiter.granted.set_exception(result())
+                continue
+            if result:
+                self.resident.in_flight.add()
+            waiter.granted.set_result(result)
 
 
 @dataclass(slots=True, eq=False)
@@ -139,3 +163,15 @@ def with_retry(error: RequestError, seconds: float) -> RequestError:
 def bounded(seconds: float) -> int:
     """For Retry-After."""
     return max(MIN_RETRY_AFTER_S, min(MAX_RETRY_AFTER_S, math.ceil(seconds)))
+
+
+def arrival() -> float:
+    """When the request of this task arrived, time.monotonic()."""
+    record = current_record.get()
+    return record.started if record is not None else time.monotonic()
+
+
+def client() -> str:
+    """The client of this task's request; "" without one."""
+    record = current_record.get()
+    return record.client if record is not None else ""

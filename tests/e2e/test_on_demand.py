@@ -1,0 +1,77 @@
+"""Real models of a repository that requests load: one in memory at a time, none cut, the memory of the other free."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from lean_ovms.config import DEMO_EMBED, DEMO_MODEL
+from tests.e2e.conftest import Process, start_process
+
+pytestmark = [pytest.mark.model, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """Links to the demo models, and a directory that only looks like a model."""
+    repository = tmp_path_factory.mktemp("repository")
+    for name, model in (("chat", DEMO_MODEL), ("embed", DEMO_EMBED), ("broken", DEMO_MODEL)):
+        (repository / name).mkdir()
+        for file in model.iterdir():
+            if file.is_file() and not (name == "broken" and file.name == "openvino_model.bin"):
+                os.symlink(file, repository / name / file.name)
+    (repository / "broken" / "openvino_model.bin").write_bytes(b"no weights")
+    flags = ["--model_repository_path", str(repository), "--max_loaded_models", "1", "--metrics_enable"]
+    process = start_process(*flags)
+    try:
+        process.wait_for("ready: ")
+        yield process
+    finally:
+        process.end()
+
+
+def engines(server: Process) -> int:
+    """Child processes of the server."""
+    children = Path(f"/proc/{server.popen.pid}/task/{server.popen.pid}/children").read_text().split()
+    return len(children)
+
+
+async def test_models_of_a_repository_take_turns(server: Process) -> None:
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+
+        async def statuses() -> dict[str, str]:
+            found = (await client.get("/v1/models")).json()["data"]
+            return {one["id"]: one["status"]["value"] for one in found}
+
+        async def chat(**fields: Any) -> httpx.Response:
+            body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 20, **fields}
+            return await client.post("/v1/chat/completions", json=body)
+
+        async def embed() -> httpx.Response:
+            return await client.post("/v1/embeddings", json={"model": "embed", "input": "hi"})
+
+        assert await statuses() == {"broken": "unloaded", "chat": "unloaded", "embed": "unloaded"}
+        assert (await client.get("/health")).status_code == 200
+        answers = await asyncio.gather(*(ask() for ask in (chat, embed) * 4))
+        assert [one.status_code for one in answers] == [200] * 8, [one.text for one in answers]
+        assert len({one.json()["choices"][0]["message"]["content"] for one in answers[::2]}) == 1
+        assert sorted((await statuses()).values()) == ["loaded", "unloaded", "unloaded"]
+        assert engines(server) == 1
+        refused = await client.post("/v1/completions", json={"model": "broken", "prompt": "x"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "model_not_loaded")
+        assert (await chat()).status_code == 200
+        assert (await statuses())["broken"] == "failed"
+        lines = (await client.get("/metrics")).text.splitlines()
+        assert 'ovms_graph_loaded{name="chat"} 1.0' in lines
+
+        assert (await client.post("/sleep")).status_code == 200
+        assert engines(server) == 0
+        assert (await chat()).status_code == 503
+        assert (await client.post("/wake_up")).status_code == 200
+        assert (await chat()).status_code == 200
