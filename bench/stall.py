@@ -2,7 +2,8 @@
 is computed and while many streams run.
 
 A clock ticks every one or two milliseconds in the server's own event loop (ticking.py); a longer pause is a stall. The
-same clock ticks in an empty loop beside it: its pauses are the machine's doing, not the server's. /health is asked
+same clock ticks in an empty loop beside it: its pauses are the machine's doing, not the server's. loop_cpu_ms is the
+CPU time of all threads of the server in the same pauses: what they would last on a quiet machine. /health is asked
 every 2 ms over a kept connection.
 """
 
@@ -14,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from bench import figures, plots, race
+from bench import attacks, figures, plots, race
 from bench.client import payload
 from bench.processes import Worker, closing, free_port
 from bench.report import Report, options, tick
@@ -31,6 +32,7 @@ def main(argv: Sequence[str]) -> None:
     parser.set_defaults(rounds=3)
     parser.add_argument("--prompt_tokens", type=int, default=4000, help="length of the long prompt")
     parser.add_argument("--streams", type=int, default=64, help="how many at once")
+    parser.add_argument("--attacks", nargs="?", const="", help="instead: the largest requests; those with this word")
     args = parser.parse_args(argv)
     report = Report("stall", args)
     port = free_port()
@@ -40,6 +42,9 @@ def main(argv: Sequence[str]) -> None:
     with closing(server, control, load), socket.create_connection(("127.0.0.1", port)) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         bench = Bench(report, sock, server, control)
+        if args.attacks is not None:
+            attack(bench, report, port, args)
+            return
         with report.progress(2 + 2 * args.rounds, "stall") as bar:
             bench.during("warm-up", lambda: streams(load, port, args, 4))
             tick(bar, "idle")
@@ -56,7 +61,19 @@ def main(argv: Sequence[str]) -> None:
         plots.stall(args.plots, bench.series)
 
 
-COLUMNS = ("case", "took_ms", "loop_pause_ms", "empty_loop_pause_ms", "health_ms", "samples")
+def attack(bench: Bench, report: Report, port: int, args) -> None:
+    """A row for each kind of large request."""
+    found = list(attacks.each(args.attacks))
+    with report.progress(1 + len(found), "attacks") as bar:
+        tick(bar, "idle")
+        bench.during("idle", lambda: time.sleep(1.0))
+        for name, deed in found:
+            tick(bar, name)
+            bench.during(name, lambda deed=deed: deed(port))
+    report.table("pauses between the ticks of a clock in the event loop, and /health: p50/p90/p99/max in ms", COLUMNS)
+
+
+COLUMNS = ("case", "took_ms", "loop_pause_ms", "loop_cpu_ms", "empty_loop_pause_ms", "health_ms", "samples")
 
 
 class Bench:
@@ -75,11 +92,13 @@ class Bench:
         doing.start()
         health = self._health_while(doing)
         took = time.perf_counter() - began
-        pauses, empty = (worker.ask({})["pauses"] for worker in (self._server, self._control))
+        seen = self._server.ask({})
+        pauses, empty = seen["pauses"], self._control.ask({})["pauses"]
         self._report.row(
             case=case,
             took_ms=round(took * 1e3),
             loop_pause_ms=figures.quantiles(pauses),
+            loop_cpu_ms=figures.quantiles(seen["cpu"]),
             empty_loop_pause_ms=figures.quantiles(empty),
             health_ms=figures.quantiles(health),
             samples=len(health),

@@ -1,7 +1,8 @@
 """The server with a clock that ticks in its event loop every millisecond or two: a long pause is a stall.
 
-python -m bench.ticking [options of the server] answers each line with the seconds between its ticks since the last one;
-with the one word "control" it is an empty loop: delays there are the machine's.
+python -m bench.ticking [options of the server] answers each line with the seconds between its ticks since the last one,
+and the CPU seconds of all its threads in the same times, which a busy machine does not lengthen; with the one word
+"control" it is an empty loop: delays there are the machine's.
 """
 
 from __future__ import annotations
@@ -26,17 +27,19 @@ class Ticker:
 
     def __init__(self) -> None:
         self.pauses: list[float] = []
-        self._last = 0.0
+        self.cpu: list[float] = []
+        self._last = self._last_cpu = 0.0
 
     def start(self) -> None:
         """From now on."""
-        self._last = time.perf_counter()
+        self._last, self._last_cpu = time.perf_counter(), time.process_time()
         self._tick(asyncio.get_running_loop())
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        now = time.perf_counter()
+        now, cpu = time.perf_counter(), time.process_time()
         self.pauses.append(now - self._last)
-        self._last = now
+        self.cpu.append(min(cpu - self._last_cpu, now - self._last))
+        self._last, self._last_cpu = now, cpu
         loop.call_later(TICK_S, self._tick, loop)
 
 
@@ -47,8 +50,8 @@ async def answer(ticker: Ticker, out) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     print('{"ready": true}', file=out, flush=True)
     while await reader.readline():
-        pauses, ticker.pauses = ticker.pauses, []
-        print(json.dumps({"pauses": pauses}), file=out, flush=True)
+        print(json.dumps({"pauses": ticker.pauses, "cpu": ticker.cpu}), file=out, flush=True)
+        ticker.pauses, ticker.cpu = [], []
 
 
 async def main(argv: list[str]) -> None:
@@ -62,7 +65,7 @@ async def main(argv: list[str]) -> None:
         return
     app = run.build(parse(argv, {}))
     serving = asyncio.create_task(run.serve(app))
-    while not any(model.ready for model in app.registry.models.values()):
+    while not (app.registry.models and all(model.ready for model in app.registry.models.values())):
         await asyncio.sleep(0.02)
         if serving.done():
             serving.result()

@@ -96,9 +96,9 @@ class ChatPrompt:
 
     messages, tools: OpenAI's objects, validated. template_kwargs: the client's chat_template_kwargs, without reserved
     names. continue_final_message: the prompt ends inside the last message, which the model continues.
-    images: one for each image tag in the messages. num_chars: of the content of all messages; counted at construction,
-    because that takes long for many and prompts of many messages are built in a worker thread. has_parts: some content
-    is a list of parts, so there may be images.
+    images: one for each image tag in the messages. num_chars: of all texts in messages (but image data), tools and
+    template_kwargs, other values as one each; counted at construction, because that takes long for many and prompts of
+    many messages are built in a worker thread. has_parts: some content is a list of parts, so there may be images.
     """
 
     messages: list[Json]
@@ -114,6 +114,8 @@ class ChatPrompt:
     def __post_init__(self) -> None:
         contents = [message.get("content") for message in self.messages]
         self.num_chars = sum(map(_num_chars, contents))
+        self.num_chars += sum(num_chars(m) - num_chars(m.get("content")) for m in self.messages if len(m) > 2)
+        self.num_chars += num_chars(self.tools) + num_chars(self.template_kwargs)
         self.has_parts = any(isinstance(content, list) for content in contents)
 
     def with_images(self, messages: list[Json], images: tuple[Image, ...]) -> ChatPrompt:
@@ -126,6 +128,23 @@ class ChatPrompt:
     def render_cost(self) -> int:
         """Rough cost of rendering, in characters; a message or a tool costs as much as 2000 characters."""
         return self.num_chars + 2000 * (len(self.messages) + len(self.tools))
+
+
+def num_chars(value: Any) -> int:
+    """Characters of all texts in a JSON value, names included; any other value counts as one."""
+    total, left = 0, [value]
+    while left:
+        inner = left.pop()
+        if isinstance(inner, str):
+            total += len(inner)
+        elif isinstance(inner, dict):
+            total += sum(map(len, inner))
+            left.extend(inner.values())
+        elif isinstance(inner, list):
+            left.extend(inner)
+        else:
+            total += 1
+    return total
 
 
 def _num_chars(content: Any) -> int:

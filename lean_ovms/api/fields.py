@@ -20,7 +20,7 @@ from ..errors import BadRequest, UnsupportedMediaType
 from ..observability.logging import safe
 from ..types import Json, Request
 from ..util import json_pieces
-from ..util.json_pieces import TooDeep
+from ..util.json_pieces import TextTooLong, TooDeep
 
 UINT32_MAX = 4294967295
 ORJSON_LEVELS = 254
@@ -98,9 +98,11 @@ def json_body(request: Request, most_values: int = 0) -> Json:
     if most_values and _values(request.body, most_values) > most_values:
         raise BadRequest(f"the JSON body has more than {most_values} values", code="too_many_values")
     try:
-        body = parsed(request.body.removeprefix(BOM_UTF8))  # PowerShell writes one into files; RFC 8259 8.1 allows this
+        body = _parsed_body(request.body)
     except TooDeep:
         raise BadRequest("JSON body exceeds maximum nesting depth") from None
+    except TextTooLong as error:
+        raise BadRequest(f"Invalid string in JSON body: {error}", code="string_above_max_length") from None
     except ValueError as error:
         raise BadRequest(f"Cannot parse JSON body: {error}") from None
     if not isinstance(body, dict):
@@ -115,14 +117,16 @@ def require_identity(request: Request) -> None:
         raise UnsupportedMediaType(f"Send the body as it is: Content-Encoding {safe(coding, 40)} is not read")
 
 
+def _parsed_body(data: bytes) -> Any:
+    """As `parsed`, after the byte order mark that PowerShell writes into files (RFC 8259 8.1 allows to ignore it)."""
+    return json_pieces.loads(data) if len(data) > json_pieces.PIECE_BYTES else parsed(data.removeprefix(BOM_UTF8))
+
+
 def parsed(data: bytes | str) -> Any:
     """The value of this JSON. Raises ValueError for invalid JSON, and TooDeep for more than about 120 levels.
 
     orjson reads 1,000 levels and writes 254, so a value that was read might not be writable. OVMS allows 100.
-    Large JSON is read in pieces.
     """
-    if isinstance(data, bytes) and len(data) > json_pieces.PIECE_BYTES:
-        return json_pieces.loads(data)
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:

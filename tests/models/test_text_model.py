@@ -57,7 +57,16 @@ async def test_a_chat_is_rendered_and_ids_go_as_they_are() -> None:
 async def test_a_prompt_too_long_for_the_context_is_refused_before_the_engine_sees_it() -> None:
     model, engine = await loaded()
     limit = INFO.context_length * engine.vocabulary.longest
-    for prompt in (TextPrompt("x" * (limit + 1)), ChatPrompt([{"role": "user", "content": "x" * (limit + 1)}])):
+    text = "x" * (limit + 1)
+    user = {"role": "user", "content": "hi"}
+    call = {"type": "function", "function": {"name": "f", "arguments": text}}
+    for prompt in (
+        TextPrompt(text),
+        ChatPrompt([{"role": "user", "content": text}]),
+        ChatPrompt([user], tools=[{"type": "function", "function": {"name": "f", "description": text}}]),
+        ChatPrompt([user, {"role": "assistant", "content": None, "tool_calls": [call]}]),
+        ChatPrompt([user], template_kwargs={"documents": [{"text": text}]}),
+    ):
         with pytest.raises(BadRequest, match="exceeds model max length") as caught:
             await start(model, prompt)
         assert caught.value.code == "context_length_exceeded"

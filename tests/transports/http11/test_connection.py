@@ -12,7 +12,7 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.errors import TooManyRequests, Unavailable
-from lean_ovms.transports.http11.connection import LINGER_S, MAX_AHEAD_BYTES
+from lean_ovms.transports.http11.connection import LINGER_S, MAX_AHEAD_BYTES, TURN_BYTES
 from lean_ovms.types import Handle, Request, Response
 from tests.transports.http11.fakes import Body, JumpLoop, Wire, answering, jump_loop
 
@@ -57,6 +57,31 @@ def error_code(received: bytes) -> tuple[int, str]:
 def gone(it: Wire) -> bool:
     """Nothing of the connection is left."""
     return it.transport.lost and not it.server.connections and it.server.active_requests == 0
+
+
+def test_a_fast_sender_is_read_a_part_in_each_turn(loop: JumpLoop) -> None:
+    seen: list[int] = []
+
+    async def handle(request: Request) -> Response:
+        seen.append(len(request.body))
+        return ok()
+
+    size = 3 * TURN_BYTES
+    it = Wire(loop, handle, Config(max_body_bytes=size))
+    data = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size + bytes(size)
+    turns = sent = 0
+    while sent < len(data):
+        read = 0
+        while not it.transport.reading_paused and sent < len(data):  # as uvloop does, in one turn of the loop
+            it.transport.peer_sends(data[sent : sent + 262_144])
+            sent += 262_144
+            read += 262_144
+        assert read <= TURN_BYTES
+        turns += 1
+        it.run()
+    assert turns >= 3
+    assert seen == [size]
+    assert not it.transport.reading_paused
 
 
 # --- answers

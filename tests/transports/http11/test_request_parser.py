@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.errors import RequestError
-from lean_ovms.transports.http11.request_parser import RequestHead, parse_simple_head, parse_with_h11
+from lean_ovms.transports.http11 import request_parser
+from lean_ovms.transports.http11.request_parser import (
+    HttpRequestParser,
+    RequestHead,
+    parse_simple_head,
+    parse_with_h11,
+)
 
 USUAL = (
     b"POST /v3/chat/completions HTTP/1.1\r\nHost: localhost:8000\r\nAccept: */*\r\nContent-Type: application/json\r\n"
@@ -95,3 +101,23 @@ def test_a_usual_head_with_any_byte_changed_is_never_read_otherwise_than_by_h11(
         here += read is not None
         assert read is None or read == outcome(by_h11, bytes(raw)), bytes(raw)
     assert here > 1000
+
+
+@pytest.mark.parametrize("size", [1, 7, 50, 1000])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_large_body_is_the_same_in_every_cut(size: int, chunked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_parser, "LARGE_BODY_BYTES", 30)
+    body = bytes(range(100))
+    framing = (
+        b"Transfer-Encoding: chunked\r\n\r\n64\r\n%b\r\n0\r\n\r\n" if chunked else b"Content-Length: 100\r\n\r\n%b"
+    )
+    data = (b"POST / HTTP/1.1\r\nHost: x\r\n" + framing % body) * 2 + b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+    parser, bodies, most = HttpRequestParser(1000, 1000), [], 0
+    for start in range(0, len(data), size):
+        parser.feed(data[start : start + size])
+        while whole := parser.read():
+            bodies.append(whole[1].body)
+        most = max(most, parser.memory_bytes)
+    assert bodies == [body, body, b""]
+    assert parser.memory_bytes == 0
+    assert size > 7 or most >= 90  # what has arrived of a body counts

@@ -17,7 +17,7 @@ from ...schemas import INPUT_ITEM
 from .fields import METADATA
 from .items import read_items
 from .output_items import item_id
-from .pages import PAGE, page
+from .pages import PAGE, PageQuery, page_response
 from .service import ResponseService
 
 FIELDS = FieldSet(
@@ -71,25 +71,17 @@ async def handle_delete(request: Request, app: App) -> Response:
 
 
 async def handle_items(request: Request, app: App) -> Response:
-    return json(
-        page(await app.service(ResponseService).store.conversation_items(id_in(request.path, ITEMS)), request.query)
-    )
+    query = PageQuery.of(request.query)
+    store = app.service(ResponseService).store
+    return page_response(*await store.conversation_items(id_in(request.path, ITEMS), query))
 
 
 async def handle_add_items(request: Request, app: App) -> Response:
     _, items = await app.parse_body(request, _conversation)
     if not items:
         raise BadRequest("items missing in request", param="items")
-    items = await app.service(ResponseService).store.add_conversation_items(id_in(request.path, ITEMS), items)
-    return json(
-        {
-            "object": "list",
-            "data": items,
-            "first_id": items[0]["id"],
-            "last_id": items[-1]["id"],
-            "has_more": False,
-        }
-    )
+    stored = await app.service(ResponseService).store.add_conversation_items(id_in(request.path, ITEMS), items)
+    return page_response(stored, has_more=False)
 
 
 def _item_of(request: Request) -> tuple[str, str]:
@@ -98,7 +90,8 @@ def _item_of(request: Request) -> tuple[str, str]:
 
 
 async def handle_item(request: Request, app: App) -> Response:
-    return json(await app.service(ResponseService).store.conversation_item(*_item_of(request)))
+    item = await app.service(ResponseService).store.conversation_item(*_item_of(request))
+    return Response(200, [("Content-Type", "application/json")], item)
 
 
 async def handle_delete_item(request: Request, app: App) -> Response:

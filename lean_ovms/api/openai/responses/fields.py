@@ -47,6 +47,7 @@ TRUNCATIONS = ("auto", "disabled")
 TEXT_FORMAT = {"type": "text"}
 
 MAX_METADATA, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512
+MAX_ECHOED = 1 << 20
 
 
 def _metadata(value: Json) -> Json:
@@ -73,6 +74,19 @@ METADATA = Field(
         "additionalProperties": {"type": "string", "maxLength": MAX_METADATA_VALUE},
     },
 )
+
+
+def _echoed(name: str) -> Field:
+    """A text that is only kept and echoed."""
+
+    def read(value: str) -> str:
+        if len(value) > MAX_ECHOED:
+            raise BadRequest(
+                f"{name} has more than {MAX_ECHOED} characters", param=name, code="string_above_max_length"
+            )
+        return value
+
+    return Field(name=name, kind="string", help="echoed", read=read, schema={"maxLength": MAX_ECHOED})
 
 
 def _include(value: list[Any]) -> list[str]:
@@ -152,10 +166,10 @@ FIELDS = (
     LOGPROBS,
     TOP_LOGPROBS,
     METADATA,
-    Field(name="user", kind="string", help="echoed"),
-    Field(name="safety_identifier", kind="string", help="echoed"),
-    Field(name="prompt_cache_key", kind="string", help="echoed"),
-    Field(name="prompt_cache_retention", kind="string", help="echoed"),
+    _echoed("user"),
+    _echoed("safety_identifier"),
+    _echoed("prompt_cache_key"),
+    _echoed("prompt_cache_retention"),
     Field(name="service_tier", kind="string", help="accepted; there is one"),
     TEMPLATE_KWARGS,
 )  # fmt: skip

@@ -1,14 +1,25 @@
-"""Lists of items, a page at a time: `after`, `limit`, `order` (https://platform.openai.com/docs/api-reference)."""
+"""Lists of items, a page at a time: `after`, `limit`, `order` (https://platform.openai.com/docs/api-reference).
+
+Items are sent as they are stored: a page may have hundreds of megabytes, and reading or writing its JSON, or joining
+its bytes, would block the event loop.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
 from urllib.parse import parse_qs
 
+import orjson
+
 from ....errors import BadRequest
-from ....types import Json
+from ....types import Response
 from ...fields import Field
 
 DEFAULT_LIMIT, MAX_LIMIT = 20, 100
+WHOLE_BYTES = 262_144
+"""A larger list is sent in chunks."""
 
 
 PAGE = (
@@ -43,33 +54,60 @@ def flag(given: dict[str, str], name: str) -> bool:
     return text in ("true", "1")
 
 
-def page(items: list[Json], query: str) -> Json:
-    """One page of items, which are given oldest first. Raises BadRequest."""
-    given = parameters(query)
-    limit = whole_number(given, "limit")
-    if limit is None:
-        limit = DEFAULT_LIMIT
-    if not 1 <= limit <= MAX_LIMIT:
-        raise BadRequest(f"limit must be from 1 to {MAX_LIMIT}", param="limit")
-    order = given.get("order", "desc")
-    if order not in ("asc", "desc"):
-        raise BadRequest("order must be asc or desc", param="order")
-    ordered = items if order == "asc" else items[::-1]
-    start = _after(ordered, given.get("after"))
-    found = ordered[start : start + limit]
-    return {
-        "object": "list",
-        "data": found,
-        "first_id": found[0]["id"] if found else None,
-        "last_id": found[-1]["id"] if found else None,
-        "has_more": start + limit < len(ordered),
+@dataclass(frozen=True, slots=True)
+class PageQuery:
+    """Which items of a list. after: the id of the item before the first one."""
+
+    after: str | None
+    limit: int
+    newest_first: bool
+
+    @classmethod
+    def of(cls, query: str) -> PageQuery:
+        """From a request's query. Raises BadRequest."""
+        given = parameters(query)
+        limit = whole_number(given, "limit")
+        if limit is None:
+            limit = DEFAULT_LIMIT
+        if not 1 <= limit <= MAX_LIMIT:
+            raise BadRequest(f"limit must be from 1 to {MAX_LIMIT}", param="limit")
+        order = given.get("order", "desc")
+        if order not in ("asc", "desc"):
+            raise BadRequest("order must be asc or desc", param="order")
+        return cls(given.get("after"), limit, order == "desc")
+
+
+def page_response(items: Sequence[tuple[str, bytes]], has_more: bool) -> Response:
+    """A list of items, each with its id and its JSON."""
+    ends = {
+        "first_id": items[0][0] if items else None,
+        "last_id": items[-1][0] if items else None,
+        "has_more": has_more,
     }
+    pieces = [b'{"object":"list","data":[']
+    for number, (_, body) in enumerate(items):
+        pieces += [b",", body] if number else [body]
+    pieces.append(b"]," + orjson.dumps(ends)[1:])
+    headers = [("Content-Type", "application/json")]
+    if sum(map(len, pieces)) <= WHOLE_BYTES:
+        return Response(200, headers, b"".join(pieces))
+    return Response(200, headers, _Pieces(pieces))
 
 
-def _after(items: list[Json], item_id: str | None) -> int:
-    if item_id is None:
-        return 0
-    for place, item in enumerate(items):
-        if item["id"] == item_id:
-            return place + 1
-    raise BadRequest("after is not the id of an item in this list", param="after")
+class _Pieces:
+    """A ByteStream of bytes that are known."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self._left = pieces[::-1]
+
+    def __aiter__(self) -> _Pieces:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._left:
+            raise StopAsyncIteration
+        await asyncio.sleep(0)  # others have their turn
+        return self._left.pop()
+
+    async def aclose(self) -> None:
+        self._left = []

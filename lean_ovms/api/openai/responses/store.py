@@ -22,12 +22,16 @@ from . import tables
 from .connection import Connection
 from .database import Database
 from .items import REFERENCE
+from .pages import PageQuery
 from .store_file import set_aside_if_damaged
 from .tables import Entry
 
 logger = logging.getLogger("lean_ovms.responses")
 
 INTERRUPTED = {"code": "server_error", "message": "The server stopped before this response was finished."}
+
+Page = tuple[list[tuple[str, bytes]], bool]
+"""(id and JSON of each item, whether there are more)."""
 
 LEASE_S = 15.0
 """Without a heartbeat for this time, the responses of a server count as failed."""
@@ -200,12 +204,12 @@ class Store:
 
         return await self._db.run(work, write=False)
 
-    async def input_items(self, response_id: str) -> list[Json]:
-        """The input items of a response, earlier turns included, oldest first. Raises NotFound."""
+    async def input_items(self, response_id: str, query: PageQuery) -> Page:
+        """Input items of a response, earlier turns included. Raises NotFound, and BadRequest for `after`."""
 
-        def work(connection: Connection) -> list[Json]:
-            _require(tables.get_response(connection, response_id), "Response", response_id)
-            return [entry.item for entry in tables.input_of(connection, response_id)]
+        def work(connection: Connection) -> Page:
+            _require(tables.has_response(connection, response_id), "Response", response_id)
+            return _page(connection, response_id, query, output=False)
 
         return await self._db.run(work, write=False)
 
@@ -246,34 +250,39 @@ class Store:
         found = await self._db.run(lambda c: tables.drop_conversation(c, conversation_id), deletes=True)
         _require(found, "Conversation", conversation_id)
 
-    async def conversation_items(self, conversation_id: str) -> list[Json]:
-        """The items of a conversation, oldest first. Raises NotFound."""
+    async def conversation_items(self, conversation_id: str, query: PageQuery) -> Page:
+        """Items of a conversation. Raises NotFound, and BadRequest for `after`."""
 
-        def work(connection: Connection) -> list[Json]:
+        def work(connection: Connection) -> Page:
             _require(tables.get_conversation(connection, conversation_id), "Conversation", conversation_id)
-            return [entry.item for entry in tables.items_of(connection, conversation_id)]
+            return _page(connection, conversation_id, query)
 
         return await self._db.run(work, write=False)
 
-    async def add_conversation_items(self, conversation_id: str, items: list[Json]) -> list[Json]:
-        """Append items to a conversation; returns them as stored. Raises NotFound."""
+    async def add_conversation_items(self, conversation_id: str, items: list[Json]) -> list[tuple[str, bytes]]:
+        """Append items to a conversation; returns them as stored, in order. Raises NotFound."""
 
-        def work(connection: Connection) -> list[Json]:
+        def work(connection: Connection) -> list[tuple[str, bytes]]:
             found = tables.touch_conversation(connection, conversation_id, self._clock())
             _require(found, "Conversation", conversation_id)
-            entries = [_resolve(connection, item) for item in items]
-            tables.add_items(connection, conversation_id, entries)
+            tables.add_items(connection, conversation_id, [_resolve(connection, item) for item in items])
             tables.drop_excess(connection, self._bounds(), spare=conversation_id)
-            return [entry.item for entry in entries]
+            added = tables.page_of(connection, conversation_id, after=None, limit=len(items), newest_first=True)
+            return added[::-1] if added else []
 
         return await self._db.run(work)
 
-    async def conversation_item(self, conversation_id: str, item_id: str) -> Json:
-        """One item of a conversation. Raises NotFound."""
-        for item in await self.conversation_items(conversation_id):
-            if item["id"] == item_id:
-                return item
-        raise not_found("Item", item_id)
+    async def conversation_item(self, conversation_id: str, item_id: str) -> bytes:
+        """The JSON of one item of a conversation. Raises NotFound."""
+
+        def work(connection: Connection) -> bytes:
+            _require(tables.get_conversation(connection, conversation_id), "Conversation", conversation_id)
+            item = tables.item_of(connection, conversation_id, item_id)
+            if item is None:
+                raise not_found("Item", item_id)
+            return item
+
+        return await self._db.run(work, write=False)
 
     async def delete_conversation_item(self, conversation_id: str, item_id: str) -> Json:
         """Remove one item from a conversation; returns the conversation object. Raises NotFound."""
@@ -301,6 +310,16 @@ def not_found(what: str, name: str) -> NotFound:
 def _require(found: object, what: str, name: str) -> None:
     if not found:
         raise not_found(what, name)
+
+
+def _page(connection: Connection, owner: str, query: PageQuery, *, output: bool = True) -> Page:
+    """Raises BadRequest."""
+    found = tables.page_of(
+        connection, owner, after=query.after, limit=query.limit + 1, newest_first=query.newest_first, output=output
+    )
+    if found is None:
+        raise BadRequest("after is not the id of an item in this list", param="after")
+    return found[: query.limit], len(found) > query.limit
 
 
 def _turns_through(connection: Connection, previous: str) -> list[Entry]:

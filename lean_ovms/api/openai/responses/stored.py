@@ -12,7 +12,7 @@ from ...fields import Field
 from ...response import json
 from ...router import RouteDoc, for_each_prefix, id_in
 from ...sse import HEADERS
-from .pages import PAGE, flag, page, parameters, whole_number
+from .pages import PAGE, PageQuery, flag, page_response, parameters, whole_number
 from .service import ResponseService
 
 ONE = "/responses/{id}"
@@ -40,7 +40,8 @@ async def handle_cancel(request: Request, app: App) -> Response:
 
 
 async def handle_input_items(request: Request, app: App) -> Response:
-    return json(page(await app.service(ResponseService).store.input_items(id_in(request.path, ITEMS)), request.query))
+    query = PageQuery.of(request.query)
+    return page_response(*await app.service(ResponseService).store.input_items(id_in(request.path, ITEMS), query))
 
 
 STREAMING = (

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
 from ....errors import StoreFailure
 from ....types import Json
+from ....util import json_pieces
 from .connection import Connection, Rows
 
 VERSION = 2
@@ -104,19 +106,41 @@ def _add_bytes(connection: Connection, size: int) -> None:
 
 def items_of(connection: Connection, owner: str) -> list[Entry]:
     """The items of a response (input, then output) or of a conversation, in order."""
-    return [entry for entry, _ in _placed(connection, owner)]
-
-
-def input_of(connection: Connection, owner: str) -> list[Entry]:
-    """The input of a response: the items of earlier turns and its own."""
-    return [entry for entry, output in _placed(connection, owner) if not output]
-
-
-def _placed(connection: Connection, owner: str) -> list[tuple[Entry, bool]]:
     rows = connection.execute(
-        "SELECT number, body, output FROM place JOIN item ON number = item WHERE owner = ? ORDER BY position", (owner,)
+        "SELECT number, body FROM place JOIN item ON number = item WHERE owner = ? ORDER BY position", (owner,)
     )
-    return [(Entry(orjson.loads(body), number), bool(output)) for number, body, output in rows]
+    return [Entry(json_pieces.loads(body), number) for number, body in rows]
+
+
+def page_of(
+    connection: Connection, owner: str, *, after: str | None, limit: int, newest_first: bool, output: bool = True
+) -> list[tuple[str, bytes]] | None:
+    """(id, JSON) of at most `limit` items of an owner, behind the item with the id `after`; None without that item.
+
+    output: False leaves out what a response has generated.
+    """
+    what = "FROM place JOIN item ON number = item WHERE owner = ?" + ("" if output else " AND output = 0")
+    order, beyond = ("DESC", "<") if newest_first else ("ASC", ">")
+    values: tuple[Any, ...] = (owner,)
+    if after is not None:
+        found = connection.execute(
+            f"SELECT position {what} AND id = ? ORDER BY position {order} LIMIT 1", (owner, after)
+        ).fetchone()
+        if found is None:
+            return None
+        what += f" AND position {beyond} ?"
+        values = (owner, found[0])
+    rows = connection.execute(f"SELECT id, body {what} ORDER BY position {order} LIMIT ?", (*values, limit))
+    return [(item_id, bytes(body)) for item_id, body in rows]
+
+
+def item_of(connection: Connection, owner: str, item_id: str) -> bytes | None:
+    """The JSON of an owner's first item with this id."""
+    row = connection.execute(
+        "SELECT body FROM place JOIN item ON number = item WHERE owner = ? AND id = ? ORDER BY position LIMIT 1",
+        (owner, item_id),
+    ).fetchone()
+    return row and bytes(row[0])
 
 
 def find_item(connection: Connection, item_id: str) -> Entry | None:
@@ -124,7 +148,7 @@ def find_item(connection: Connection, item_id: str) -> Entry | None:
     row = connection.execute(
         "SELECT number, body FROM item WHERE id = ? ORDER BY number DESC LIMIT 1", (item_id,)
     ).fetchone()
-    return row and Entry(orjson.loads(row[1]), row[0])
+    return row and Entry(json_pieces.loads(row[1]), row[0])
 
 
 def add_items(connection: Connection, owner: str, entries: Iterable[Entry], output: bool = False) -> None:
@@ -144,7 +168,7 @@ def _insert_item(connection: Connection, entry: Entry) -> int:
     if entry.number is not None and connection.execute(known, (entry.number, entry.item["id"])).fetchone():
         return 0
     # Its number may be stale: the item's last owner was deleted after the item was read, or the transaction failed.
-    row = (entry.item["id"], orjson.dumps(entry.item))
+    row = (entry.item["id"], json_pieces.dumps(entry.item))
     found = connection.execute("INSERT INTO item (id, body) VALUES (?, ?) RETURNING number", row).fetchall()
     entry.number = found[0][0]
     return len(row[1]) + ROW_BYTES
@@ -187,7 +211,7 @@ def drop_item(connection: Connection, owner: str, item_id: str) -> bool:
 
 def put_response(connection: Connection, body: Json, live: bool, events: bytes | None = None) -> None:
     """Store a response object, new or changed. live: it is still running, and gets a row in `run`."""
-    data = orjson.dumps(body)
+    data = json_pieces.dumps(body)
     old = "SELECT length(body) + coalesce(length(events), 0) FROM response WHERE id = ?"
     size = len(data) + len(events or b"") + ROW_BYTES - _sizes(connection.execute(old, (body["id"],)))
     connection.execute(
@@ -205,7 +229,12 @@ def put_response(connection: Connection, body: Json, live: bool, events: bytes |
 def get_response(connection: Connection, response_id: str) -> tuple[Json, bool] | None:
     """(the response object, whether the response was still running when it was written)."""
     row = connection.execute("SELECT body, live FROM response WHERE id = ?", (response_id,)).fetchone()
-    return row and (orjson.loads(row[0]), bool(row[1]))
+    return row and (json_pieces.loads(row[0]), bool(row[1]))
+
+
+def has_response(connection: Connection, response_id: str) -> bool:
+    """Whether there is such a response."""
+    return connection.execute("SELECT 1 FROM response WHERE id = ?", (response_id,)).fetchone() is not None
 
 
 def get_events(connection: Connection, response_id: str) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -175,6 +176,25 @@ async def test_input_items_come_in_pages(open_app: OpenApp) -> None:
     assert (texts(page), page["has_more"]) == (["Hi.", "last"], False)
     for query in ("limit=0", "limit=101", "limit=x", "order=up", "after=msg_no"):
         assert (await app.handle(Request("GET", url, query=query))).status == 400
+
+
+async def test_a_large_list_is_sent_as_it_is_stored(open_app: OpenApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, _ = await open_app()
+    item = {"type": "message", "role": "user", "content": "x" * 100_000}
+    made = await whole(await post(app, "/v1/conversations", {"items": [item] * 5}))
+    url = f"/v1/conversations/{made['id']}/items"
+    monkeypatch.setattr(tables.json_pieces, "loads", None)  # no item is parsed
+    response = await app.handle(Request("GET", url, query="order=asc&limit=4"))
+    pieces = [piece async for piece in response.body]  # type: ignore[union-attr]
+    assert max(map(len, pieces)) < 101_000
+    listed = json.loads(b"".join(pieces))
+    assert [len(entry["content"][0]["text"]) for entry in listed["data"]] == [100_000] * 4
+    assert (listed["first_id"], listed["last_id"]) == (listed["data"][0]["id"], listed["data"][-1]["id"])
+    assert listed["has_more"]
+    one = await app.handle(Request("GET", f"{url}/{listed['last_id']}"))
+    assert json.loads(one.body) == listed["data"][-1]  # type: ignore[arg-type]
+    added = await whole(await post(app, url, {"items": [{**item, "content": "y"}, {**item, "content": "z"}]}))
+    assert [entry["content"][0]["text"] for entry in added["data"]] == ["y", "z"]
 
 
 async def test_an_input_that_is_too_long_loses_its_oldest_turns_only_when_asked(open_app: OpenApp) -> None:

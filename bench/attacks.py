@@ -1,0 +1,96 @@
+"""The largest requests that a server accepts, those that cost it the most, for `bench stall --attacks`."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+MB = 1 << 20
+SIZE = 30 * MB
+TEXT = "all work and no play " * (SIZE // 21)
+Ask = Callable[[str, str, "bytes | None"], bytes]
+VALUES = 80_000
+"""Empty objects: with their commas and brackets as many values as a body may have."""
+
+
+def cases() -> dict[str, Callable[[int], None]]:
+    """Deeds by name; each is called with the server's port, in a thread."""
+    return {
+        "30 MB of text in a chat": _posts("/v1/chat/completions", _chat(TEXT)),
+        "30 MB of text in a completion": _posts("/v1/completions", {"model": "demo", "prompt": TEXT}),
+        "24 MB of Chinese": _posts("/v1/chat/completions", _chat("中文字" * (8 * MB // 3)), ascii_only=False),
+        "30 MB of image data": _posts("/v1/chat/completions", _image("QUJD" * (SIZE // 4))),
+        "2 MB of escapes": _posts("/v1/chat/completions", _chat("\n" * MB)),
+        "a list of 80,000 objects": _posts("/v1/completions", {"model": "demo", "prompt": [{}] * VALUES}),
+        "a list of 250,000 token ids": _posts("/v1/completions", {"model": "demo", "prompt": [7] * 250_000}),
+        "250,000 texts, 30 MB": _posts("/v1/completions", {"model": "demo", "prompt": ["x" * 112] * 250_000}),
+        "30 MB of tools": _posts("/v1/chat/completions", {**_chat("hi"), "tools": [_tool(TEXT)]}),
+        "30 MB of text to tokenize": _posts("/tokenize", {"model": "demo", "prompt": TEXT}),
+        "30 MB of instructions": _posts(
+            "/v1/responses", {"model": "demo", "input": "hi", "instructions": TEXT, "store": False}
+        ),
+        "4 MB echoed and stored": _posts(
+            "/v1/responses", {"model": "demo", "input": "hi", "user": TEXT[: 4 * MB], "max_output_tokens": 2}
+        ),
+        "20 items of 1.5 MB, listed": _items(20, TEXT[: 3 * MB // 2]),
+        "5,000 small items, listed": _items(5000, "hello"),
+    }
+
+
+def _chat(text: str) -> dict[str, object]:
+    return {"model": "demo", "messages": [{"role": "user", "content": text}], "max_tokens": 1}
+
+
+def _image(data: str) -> dict[str, object]:
+    part = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+    return {"model": "demo", "messages": [{"role": "user", "content": [part]}], "max_tokens": 1}
+
+
+def _tool(text: str) -> dict[str, object]:
+    return {"type": "function", "function": {"name": "f", "description": text, "parameters": {"type": "object"}}}
+
+
+def _posts(path: str, body: dict[str, object], *, ascii_only: bool = True) -> Callable[[int], None]:
+    def deed(port: int) -> None:
+        data = json.dumps(body, ensure_ascii=ascii_only).encode()
+        with _connection(port) as ask:
+            for _ in range(3):
+                ask("POST", path, data)
+
+    return deed
+
+
+def _items(count: int, text: str) -> Callable[[int], None]:
+    """A conversation with items of this text, which is listed and deleted."""
+
+    def deed(port: int) -> None:
+        item = {"type": "message", "role": "user", "content": text}
+        with _connection(port) as ask:
+            made = json.loads(ask("POST", "/v1/conversations", json.dumps({"items": [item] * count}).encode()))
+            path = f"/v1/conversations/{made['id']}"
+            for _ in range(3):
+                ask("GET", f"{path}/items?limit=100", None)
+            ask("DELETE", path, None)
+
+    return deed
+
+
+@contextmanager
+def _connection(port: int) -> Iterator[Ask]:
+    """A function that asks on one connection and returns the body."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=120)) as connection:
+
+        def ask(method: str, path: str, data: bytes | None) -> bytes:
+            connection.request(method, path, data, {"Content-Type": "application/json"} if data else {})
+            answer = connection.getresponse()
+            assert answer.status < 500 or answer.status == 503, answer.status
+            return answer.read()
+
+        yield ask
+
+
+def each(only: str = "") -> Iterator[tuple[str, Callable[[int], None]]]:
+    """The cases, or those whose name contains a word."""
+    return ((name, deed) for name, deed in cases().items() if only in name)

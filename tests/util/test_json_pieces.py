@@ -1,0 +1,137 @@
+"""JSON in pieces is the JSON of orjson, however small the pieces are; no call into C gets more than a piece."""
+
+from __future__ import annotations
+
+import json
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from lean_ovms.util import json_pieces
+from lean_ovms.util.json_pieces import TextTooLong, TooDeep, dumps, loads
+
+TEXTS = ("", "plain", 'q"\\u\n😀é', "a, [b] {c}: \\", "x" * 70, 'é"' * 40, "😀" * 30, "\\" * 41)
+
+
+def value(rng: random.Random, depth: int = 0) -> Any:
+    draw = rng.random()
+    if depth > 4 or draw < 0.5:
+        return rng.choice((1, -2.5e3, True, None, *TEXTS))
+    if draw < 0.75:
+        return [value(rng, depth + 1) for _ in range(rng.randrange(6))]
+    return {rng.choice(("k", 'k"{,', "kk")) + str(i): value(rng, depth + 1) for i in range(rng.randrange(6))}
+
+
+def damaged(rng: random.Random, data: bytes) -> bytes:
+    found = bytearray(data)
+    place = rng.randrange(len(found))
+    draw = rng.random()
+    if draw < 0.4:
+        found[place] = rng.choice(b'",[]{}:\\ 1x\x01\xff')
+    elif draw < 0.7:
+        del found[place : place + rng.randrange(1, 4)]
+    else:
+        found[place:place] = bytes([rng.choice(b'",[]{}:\\ 1')])
+    return bytes(found)
+
+
+def outcome(read: Any, data: bytes) -> str:
+    try:
+        return json.dumps(read(data))  # the order of names, too
+    except ValueError:
+        return "invalid"
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_pieces, "PIECE_BYTES", 64)
+    monkeypatch.setattr(json_pieces, "SLICE_BYTES", 40)
+    monkeypatch.setattr(json_pieces, "ESCAPED_SLICE_BYTES", 20)
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("seed", range(4))
+def test_every_document_is_read_and_written_as_orjson_does(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(300):
+        whole = value(rng)
+        data = json.dumps(whole, ensure_ascii=rng.random() < 0.5, indent=rng.choice((None, 1))).encode()
+        for text in (data, damaged(rng, data)):
+            assert outcome(loads, text) == outcome(orjson.loads, text), text
+        assert dumps(whole) == orjson.dumps(whole)
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":1"%s"}',
+        '[,"%s"]',
+        '["%s",]',
+        '["%s" "b"]',
+        '{"%s"}',
+        '{"a":"%s":1}',
+        '["%s"',
+        '"%s"]',
+        '["%s"}',
+        '["%s"][',
+    ],
+)
+def test_what_stands_around_a_long_text_must_be_json(text: str) -> None:
+    with pytest.raises(ValueError, match="near byte"):
+        loads((text % ("x" * 200)).encode())
+
+
+def test_no_call_gets_more_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def counted(function: Any) -> Any:
+        def call(data: Any) -> Any:
+            result = function(data)
+            sizes.append(len(data) if isinstance(data, bytes) else len(result))
+            return result
+
+        return call
+
+    watched = SimpleNamespace(
+        loads=counted(orjson.loads), dumps=counted(orjson.dumps), JSONDecodeError=orjson.JSONDecodeError
+    )
+    monkeypatch.setattr(json_pieces, "orjson", watched)
+    whole = {
+        "text": "all work and no play " * 100_000,
+        "quotes": '"' * 100_000,
+        "objects": [{}] * 50_000,
+        "deep": [[{"a": [{"b": ["x" * 300] * 2000}]}]],
+    }
+    data = orjson.dumps(whole)
+    assert loads(data) == whole
+    assert len(sizes) > 20
+    assert max(sizes) <= json_pieces.SLICE_BYTES + 2
+    sizes.clear()
+    assert dumps(whole) == data
+    assert len(sizes) > 20
+    assert max(sizes) <= 8 * json_pieces.SLICE_BYTES
+
+
+def test_a_text_has_a_limit_and_data_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_pieces, "MAX_TEXT_CHARS", 900_000)
+    monkeypatch.setattr(json_pieces, "MAX_WIDE_TEXT_CHARS", 300_000)
+    for fits in ("a b" * 250_000, "data:image/png;base64," + "QUJD" * 400_000, "QUJD" * 400_000, "é " * 140_000):
+        assert loads(orjson.dumps([fits])) == [fits]
+    for text in ("a b" * 310_000, "é " + "a " * 200_000, "data:image/png;base64," + "QUJ-! " * 400_000):
+        with pytest.raises(TextTooLong, match="characters near byte 2"):
+            loads(orjson.dumps([text]))
+
+
+def test_levels_names_and_gaps_have_limits() -> None:
+    filler = b'"' + b"x" * 70_000 + b'"'
+    assert loads(b"\xef\xbb\xbf  [%b]" % filler) == ["x" * 70_000]
+    assert loads(b"[" * 120 + filler + b"]" * 120)
+    with pytest.raises(TooDeep):
+        loads(b"[" * 121 + filler + b"]" * 121)
+    for refused in (b"{%b:1}" % filler, b"[%b,%b1]" % (filler, b" " * 70_000), b"[%b,%b]" % (filler, b"1" * 70_000)):
+        with pytest.raises(ValueError, match="near byte"):
+            loads(refused)
