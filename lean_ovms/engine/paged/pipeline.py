@@ -27,7 +27,7 @@ from .sequence import Request
 
 log = logging.getLogger(__name__)
 
-CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits")
+CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits", "progress")
 GRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar_process")
 
 
