@@ -1,7 +1,14 @@
+import os
+import re
 import shutil
+from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
+
+SOURCE_URL = os.environ.get("LEAN_OVMS_SOURCE_URL", "").rstrip("/")
+"""Where the files of this version can be read, for a release: https://HOST/OWNER/lean_ovms/blob/TAG."""
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?://|#)([^)\s]+)\)")
 
 
 class BuildFromScratch(build_py):
@@ -13,4 +20,15 @@ class BuildFromScratch(build_py):
         super().run()
 
 
-setup(cmdclass={"build_py": BuildFromScratch})
+def description():
+    """The README with links that lead somewhere outside of the source, too: absolute ones, or their texts alone."""
+    text = Path(__file__).with_name("README.md").read_text("utf-8")
+    return LINK.sub(rf"[\1]({SOURCE_URL}/\2)" if SOURCE_URL else r"\1", text)
+
+
+setup(
+    cmdclass={"build_py": BuildFromScratch},
+    long_description=description(),
+    long_description_content_type="text/markdown",
+    project_urls={"Source": SOURCE_URL} if SOURCE_URL else {},
+)

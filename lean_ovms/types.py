@@ -3,9 +3,9 @@
     transport --Request--> api --Prompt, SamplingParams, OutputParams--> models --> engine
     transport <-Response-- api <------------- Delta, Usage ------------- models <-- engine
 
-pooling_types.py and speech_types.py are the same for models that do not generate. This module imports nothing else of
-the package and has no behaviour beyond trivial properties. Token ids are plain ints ("tokens"), text is str, bytes are
-what clients get.
+pooling_types.py and speech_types.py are the same for models that do not generate, timing_types.py for times. This
+module imports nothing else of the package and has no behaviour beyond trivial properties. Token ids are plain ints
+("tokens"), text is str, bytes are what clients get.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from .pooling_types import PoolingInfo
     from .speech_types import SpeechInfo, VoiceInfo
+    from .timing_types import PromptProgress
 
 # --- HTTP: between transports and api ------------------------------------------------------------------------------
 
@@ -188,6 +189,8 @@ class SamplingParams:
     longest pattern, times) in tokens that end the text, or None. thinking_token_budget: reasoning tokens before the end
     of the reasoning is forced; None: no limit. thinking_tags: texts around the reasoning; thinking_open: the prompt
     ends inside it. cache_salt: the prefix cache is shared among requests of the same salt only.
+    report_prompt_ms: the time that the prompt took is reported with its end; report_progress: and, after each step, how
+    much of it is computed.
     num_assistant_tokens, assistant_confidence_threshold, max_ngram_size: for speculative decoding and prompt lookup,
     ignored without; 0: the engine's default.
     """
@@ -221,6 +224,8 @@ class SamplingParams:
     thinking_tags: tuple[str, str] = ("", "")
     thinking_open: bool = False
     cache_salt: str = ""
+    report_prompt_ms: bool = False
+    report_progress: bool = False
     num_assistant_tokens: int = 0
     assistant_confidence_threshold: float = 0.0
     max_ngram_size: int = 0
@@ -236,6 +241,7 @@ CAPABILITIES = {
     "thinking_token_budget": "logit_edits",
     "early_stopping": "beam_control",
     "cache_salt": "cache_salt",
+    "report_progress": "progress",
 }
 """Fields of SamplingParams that not every engine supports, with the member of ModelInfo.capabilities that they need."""
 
@@ -321,9 +327,9 @@ class ModelInfo:
     sentencepiece: grammars are matched against text with "▁" for a space and "<0x0A>" for a byte.
     reports_cached_tokens: the number of prompt tokens found in the prefix cache is known.
     capabilities: what not every engine can do. "alternatives": log probabilities of tokens that were not chosen, of
-    generated tokens and of the prompt's, also beside the prefix cache. "logit_edits", "cache_salt": see CAPABILITIES.
-    "beam_control": early_stopping, and grammars with beam search and with min_tokens. "cached_tokens": it counts them
-    itself, for each request.
+    generated tokens and of the prompt's, also beside the prefix cache. "logit_edits", "cache_salt", "progress": see
+    CAPABILITIES. "beam_control": early_stopping, and grammars with beam search and with min_tokens. "cached_tokens": it
+    counts them itself, for each request.
     vision: the model reads images. image_tokens: the model's own placeholders for images, refused from clients.
     pooling, speech, voices: of a model that does not generate; kv_blocks and block_size are 0 then, and eos_token_ids
     is empty.
@@ -450,6 +456,7 @@ class Delta:
 
     index: of the choice. tokens: generated ids (0 or more). logprobs: one per token if they were asked for.
     finish: "stop", "length", or None while it continues. stop: the stop string or token id that ended it, if any.
+    progress: of its prompt, if asked for; then nothing else is set.
     """
 
     index: int
@@ -458,6 +465,7 @@ class Delta:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finish: str | None = None
     stop: str | int | None = None
+    progress: PromptProgress | None = None
 
 
 @dataclass(slots=True)

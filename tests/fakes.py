@@ -1,7 +1,8 @@
 """An engine that plays a script in this process: real mailboxes, a byte vocabulary, no child and no clock.
 
 Token ids 0-255 are bytes, 256 is the end of text. A script is a list of steps; a step is a list of
-(sequence, text, reason). It is made for each request from its prompt and sampling.
+(sequence, text, reason), an error, or a record about the prompt, whose id is set here. It is made for each request from
+its prompt and sampling.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from lean_ovms.types import EngineStats, Image, ModelInfo, SamplingParams, Vocab
 EOS = 256
 
 Step = list[tuple[int, str, "str | None"]]
-Script = list["Step | RequestError"]
+Script = list["Step | RequestError | protocol.Cached | protocol.Progress"]
 
 INFO = ModelInfo(
     vocab_size=257,
@@ -127,6 +128,10 @@ class FakeEngine:
             self.mail.deliver([protocol.Failed(number, step.to_wire())])
             return
         records: list[protocol.Record] = []
+        if isinstance(step, protocol.Cached | protocol.Progress):
+            step.id = number
+            records.append(step)
+            step = []
         for sequence, text, reason in step:
             tokens = encode(text) + ([EOS] if reason == "stop" else [])
             logprobs = [-0.5] * len(tokens) if sampling.logprobs else None

@@ -10,6 +10,7 @@ import orjson
 
 from ..errors import BadRequest
 from ..observability.logging import safe
+from ..timing_types import Timings
 from ..types import Json, Response, TokenLogprob, Usage
 
 MAX_WARNINGS = 16
@@ -80,6 +81,24 @@ def usage(counts: Usage) -> Json:
     if counts.reasoning_tokens:
         body["completion_tokens_details"] = {"reasoning_tokens": counts.reasoning_tokens}
     return body
+
+
+def timings(times: Timings) -> Json:
+    """llama.cpp's timings object: tokens, milliseconds and rates of the prompt and of the generated tokens."""
+    return {
+        "cache_n": times.cached,
+        **_rates("prompt", times.prompt, times.prompt_ms),
+        **_rates("predicted", times.predicted, times.predicted_ms),
+    }
+
+
+def _rates(name: str, tokens: int, ms: float) -> Json:
+    return {
+        f"{name}_n": tokens,
+        f"{name}_ms": round(ms, 3),
+        f"{name}_per_token_ms": round(ms / tokens, 3) if tokens else 0.0,
+        f"{name}_per_second": round(1000 * tokens / ms, 3) if ms else 0.0,
+    }
 
 
 def new_id(prefix: str) -> str:

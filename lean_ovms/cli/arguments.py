@@ -24,6 +24,7 @@ from ..errors import StartError
 from ..options import TYPE_NAMES, from_json
 from ..repository import json_file
 from ..server import exit_status
+from ..util import child_process
 from . import completion, other_flags, ovms_flags
 from . import help as help_page
 
@@ -48,11 +49,18 @@ def main() -> NoReturn:
     """The console command; it exits with one of `server/exit_status.py`."""
     _exit_on_ctrl_c()
     _open_standard_streams()
+    if sys.argv[1:2] == ["healthcheck"]:
+        from . import healthcheck
+
+        sys.exit(healthcheck.main(sys.argv[2:], os.environ))
     try:
         config = parse(sys.argv[1:], os.environ)
     except StartError as error:
         print(f"lean_ovms: {error}", file=sys.stderr)
         sys.exit(exit_status.USAGE)
+    if child_process.not_posix():
+        print(f"lean_ovms: {child_process.NEEDS_POSIX}", file=sys.stderr)
+        sys.exit(exit_status.NEVER_SERVED)
     from .commands import run  # late: --help and --version do not need it
 
     sys.exit(run(config))
@@ -192,7 +200,7 @@ def parser() -> argparse.ArgumentParser:
 def _make_parser() -> _Parser:
     return _Parser(
         prog="lean_ovms",
-        usage="%(prog)s [serve] [MODEL] [--option VALUE ...]",
+        usage="%(prog)s [serve | pull | list | healthcheck] [MODEL] [--option VALUE ...]",
         description="OpenVINO Model Server's and vLLM's generative REST APIs, on openvino-genai.",
         epilog=f"Each option may also be set by the environment variable {PREFIX}NAME, or in --options_file.",
         allow_abbrev=False,

@@ -19,6 +19,7 @@ EXAMPLES = """examples:
   lean_ovms                                      the demo model, on port 8000
   lean_ovms serve ./Qwen3-8B-int4-ov             a directory that optimum-cli wrote
   lean_ovms serve OpenVINO/Qwen3-8B-int4-ov      a model of the hub, pulled at the first start
+  lean_ovms healthcheck --rest_port 8000         exit status 0 if the server with these options is ready
 """
 ALL = "all"
 

@@ -251,6 +251,21 @@ class Cached(Record):
 
 
 @dataclass(slots=True)
+class Progress(Record):
+    """This many tokens of the prompt are computed, `cached` of them from the prefix cache, ms after its start.
+
+    Only if SamplingParams asks for it. The last one, with all tokens, comes before the first Tokens. cached: 0 where
+    the engine does not count it itself.
+    """
+
+    kind: ClassVar[str] = "progress"
+    id: int
+    tokens: int
+    cached: int
+    ms: float
+
+
+@dataclass(slots=True)
 class PromptLogprobs(Record):
     """Log probabilities of the prompt's tokens (first: None), before the first Tokens of the request.
 

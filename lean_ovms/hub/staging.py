@@ -7,7 +7,6 @@ that the next pull resumes. Knows no hubs: only files with sizes and hashes.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import logging
 import os
@@ -134,6 +133,8 @@ def locked(
 
 def _lock(root: Path, sleep: Callable[[float], None], waits: Callable[[], None]) -> int:
     """An open, locked descriptor of the directory root, which exists."""
+    import fcntl  # POSIX only
+
     notified = False
     while True:
         root.mkdir(parents=True, exist_ok=True)

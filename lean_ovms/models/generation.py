@@ -16,6 +16,7 @@ from ..engine.protocol import Tokens
 from ..errors import RequestError, RequestTimeout
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord
+from ..timing_types import PromptProgress, Timings
 from ..types import Delta, TokenLogprob, Usage
 from .output_decoder import OutputDecoder
 
@@ -53,9 +54,14 @@ class Generation:
         requested_at: float,
         token_timer: TokenTimer | None = None,
         warnings: Sequence[str] = (),
+        progress: bool = False,
     ) -> None:
-        """requested_at: of time.monotonic. warnings: what of the request could not be honoured."""
+        """requested_at: of time.monotonic. warnings: what of the request could not be honoured.
+
+        progress: there are deltas with the progress of the prompt.
+        """
         self.warnings = list(warnings)
+        self._progress = progress
         self._engine = engine
         self._reply = reply
         self._decoders = decoders
@@ -110,6 +116,19 @@ class Generation:
             self._reply.cached_tokens,
         )
 
+    @property
+    def timings(self) -> Timings:
+        """Times so far. The engine's report of the prompt's time was asked for with SamplingParams."""
+        usage, first, prompt = self.usage, self._first_token_at, self._reply.progress
+        cached = usage.cached_tokens or 0
+        return Timings(
+            cached=cached,
+            prompt=usage.prompt_tokens - cached,
+            prompt_ms=0.0 if prompt is None else prompt.ms,
+            predicted=usage.completion_tokens,
+            predicted_ms=0.0 if first is None else 1000 * (time.monotonic() - first),
+        )
+
     def __aiter__(self) -> Generation:
         return self
 
@@ -117,20 +136,21 @@ class Generation:
         # One coroutine and not one per layer: each costs 0.4 us a token and the way back up through it.
         try:
             while (records := self._reply.poll()) is None:
-                if self._woken:
+                if self._woken or self._reply.progressed:
                     self._woken = False
-                    return []
+                    return self._prompt_progress()
                 await self._reply.wait()
         except RequestError as error:
             self._error = error.code or error.kind
             raise
         if not records:
             raise StopAsyncIteration
+        deltas: list[Delta] = []
         if self._first_token_at is None:
             self._first_token_at = time.monotonic()
+            deltas = self._prompt_progress()
         if self._token_timer is not None:
             self._token_timer.observe(max(len(record.tokens) for record in records))
-        deltas = []
         for record in records:
             decoder = self._decoders[record.index]
             texts = self._texts(decoder, record) if decoder.window is None else await self._decoded(decoder, record)
@@ -139,6 +159,14 @@ class Generation:
                 self._reply.cancel(decoder.index)  # a stop string, which the engine does not know
             deltas.append(delta)
         return deltas
+
+    def _prompt_progress(self) -> list[Delta]:
+        """A delta with the progress of the prompt, if there is a new report and it is wanted."""
+        record, new = self._reply.progress, self._reply.progressed and self._progress
+        self._reply.progressed = False
+        if record is None or not new:
+            return []
+        return [Delta(0, progress=PromptProgress(self.prompt_tokens, record.cached, record.tokens, record.ms))]
 
     @staticmethod
     def _texts(decoder: OutputDecoder, record: Tokens) -> list[str]:
@@ -231,6 +259,18 @@ class GenerationGroup:
             sum(u.completion_tokens for u in parts),
             sum(u.reasoning_tokens for u in parts),
             None if any(u.cached_tokens is None for u in parts) else sum(u.cached_tokens or 0 for u in parts),
+        )
+
+    @property
+    def timings(self) -> Timings:
+        """Of all generations: the tokens of all, and the longest times."""
+        parts = [g.timings for g in self._generations]
+        return Timings(
+            cached=sum(t.cached for t in parts),
+            prompt=sum(t.prompt for t in parts),
+            prompt_ms=max(t.prompt_ms for t in parts),
+            predicted=sum(t.predicted for t in parts),
+            predicted_ms=max(t.predicted_ms for t in parts),
         )
 
     def __aiter__(self) -> GenerationGroup:

@@ -227,6 +227,7 @@ class TextModel(Model):
             requested_at=requested_at,
             token_timer=self.metrics.token_timer(),
             warnings=without_effect + (structured.warnings if structured is not None else []),
+            progress=sampling.report_progress,
         )
         if structured is not None and structured.warnings:
             structured.log_warnings()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import stat
 import tempfile
@@ -45,6 +44,8 @@ def _mode(path: Path) -> int:
 @contextlib.contextmanager
 def lock(directory: Path) -> Iterator[None]:
     """Hold an exclusive lock on the directory, for a read-modify-write cycle. Raises OSError."""
+    import fcntl  # POSIX only
+
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with contextlib.suppress(OSError):  # a file system without locks: the last writer wins

@@ -7,15 +7,12 @@ import gc
 import logging
 import os
 import re
-import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import uvloop
 
 from .. import __version__
 from ..api.app import App
@@ -54,7 +51,7 @@ def run(config: Config) -> int:
     memory.configure()
     config = replace(config, max_connections=_max_connections(config.max_connections))
     try:
-        return uvloop.run(serve(build(config), SystemdNotifier.from_environ(os.environ)))
+        return _run(serve(build(config), SystemdNotifier.from_environ(os.environ)))
     except StartError as error:
         logger.error("cannot start: %s", error)
         return exit_status.USAGE if isinstance(error, WrongOptions) else exit_status.NEVER_SERVED
@@ -183,11 +180,23 @@ async def _until(working: Coroutine[Any, Any, None], stopping: asyncio.Event) ->
         await asyncio.gather(work, stop, return_exceptions=True)
 
 
+def _run(main: Coroutine[Any, Any, int]) -> int:
+    """Run in uvloop, or, where that is not installed, in asyncio's own loop, which is slower."""
+    try:
+        import uvloop
+    except ImportError:
+        logger.warning("uvloop is not installed: streams cost about twice as much time")
+        return asyncio.run(main)
+    return uvloop.run(main)
+
+
 def _max_connections(configured: int) -> int:
     """The connections that the limit of open files allows, at most those configured; the soft limit is raised for them.
 
     More would leave no descriptors for a restarted engine or the response store.
     """
+    import resource  # not on Windows, where no server runs
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = configured + OWN_FILES
     if soft == resource.RLIM_INFINITY or soft >= files:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -17,6 +18,10 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1
+NEEDS_POSIX = (
+    "lean_ovms does not run on Windows, where a process cannot be given a socket as POSIX does; use WSL 2 or the "
+    "container (docs/deploy/Containerfile)"
+)
 EXIT_USAGE = 2
 
 
@@ -26,6 +31,8 @@ def spawn_with_socket(command: Sequence[str], **options: Any) -> tuple[subproces
     The descriptor's number is appended to the command's arguments. No other descriptor is inherited. options: for
     Popen. Raises OSError.
     """
+    if not_posix():
+        raise OSError(NEEDS_POSIX)
     ours, theirs = socket.socketpair()
     with theirs:
         try:
@@ -36,6 +43,26 @@ def spawn_with_socket(command: Sequence[str], **options: Any) -> tuple[subproces
             ours.close()
             raise
     return process, ours
+
+
+def not_posix() -> bool:
+    """Whether children cannot be started here as this project does it."""
+    return sys.platform == "win32"
+
+
+def wait_unreaped(pid: int) -> None:
+    """Wait until a child has exited, and leave its status to be read. Raises ChildProcessError if there is none."""
+    if hasattr(os, "waitid"):
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        return
+    queue: Any = select.kqueue()  # type: ignore[attr-defined]  # macOS
+    try:
+        event = (pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD | select.KQ_EV_ONESHOT, select.KQ_NOTE_EXIT)  # type: ignore[attr-defined]
+        queue.control([select.kevent(*event)], 1)  # type: ignore[attr-defined]
+    except ProcessLookupError as error:
+        raise ChildProcessError(str(error)) from None
+    finally:
+        queue.close()
 
 
 def die_with_parent() -> None:

@@ -14,7 +14,7 @@ import lean_ovms
 
 ROOT = Path(lean_ovms.__file__).parent
 
-BASE = {"types", "pooling_types", "speech_types", "errors"}
+BASE = {"types", "pooling_types", "speech_types", "timing_types", "errors"}
 OBSERVED = BASE | {"observability"}
 LOOP = {"engine.worker.loop", "engine.worker.lanes", "engine.worker.task", "engine.worker.transport"}
 TEXT = {"text.decode", "text.grammar", "text.parsers", "text.template"}
@@ -22,7 +22,8 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": set(),
     "pooling_types": set(),
     "speech_types": set(),
-    "types": {"pooling_types", "speech_types"},
+    "timing_types": set(),
+    "types": {"pooling_types", "speech_types", "timing_types"},
     "websocket_types": {"types"},
     "errors": {"types"},
     "lora_modules": {"errors"},

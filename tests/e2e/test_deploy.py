@@ -21,6 +21,7 @@ from tests.e2e.conftest import Process
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "docs" / "deploy" / "lean_ovms.service"
 CONTAINER = ROOT / "docs" / "deploy" / "Containerfile"
+COMPOSE = ROOT / "docs" / "deploy" / "compose.yaml"
 READ_ONLY = "mount -o remount,ro,bind / && mount -t tmpfs tmpfs /mnt && exec"
 """A read-only root file system and a folder for temporary files, in a mount namespace of the server's own. It is not
 /tmp, where this project and its Python may be."""
@@ -100,9 +101,15 @@ def test_a_read_only_root_file_system_will_do(read_only: Process) -> None:
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
         assert json.load(answer)["usage"]["completion_tokens"] > 0
-    health = re.search(r'"(import urllib.*?)"\]', CONTAINER.read_text())
-    assert health
-    check = health[1].replace("http://127.0.0.1:8000", read_only.url)
-    assert subprocess.run([sys.executable, "-c", check]).returncode == 0
+    check = [sys.executable, "-m", "lean_ovms", "healthcheck", "--rest_port", read_only.url.rpartition(":")[2]]
+    assert subprocess.run(check).returncode == 0
     assert read_only.stop(signal.SIGTERM) == 0
-    assert subprocess.run([sys.executable, "-c", check], stderr=subprocess.DEVNULL).returncode != 0
+    assert subprocess.run(check, stderr=subprocess.DEVNULL).returncode == 1
+
+
+def test_the_health_checks_of_container_and_compose_file_are_the_same() -> None:
+    check = json.loads(re.search(r"^HEALTHCHECK .* CMD (\[.*\])$", CONTAINER.read_text(), re.M)[1])  # type: ignore[index]
+    composed = json.loads(re.search(r"^      test: (\[.*\])$", COMPOSE.read_text(), re.M)[1])  # type: ignore[index]
+    assert composed == ["CMD", *check]
+    assert check[1:] == ["healthcheck", "--pid", "1"]
+    assert "stop_grace_period: 45s" in COMPOSE.read_text()  # more than --drain_timeout_s

@@ -13,6 +13,7 @@ from lean_ovms.engine.protocol import (
     DetailedTokens,
     Failed,
     Pong,
+    Progress,
     PromptLogprobs,
     Refused,
     Submit,
@@ -57,6 +58,7 @@ class Replies:
         self.failed = None
         self.prompt_logprobs = self.prompt_ranks = self.prompt_top = None
         self.cached = None
+        self.progress = []
         self.tokens = {}
         self.logprobs = {}
         self.top = {}
@@ -165,6 +167,10 @@ def take_in(answer, record):
         assert answer.cached is None
         assert not answer.tokens
         answer.cached = record.tokens
+    elif isinstance(record, Progress):
+        assert answer.accepted
+        assert not answer.tokens
+        answer.progress.append(record)
     elif isinstance(record, PromptLogprobs):
         assert answer.accepted
         assert not answer.tokens

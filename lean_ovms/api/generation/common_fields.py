@@ -67,11 +67,24 @@ REQUEST_ID = Field(
     read=_request_id,
     schema={"pattern": f"^[ -~]{{1,{MAX_REQUEST_ID}}}$"},
 )
+TIMINGS = (
+    Field(
+        name="timings", kind="bool", help="llama.cpp's timings in the response, in a stream at its end", default=False
+    ),
+    Field(name="timings_per_token", kind="bool", help="llama.cpp's: timings in every chunk", default=False),
+    Field(
+        name="return_progress",
+        kind="bool",
+        help="llama.cpp's: in a stream, chunks with prompt_progress; with PAGED only",
+        default=False,
+    ),
+)
 ANSWERING = (
     MODEL,
     STREAM,
     STREAM_OPTIONS,
     *TOKEN_IDS,
+    *TIMINGS,
     REQUEST_ID,
 )
 """Fields for the form of the response of chat and completions."""

@@ -47,6 +47,9 @@ UNSUPPORTED = FieldSet((
     Field(name="web_search_options", kind="object", help="OpenAI's: options of a web search", read=_web_search),
     Field(name="echo", kind="bool", help="vLLM's, for chat: last message before the output; completions have it"),
     Field(name="prompt_logprobs", kind="int", help="vLLM's, for responses: alternatives of each prompt token"),
+    Field(name="timings", kind="bool", help="for responses and messages: times; chat and completions have them"),
+    Field(name="timings_per_token", kind="bool", help="llama.cpp's, for responses and messages: times in every event"),
+    Field(name="return_progress", kind="bool", help="llama.cpp's, for responses and messages: progress of the prompt"),
     Field(name="logits_processors", kind="array", help="vLLM's: functions that change logits"),
     Field(name="prompt_embeds", kind="any", help="vLLM's: prompt as embeddings"),
     Field(name="mm_processor_kwargs", kind="object", help="vLLM's: arguments of the image processor"),
@@ -81,6 +84,7 @@ NEEDS = {
     "logprob_token_ids": "alternatives",
     "prompt_logprobs": "alternatives",
     "early_stopping": "beam_control",
+    "return_progress": "progress",
 }
 """Fields that not every engine supports, with the member of ModelInfo.capabilities that they need."""
 

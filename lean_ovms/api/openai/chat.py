@@ -144,7 +144,7 @@ def full(chat: ChatRequest, answers: list[CompletedChoice], generation: Generati
         id=chat.options.response_id("chatcmpl"), model=chat.generation.model.name, object="chat.completion"
     )
     choices = [_choice(chat, index, answer) for index, answer in enumerate(answers)]
-    body = envelope.full(choices, generation.usage)
+    body = envelope.full(choices, generation.usage, generation.timings if chat.options.timings else None)
     if chat.options.token_ids:
         body["prompt_token_ids"] = generation.prompt_ids
     if (most := chat.generation.values["prompt_logprobs"]) is not None:
@@ -180,6 +180,10 @@ def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions) -> Json:
     return {"content": [logprob_entry(token, by_id=options.named_by_id) for token in tokens]}
 
 
+ROLE = b'"delta":{"role":"assistant","content":null}'
+"""Of the first chunk of a choice, and as in llama.cpp of those with the progress of the prompt."""
+
+
 class ChatRenderer:
     """Deltas to chat.completion.chunk events (contract section 4.3)."""
 
@@ -196,9 +200,12 @@ class ChatRenderer:
 
     def _delta(self, delta: Delta, state: ChoiceState) -> bytes:
         out = b""
+        if delta.progress is not None:
+            state.started = True
+            return self._chunks.progress(delta.index, ROLE, delta.progress)
         if not state.started:
             state.started = True
-            out = self._chunks.chunk(delta.index, b'"delta":{"role":"assistant","content":null}', state)
+            out = self._chunks.chunk(delta.index, ROLE, state)
         state.add(delta)
         for event in delta.events:
             if not self._options.reasoning and isinstance(event, Reasoning):

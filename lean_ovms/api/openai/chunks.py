@@ -13,9 +13,10 @@ import orjson
 
 from ... import __version__
 from ...errors import RequestError
-from ...models.generation import DeltaStream
+from ...models.generation import Generation, GenerationGroup
+from ...timing_types import PromptProgress, Timings
 from ...types import Delta, Json, TokenLogprob, Usage
-from ..response import new_id, now, token_name, usage
+from ..response import new_id, now, timings, token_name, usage
 from ..sse import event, padding
 
 FINGERPRINT = f"lean_ovms-{__version__}"
@@ -30,9 +31,9 @@ class Envelope:
     object: str
     created: int = field(default_factory=now)
 
-    def full(self, choices: list[Json], counts: Usage) -> Json:
+    def full(self, choices: list[Json], counts: Usage, times: Timings | None = None) -> Json:
         """A unary body."""
-        return {
+        body = {
             "id": self.id,
             "choices": choices,
             "created": self.created,
@@ -41,6 +42,7 @@ class Envelope:
             "system_fingerprint": FINGERPRINT,
             "usage": usage(counts),
         }
+        return body if times is None else body | {"timings": timings(times)}
 
 
 @dataclass(slots=True)
@@ -66,7 +68,7 @@ class ChunkOptions:
 
     usage: null in all chunks but the last, or counts in each (continuous). named_by_id: logprobs name tokens by
     id. reasoning: the model's reasoning. request_id: the end of the response's id, if given. obfuscate: padding, so
-    that the length of a chunk reveals little.
+    that the length of a chunk reveals little. timings: in the last chunks, or in each (timings_per_token).
     """
 
     usage: bool = False
@@ -76,6 +78,8 @@ class ChunkOptions:
     reasoning: bool = True
     request_id: str = ""
     obfuscate: bool = False
+    timings: bool = False
+    timings_per_token: bool = False
 
     @classmethod
     def of(cls, values: Json, stream_options: dict[str, bool]) -> ChunkOptions:
@@ -89,6 +93,8 @@ class ChunkOptions:
             reasoning=values.get("include_reasoning", True),
             request_id=values["request_id"] or "",
             obfuscate=stream_options["include_obfuscation"],
+            timings=values["timings"] or values["timings_per_token"],
+            timings_per_token=values["timings_per_token"],
         )
 
     def response_id(self, prefix: str) -> str:
@@ -103,7 +109,7 @@ class ChunkOptions:
 class Chunks:
     """The chunks of one stream."""
 
-    def __init__(self, envelope: Envelope, generation: DeltaStream, options: ChunkOptions) -> None:
+    def __init__(self, envelope: Envelope, generation: Generation | GenerationGroup, options: ChunkOptions) -> None:
         self._generation = generation
         self._options = options
         dumped = orjson.dumps
@@ -116,7 +122,7 @@ class Chunks:
         )
         self._plain_tail = b"}" + self._after + (b',"usage":null' if options.usage else b"") + b"}\n\n"
         # Nearly every chunk differs from the others in its content only.
-        self._plain = not (options.token_ids or options.continuous or options.obfuscate)
+        self._plain = not (options.token_ids or options.continuous or options.obfuscate or options.timings_per_token)
         self._plain_end = b',"finish_reason":null' + self._plain_tail
         self._heads: dict[int, bytes] = {}
         prompt_ids: Sequence[int] | None = getattr(generation, "prompt_ids", None)
@@ -135,7 +141,7 @@ class Chunks:
             extra += b',"token_ids":' + orjson.dumps(state.tokens)
         state.tokens = []
         reason = b'"%b"' % finish.encode() if finish else b"null"
-        tail = self._tail()
+        tail = self._tail(timed=bool(finish) or self._options.timings_per_token)
         if self._options.obfuscate:
             tail = b'%b,"obfuscation":"%b"}\n\n' % (tail.removesuffix(b"}\n\n"), padding(len(content)))
         return b'%b{"index":%d,"logprobs":%b,%b,"finish_reason":%b%b%b' % (
@@ -148,6 +154,17 @@ class Chunks:
             tail,
         )
 
+    def progress(self, index: int, content: bytes, progress: PromptProgress) -> bytes:
+        """A chunk without a token, with the progress of the prompt. content: as in chunk."""
+        found = {
+            "total": progress.total,
+            "cache": progress.cached,
+            "processed": progress.processed,
+            "time_ms": round(progress.time_ms),
+        }
+        end = self._plain_end.removesuffix(b"}\n\n") + b',"prompt_progress":' + orjson.dumps(found) + b"}\n\n"
+        return self._head_of(index) + content + end
+
     def _head_of(self, index: int) -> bytes:
         head = self._heads[index] = b'%b{"index":%d,"logprobs":null,' % (self._head, index)
         return head
@@ -156,15 +173,20 @@ class Chunks:
         """The usage chunk, if asked for."""
         if not self._options.usage:
             return b""
-        return self._head + self._after + b',"usage":' + orjson.dumps(usage(counts)) + b"}\n\n"
+        last = self._head + self._after + b',"usage":' + orjson.dumps(usage(counts))
+        return last + (self._times() if self._options.timings else b"") + b"}\n\n"
+
+    def _times(self) -> bytes:
+        return b',"timings":' + orjson.dumps(timings(self._generation.timings))
 
     @staticmethod
     def failed(error: RequestError) -> bytes:
         """The in-band error event."""
         return event(error.body())
 
-    def _tail(self) -> bytes:
-        if not self._options.continuous and self._prompt_ids is None:
+    def _tail(self, *, timed: bool) -> bytes:
+        timed = timed and self._options.timings
+        if not self._options.continuous and self._prompt_ids is None and not timed:
             return self._plain_tail
         tail = b"}" + self._after
         if self._prompt_ids is not None:
@@ -174,4 +196,6 @@ class Chunks:
             tail += b',"usage":' + orjson.dumps(usage(self._generation.usage))
         elif self._options.usage:
             tail += b',"usage":null'
+        if timed:
+            tail += self._times()
         return tail + b"}\n\n"

@@ -83,7 +83,7 @@ async def handle(request: Request, app: App) -> Response:
         if stream:
             return sse.response(group, CompletionRenderer(completion, group, echoes), app.config.sse_ping_s, headers)
         choices = await collect(group, len(generations) * sampling.n)
-        work = lambda: json(full(completion, choices, echoes, group.usage), headers)  # noqa: E731
+        work = lambda: json(full(completion, choices, echoes, group), headers)  # noqa: E731
         body = await app.offload.run(size, work, inline_below=INLINE_BYTES)
     except BaseException:
         await group.aclose()
@@ -185,11 +185,14 @@ async def _echo(completion: CompletionRequest, prompt: TextPrompt | TokenPrompt,
     return Echo(await generation.prompt_text(completion.generation.output.skip_special_tokens), generation)
 
 
-def full(completion: CompletionRequest, answers: list[CompletedChoice], echoes: list[Echo], counts: Usage) -> Json:
+def full(
+    completion: CompletionRequest, answers: list[CompletedChoice], echoes: list[Echo], group: GenerationGroup
+) -> Json:
     """The text_completion object (contract section 5.2)."""
     n = completion.generation.sampling.n
     choices = [_choice(completion, i, answer, echoes[i // n]) for i, answer in enumerate(answers)]
-    return _envelope(completion).full(choices, _counts(completion, counts))
+    times = group.timings if completion.options.timings else None
+    return _envelope(completion).full(choices, _counts(completion, group.usage), times)
 
 
 def _envelope(completion: CompletionRequest) -> Envelope:
@@ -266,7 +269,8 @@ class CompletionRenderer:
         """Deltas whose prompt is scored. Other choices may be ahead of the first, which scores it: theirs are held."""
         due, held = list[Delta](), list[Delta]()
         for delta in self._held + deltas:
-            (due if self._echo(delta).generation.prompt_scored else held).append(delta)
+            ready = delta.progress is not None or self._echo(delta).generation.prompt_scored
+            (due if ready else held).append(delta)
         self._held = held
         return due
 
@@ -275,6 +279,8 @@ class CompletionRenderer:
 
     def _delta(self, delta: Delta, state: ChoiceState) -> bytes:
         out = b""
+        if delta.progress is not None:
+            return self._chunks.progress(delta.index, b'"text":""', delta.progress)
         if not state.started:
             state.started = True
             echo = self._echo(delta)

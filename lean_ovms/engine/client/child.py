@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from ...errors import StartError
+from ...util.child_process import wait_unreaped
 from .. import protocol
 from .prestart import spawn
 
@@ -163,7 +164,7 @@ class Child(asyncio.Protocol):
         """By a pidfd, or else a waiting thread: no polling, and no SIGCHLD handler, which needs the main thread."""
         try:
             pidfd = os.pidfd_open(self.pid)
-        except OSError:  # Linux before 5.3, or a container that forbids it
+        except (OSError, AttributeError):  # macOS, Linux before 5.3, or a container that forbids it
             threading.Thread(target=self._wait_in_thread, daemon=True).start()
             return
         self._loop.add_reader(pidfd, self._on_pidfd, pidfd)
@@ -175,7 +176,7 @@ class Child(asyncio.Protocol):
 
     def _wait_in_thread(self) -> None:
         with contextlib.suppress(ChildProcessError):  # it was reaped elsewhere
-            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+            wait_unreaped(self.pid)
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._reap)
 

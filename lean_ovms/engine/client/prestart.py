@@ -32,7 +32,8 @@ _prestarted: list[Spawned] = []
 
 def prestart() -> None:
     """Start a child for the next spawn(COMMAND). On a single core it would only delay the rest."""
-    if len(os.sched_getaffinity(0)) > 1:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if cores > 1:
         with contextlib.suppress(OSError):  # the next spawn reports it
             _prestarted.append(_start([*COMMAND, PREIMPORT]))
 

@@ -17,14 +17,9 @@ from .. import protocol
 from .pool_reply import PoolReply
 from .speech_reply import SpeechReply
 
-_OF_REQUESTS = (
-    protocol.Accepted,
-    protocol.Cached,
-    protocol.Counted,
-    protocol.DetailedTokens,
-    protocol.PromptLogprobs,
-)
-"""Records that may be about a request that was cancelled meanwhile."""
+_OF_REQUESTS = (protocol.Accepted, protocol.DetailedTokens)
+"""Records that may be about a request that was cancelled meanwhile, besides AboutPrompt."""
+AboutPrompt = protocol.Counted | protocol.Cached | protocol.Progress | protocol.PromptLogprobs
 _OF_SPEECH = (
     protocol.AudioUsed,
     protocol.SpeechText,
@@ -43,7 +38,7 @@ class ReplyStream:
     included: 1.0 us a record at 64 streams, 2.7 us at one; waking a waiting reader 2.5 us more (uvloop).
 
     prompt_tokens: their number, an estimate for images of new sizes until the engine has counted them. tokens: the
-    prompt's ids if they were requested.
+    prompt's ids if they were requested. progress: the last report about the prompt, progressed: it is new.
     """
 
     __slots__ = (
@@ -54,6 +49,8 @@ class ReplyStream:
         "_waiter",
         "cached_tokens",
         "id",
+        "progress",
+        "progressed",
         "prompt_logprobs",
         "prompt_tokens",
         "tokens",
@@ -65,6 +62,8 @@ class ReplyStream:
         self.tokens: list[int] | None = None
         self.prompt_logprobs: protocol.PromptLogprobs | None = None
         self.cached_tokens: int | None = None
+        self.progress: protocol.Progress | None = None
+        self.progressed = False
         self._router = router
         self._running = set(range(sequences))
         self._new: dict[int, protocol.Tokens] = {}
@@ -166,6 +165,19 @@ class ReplyStream:
         self._running.clear()
         self._error = error
         self._end()
+
+    def set_prompt(self, record: AboutPrompt) -> None:
+        """What the engine found out about the prompt."""
+        match record:
+            case protocol.Counted():
+                self.prompt_tokens = record.prompt_tokens
+            case protocol.Cached():
+                self.cached_tokens = record.tokens
+            case protocol.PromptLogprobs():
+                self.prompt_logprobs = record
+            case protocol.Progress():
+                self.progress, self.progressed = record, True
+                self.wake()
 
     def accept(self, record: protocol.Accepted) -> None:
         """The engine has accepted the request."""
@@ -271,12 +283,9 @@ class ReplyRouter:
                 self._answer(number, answer)
             case protocol.Accepted(id=number) if number in self._replies:
                 self._replies[number].accept(record)
-            case protocol.Counted(id=number) if number in self._replies:
-                self._replies[number].prompt_tokens = record.prompt_tokens
-            case protocol.Cached(id=number) if number in self._replies:
-                self._replies[number].cached_tokens = record.tokens
-            case protocol.PromptLogprobs(id=number) if number in self._replies:
-                self._replies[number].prompt_logprobs = record
+            case protocol.Counted() | protocol.Cached() | protocol.Progress() | protocol.PromptLogprobs():
+                if record.id in self._replies:
+                    self._replies[record.id].set_prompt(record)
             case protocol.Refused(id=number) | protocol.Failed(id=number):
                 self._fail(number, from_wire(record.error))
             case protocol.DetailedTokens(id=number) if number in self._replies:

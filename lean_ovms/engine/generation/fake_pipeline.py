@@ -78,6 +78,10 @@ class FakeHandle:
     outputs: deque[dict[int, FakeOutput]] = field(default_factory=deque)
     cached: int = 0
 
+    @property
+    def computed(self) -> int:
+        return self.prefilled
+
     def can_read(self) -> bool:
         return bool(self.outputs) and self.state != "cancelled"
 

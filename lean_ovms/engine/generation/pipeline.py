@@ -139,6 +139,15 @@ class CountingHandle(Handle, Protocol):
         ...
 
 
+class ProgressHandle(CountingHandle, Protocol):
+    """A handle of a pipeline with the capability "progress"."""
+
+    @property
+    def computed(self) -> int:
+        """Prompt tokens that are in the KV cache, those of the prefix cache included."""
+        ...
+
+
 class RefusedHandle(Handle, Protocol):
     """A handle whose status is refused."""
 

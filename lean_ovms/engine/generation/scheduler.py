@@ -163,7 +163,9 @@ class Scheduler:
             self.fail(sequence.request, error)
             return
         self.waiting.started(sequence)
-        self._admission_times.append(self.clock())
+        now = self.clock()
+        self._admission_times.append(now)
+        sequence.added_at = sequence.added_at or now
         self.grammar_load.started(sequence)
         sequence.last_output_step, sequence.has_output = self.steps, False
         blocks, cached = self.blocks_needed(sequence), 0

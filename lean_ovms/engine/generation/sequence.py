@@ -67,6 +67,8 @@ class Sequence:
     block_hashes: list[int] | None = None  # of its prompt, for PrefixTracker
     cached_until: int = 0  # KvBudget.reused_after when it was added
     retries: int = 0  # failed steps that interrupted it
+    added_at: float = 0.0  # when it was first added, by the scheduler's clock
+    reported: int = 0  # prompt tokens of its last Progress
 
     # while it runs
     handle: Handle | None = None
@@ -86,11 +88,16 @@ class Sequence:
     logprobs: bool = False
     beams: bool = False
     plain: bool = True  # its outputs are tokens, and perhaps their log probabilities, and nothing else
+    reports_progress: bool = False
+    reports_prompt: bool = False
 
     def __post_init__(self) -> None:
         sampling = self.request.sampling
         self.min_tokens, self.logprobs, self.beams = sampling.min_tokens, sampling.logprobs, sampling.beams > 1
         self.plain = not (self.beams or self.details or sampling.repetition)
+        if self.index == 0:
+            self.reports_progress = sampling.report_progress
+            self.reports_prompt = sampling.report_progress or sampling.report_prompt_ms
 
     @property
     def constrained(self) -> bool:

@@ -13,11 +13,11 @@ from typing import cast
 from ...errors import BadRequest, EngineFailure
 from ...types import EngineStats
 from ..errors import last_line
-from ..protocol import Cached, Counted, Tokens
+from ..protocol import Cached, Counted, Progress, Tokens
 from . import recovery
 from .grammar_limits import too_complex
 from .outputs import Diverged, emit, emit_detailed
-from .pipeline import CountingHandle, Handle, RefusedHandle
+from .pipeline import CountingHandle, Handle, ProgressHandle, RefusedHandle
 from .scheduler import Scheduler
 from .sequence import Request, Sequence
 from .slow_steps import SlowSteps
@@ -112,6 +112,8 @@ class Stepper:
                 has_output = True
                 if self._read(sequence):
                     finished.append(sequence)
+            elif sequence.reports_progress and handle is not None and not sequence.has_output:
+                self._report_progress(sequence, cast(ProgressHandle, handle))
         for sequence in finished:
             self._scheduler.remove(sequence)
         if self._empty_outputs:
@@ -154,8 +156,23 @@ class Stepper:
 
     def _prompt_computed(self, sequence: Sequence, handle: Handle) -> None:
         self._scheduler.prompt_computed(sequence)
-        if self._counts_cached and not (sequence.index or sequence.generated or sequence.already_sent):
-            self._out.append(Cached(sequence.request.id, max(0, cast(CountingHandle, handle).cached)))
+        if sequence.index or sequence.generated or sequence.already_sent:
+            return
+        cached = max(0, cast(CountingHandle, handle).cached) if self._counts_cached else 0
+        if self._counts_cached:
+            self._out.append(Cached(sequence.request.id, cached))
+        if sequence.reports_prompt:
+            self._report(sequence, len(sequence.prompt), cached)
+
+    def _report_progress(self, sequence: Sequence, handle: ProgressHandle) -> None:
+        """Report the part of its prompt that is computed, if there is more of it than before."""
+        if sequence.reported < handle.computed < len(sequence.prompt):
+            self._report(sequence, handle.computed, max(0, handle.cached))
+
+    def _report(self, sequence: Sequence, tokens: int, cached: int) -> None:
+        sequence.reported = tokens
+        ms = 1000 * (self._scheduler.clock() - sequence.added_at)
+        self._out.append(Progress(sequence.request.id, tokens, cached, ms))
 
     def _count_prompt(self, sequence: Sequence) -> None:
         """Send the exact number of prompt tokens; a VLM pipeline knows it when the request is finished."""

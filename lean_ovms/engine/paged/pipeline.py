@@ -29,7 +29,7 @@ from .wide import cores
 
 log = logging.getLogger(__name__)
 
-CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits")
+CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits", "progress")
 GRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar_process")
 
 

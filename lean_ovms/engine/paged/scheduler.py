@@ -77,7 +77,7 @@ class Scheduler:
 
     def computed(self, sequence: Sequence, tokens: int) -> None:
         """The first tokens of the sequence are in the cache: its full blocks can be found from now on."""
-        self.rows.computed[sequence.row] = tokens
+        self.rows.computed[sequence.row] = sequence.request.computed = tokens
         if self.caching:
             self._register(sequence, tokens)
 

@@ -51,7 +51,8 @@ class Output:
 class Request:
     """One request: pipeline.Handle. The outputs of several steps are read at once.
 
-    cached: prompt tokens that were found in the prefix cache. prompt_details: for each prompt token but the first.
+    computed: prompt tokens in the KV cache, while the prompt is computed. cached: those that were found in the prefix
+    cache. prompt_details: for each prompt token but the first.
     """
 
     __slots__ = (
@@ -59,6 +60,7 @@ class Request:
         "arrays",
         "arrival",
         "cached",
+        "computed",
         "error",
         "final",
         "params",
@@ -78,6 +80,7 @@ class Request:
         self.status: Status = "running"
         self.ready = False
         self.cached = -1
+        self.computed = 0
         self.error = ""
         self.prompt_details: list[TokenLogprobs] = []
         self.search: BeamSearch | None = None

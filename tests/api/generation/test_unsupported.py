@@ -37,6 +37,9 @@ ASKED: dict[str, Any] = {
     "allowed_token_ids": [1],
     "logprob_token_ids": [1],
     "early_stopping": True,
+    "timings": True,
+    "timings_per_token": True,
+    "return_progress": True,
     "thinking_token_budget": 0,
     "mm_processor_kwargs": {"a": 1},
     "media_io_kwargs": {"a": 1},
@@ -61,6 +64,8 @@ IDLE: dict[str, Any] = {
     "spaces_between_special_tokens": True,
     "enable_response_messages": False,
 }
+ELSEWHERE = {"echo", "prompt_logprobs", "timings", "timings_per_token", "return_progress"}
+"""Fields that some of the endpoints have."""
 each_path = pytest.mark.parametrize("path", BODIES)
 
 
@@ -85,8 +90,8 @@ def test_every_field_is_tried() -> None:
     assert set(ASKED) == UNSUPPORTED.names | set(NEEDS)
     assert not HARMLESS & UNSUPPORTED.names
     for rows in (chat.ALL_FIELDS, completions.ALL_FIELDS, responses.ALL_FIELDS):
-        assert not (UNSUPPORTED.names - {"echo", "prompt_logprobs"}) & rows.names
-        assert not set(NEEDS) - {"prompt_logprobs"} - rows.names
+        assert not (UNSUPPORTED.names - ELSEWHERE) & rows.names
+        assert not set(NEEDS) - ELSEWHERE - rows.names
 
 
 @each_path
@@ -94,7 +99,9 @@ def test_every_field_is_tried() -> None:
 async def test_what_cannot_be_honoured_is_accepted_but_not_silently(app: App, path: str, name: str) -> None:
     response = await send(app, path, {name: ASKED[name]})
     assert response.status == 200
-    expected = [] if name == "echo" and path == "/v1/completions" else [f"{name} is not supported and was ignored"]
+    honoured = {"echo"} if path == "/v1/completions" else set()
+    honoured |= set() if path == "/v1/responses" else {"timings", "timings_per_token"}
+    expected = [] if name in honoured else [f"{name} is not supported and was ignored"]
     assert warned(response) == expected
 
 
@@ -116,7 +123,7 @@ async def test_a_capable_engine_gets_them(make_app: MakeApp, path: str, name: st
     response = await send(app, path, {name: ASKED[name]})
     assert (response.status, warned(response)) == (200, [])
     assert getattr(engine.submitted[0][1], name) == HONOURED[name]
-    assert set(HONOURED) | {"prompt_logprobs"} == set(NEEDS)
+    assert set(HONOURED) | {"prompt_logprobs", "return_progress"} == set(NEEDS)
 
 
 @each_path

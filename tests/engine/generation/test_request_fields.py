@@ -1,6 +1,6 @@
 """Fields that not every pipeline supports, through the worker on the scripted pipeline with and without them."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -8,7 +8,7 @@ from lean_ovms.engine.generation.repetition import repeats
 from lean_ovms.engine.paged.thinking import Thinking, ThinkingState
 from lean_ovms.engine.protocol import Submit
 from lean_ovms.types import CAPABILITIES, SamplingParams
-from tests.engine.rig import Rig
+from tests.engine.rig import LIMITS, Rig
 
 VALUES = {
     "top_logprobs": 2,
@@ -20,6 +20,7 @@ VALUES = {
     "thinking_token_budget": 4,
     "early_stopping": True,
     "cache_salt": "mine",
+    "report_progress": True,
 }
 
 
@@ -196,3 +197,42 @@ def test_the_end_is_forced_when_the_budget_is_spent(budget, opened, tokens, out)
 def test_a_model_without_an_end_of_reasoning_refuses_a_budget():
     refused = Rig(capable=True).ask("hello", thinking_token_budget=3).refused
     assert refused[2] == "thinking_token_budget"
+
+
+def test_progress_of_a_prompt_is_reported_after_each_step_and_at_its_end():
+    rig = Rig(capable=True, step_tokens=4)
+    ticks = iter(range(1000))
+    rig.scheduler.clock = lambda: next(ticks) / 10
+    answer = rig.ask("abcdefghij", report_progress=True, n=2, seeds=(1, 2))
+    found = [(record.tokens, record.cached) for record in answer.progress]
+    assert found == [(4, 0), (8, 0), (10, 0)]
+    times = [record.ms for record in answer.progress]
+    assert times == sorted(times)
+    assert times[0] > 0
+    assert set(answer.reasons) == {0, 1}
+
+
+def test_the_time_of_a_prompt_needs_no_capability_and_does_not_count_the_queue():
+    rig = Rig(limits=replace(LIMITS, running=1))
+    now = [0.0]
+    rig.scheduler.clock = lambda: now[0]
+    first, second = rig.submit("a" * 50), rig.submit("abc", report_prompt_ms=True)
+    rig.turn(10)
+    now[0] = 100.0
+    rig.run()
+    assert rig.answer(first).progress == []
+    [report] = rig.answer(second).progress
+    assert (report.tokens, report.cached, report.ms) == (3, 0, 0.0)
+
+
+def test_a_prompt_that_is_computed_again_is_reported_once():
+    rig = Rig(capable=True)
+    request = rig.submit("abcdef", report_progress=True)
+    rig.turn(3)
+    [sequence] = rig.scheduler.running
+    rig.scheduler._abort(sequence)
+    rig.scheduler.requeue(sequence)
+    rig.run()
+    answer = rig.answer(request)
+    assert answer.text() == "abcdef"
+    assert [record.tokens for record in answer.progress] == [6]

@@ -503,3 +503,18 @@ def test_a_short_prompt_is_computed_beside_a_long_one_which_keeps_half_of_each_s
         steps += 1
     assert steps <= 1 + -(-168 // 16)
     run(made, long, short, *others)
+
+
+def test_the_computed_part_of_a_prompt_is_known_after_each_step():
+    made = engine(step_tokens=8)
+    prompt = list(range(1, 30))
+    seen = []
+    request = made.add(prompt, Params(max_tokens=1))
+    while made.busy():
+        made.step()
+        seen.append(request.computed)
+    assert seen == [8, 16, 24, 29]
+    again = made.add(prompt, Params(max_tokens=1))
+    made.step()
+    assert (again.cached, again.computed) == (28, 29)
+    run(made, again)

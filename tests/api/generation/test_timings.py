@@ -1,0 +1,133 @@
+"""llama.cpp's timings, timings_per_token and return_progress on chat and completions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_ovms.engine.protocol import Cached, Progress
+from lean_ovms.types import SamplingParams
+from tests.api.conftest import MakeApp, events, post, whole
+from tests.fakes import Script, say
+
+PATHS = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
+    "/v1/completions": {"prompt": "user:hi;"},
+}
+PROMPT = 8
+"""Tokens of the prompt of both."""
+
+
+def later(script: Script) -> Any:
+    """The script after what it reports of the prompt as asked for; between two reports the reader has its turn."""
+
+    def made(prompt: str, sampling: SamplingParams) -> Script:
+        found: Script = [Cached(0, 2)]
+        if sampling.report_progress:
+            found += [Progress(0, PROMPT // 2, 2, 5.0), [], []]
+        if sampling.report_progress or sampling.report_prompt_ms:
+            found += [Progress(0, PROMPT, 2, 10.0), [], []]
+        return found + script
+
+    return made
+
+
+def check(timings: dict[str, Any], predicted: int) -> None:
+    assert (timings["cache_n"], timings["prompt_n"], timings["predicted_n"]) == (2, PROMPT - 2, predicted)
+    assert (timings["prompt_ms"], timings["prompt_per_second"]) == (10.0, 600.0)
+    assert timings["prompt_per_token_ms"] == pytest.approx(10 / 6, abs=0.001)
+    if timings["predicted_ms"]:
+        expected = 1000 * predicted / timings["predicted_ms"]
+        assert timings["predicted_per_second"] == pytest.approx(expected, rel=0.5)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("field", ["timings", "timings_per_token"])
+async def test_timings_of_a_whole_response(make_app: MakeApp, path: str, field: str) -> None:
+    app, _ = await make_app(later(say("abc", "de")))
+    body = await whole(await post(app, path, {**PATHS[path], field: True}))
+    check(body["timings"], 6)
+    assert body["usage"]["prompt_tokens_details"] == {"cached_tokens": 2}
+    assert "timings" not in await whole(await post(app, path, PATHS[path]))
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("usage", [False, True])
+async def test_timings_at_the_end_of_a_stream(make_app: MakeApp, path: str, usage: bool) -> None:
+    app, _ = await make_app(later(say("abc", "de")))
+    options = {"stream": True, "stream_options": {"include_usage": usage}}
+    found = (await events(await post(app, path, {**PATHS[path], **options, "timings": True})))[:-1]
+    timed = [event for event in found if "timings" in event]
+    check(timed[-1]["timings"], 6)
+    assert timed == found[-2:] if usage else timed == found[-1:]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_timings_in_every_chunk(make_app: MakeApp, path: str) -> None:
+    app, _ = await make_app(later(say("abc", "de")))
+    body = {**PATHS[path], "stream": True, "timings_per_token": True}
+    found = (await events(await post(app, path, body)))[:-1]
+    counts = [event["timings"]["predicted_n"] for event in found]
+    assert counts == sorted(counts)
+    assert (len(counts) >= 2, counts[0] > 0, counts[-1]) == (True, True, 6)
+
+
+async def test_timings_of_several_prompts_are_of_all(make_app: MakeApp) -> None:
+    app, _ = await make_app(later(say("abc")))
+    body = await whole(await post(app, "/v1/completions", {"prompt": ["12345678", "12345678"], "timings": True}))
+    timings = body["timings"]
+    assert (timings["prompt_n"], timings["prompt_ms"], timings["predicted_n"]) == (2 * (PROMPT - 2), 10.0, 8)
+
+
+async def test_a_prompt_without_a_report_has_no_rate(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("abc"))
+    timings = (await whole(await post(app, "/v1/completions", {"prompt": "12345678", "timings": True})))["timings"]
+    assert (timings["cache_n"], timings["prompt_n"], timings["prompt_ms"]) == (0, PROMPT, 0.0)
+    assert timings["prompt_per_second"] == 0.0
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_progress_of_the_prompt_in_a_stream(make_app: MakeApp, path: str) -> None:
+    app, engine = await make_app(later(say("abc", "de")), capable=True)
+    response = await post(app, path, {**PATHS[path], "stream": True, "return_progress": True})
+    assert not [header for header in response.headers if header[0] == "Warning"]
+    found = (await events(response))[:-1]
+    assert engine.submitted[0][1].report_progress
+    assert [event.get("prompt_progress") for event in found[:3]] == [
+        {"total": PROMPT, "cache": 2, "processed": PROMPT // 2, "time_ms": 5},
+        {"total": PROMPT, "cache": 2, "processed": PROMPT, "time_ms": 10},
+        None,
+    ]
+    if "chat" in path:
+        assert [event["choices"][0]["delta"] for event in found[:3]] == [
+            {"role": "assistant", "content": None},
+            {"role": "assistant", "content": None},
+            {"content": "abc"},
+        ]
+    else:
+        assert [event["choices"][0]["text"] for event in found[:3]] == ["", "", ""]
+    assert all(set(event) >= {"id", "object", "created", "model"} for event in found)
+
+
+async def test_progress_that_came_with_the_first_token_is_sent_before_it(make_app: MakeApp) -> None:
+    app, _ = await make_app([Progress(0, PROMPT, 0, 1.0), *say("abc")], capable=True)
+    body = {**PATHS["/v1/chat/completions"], "stream": True, "return_progress": True}
+    found = (await events(await post(app, "/v1/chat/completions", body)))[:-1]
+    assert [event.get("prompt_progress", {}).get("processed") for event in found] == [PROMPT, None, None]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_an_engine_that_does_not_know_the_progress_is_said_to(make_app: MakeApp, path: str) -> None:
+    app, engine = await make_app(later(say("abc")))
+    response = await post(app, path, {**PATHS[path], "stream": True, "return_progress": True})
+    [warning] = [value for name, value in response.headers if name == "Warning"]
+    assert "return_progress is not supported and was ignored" in warning
+    assert not any("prompt_progress" in event for event in await events(response) if event != "[DONE]")
+    assert not engine.submitted[0][1].report_progress
+
+
+async def test_a_whole_response_has_no_progress(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("abc"), capable=True)
+    await whole(await post(app, "/v1/completions", {"prompt": "a", "return_progress": True}))
+    assert not engine.submitted[0][1].report_progress

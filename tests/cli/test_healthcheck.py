@@ -1,0 +1,112 @@
+"""lean-ovms healthcheck: the address comes from the options, also from those of a running process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lean_ovms.cli import healthcheck
+
+READY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+LOADING = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 7\r\n\r\nloading"
+
+
+@contextmanager
+def answering(listener: socket.socket, answer: bytes) -> Iterator[list[bytes]]:
+    """The requests of the one connection that is served."""
+    seen: list[bytes] = []
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            seen.append(connection.recv(4096))
+            connection.sendall(answer)
+
+    listener.listen(1)
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with listener:
+        yield seen
+        thread.join(10)
+
+
+@pytest.fixture
+def listener() -> socket.socket:
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    return sock
+
+
+@pytest.mark.parametrize(("answer", "status"), [(READY, 0), (LOADING, 1), (b"nonsense\r\n\r\n", 1)])
+def test_the_status_says_whether_the_server_is_ready(
+    listener: socket.socket, answer: bytes, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = str(listener.getsockname()[1])
+    with answering(listener, answer) as seen:
+        assert healthcheck.main(["--rest_port", port], {}) == status
+    assert seen[0].startswith(b"GET /v2/health/ready HTTP/1.1\r\n")
+    error = capsys.readouterr().err
+    assert (error == "") == (status == 0)
+    if answer == LOADING:
+        assert "answers 503: loading" in error
+
+
+def test_a_server_on_a_unix_socket(tmp_path: Path) -> None:
+    sock = socket.socket(socket.AF_UNIX)
+    sock.bind(str(tmp_path / "s"))
+    with answering(sock, READY):
+        assert healthcheck.main(["--unix_socket", str(tmp_path / "s")], {}) == 0
+    (tmp_path / "s").unlink()
+    assert healthcheck.main(["--unix_socket", str(tmp_path / "s")], {}) == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["/opt/bin/python", "/opt/bin/lean-ovms", "--rest_port", "PORT", "--model_path", "/m"],
+        ["python", "-m", "lean_ovms", "serve", "--rest_port=PORT", "org/name"],
+        ["/sbin/docker-init", "--", "/opt/bin/lean-ovms", "--port", "PORT"],
+        ["python", "-m", "lean_ovms"],  # the environment is the container's
+    ],
+)
+def test_the_options_of_a_running_server(listener: socket.socket, tmp_path: Path, command: list[str]) -> None:
+    port = str(listener.getsockname()[1])
+    (tmp_path / "1").mkdir()
+    words = [word.replace("PORT", port) for word in command]
+    (tmp_path / "1" / "cmdline").write_bytes("".join(word + "\0" for word in words).encode())
+    environ = {} if "PORT" in "".join(command) else {"LEAN_OVMS_REST_PORT": port}
+    with answering(listener, READY):
+        assert healthcheck.main(["--pid", "1"], environ, tmp_path) == 0
+
+
+def test_what_cannot_be_checked_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "cmdline").write_bytes(b"sleep\x001000\0")
+    for argv, words in (
+        (["--pid", "1"], "process 1 is not lean_ovms: sleep 1000"),
+        (["--pid", "2"], "process 2: No such file"),
+        (["--rest_port", "0"], "a port that only the server knows"),
+        (["--no_such_option"], "no_such_option"),
+    ):
+        assert healthcheck.main(argv, {}, tmp_path) == 2
+        assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "address"),
+    [
+        ({}, ("127.0.0.1", 8000)),
+        ({"rest_bind_address": "::"}, ("::1", 8000)),
+        ({"rest_bind_address": "10.0.0.7,127.0.0.1", "rest_port": 9}, ("10.0.0.7", 9)),
+    ],
+)
+def test_the_address_is_that_of_the_options(options: dict[str, object], address: tuple[str, int]) -> None:
+    from lean_ovms.config import Config
+
+    connection = healthcheck._connection(Config(**options))  # type: ignore[arg-type]
+    assert (connection.host, connection.port) == address
