@@ -12,7 +12,7 @@ from dataclasses import asdict
 from ...errors import ModelNotFound
 from ...models.model import Model
 from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, PoolingInfo
-from ...types import Json, Request, Response
+from ...types import Json, ModelInfo, Request, Response
 from ..app import App
 from ..response import json
 from ..router import BASES, RouteDoc, for_each_prefix
@@ -63,10 +63,17 @@ def _known(model: Model) -> Json:
         return {"input_modalities": ["text"], "output_modalities": ["audio"], "voices": asdict(info.voices)}
     return {
         "max_model_len": info.context_length,
-        "input_modalities": ["text", "image"] if info.vision else ["text"],
+        "input_modalities": _inputs(info),
         **({} if info.pooling is None else {"pooling": _pooling(info.pooling)}),
+        **({} if info.speech is None else {"speech": asdict(info.speech)}),
         **({"pipeline": {"type": info.pipeline, "reason": info.pipeline_reason}} if info.pipeline else {}),
     }
+
+
+def _inputs(info: ModelInfo) -> list[str]:
+    if info.speech is not None:
+        return ["audio"]
+    return ["text", "image"] if info.vision else ["text"]
 
 
 def _pooling(info: PoolingInfo) -> Json:
