@@ -16,6 +16,7 @@ from ...errors import StartError
 from ...types import Vocabulary
 from ..embedding.network import new_core
 from ..embedding.tokenizer import Tokenizer
+from ..errors import last_line
 from ..genai import vocabulary
 from ..genai.ir import NotUnderstood
 from . import whisper_files
@@ -38,7 +39,19 @@ def load(config: Config) -> Loaded:
         files = replace(files, frames=network.frames)
     recognizer = DecodeLoop(files, network, Tokenizer(new_core(), path), _vocabulary(path))
     recognizer.warm_up()
+    if config.enable_word_timestamps:
+        _prepare_words(files, network)
     return with_vad(recognizer)
+
+
+def _prepare_words(files: whisper_files.WhisperFiles, network: WhisperNetwork) -> None:
+    """Raises StartError."""
+    if not files.heads:
+        raise StartError("--enable_word_timestamps: generation_config.json has no alignment_heads")
+    try:
+        network.prepare_attention(files.heads)
+    except RuntimeError as error:
+        raise StartError(f"--enable_word_timestamps: {last_line(error)}") from error
 
 
 def with_vad(recognizer: Recognizer) -> Loaded:

@@ -91,11 +91,15 @@ class WhisperNetwork:
         request = self._free.pop() if self._free else self._decoder.create_infer_request()
         return Decoding(request, np.ascontiguousarray(hidden), self._free.append)
 
-    def attention(self, hidden: Array, ids: list[int], heads: list[tuple[int, int]]) -> Array:
-        """How much each token looks at each position of the window: [heads, tokens, positions], before softmax."""
+    def prepare_attention(self, heads: list[tuple[int, int]]) -> None:
+        """Compile what `attention` needs, once: a second decoder. Raises RuntimeError."""
         if self._aligner is None:
             model = _with_attention(self._core.read_model(self._path / DECODER), {layer for layer, _ in heads})
             self._aligner = self._core.compile_model(model, self._device, self._properties).create_infer_request()
+
+    def attention(self, hidden: Array, ids: list[int], heads: list[tuple[int, int]]) -> Array:
+        """How much each token looks at each position of the window: [heads, tokens, positions], before softmax."""
+        self.prepare_attention(heads)
         request = self._aligner
         request.reset_state()
         inputs = {"input_ids": np.array([ids], np.int64), "beam_idx": np.zeros(1, np.int32)}
