@@ -7,6 +7,8 @@ while they load.
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from ...errors import ModelNotFound
 from ...models.model import Model
 from ...pooling_types import EMBED, PoolingInfo
@@ -30,8 +32,8 @@ async def handle_one(request: Request, app: App) -> Response:
 
 def describe(model: Model) -> Json:
     """OpenAI's model object; max_model_len is vLLM's addition, modalities are OpenRouter's, parent (the model that an
-    adapter is for) is vLLM's, pooling and pipeline (which one generates, and why) are ours. What only the engine knows
-    is not there while the model loads.
+    adapter is for) is vLLM's, pooling, speech and pipeline (which one generates, and why) are ours. What only the
+    engine knows is not there while the model loads.
     """
     parent = {"parent": model.parent} if model.parent else {}
     known = _known(model) if model.ready else {}
@@ -49,7 +51,8 @@ def _known(model: Model) -> Json:
     info = model.info
     return {
         "max_model_len": info.context_length,
-        "input_modalities": ["text", "image"] if info.vision else ["text"],
+        "input_modalities": ["audio"] if info.speech else ["text", "image"] if info.vision else ["text"],
+        **({} if info.speech is None else {"speech": asdict(info.speech)}),
         **({} if info.pooling is None else {"pooling": _pooling(info.pooling)}),
         **({"pipeline": {"type": info.pipeline, "reason": info.pipeline_reason}} if info.pipeline else {}),
     }
