@@ -155,10 +155,10 @@ class DecodeLoop:
             raise BadRequest("Beam search is not supported for this model", param="use_beam_search")
 
     def room(self, live: bool) -> bool:
-        busy = len(self._new) + len(self._encoded) + sum(len(group.rows) for group in self._groups)
-        if busy >= SLOTS:
+        decoding = [row for group in self._groups for row in group.rows if not row.job.cancelled]
+        if len(decoding) + sum(not row.job.cancelled for row in (*self._new, *self._encoded)) >= SLOTS:
             return False
-        return live or all(row.job.params.live for group in self._groups for row in group.rows)
+        return live or all(row.job.params.live for row in decoding)
 
     def start(self, jobs: list[Job]) -> None:
         for job in jobs:

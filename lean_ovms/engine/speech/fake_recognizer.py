@@ -68,6 +68,7 @@ class FakeRecognizer:
             )
 
     def room(self, live: bool) -> bool:
+        self._jobs = [(job, work) for job, work in self._jobs if not job.cancelled]
         return len(self._jobs) < self._slots
 
     def start(self, jobs: list[Job]) -> None:

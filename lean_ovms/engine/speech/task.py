@@ -162,10 +162,10 @@ class SpeechTask:
                 self._failed(job, error)
 
     def _listen(self) -> None:
-        """Live requests first."""
+        """Live requests first, then those that have the least to transcribe."""
         left = BUSY_FRAMES if self._running else TURN_FRAMES
-        for session in sorted(self._sessions.values(), key=lambda one: not one.params.live):
-            if session.cutter.pending and left > 0:
+        for session in sorted(self._sessions.values(), key=_hearing_order):
+            if session.cutter.pending and left > 0 and not session.ahead:
                 try:
                     left -= session.listen(left, self.out)
                 except Exception as error:  # an error in one request must not end the loop
@@ -261,6 +261,10 @@ class SpeechTask:
 
 def _order(session: Session) -> tuple[bool, int, int, bool, int]:
     return not session.params.live, session.params.priority, session.turn, session.long, session.id
+
+
+def _hearing_order(session: Session) -> tuple[bool, int, int]:
+    return not session.params.live, len(session.cutter.cuts), session.turn
 
 
 def _padded(samples: Samples) -> Samples:
