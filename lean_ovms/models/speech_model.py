@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ..engine.client.speech_reply import SpeechReply
 from ..errors import RequestError, RequestTimeout
-from ..observability.records import GenerationRecord, current_record
+from ..observability.records import GenerationRecord, RequestRecord, current_record
 from ..speech_types import SpeechEvent, SpeechInfo, TextDelta, TranscribeParams, WindowDone
 from .model import Model
 
@@ -95,7 +95,7 @@ class SpeechModel(Model):
             finally:
                 if late is not None:
                     late.cancel()
-                model._finished(progress.record(reply.id))
+                model._finished(progress.record(reply.id), record)
                 await reply.aclose()
 
     def _limit(self, reply: SpeechReply, params: TranscribeParams) -> asyncio.TimerHandle | None:
@@ -106,8 +106,9 @@ class SpeechModel(Model):
         error = RequestTimeout("the request took longer than this server lets a request take")
         return asyncio.get_running_loop().call_later(limit, reply.abort, error)
 
-    def _finished(self, done: GenerationRecord) -> None:
-        """For the access line and the metrics: like a generation."""
-        if (record := current_record.get()) is not None:
+    def _finished(self, done: GenerationRecord, record: RequestRecord | None) -> None:
+        """For the access line and the metrics: like a generation. record: the request's, from its beginning, as a
+        stream ends in another task."""
+        if record is not None:
             record.generations.append(done)
         self.metrics.generation_finished(self.name, done, None)

@@ -5,16 +5,26 @@ The kept corpus (tests/fuzz/corpus) is replayed by test_guided.py; guided.py loo
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
 import orjson
 
+from lean_ovms.api.fields import read
+from lean_ovms.api.forms import MAX_PARTS, body_of, read_form
+from lean_ovms.api.openai.audio.fields import TRANSCRIPTIONS
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
+from lean_ovms.errors import BadRequest
+from lean_ovms.media.audio.decode import decode
+from lean_ovms.media.audio.formats import WAV, recognise
+from lean_ovms.media.audio.limits import AudioLimits
 from lean_ovms.text.parsers import make, names
 from lean_ovms.transports.http11.protocol import CONTINUE, Phase, ServerProtocol
 from lean_ovms.types import Event, Reasoning, Request, Response, Text, ToolCallDelta, ToolCallStart
+from tests.forms import encoded
+from tests.recordings import wav
 
 CORPUS = Path(__file__).parent / "corpus"
 CONFIG = Config(max_header_bytes=1024, max_body_bytes=1024)
@@ -111,7 +121,43 @@ def _told(family: str, pieces: list[str]) -> tuple[str, str, list[list[str]]]:
     return content, "".join(event.text for event in events if isinstance(event, Reasoning)), calls
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {"session": session, "frames": frames, "scanner": scanner}
+def form(data: bytes) -> None:
+    """A body that says that it is a form: parts with values for fields, or one refusal; a file is a part of it."""
+    body = data.replace(b"~", b"\r\n--b")
+    with contextlib.suppress(BadRequest):
+        _form(Request("POST", "/", headers={"content-type": "multipart/form-data; boundary=b"}, body=body))
+
+
+def _form(request: Request) -> None:
+    found = read_form(request)
+    assert len(found.values) + len(found.files) <= MAX_PARTS
+    for part in found.files.values():
+        assert bytes(part.data) in request.body
+    read(TRANSCRIPTIONS, body_of(TRANSCRIPTIONS, found))
+
+
+def audio(data: bytes) -> None:
+    """A file: samples within the limits, or one refusal. Only WAV is decoded, which needs no library."""
+    found = recognise(data)
+    if found is None:
+        return
+    assert 0 <= found.offset <= len(data)
+    if found.format != WAV:
+        return
+    limits = AudioLimits(max_s=1.0, max_channels=2, min_rate=16_000, max_rate=16_000)
+    with contextlib.suppress(BadRequest):
+        samples = b"".join(decode(data, WAV, limits))
+        assert len(samples) % 2 == 0
+        assert 0 < len(samples) <= 32_000 + len(data)
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "session": session,
+    "frames": frames,
+    "scanner": scanner,
+    "form": form,
+    "audio": audio,
+}
 
 
 def seeds(target: str) -> list[bytes]:
@@ -128,6 +174,14 @@ def seeds(target: str) -> list[bytes]:
         told = protocol.encode([protocol.Tokens(1, 0, [65], [-0.5], None), protocol.Pong(2, {"running": 0})])
         refused = protocol.encode([protocol.Refused(3, ["BadRequest", "no", "n", None])])
         return [b"\x10" + told + refused]
+    if target == "form":
+        parts = [("model", "w"), ("file", ("a.wav", b"\r\n--\r\n")), ("include[]", "logprobs"), ("temperature", "1")]
+        objects = [("chunking_strategy[type]", "server_vad"), ("chunking_strategy", '{"a": 1}'), ("prompt", "\xe4")]
+        return [encoded(parts, "b"), encoded(objects, "b"), encoded([("file", "x"), ("n", "9" * 50)], "b")]
+    if target == "audio":
+        plain = [wav(bytes(64), tag=tag, bits=bits) for tag, bits in ((1, 8), (1, 16), (1, 24), (3, 32), (7, 8))]
+        odd = [wav(bytes(8), size=0xFFFFFFFF), wav(bytes(9), channels=2, before=b"LIST\4\0\0\0abcd"), plain[0][:40]]
+        return [*plain, *odd, b"ID3\4\0\0\0\0\0\4abcd\xff\xfb\x90\0", b"fLaC"]
     cases = []
     for place, family in enumerate(FAMILIES):
         vectors = orjson.loads((CORPUS.parents[1] / "vectors" / f"{family}.json").read_bytes())

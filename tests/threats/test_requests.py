@@ -360,7 +360,7 @@ def test_t35_multipart_bodies_are_refused_unread(house: House, data: bytes) -> N
         answer = house.post(path, data, content_type="multipart/form-data; boundary=b")
         assert answer.status == 415
         assert answer.error["code"] == "unsupported_media_type"
-    assert house.post("/v1/audio/transcriptions", data, content_type="multipart/form-data; boundary=b").status == 404
+    assert house.post("/v1/audio/transcriptions", data, content_type="multipart/form-data; boundary=b").status == 400
 
 
 def test_t35_a_file_larger_than_told_is_another_request_and_refused(house: House) -> None:

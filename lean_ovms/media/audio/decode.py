@@ -148,14 +148,15 @@ def _resampled(source: Source) -> Iterator[bytes]:
 
 
 def _mono(block: Samples) -> Samples:
-    mono: Samples = block[:, 0] if block.shape[1] == 1 else block.mean(axis=1, dtype=np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):  # of values that are refused or clipped
+        mono: Samples = block[:, 0] if block.shape[1] == 1 else block.mean(axis=1, dtype=np.float32)
     if not np.isfinite(mono).all():
         raise BadRequest(NO_NUMBERS)
     return mono
 
 
 def _packed(mono: NDArray[Any]) -> bytes:
-    packed: bytes = np.clip(np.rint(mono * np.float32(32768)), -32768, 32767).astype("<i2").tobytes()
+    packed: bytes = np.clip(np.rint(np.clip(mono, -1, 1) * 32768), -32768, 32767).astype("<i2").tobytes()
     return packed
 
 

@@ -78,7 +78,12 @@ def _chunks(data: bytes) -> tuple[bytes, memoryview]:
 
 
 def _scaled(kind: str, divisor: float, offset: int = 0) -> Any:
-    return lambda raw: (np.frombuffer(raw, kind).astype(np.float32) - np.float32(offset)) / np.float32(divisor)
+    def read(raw: memoryview) -> Samples:
+        with np.errstate(over="ignore", invalid="ignore"):  # of doubles
+            found: Samples = (np.frombuffer(raw, kind).astype(np.float32) - np.float32(offset)) / np.float32(divisor)
+        return found
+
+    return read
 
 
 def _read_24(raw: memoryview) -> Samples:

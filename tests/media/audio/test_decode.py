@@ -109,6 +109,12 @@ def test_values_beyond_the_scale_are_clipped() -> None:
     assert np.abs(samples(loud)).max() <= 1
 
 
+def test_doubles_that_no_float_holds_are_refused() -> None:
+    assert "not numbers" in refusal(wav((SECOND.astype("<f8") * 1e300).tobytes(), tag=3, bits=64))
+    loud = (np.sign(np.repeat(SECOND, 2, axis=1)) * 3e38).astype("<f4")
+    assert refusal(wav(loud.tobytes(), tag=3, bits=32, channels=2))
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_samples_that_are_no_numbers_are_refused(value: float) -> None:
     data = SECOND.copy()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from typing import Any
 
 import pytest
 
 from lean_ovms.errors import EngineFailure
 from lean_ovms.media.audio.decoder import AudioDecoder
+from lean_ovms.observability.records import RequestRecord
 from lean_ovms.speech_types import TextDelta
 from tests.api.conftest import events, parts
 from tests.api.openai.audio.conftest import TRANSLATE, MakeSpeech, refused, said, send
@@ -93,6 +95,22 @@ async def test_an_error_after_it_is_an_event(make_speech: MakeSpeech) -> None:
     assert error == {"error": {"message": "gave up", "type": "server_error", "param": None, "code": "engine_error"}}
     assert last == "[DONE]"
     assert engine.closed == 1
+
+
+async def test_a_stream_has_its_access_line(make_speech: MakeSpeech) -> None:
+    app, _ = await make_speech(TWO, access_log=True)
+    seen: list[RequestRecord] = []
+    finish = app.records.finish
+    app.records.finish = lambda record: (seen.append(record), finish(record))[1]  # type: ignore[method-assign]
+
+    async def as_a_transport() -> None:  # in a task whose context has no record
+        await events(response)
+
+    response = await send(app, STREAM)
+    await contextvars.Context().run(asyncio.ensure_future, as_a_transport())
+    [record] = seen
+    assert (record.model, record.stream, record.status, record.chunks) == ("w", True, 200, 6)
+    assert [(one.prompt_tokens, one.completion_tokens) for one in record.generations] == [(8, 5)]
 
 
 async def test_silence_is_a_stream_of_its_end(make_speech: MakeSpeech) -> None:

@@ -295,6 +295,14 @@ async def test_a_model_of_another_kind_is_a_404_that_says_what_it_is_for(
         assert "/v1/audio/transcriptions" in (await whole(response))["error"]["message"]
 
 
+async def test_the_list_of_models_says_what_it_can_do(make_speech: MakeSpeech) -> None:
+    app, _ = await make_speech()
+    found = await whole(await get(app, "/v1/models/w"))
+    assert found["input_modalities"] == ["audio"]
+    assert found["speech"]["languages"] == ["en", "de", "fr"]
+    assert found["speech"]["capabilities"]
+
+
 async def test_a_model_that_loads_is_a_503(make_speech: MakeSpeech) -> None:
     app, engine = await make_speech()
     engine.refusal = TooManyRequests("full", retry_after_s=1)

@@ -1,0 +1,107 @@
+"""Files of spoken words through the whole server, to the small Whisper that knows them (whisper_words.zip)."""
+
+from __future__ import annotations
+
+import asyncio
+import zipfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+import pytest_asyncio
+import soundfile
+import soxr
+
+from tests.e2e.conftest import open_house
+from tests.recordings import film, pcm, sound, wav
+
+ZIP = Path(__file__).parents[1] / "data" / "whisper_words.zip"
+NAME = "three-five-seven-eight-four-zero"
+TEXT = NAME.replace("-", " ")
+
+pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("whisper")
+    with zipfile.ZipFile(ZIP) as file:
+        file.extractall(path)
+    return path
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(folder: Path) -> AsyncIterator[openai.AsyncOpenAI]:
+    options = {"model_path": str(folder / "model"), "model_name": "whisper", "task": "speech2text"}
+    async with open_house(**options, enable_word_timestamps=True) as house, house.client() as client:
+        yield client
+        await house.app.close()
+
+
+def spoken(folder: Path, rate: int = 16_000, name: str = NAME) -> np.ndarray:
+    """The recording at this rate, (frames, 1)."""
+    samples, own = soundfile.read(folder / "speech" / f"{name}.wav", dtype="float32")
+    return soxr.resample(samples, own, rate)[:, None]
+
+
+async def transcribed(client: openai.AsyncOpenAI, data: bytes, **more: Any) -> Any:
+    return await client.audio.transcriptions.create(model="whisper", file=("a", data), **more)
+
+
+async def test_every_format_has_the_same_words(client: openai.AsyncOpenAI, folder: Path) -> None:
+    cd, studio = spoken(folder, 44_100), spoken(folder, 48_000)
+    files = {
+        "as recorded": (folder / "speech" / f"{NAME}.wav").read_bytes(),
+        "stereo wav": wav(pcm(np.repeat(cd, 2, axis=1)), rate=44_100, channels=2),
+        "flac": sound(cd, "FLAC", 44_100),
+        "mp3": sound(cd, "MP3", 44_100),
+        "ogg": sound(studio, "OGG", 48_000, "OPUS"),
+        "m4a": film(studio, "mp4", "aac", 48_000),
+        "webm": film(studio, "webm", "libopus", 48_000),
+    }
+    found = await asyncio.gather(*(transcribed(client, data) for data in files.values()))
+    texts = {name: one.text for name, one in zip(files, found, strict=True)}
+    for opus in ("ogg", "webm"):  # it sounds different to a model of this size
+        heard = texts.pop(opus).split()
+        assert sum(one != right for one, right in zip(heard, TEXT.split(), strict=True)) <= 1
+    assert texts == dict.fromkeys(texts, TEXT)
+
+
+async def test_times_and_the_stream_agree_with_the_text(client: openai.AsyncOpenAI, folder: Path) -> None:
+    data = wav(pcm(spoken(folder)))
+    found = await transcribed(client, data, response_format="verbose_json", timestamp_granularities=["word", "segment"])
+    assert (found.text, found.language) == (TEXT, "en")
+    assert [one.word for one in found.words] == TEXT.split()
+    starts = [one.start for one in found.words]
+    assert starts == sorted(starts)
+    assert all(0 <= one.start <= one.end <= found.duration for one in found.words + found.segments)
+    assert all(one.avg_logprob < 0 for one in found.segments)
+    events = [event async for event in await transcribed(client, data, stream=True, include=["logprobs"])]
+    assert "".join(one.delta for one in events[:-1]) == events[-1].text == TEXT
+    assert [one.logprob <= 0 for one in events[-1].logprobs]
+    subtitles = await transcribed(client, data, response_format="srt")
+    assert subtitles.startswith("1\n00:00:0")
+
+
+async def test_a_long_file_is_cut_between_words(client: openai.AsyncOpenAI, folder: Path) -> None:
+    pause = np.zeros((6000, 1), np.float32)
+    names = (NAME, "on-on-three-six-on", "up-stop", "no-off") * 2
+    data = sound(np.concatenate([part for name in names for part in (spoken(folder, name=name), pause)]), "FLAC")
+    found = await transcribed(client, data, response_format="verbose_json")
+    right = " ".join(names).replace("-", " ").split()
+    heard = found.text.split()
+    assert abs(len(heard) - len(right)) <= len(right) // 5
+    assert len(found.segments) >= 3
+    assert sum(word in right for word in heard) >= len(heard) * 0.8
+    events = [event async for event in await transcribed(client, data, stream=True)]
+    assert len(events) >= 4
+    assert "".join(one.delta for one in events[:-1]) == events[-1].text
+    assert abs(len(events[-1].text.split()) - len(right)) <= len(right) // 5
+
+
+async def test_silence_has_no_text(client: openai.AsyncOpenAI) -> None:
+    assert (await transcribed(client, wav(bytes(3 * 32_000)))).text == ""
+    assert await transcribed(client, wav(bytes(3 * 32_000)), response_format="vtt") == "WEBVTT\n"

@@ -1,0 +1,110 @@
+"""Audio files as a way in: into the decoder, into the memory, through the form around them. Real decoder processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+
+import numpy as np
+import orjson
+import pytest
+
+from bench.processes import rss_mb
+from lean_ovms.api.app import App
+from lean_ovms.media.audio.decoder import AudioDecoder
+from tests.forms import BOUNDARY, encoded, form_request
+from tests.media.audio.test_decode import BEGINNINGS, HEADERS, JUNK
+from tests.recordings import plain_wav, sound, wav
+from tests.speech_scripts import speech_model
+
+PATH = "/v1/audio/transcriptions"
+GOOD = plain_wav(0.5)
+MAX_S = 60.0
+
+
+@pytest.fixture
+async def app() -> AsyncIterator[App]:
+    model, _ = await speech_model(max_audio_s=MAX_S)
+    made = App(model.config, [model])
+    yield made
+    assert made.service(AudioDecoder)._slots.taken == 0
+    assert made.bodies.taken == 0
+    made.image_loader.close()
+    await made.close()
+    made.offload.close()
+
+
+async def ask(app: App, file: bytes) -> tuple[int, str]:
+    """(status, what the error says)."""
+    response = await app.handle(form_request(PATH, [("model", "w"), ("file", ("a.wav", file))]))
+    assert isinstance(response.body, bytes)
+    await response.aclose()
+    body = orjson.loads(response.body)
+    return response.status, body["error"]["message"] if response.status != 200 else ""
+
+
+HOSTILE = {
+    **{f"junk: {name}": data for name, data in JUNK.items()},
+    **{f"header: {name}": data for name, (data, _) in HEADERS.items()},
+    **{f"beginning: {name}": data for name, data in BEGINNINGS.items()},
+    "not numbers": wav(np.full(4000, np.nan, "<f4").tobytes(), tag=3, bits=32),
+    "a bomb": sound(np.zeros((90 * 16_000, 1), np.float32), "FLAC"),
+    "a bomb of 192 kHz": sound(np.zeros((90 * 192_000, 1), np.float32), "FLAC", 192_000),
+}
+
+
+async def test_t18_hostile_audio_is_a_400_and_others_are_served(app: App) -> None:
+    await ask(app, GOOD)
+    before = rss_mb(os.getpid())
+    for name, data in HOSTILE.items():
+        others = asyncio.create_task(ask(app, GOOD)) if "bomb" in name else None
+        status, message = await ask(app, data)
+        assert (status, bool(message)) == (400, True), name
+        assert "/" not in message.replace("--max_audio_s", ""), message
+        if others is not None:
+            assert (await others)[0] == 200
+    assert (await ask(app, GOOD))[0] == 200
+    assert rss_mb(os.getpid()) - before < 64
+
+
+async def test_t18_only_listed_formats_reach_a_library(app: App) -> None:
+    decoder = app.service(AudioDecoder)
+    for data in JUNK.values():
+        assert (await ask(app, data))[0] == 400
+    assert decoder.pids == []
+
+
+BROKEN_FORMS = {
+    "thousands of parts": encoded([("x", ("y", b"z"))] * 20_000),
+    "near boundaries": encoded([("file", ("a", f"\r\n--{BOUNDARY[:-1]}".encode() * 50_000))])[:-4],
+    "carriage returns": encoded([("file", ("a", b"\r" * 1_000_000))])[:-4],
+    "an endless header": f"--{BOUNDARY}\r\nX: ".encode() + b"x" * 1_000_000,
+    "endless headers": f"--{BOUNDARY}\r\n".encode() + b"X: y\r\n" * 200_000,
+    "a text of megabytes": encoded([("prompt", b"x" * (2 << 20))]),
+    "blank lines": b"\r\n" * 500_000,
+    "boundaries": f"--{BOUNDARY}\r\n".encode() * 50_000,
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_FORMS)
+async def test_t35_a_form_that_costs_too_much_is_a_400(app: App, name: str) -> None:
+    response = await app.handle(form_request(PATH, body=BROKEN_FORMS[name]))
+    await response.aclose()
+    assert response.status == 400
+    assert isinstance(response.body, bytes)
+    assert orjson.loads(response.body)["error"]["message"]
+    assert (await ask(app, GOOD))[0] == 200
+
+
+async def test_t23_a_client_that_leaves_ends_its_decoder(app: App) -> None:
+    """While the file is decoded, and while its samples wait to be taken."""
+    decoder = app.service(AudioDecoder)
+    data = sound(np.zeros((50 * 16_000, 1), np.float32), "FLAC")
+    for turns in (1, 3, 10, 30):
+        task = asyncio.create_task(ask(app, data))
+        for _ in range(turns):
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert decoder._slots.taken == 0
