@@ -168,6 +168,9 @@ class Config:
     max_allowed_chunks: int = option(
         10000, "documents, and chunks of them, in one rerank request", group="model", low=1
     )
+    enable_word_timestamps: bool = option(
+        False, "prepare a speech model for word times at the start instead of at the first request", group="model"
+    )
 
     # --- engine
     num_streams: int = option(1, "batches of a pooling model computed at once", group="engine", low=1, high=256)

@@ -23,6 +23,7 @@ log = logging.getLogger("lean_ovms.models")
 TASK_OPTIONS = {
     **dict.fromkeys(("pooling", "normalize", "truncate", "matryoshka"), ("embeddings",)),
     **dict.fromkeys(("max_allowed_chunks", "max_position_embeddings"), ("rerank",)),
+    "enable_word_timestamps": (SPEECH_TO_TEXT,),
     "pooling_batch_tokens": POOLING_TASKS,
     "num_streams": (*POOLING_TASKS, SPEECH_TO_TEXT),
 }

@@ -55,6 +55,8 @@ MESSAGES = {
     "string plugin_config, Pooling pooling, bool truncate",
     "RerankCalculatorOVOptions": "!string models_path, uint64 max_allowed_chunks, uint64 max_position_embeddings, "
     "string target_device, string plugin_config",
+    "S2tCalculatorOptions": "!string models_path, string target_device, string plugin_config, "
+    "bool enable_word_timestamps",
     "Node": "string calculator",
     "CalculatorGraphConfig": "*Node node",
 }

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-from ..config import Config
+from ..config import SPEECH_TO_TEXT, Config
 from ..errors import StartError
 from ..options import read_object
 from .graph_schema import ENUMS, MESSAGES, PACKAGE, RENAMED, fields_of
@@ -33,12 +33,11 @@ FRAME = """\
 input_stream: "HTTP_REQUEST_PAYLOAD:input"
 output_stream: "HTTP_RESPONSE_PAYLOAD:output"
 node {{
-  name: "LLMExecutor"
+  name: "{node}Executor"
   calculator: "{calculator}"
   input_stream: "LOOPBACK:loopback"
   input_stream: "HTTP_REQUEST_PAYLOAD:input"
-  input_side_packet: "LLM_NODE_RESOURCES:llm"
-  input_side_packet: "LLM_NODE_EXECUTION_CONTEXTS:llm_ctx"
+{packets}
   output_stream: "LOOPBACK:loopback"
   output_stream: "HTTP_RESPONSE_PAYLOAD:output"
   input_stream_info {{
@@ -63,6 +62,11 @@ node {{
 }}
 """
 """The graph that OVMS needs around the options: a loop that runs the calculator until the last token."""
+PACKETS = {
+    TEXT_GENERATION.name: ("LLM", ("LLM_NODE_RESOURCES:llm", "LLM_NODE_EXECUTION_CONTEXTS:llm_ctx")),
+    SPEECH_TO_TEXT: ("S2t", ("STT_NODE_RESOURCES:s2t_servable",)),
+}
+"""Tasks with this graph: the name of the node, and its side packets."""
 
 
 POOLING_FRAME = """\
@@ -106,8 +110,11 @@ def text(config: Config, models_path: str, draft_models_path: str, version: str)
              for line in _lines(name, value, task)]  # fmt: skip
     options = "\n".join(" " * 6 + line for line in lines)
     words = {"node": task.name.capitalize(), "upper": task.name.upper(), "lower": task.name}
+    if task.name in PACKETS:
+        node, packets = PACKETS[task.name]
+        words = {"node": node, "packets": "\n".join(f'  input_side_packet: "{packet}"' for packet in packets)}
     common = {"calculator": task.calculators[0], "package": PACKAGE, "message": task.options, "options": options}
-    frame = FRAME if task is TEXT_GENERATION else POOLING_FRAME
+    frame = FRAME if task.name in PACKETS else POOLING_FRAME
     return frame.format(version=version, **common, **words)
 
 

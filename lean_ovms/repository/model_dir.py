@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..config import SERVED_TASKS
+from ..config import SERVED_TASKS, SPEECH_TO_TEXT
 from ..errors import StartError
 from ..options import read_object
 from ..util.files import NOT_REGULAR, read_text
@@ -21,6 +21,8 @@ from . import task as model_task
 
 WEIGHTS = ("openvino_model.xml", "openvino_language_model.xml")
 """The network of a text model, or the text part of a vision model."""
+SPEECH_WEIGHTS = ("openvino_encoder_model.xml", "openvino_decoder_model.xml")
+"""The networks of a model that transcribes speech, which needs both."""
 
 MISSING = "Its files are missing or incomplete."
 UNREADABLE = "Its files cannot be read."
@@ -104,7 +106,9 @@ def _check(path: Path, task: str) -> None:
         raise StartError(f"{message}; --task {SERVED_TASKS[0]} tries it nevertheless", reason=OTHER_TASK)
     _require_regular_files(path)
     missing = [name for name in TOKENIZERS if not (path / name).is_file()]
-    if not any((path / name).is_file() for name in WEIGHTS):
+    if found == SPEECH_TO_TEXT:
+        missing = [name for name in (*SPEECH_WEIGHTS, *missing) if not (path / name).is_file()]
+    elif not any((path / name).is_file() for name in WEIGHTS):
         missing.insert(0, WEIGHTS[0])
     if missing:
         message = f"{path} is not a complete OpenVINO model: {', '.join(missing)} missing; {_describe(path)}"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..config import SERVED_TASKS
+from ..config import SERVED_TASKS, SPEECH_TO_TEXT
 from . import json_file
 
 AMBIGUOUS = ("Qwen3ForCausalLM",)
@@ -25,7 +25,7 @@ NETWORK, NETWORK_HEAD = "openvino_model.xml", 1 << 16
 RERANK_LABELS = 2
 """A classifier of more labels does not rerank."""
 
-SPEECH_TO_TEXT = ("WhisperForConditionalGeneration", "Qwen3ASRForConditionalGeneration")
+SPEECH_MODELS = ("WhisperForConditionalGeneration", "Qwen3ASRForConditionalGeneration")
 IMAGES = ("CLIPTextModel", "UNet2DConditionModel", "AutoencoderKL")
 EMBEDDINGS = (
     "BertModel", "JinaBertModel", "MPNetModel", "Qwen2Model", "RobertaModel", "T5EncoderModel", "XLMRobertaModel",
@@ -84,7 +84,7 @@ def _files(path: Path) -> ModelFiles:
 
 
 def _is_speech_to_text(files: ModelFiles) -> bool:
-    return any(name in SPEECH_TO_TEXT or name.startswith("SeamlessM4T") for name in files.architectures)
+    return any(name in SPEECH_MODELS or name.startswith("SeamlessM4T") for name in files.architectures)
 
 
 def _is_text_to_speech(files: ModelFiles) -> bool:
@@ -165,7 +165,7 @@ TEXT_GENERATION = Task(
     "text_generation", _is_text_generator, ("HttpLLMCalculator", "LLMCalculator"), "LLMCalculatorOptions"
 )
 TASKS = (
-    Task("speech2text", _is_speech_to_text, ("S2tCalculator",)),
+    Task(SPEECH_TO_TEXT, _is_speech_to_text, ("S2tCalculator",), "S2tCalculatorOptions"),
     Task("text2speech", _is_text_to_speech, ("T2sCalculator",)),
     Task("classify", _is_classifier, ()),
     Task("token_classify", _is_token_classifier, ()),

@@ -38,6 +38,8 @@ OF_TYPE = {
     "list[float | None]": st.lists(st.none() | floats),
     "list[Sequence[Alternative]]": st.lists(st.lists(st.lists(floats))),
     "list[list[int]]": st.lists(st.lists(ints)),
+    "float": floats,
+    "list[tuple[str, float]] | None": st.none() | st.lists(st.lists(st.text() | floats, min_size=2, max_size=2)),
     "dict[str, int]": st.dictionaries(st.text(), ints),
     "dict[str, Any]": st.dictionaries(st.text(), json),
 }
@@ -129,7 +131,7 @@ def test_the_text_of_a_traceback_is_no_frame():
 
 
 def test_every_kind_has_a_name_of_its_own():
-    assert len({cls.kind for cls in KINDS}) == len(KINDS) == 21
+    assert len({cls.kind for cls in KINDS}) == len(KINDS) == 29
 
 
 # --- attachments

@@ -136,7 +136,7 @@ def test_a_model_for_another_task_is_said_so_with_a_way_out(tmp_path: Path) -> N
     ("calculators", "found"),
     [
         (["EmbeddingsCalculatorOV"], ("embeddings", "EmbeddingsCalculatorOV")),
-        (["S2tCalculator", "HttpLLMCalculator"], ("text_generation", "HttpLLMCalculator")),
+        (["ImageGenCalculator", "HttpLLMCalculator"], ("text_generation", "HttpLLMCalculator")),
         (["Own", "S2tCalculator"], ("speech2text", "S2tCalculator")),
         (["Own"], None),
         ([], None),

@@ -42,7 +42,7 @@ class Network:
         self._core = core
         self._config = config
         self._path = config.model_dir / "openvino_model.xml"
-        self._device, self._properties = _device(core, config), _properties(config)
+        self._device, self._properties = choose_device(core, config), properties(config)
         try:
             self.model = core.read_model(self._path)
         except RuntimeError as error:
@@ -156,7 +156,8 @@ def _input(name: str, batch: Batch) -> Array:
             return np.ascontiguousarray(np.broadcast_to(np.arange(batch.ids.shape[1]), batch.ids.shape))
 
 
-def _device(core: ov.Core, config: Config) -> str:
+def choose_device(core: ov.Core, config: Config) -> str:
+    """The device of the options. Raises StartError."""
     asked = config.target_device
     if asked == "CPU":
         return asked
@@ -167,7 +168,8 @@ def _device(core: ov.Core, config: Config) -> str:
     return device
 
 
-def _properties(config: Config) -> dict[str, Any]:
+def properties(config: Config) -> dict[str, Any]:
+    """openvino's properties of the options. Raises StartError."""
     found = read_object("plugin_config", config.plugin_config)
     if "NUM_STREAMS" in found and config.num_streams > 1:
         raise StartError("--num_streams and --plugin_config disagree about NUM_STREAMS")

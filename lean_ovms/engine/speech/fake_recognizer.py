@@ -34,7 +34,7 @@ class FakeRecognizer:
     window = WINDOW
 
     def __init__(self, config: Config) -> None:
-        self.slots = config.num_streams
+        self._slots = config.num_streams
         self.vocabulary = tokenizer.vocabulary()
         self.info = ModelInfo(
             vocab_size=tokenizer.VOCAB_SIZE,
@@ -66,6 +66,10 @@ class FakeRecognizer:
                 f"The model does not know the language {params.language!r}, only {', '.join(LANGUAGES)}",
                 param="language",
             )
+
+    def room(self, live: bool) -> bool:
+        self._jobs = [(job, work) for job, work in self._jobs if not job.cancelled]
+        return len(self._jobs) < self._slots
 
     def start(self, jobs: list[Job]) -> None:
         self._jobs += [(job, _work(job)) for job in jobs]

@@ -67,15 +67,18 @@ class Job:
 
 
 class Recognizer(Protocol):
-    """A loaded model. slots: most jobs at once. window: samples that it hears at once, at most."""
+    """A loaded model. window: samples that it hears at once, at most."""
 
     info: ModelInfo
     vocabulary: Vocabulary
-    slots: int
     window: int
 
     def check(self, params: TranscribeParams) -> None:
         """Raises RequestError for params that this model cannot serve."""
+        ...
+
+    def room(self, live: bool) -> bool:
+        """Whether it takes another job now. live: of a live request."""
         ...
 
     def start(self, jobs: list[Job]) -> None:

@@ -16,6 +16,7 @@ LONG = 30 * SAMPLE_RATE
 """Samples from which on a request is a long one."""
 PLAIN = 2
 """Transcribe.care: no times."""
+AHEAD_CUTS = 2
 MIN_SAMPLES = SAMPLE_RATE // 10
 REPORT = SAMPLE_RATE
 """Samples without speech after which the front end hears that they are not needed."""
@@ -76,6 +77,11 @@ class Session:
     def long(self) -> bool:
         """More than a window is known of it."""
         return self.cutter.buffer.end > LONG
+
+    @property
+    def ahead(self) -> bool:
+        """It has windows enough, so that listening to more of it can wait."""
+        return not self.params.live and len(self.cutter.cuts) >= AHEAD_CUTS
 
     @property
     def finished(self) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from ...config import Config
-from ...errors import BadRequest, EngineFailure, RequestError, StartError, TooManyRequests
+from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
 from ..protocol import (
     Audio,
     Cancel,
@@ -34,8 +34,8 @@ from .vad import Detector, EnergyDetector
 
 log = logging.getLogger(__name__)
 
-TURN_FRAMES = 128
-"""Frames of 32 ms to listen to between two steps, for all requests."""
+TURN_FRAMES, BUSY_FRAMES = 128, 32
+"""Frames of 32 ms to listen to between two steps, for all requests; the second while windows are in work."""
 FAILED = "The engine could not process this request."
 
 
@@ -45,7 +45,10 @@ def load(config: Config, wake: Callable[[], None]) -> SpeechTask:
         from .fake_recognizer import FakeRecognizer
 
         return SpeechTask(FakeRecognizer(config), config.max_queued_requests)
-    raise StartError("only the scripted engine transcribes yet")
+    from . import model
+
+    recognizer, detector, has_speech = model.load(config)
+    return SpeechTask(recognizer, config.max_queued_requests, detector, has_speech)
 
 
 def _always(samples: Samples) -> bool:
@@ -149,26 +152,20 @@ class SpeechTask:
     def admit(self) -> None:
         """Listen to some audio, and start windows where there is room."""
         self._listen()
-        started: list[Job] = []
-        while len(self._running) < self.recognizer.slots and (session := self._next()) is not None:
+        while (session := self._next()) is not None:
             if session.care and self._running:
                 break  # alone: after those that are in work
-            started.append(self._start(session))
-            if session.care:
-                break
-        if not started:
-            return
-        try:
-            self.recognizer.start(started)
-        except Exception as error:  # openvino's, whatever they are
-            for job in started:
+            job = self._start(session)
+            try:
+                self.recognizer.start([job])
+            except Exception as error:  # the tokenizer's, whatever they are
                 self._failed(job, error)
 
     def _listen(self) -> None:
-        """Live requests first."""
-        left = TURN_FRAMES
-        for session in sorted(self._sessions.values(), key=lambda one: not one.params.live):
-            if session.cutter.pending and left > 0:
+        """Live requests first, then those that have the least to transcribe."""
+        left = BUSY_FRAMES if self._running else TURN_FRAMES
+        for session in sorted(self._sessions.values(), key=_hearing_order):
+            if session.cutter.pending and left > 0 and not session.ahead:
                 try:
                     left -= session.listen(left, self.out)
                 except Exception as error:  # an error in one request must not end the loop
@@ -186,6 +183,8 @@ class SpeechTask:
             return None
         waiting = [one for one in self._sessions.values() if one.waiting]
         for session in sorted(waiting, key=_order):
+            if not self.recognizer.room(session.params.live):
+                return None
             if self._worth_it(session):
                 return session
         if self._running:
@@ -262,6 +261,10 @@ class SpeechTask:
 
 def _order(session: Session) -> tuple[bool, int, int, bool, int]:
     return not session.params.live, session.params.priority, session.turn, session.long, session.id
+
+
+def _hearing_order(session: Session) -> tuple[bool, int, int]:
+    return not session.params.live, len(session.cutter.cuts), session.turn
 
 
 def _padded(samples: Samples) -> Samples:

@@ -219,10 +219,10 @@ def test_a_model_that_does_not_load_is_told_in_one_line_and_exits_with_3(options
 
 
 def test_a_task_without_an_implementation_does_not_load():
-    with child(task="speech2text", fake_engine=True) as found:
+    with child(task="image_generation", fake_engine=True) as found:
         record = found.next()
         assert isinstance(record, LoadFailed)
-        assert record.message.startswith("the engine has no task 'speech2text', only text_generation, embeddings")
+        assert record.message.startswith("the engine has no task 'image_generation', only text_generation, embeddings")
         assert found.process.wait(GRACE_S) == 3
 
 

@@ -1,0 +1,19 @@
+"""The base of all records between front end and engine child; protocol.py has them and their framing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+
+class Record:
+    """Base of all records."""
+
+    kind: ClassVar[str]
+
+    def attached(self) -> Iterable[bytes]:
+        """The bytes that are sent before the record's frame."""
+        return ()
+
+    def attach(self, parts: Iterator[bytes]) -> None:
+        """Take from `parts` what `attached` returned on the other side. Raises StopIteration if there are too few."""

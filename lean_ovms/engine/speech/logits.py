@@ -1,0 +1,95 @@
+"""Which token comes next: Whisper's rules for timestamps, suppressed tokens, penalties and sampling. Pure numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...speech_types import TranscribeParams
+from .whisper_files import WhisperFiles
+
+Line = NDArray[np.float32]
+NEVER = -np.inf
+
+
+class Rules:
+    """What may follow, for one model."""
+
+    def __init__(self, files: WhisperFiles) -> None:
+        self._files = files
+        self._suppress = np.array(sorted({*files.suppress, files.no_timestamps}), np.int64)
+        self._begin = np.array(files.begin_suppress, np.int64)
+
+    def apply(self, line: Line, tokens: Sequence[int], times: bool) -> None:
+        """Set what cannot follow these tokens to minus infinity. times: with timestamps."""
+        line[self._suppress] = NEVER
+        if not tokens and len(self._begin):
+            line[self._begin] = NEVER
+        if times:
+            self._times(line, tokens)
+
+    def _times(self, line: Line, tokens: Sequence[int]) -> None:
+        """Timestamps come in pairs, do not decrease, and are taken if they are together likelier than any text."""
+        first, eot = self._files.first_time, self._files.eot
+        if not tokens:
+            line[:first] = NEVER
+            line[first + self._files.initial_timestamp + 1 :] = NEVER
+            return
+        last_is_time = tokens[-1] >= first
+        before_is_time = len(tokens) < 2 or tokens[-2] >= first
+        if last_is_time:
+            if before_is_time:
+                line[first:] = NEVER
+            else:
+                line[:eot] = NEVER
+        latest = next((token for token in reversed(tokens) if token >= first), None)
+        if latest is not None:
+            line[first : latest if last_is_time and not before_is_time else latest + 1] = NEVER
+        text = float(line[:first].max())
+        if text == NEVER:
+            return
+        top = float(line[first:].max())
+        if top > NEVER and top + np.log(np.exp(line[first:] - top, dtype=np.float64).sum()) > text:
+            line[:first] = NEVER
+
+
+def log_sum(line: Line) -> float:
+    """The logarithm of the sum of the exponentials."""
+    top = float(line.max())
+    return top + float(np.log(np.exp(line - top).sum(dtype=np.float64)))
+
+
+def probability(line: Line, token: int) -> float:
+    """Of a token among all."""
+    return float(np.exp(float(line[token]) - log_sum(line)))
+
+
+def penalize(line: Line, tokens: Sequence[int], params: TranscribeParams) -> None:
+    """The penalties of a request, for tokens that it has generated."""
+    if not tokens:
+        return
+    seen, counts = np.unique(np.array(tokens, np.int64), return_counts=True)
+    if params.repetition_penalty != 1.0:
+        values = line[seen]
+        line[seen] = np.where(values > 0, values / params.repetition_penalty, values * params.repetition_penalty)
+    if params.presence_penalty or params.frequency_penalty:
+        line[seen] -= params.presence_penalty + params.frequency_penalty * counts.astype(np.float32)
+
+
+def choose(line: Line, temperature: float, params: TranscribeParams, draw: np.random.Generator) -> int:
+    """A token: the likeliest, or with a temperature a random one of those that top_k and top_p leave."""
+    if temperature <= 0:
+        return int(line.argmax())
+    scaled = line.astype(np.float64) / temperature
+    order = np.argsort(-scaled, kind="stable")
+    if params.top_k > 0:
+        order = order[: params.top_k]
+    shares = np.exp(scaled[order] - scaled[order[0]])
+    shares /= shares.sum()
+    if params.top_p < 1.0:
+        count = int(np.searchsorted(np.cumsum(shares), params.top_p)) + 1
+        order, shares = order[:count], shares[:count] / shares[:count].sum()
+    place = min(int(np.searchsorted(np.cumsum(shares), draw.random(), side="right")), len(order) - 1)
+    return int(order[place])
