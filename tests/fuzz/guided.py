@@ -24,7 +24,7 @@ def fuzz(target: str, folder: Path, *flags: str) -> None:
     """Does not return: libFuzzer ends the process."""
     import atheris
 
-    with atheris.instrument_imports(include=["lean_ovms", "h11"]):
+    with atheris.instrument_imports(include=["lean_ovms", "h11", "websockets"]):
         from tests.fuzz import targets
     atheris.Setup([sys.argv[0], str(folder), f"-max_len={MAX_BYTES}", *flags], targets.TARGETS[target])
     atheris.Fuzz()

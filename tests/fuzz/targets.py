@@ -151,12 +151,53 @@ def audio(data: bytes) -> None:
         assert 0 < len(samples) <= 32_000 + len(data)
 
 
+def websocket(data: bytes) -> None:
+    """Bytes of a WebSocket's client: messages, pongs and at most one close; the same for every cut.
+
+    The first byte says where.
+    """
+    place, data = data[0] if data else 0, data[1:]
+    at = place * len(data) // 256
+    whole = websocket_read([data])
+    messages, sent, _ = whole
+    assert all(len(message.encode() if isinstance(message, str) else message) <= 1024 for message in messages)
+    assert sent.count(b"\x88") <= 1 or b"\x89" in data or b"\x8a" in data
+    assert websocket_read([data[:at], data[at:]]) == whole
+    assert websocket_read([data[at : at + 1] for at in range(len(data))]) == whole
+
+
+def websocket_read(pieces: list[bytes]) -> tuple[list[str | bytes], bytes, bool]:
+    """The messages, what is sent in answer, and whether the connection has ended."""
+    from lean_ovms.transports.websocket.frames import Frames
+
+    frames = Frames(1024)
+    messages: list[str | bytes] = []
+    sent = b""
+    for piece in pieces:
+        messages += frames.feed(piece)[0]
+        sent += frames.take_outgoing()
+        if frames.ended:
+            break
+    return messages, sent, frames.ended
+
+
+def masked(opcode: int, data: bytes, *, fin: bool = True, mask: bytes = b"abcd") -> bytes:
+    """A client's frame."""
+    size = len(data)
+    length = bytes([0x80 | size]) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
+    if size > 0xFFFF:
+        length = b"\xff" + size.to_bytes(8, "big")
+    hidden = bytes(byte ^ mask[place % 4] for place, byte in enumerate(data))
+    return bytes([0x80 * fin | opcode]) + length + mask + hidden
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "session": session,
     "frames": frames,
     "scanner": scanner,
     "form": form,
     "audio": audio,
+    "websocket": websocket,
 }
 
 
@@ -170,6 +211,10 @@ def seeds(target: str) -> list[bytes]:
             b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\nhiGET / HTTP/1.0\r\n\r\n",
         )
         return [b"\x40" + head + body for body in bodies]
+    if target == "websocket":
+        text, part, rest = masked(1, b"hello"), masked(1, b"he", fin=False), masked(0, "ä".encode())
+        ping, close = masked(9, b"p"), masked(8, b"\x03\xe8bye")
+        return [b"\x50" + text + ping + close, b"\x10" + part + ping + rest + text, b"\x80" + masked(2, bytes(200))]
     if target == "frames":
         told = protocol.encode([protocol.Tokens(1, 0, [65], [-0.5], None), protocol.Pong(2, {"running": 0})])
         refused = protocol.encode([protocol.Refused(3, ["BadRequest", "no", "n", None])])

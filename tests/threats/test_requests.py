@@ -386,11 +386,26 @@ def test_t36_an_upgrade_is_answered_as_plain_http(house: House, path: bytes) -> 
             b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n" + UPGRADE + b"\r\n" + b"\x81\x85abcdhello" * 100 + b"\r\n\r\n"
         )
         answers = read_all(sock)
-    plain = (b"HTTP/1.1 200",) if path == b"/" else (b"HTTP/1.1 404", b"HTTP/1.1 405")
+    refused = (b"HTTP/1.1 400", b"HTTP/1.1 404", b"HTTP/1.1 405")  # 400: its key is not 16 bytes
+    plain = (b"HTTP/1.1 200",) if path == b"/" else refused
     assert answers.startswith(plain)
     assert b" 101 " not in answers
     assert answers.count(b"HTTP/1.1 ") <= 2  # the frames behind it are no request: a 400, and the end
     assert time.monotonic() - began < 60
+
+
+def test_t36_frames_behind_a_handshake_that_is_refused_are_no_messages(house: House) -> None:
+    """The handshake is right, and no model here transcribes."""
+    head = UPGRADE.replace(b"dGhlIHNhbXBsZQ==", b"dGhlIHNhbXBsZSBub25jZQ==")
+    with house.connect() as sock:
+        sock.sendall(
+            b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n" + b"\x81\x85abcdhello" * 100 + b"\r\n\r\n"
+        )
+        answers = read_all(sock)
+    assert answers.startswith((b"HTTP/1.1 400", b"HTTP/1.1 404"))
+    assert b"speech" in answers
+    assert b" 101 " not in answers
+    assert answers.count(b"HTTP/1.1 ") <= 2
 
 
 def test_t36_other_protocols_are_turned_away(house: House) -> None:

@@ -10,15 +10,40 @@ The rule of this file: any bytes, in any cut, give the same messages and the sam
 from __future__ import annotations
 
 import logging
-from typing import cast
 
 from websockets.frames import Frame, Opcode
 from websockets.protocol import SERVER, Protocol, State
 
-from ...websocket_types import INVALID_DATA, MAX_REASON_BYTES, Close
+from ...websocket_types import MAX_REASON_BYTES, Close
 
 _log = logging.getLogger("lean_ovms.transports.frames")
 _log.disabled = True  # it would log what clients say
+
+
+class _Messages(Protocol):
+    """Joins frames to messages as they are parsed: so what follows text that is not UTF-8 is not even answered."""
+
+    def __init__(self, max_message_bytes: int) -> None:
+        super().__init__(SERVER, max_size=max_message_bytes, logger=_log)
+        self.messages: list[str | bytes] = []
+        self._parts = bytearray()
+        self._is_text = False
+
+    def recv_frame(self, frame: Frame) -> None:
+        """As Protocol's. Raises UnicodeDecodeError, which closes with 1007."""
+        super().recv_frame(frame)
+        opcode = frame.opcode
+        if opcode not in _DATA:
+            return
+        if opcode is not Opcode.CONT:
+            self._is_text = opcode is Opcode.TEXT
+        self._parts += frame.data
+        if frame.fin:
+            whole, self._parts = self._parts, bytearray()
+            self.messages.append(whole.decode() if self._is_text else bytes(whole))
+
+
+_DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 
 class Frames:
@@ -29,46 +54,22 @@ class Frames:
     """
 
     def __init__(self, max_message_bytes: int) -> None:
-        self.ended = False
-        self._protocol = Protocol(SERVER, max_size=max_message_bytes, logger=_log)
-        self._parts = bytearray()
-        self._is_text = False
+        self._protocol = _Messages(max_message_bytes)
 
     @property
     def closing(self) -> bool:
         return self._protocol.state is not State.OPEN
 
+    @property
+    def ended(self) -> bool:
+        return self._protocol.eof_sent
+
     def feed(self, data: bytes) -> tuple[list[str | bytes], int]:
         """The messages that these bytes complete, and the number of frames in them."""
         protocol = self._protocol
         protocol.receive_data(data)
-        frames = cast("list[Frame]", protocol.events_received())  # of a side that is open
-        messages: list[str | bytes] = []
-        for frame in frames:
-            opcode = frame.opcode
-            if opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
-                continue
-            if opcode is not Opcode.CONT:
-                self._is_text = opcode is Opcode.TEXT
-            self._parts += frame.data
-            if frame.fin:
-                if (message := self._message()) is None:
-                    protocol.fail(INVALID_DATA, "a text message is not UTF-8")
-                    break
-                messages.append(message)
-        self.ended = protocol.eof_sent
-        return messages, len(frames)
-
-    def _message(self) -> str | bytes | None:
-        """The joined message; None for a text that is not UTF-8."""
-        whole = bytes(self._parts)
-        self._parts.clear()
-        if not self._is_text:
-            return whole
-        try:
-            return whole.decode()
-        except UnicodeDecodeError:
-            return None
+        messages, protocol.messages = protocol.messages, []
+        return messages, len(protocol.events_received())
 
     def text(self, data: bytes) -> None:
         """Send a text message."""

@@ -21,7 +21,7 @@ from lean_ovms.errors import RequestError, Unavailable, from_wire
 from lean_ovms.models.speech_model import SpeechModel
 from lean_ovms.speech_types import TranscribeParams
 from lean_ovms.transports.websocket.local import Closed, LocalWebSocket, connect
-from lean_ovms.types import ModelInfo, Request
+from lean_ovms.types import EngineStats, ModelInfo, Request
 from lean_ovms.websocket_types import Close
 
 APPEND, COMMIT, CLEAR = (f"input_audio_buffer.{verb}" for verb in ("append", "commit", "clear"))
@@ -66,6 +66,9 @@ class FakeSpeechEngine:
         self.state = "stopped"
         if self._pump is not None:
             await self._pump
+
+    async def stats(self) -> EngineStats:
+        return EngineStats(**self.task.stats())
 
     def unavailable(self) -> Unavailable:
         return Unavailable(f"the model is {self.state}")
@@ -145,7 +148,7 @@ class Client:
             await self.send(APPEND, audio=base64.b64encode(block).decode())
 
     async def next(self) -> Any:
-        return orjson.loads(await asyncio.wait_for(self.websocket.receive(), 10))
+        return orjson.loads(await asyncio.wait_for(self.websocket.receive(), 60))
 
     async def until(self, kind: str) -> list[Any]:
         """The events up to the next one of this type."""

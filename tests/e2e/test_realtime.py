@@ -1,0 +1,180 @@
+"""/realtime over sockets with the clients that people use: the openai package, and websockets as vLLM's examples do."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import re
+import wave
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import websockets
+
+from lean_ovms.embed import running
+from tests.api.realtime.fakes import APPEND, COMMIT, silence, tone
+from tests.e2e.conftest import Process, start_process
+
+DATA = Path(__file__).parents[1] / "data" / "whisper_words.zip"
+FAKE = {"fake_engine": True, "task": "speech2text", "model_name": "w", "api_key": "secret"}
+COMPLETED = "conversation.item.input_audio_transcription.completed"
+
+
+def base64_of(audio: bytes) -> str:
+    return base64.b64encode(audio).decode()
+
+
+async def transcripts(client: openai.AsyncOpenAI, audio: bytes, count: int, **query: Any) -> list[Any]:
+    """Every event up to the last of so many transcripts of this audio (24 kHz), sent in pieces of 100 ms."""
+    events: list[Any] = []
+    async with client.realtime.connect(**query) as connection:
+        assert (await connection.recv()).type == "session.created"
+        await connection.session.update(
+            session={
+                "type": "transcription",
+                "audio": {"input": {"transcription": {"language": "en"}, "turn_detection": {"type": "server_vad"}}},
+            }
+        )
+        for at in range(0, len(audio), 4800):
+            await connection.input_audio_buffer.append(audio=base64_of(audio[at : at + 4800]))
+        async for event in connection:
+            events.append(event)
+            if sum(one.type == COMPLETED for one in events) == count:
+                break
+    return events
+
+
+def check_items(events: list[Any]) -> list[str]:
+    """The transcripts of whole items: of each the deltas make up the text, and the times make sense."""
+    texts = []
+    for done in (event for event in events if event.type == COMPLETED):
+        mine = [event for event in events if getattr(event, "item_id", None) == done.item_id]
+        assert [event.type.rpartition(".")[2] for event in mine if not event.type.endswith(".delta")] == [
+            "speech_started",
+            "speech_stopped",
+            "committed",
+            "completed",
+        ]
+        assert "".join(event.delta for event in mine if event.type.endswith(".delta")) == done.transcript
+        started, stopped = mine[0], next(event for event in mine if event.type.endswith("stopped"))
+        assert abs(stopped.audio_end_ms - started.audio_start_ms - 1000 * done.usage.seconds) < 2
+        texts.append(done.transcript)
+    return texts
+
+
+@pytest.mark.slow
+async def test_the_openai_client_on_the_scripted_engine() -> None:
+    audio = silence(0.5, 24000) + tone(1, 0.35, 24000) + silence(1, 24000) + tone(0.5, 0.75, 24000) + silence(1, 24000)
+    async with running(rest_port=0, rest_bind_address="127.0.0.1", realtime_partials=False, **FAKE) as server:
+        url = f"{server.addresses[0]}/v3"
+        async with openai.AsyncOpenAI(base_url=url, api_key="secret") as client:
+            events = await transcripts(client, audio, 2, extra_query={"intent": "transcription"})
+            assert check_items(events) == ["three three", "seven"]
+            events = await transcripts(client, audio, 2, model="w")
+            assert check_items(events) == ["three three", "seven"]
+            with pytest.raises(websockets.InvalidStatus) as refused:
+                await transcripts(client, audio, 2, model="unknown")
+            assert refused.value.response.status_code == 404
+        async with openai.AsyncOpenAI(base_url=url, api_key="wrong") as client:
+            with pytest.raises(websockets.InvalidStatus) as refused:
+                await transcripts(client, audio, 2, model="w")
+            assert refused.value.response.status_code == 401
+
+
+@pytest.mark.slow
+async def test_vllms_client_and_a_browsers_handshake_on_the_scripted_engine() -> None:
+    async with running(rest_port=0, rest_bind_address="127.0.0.1", drain_timeout_s=10, **FAKE) as server:
+        url = server.addresses[0].replace("http", "ws") + "/v1/realtime"
+        offered: Any = ["realtime", "openai-insecure-api-key.secret"]
+        async with websockets.connect(url, subprotocols=offered) as browser:
+            assert browser.subprotocol == "realtime"
+        client = await websockets.connect(url, additional_headers={"Authorization": "Bearer secret"})
+        assert client.protocol.extensions == []  # compression was offered
+        assert json.loads(await client.recv())["type"] == "session.created"
+        await client.send(json.dumps({"type": "session.update", "model": "w"}))
+        await client.send(json.dumps({"type": COMMIT}))
+        audio = tone(0.5, 0.25) + tone(0.5, 0.65) + silence(1)
+        for at in range(0, len(audio), 4096):
+            message = json.dumps({"type": APPEND, "audio": base64_of(audio[at : at + 4096])})
+            await client.send([message[:100], message[100:]])  # as fragments
+        await client.send(json.dumps({"type": COMMIT, "final": True}))
+        events = [json.loads(await client.recv())]
+        while events[-1]["type"] != "transcription.done":
+            events.append(json.loads(await client.recv()))
+        assert events[-1]["text"] == "two six"
+        await (await client.ping())
+        await client.send(json.dumps({"type": APPEND, "audio": base64_of(tone(0.5, 0.45))}))
+        await client.ping()
+        await asyncio.sleep(0.05)
+    rest = [json.loads(message) async for message in client]  # the server has stopped
+    assert rest[-1]["text"] == "four"
+    assert client.close_code == 1001
+
+
+# --- a real model
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    folder = tmp_path_factory.mktemp("whisper_words")
+    with zipfile.ZipFile(DATA) as files:
+        files.extractall(folder)
+    process = start_process("--model_path", str(folder / "model"), "--model_name", "words")
+    try:
+        process.wait_for("ready: words", 60)
+        yield process
+    finally:
+        process.end()
+
+
+def recording(name: str) -> tuple[bytes, list[str]]:
+    """Samples at 16 kHz, and the words."""
+    with zipfile.ZipFile(DATA) as files, wave.open(io.BytesIO(files.read(f"speech/{name}.wav"))) as file:
+        assert file.getframerate() == 16000
+        return file.readframes(file.getnframes()), name.split("-")
+
+
+def at_24khz(audio: bytes) -> bytes:
+    from lean_ovms.util.resample import Decoder
+
+    decoder = Decoder("pcm", 16000, 24000)
+    return decoder.feed(audio) + decoder.flush()
+
+
+@pytest.mark.model
+@pytest.mark.slow
+async def test_the_openai_client_on_a_real_model(server: Process) -> None:
+    names = ("on-on-three-six-on", "nine", "no-off")
+    audio = b"".join(silence(0.6) + recording(name)[0] + silence(1.2) for name in names)
+    async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="-") as client:
+        events = await transcripts(client, at_24khz(audio), 3, extra_query={"intent": "transcription"})
+    texts = check_items(events)
+    words = " ".join(texts).split()
+    expected = [word for name in names for word in name.split("-")]
+    assert len(words) == pytest.approx(len(expected), abs=2)
+    assert len(set(words) & set(expected)) >= len(set(expected)) - 1
+
+
+@pytest.mark.model
+@pytest.mark.slow
+async def test_vllms_client_on_a_real_model(server: Process) -> None:
+    audio, words = recording("on-on-three-six-on")
+    async with websockets.connect(server.url.replace("http", "ws") + "/v1/realtime") as client:
+        await client.send(json.dumps({"type": "session.update", "model": "words"}))
+        await client.send(json.dumps({"type": COMMIT}))
+        for at in range(0, len(audio), 8192):
+            await client.send(json.dumps({"type": APPEND, "audio": base64_of(audio[at : at + 8192])}))
+        await client.send(json.dumps({"type": COMMIT, "final": True}))
+        events = [json.loads(await client.recv())]
+        while events[-1]["type"] != "transcription.done":
+            events.append(json.loads(await client.recv()))
+    text = events[-1]["text"]
+    assert "".join(event["delta"] for event in events if event["type"] == "transcription.delta") == text
+    assert set(re.findall(r"\w+", text)) >= {"on", "three", "six"}
+    assert events[-1]["usage"]["completion_tokens"] >= len(words)

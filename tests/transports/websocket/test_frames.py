@@ -1,0 +1,122 @@
+"""RFC 6455's frames without sockets: any cut of the bytes gives the same messages, and the same close."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lean_ovms.transports.websocket.frames import Frames
+from lean_ovms.websocket_types import Close
+from tests.fuzz.targets import masked, websocket, websocket_read
+
+TEXT, BINARY, CONT, CLOSE, PING, PONG = 1, 2, 0, 8, 9, 10
+LIMIT = 1024
+"""Of a message, as in the fuzz target."""
+
+
+def closed_with(sent: bytes) -> int:
+    """The code of the close frame at the end of what was sent."""
+    at = sent.rindex(b"\x88")
+    return int.from_bytes(sent[at + 2 : at + 4], "big")
+
+
+def test_messages_and_pings() -> None:
+    data = (
+        masked(TEXT, "ä".encode())
+        + masked(PING, b"p")
+        + masked(BINARY, b"\0\1")
+        + masked(PONG, b"")
+        + masked(TEXT, b"")
+    )
+    assert websocket_read([data]) == (["ä", b"\0\1", ""], b"\x8a\x01p", False)
+
+
+def test_fragments_are_joined_with_pings_between() -> None:
+    letters = "wäre".encode()
+    data = (
+        masked(TEXT, letters[:2], fin=False)
+        + masked(PING, b"")
+        + masked(CONT, b"", fin=False)
+        + masked(CONT, letters[2:])
+    )
+    assert websocket_read([data]) == (["wäre"], b"\x8a\x00", False)
+
+
+def test_the_close_is_answered_with_the_same_code() -> None:
+    messages, sent, ended = websocket_read([masked(TEXT, b"a") + masked(CLOSE, b"\x0f\xa0why") + masked(TEXT, b"b")])
+    assert (messages, sent, ended) == (["a"], b"\x88\x05\x0f\xa0why", True)
+    assert websocket_read([masked(CLOSE, b"")]) == ([], b"\x88\x00", True)
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"\x81\x05hello", 1002),  # not masked
+        (masked(TEXT | 0x40, b"a"), 1002),  # RSV: no extension was agreed
+        (masked(3, b"a"), 1002),
+        (masked(11, b"a"), 1002),
+        (masked(CONT, b"a"), 1002),
+        (masked(TEXT, b"a", fin=False) + masked(TEXT, b"b"), 1002),
+        (masked(PING, bytes(126)), 1002),
+        (masked(PING, b"a", fin=False), 1002),
+        (masked(CLOSE, b"\x01"), 1002),
+        (masked(CLOSE, b"\x03\xec"), 1002),  # 1004 is reserved
+        (masked(TEXT, b"\xff"), 1007),
+        (masked(TEXT, b"\xc3", fin=False) + masked(CONT, b"("), 1007),
+        (masked(TEXT, "\ud800".encode("utf-8", "surrogatepass")), 1007),
+        (masked(CLOSE, b"\x03\xe8\xff"), 1007),
+        (masked(BINARY, bytes(LIMIT + 1)), 1009),
+        (masked(BINARY, bytes(LIMIT), fin=False) + masked(CONT, b"a"), 1009),
+        (b"\x82\xff" + (2**62).to_bytes(8, "big"), 1009),  # refused before anything of it has come
+        (b"\x82\xff" + (2**63).to_bytes(8, "big"), 1009),
+    ],
+)
+def test_what_breaks_the_protocol_ends_it(data: bytes, code: int) -> None:
+    messages, sent, ended = websocket_read([masked(TEXT, b"before") + data + masked(TEXT, b"after")])
+    assert messages[:1] == ["before"]
+    assert "after" not in messages
+    assert ended
+    assert closed_with(sent) == code
+
+
+def test_what_is_sent() -> None:
+    frames = Frames(LIMIT)
+    frames.text(b"hello")
+    frames.text(bytes(200))
+    frames.ping()
+    assert frames.take_outgoing() == b"\x81\x05hello" + b"\x81\x7e\x00\xc8" + bytes(200) + b"\x89\x00"
+    assert frames.take_outgoing() == b""
+    frames.close(Close(1001, "ä" * 100))
+    sent = frames.take_outgoing()
+    assert sent[1] <= 125
+    sent[4:].decode()
+    frames.text(b"late")
+    frames.ping()
+    frames.close(Close())
+    assert frames.take_outgoing() == b""
+    assert not frames.ended
+    assert frames.feed(masked(TEXT, b"x") + masked(CLOSE, b"\x03\xe9")) == (["x"], 2)
+    assert frames.ended
+
+
+FRAMES = st.builds(
+    masked,
+    st.sampled_from([TEXT, TEXT, BINARY, CONT, CONT, PING, PONG, CLOSE, 3]),
+    st.sampled_from([b"", b"hi", "ä€".encode(), b"\xc3", b"\x03\xe8", bytes(130), bytes(600)]),
+    fin=st.sampled_from([True, True, False]),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.one_of(FRAMES, FRAMES, st.binary(max_size=20)), max_size=6).map(b"".join),
+    st.lists(st.integers(0, 4000), max_size=6),
+)
+def test_any_bytes_in_any_cut(data: bytes, cuts: list[int]) -> None:
+    websocket(b"\x80" + data)
+    places = sorted({place % (len(data) + 1) for place in cuts} | {0, len(data)})
+    pieces = [data[a:b] for a, b in itertools.pairwise(places)]
+    assert websocket_read(pieces) == websocket_read([data])
