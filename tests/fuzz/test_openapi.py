@@ -28,6 +28,7 @@ from lean_ovms.models.text_model import TextModel
 from lean_ovms.transports.asgi import Asgi
 from tests.fakes import FakeEngine, say
 from tests.pooling_fakes import fake_model
+from tests.voice_fakes import fake_voice
 
 ACCEPTED = "positive_data_acceptance"
 EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "4"))
@@ -36,6 +37,8 @@ RULES = re.compile(
     r"| needs | provided, but | which is not among the tools"  # a field that needs another
     r"|limit of this server|is not a token id in |supports only text"  # options, and properties of the model
     r"|it is served under|has content$|document text field is missing"  # the model's task; one of several forms
+    r"|available voices|speed must be between|language must be one of|input has \d+ characters"
+    r"|response_format|input is (empty|not valid)"
     r"| with id .* not found|is not stored|model field is missing"
 )
 """Messages of 400s to requests that fit the document: rules between fields, options of the server, what it stores."""
@@ -48,7 +51,8 @@ def app() -> Iterator[App]:
     config = Config(fake_engine=True, model_name="m", access_log=False, metrics_enable=True)
     model = TextModel(config, FakeEngine(lambda _, sampling: say("a", "b", sequences=sampling.n)))  # type: ignore[arg-type]
     pooling = [fake_model(task, model_name=task) for task in ("embeddings", "rerank", "classify")]
-    app = App(config, [model, *(asyncio.run(one)[0] for one in pooling)])
+    voice = fake_voice(model_name="voice")
+    app = App(config, [model, *(asyncio.run(one)[0] for one in pooling), asyncio.run(voice)[0]])
     asyncio.run(model.load())
     yield app
     asyncio.run(app.close())
