@@ -98,7 +98,10 @@ def test_options_of_a_conversion_reach_optimum(
     argv = ("--pull", "--source_model", "org/torch", *PULL[3:], "--weight-format", "int4")
     assert run(*argv, "--extra_quantization_params", "--sym --group-size -1") == 0
     assert asked == [("org/torch", "int4", "--sym --group-size -1", "")]
-    assert node_options((tmp_path / "models/org/torch/graph.pbtxt").read_text())[1]["models_path"] == "./"
+    assert run(*argv, "--overwrite_models", "--task", "text2speech", "--vocoder", "org/hifigan") == 0
+    assert asked[1:] == [("org/torch", "int4", """--model-kwargs '{"vocoder": "org/hifigan"}'""", "text2speech")]
+    task, options = node_options((tmp_path / "models/org/torch/graph.pbtxt").read_text())
+    assert (task.name, options["models_path"]) == ("text2speech", "./")
 
 
 def test_a_graph_of_another_task_is_written_by_its_files(run: Run, tmp_path: Path) -> None:

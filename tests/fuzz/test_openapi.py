@@ -29,6 +29,7 @@ from lean_ovms.transports.asgi import Asgi
 from tests.fakes import FakeEngine, say
 from tests.pooling_fakes import fake_model
 from tests.speech_scripts import speech_model
+from tests.voice_fakes import fake_voice
 
 ACCEPTED = "positive_data_acceptance"
 EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "4"))
@@ -37,6 +38,8 @@ RULES = re.compile(
     r"| needs | provided, but | which is not among the tools"  # a field that needs another
     r"|limit of this server|is not a token id in |supports only text"  # options, and properties of the model
     r"|it is served under|has content$|document text field is missing"  # the model's task; one of several forms
+    r"|available voices|speed must be between|language must be one of|input has \d+ characters"
+    r"|response_format|input is (empty|not valid)"
     r"| with id .* not found|is not stored|model field is missing"
     r"|^Invalid or unsupported audio file|^file is |^Unsupported language: |^to_language should be en"  # forms
     r"|Stream options can only be defined|support(ed)? (streaming|with beam search)|chunking_strategy should be"
@@ -53,6 +56,8 @@ def app() -> Iterator[App]:
     pooling = [fake_model(task, model_name=task) for task in ("embeddings", "rerank", "classify")]
     speech = asyncio.run(speech_model())[0]
     app = App(config, [model, speech, *(asyncio.run(one)[0] for one in pooling)])
+    voice = fake_voice(model_name="voice")
+    app = App(config, [model, *(asyncio.run(one)[0] for one in pooling), asyncio.run(voice)[0]])
     asyncio.run(model.load())
     yield app
     asyncio.run(app.close())

@@ -310,6 +310,30 @@ def test_what_is_no_openvino_model_says_what_to_do(
     assert not order("org/other").target.exists()
 
 
+@pytest.mark.parametrize(
+    "files",
+    [
+        [f"openvino_{name}.{end}" for end in ("xml", "bin") for name in
+         ("encoder_model", "decoder_model", "postnet", "vocoder", "tokenizer")],
+        ["openvino_model.xml", "openvino_model.bin", "config.json", "voices/a.bin", "data/us_gold.json"],
+    ],
+    ids=["SpeechT5", "Kokoro"],
+)  # fmt: skip
+def test_a_model_that_speaks_is_pulled(
+    server: HubServer, order: MakeRequest, open_hub: OpenHub, files: list[str]
+) -> None:
+    server.repos["org/voice"] = Repo({**dict.fromkeys(files, b"x"), "model.safetensors": b"x"})
+    request = order("org/voice")
+    pull(request, open_hub)
+    assert sorted(str(path.relative_to(request.target)) for path in request.target.rglob("*.*")) == sorted(files)
+
+
+def test_a_speecht5_without_its_vocoder_is_no_model(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
+    server.repos["org/voice"] = Repo({"openvino_vocoder.xml": b"x", "openvino_vocoder.bin": b"x"})
+    with pytest.raises(PullError, match=r"openvino_encoder_model\.xml, .*missing"):
+        pull(order("org/voice"), open_hub)
+
+
 def test_options_of_a_conversion_do_not_fit_an_openvino_model(order: MakeRequest, open_hub: OpenHub) -> None:
     with pytest.raises(PullError, match="--weight-format"):
         pull(order(weight_format="int4"), open_hub)

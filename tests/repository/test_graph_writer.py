@@ -72,6 +72,31 @@ def test_a_graph_for_another_task_comes_back_too(task: str, options: dict[str, A
     assert replace(Config(model_path="./", task=task, **options), **rest) == Config(model_path="./", task=task)
 
 
+def test_a_graph_of_a_model_that_speaks_comes_back() -> None:
+    voices = json.dumps({"ada": "voices/ada.bin", 'b "x"': "b.bin"})
+    options: dict[str, Any] = {"voices": voices, "speed_min": 0.5, "speed_max": 2.0, "target_device": "GPU"}
+    text = written(task="text2speech", **options)
+    assert 'calculator: "T2sCalculator"' in text
+    assert 'input_side_packet: "TTS_NODE_RESOURCES:t2s_servable"' in text
+    read = graph.applied(Config(model_path="x"), text, Path("graph.pbtxt"), Path("/m"))
+    assert json.loads(read.voices) == {"ada": "/m/voices/ada.bin", 'b "x"': "/m/b.bin"}
+    assert replace(read, voices=voices) == Config(task="text2speech", model_path="/m", **options)
+    rest = graph_writer.written_options("text2speech")
+    assert replace(Config(model_path="./", task="text2speech", **options), **rest) == Config(
+        model_path="./", task="text2speech"
+    )
+
+
+def test_speeds_of_a_graph_that_cannot_be_are_refused() -> None:
+    text = written(task="text2speech", speed_min=3.0)
+    with pytest.raises(StartError, match="--speed_min must not be above --speed_max"):
+        graph.applied(Config(model_path="x"), text + "", Path("g"), Path("/m")) and graph.applied(
+            Config(model_path="x"), text.replace("speed_min: 3.0", "speed_min: 5"), Path("g"), Path("/m")
+        )
+    with pytest.raises(StartError, match="must be a finite number"):
+        graph.applied(Config(model_path="x"), text.replace("speed_min: 3.0", "speed_min: nan"), Path("g"), Path("/m"))
+
+
 def test_streams_are_written_as_a_property() -> None:
     assert node_options(written(task="rerank", num_streams=4))[1]["plugin_config"] == '{"NUM_STREAMS": 4}'
 

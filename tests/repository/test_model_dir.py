@@ -44,6 +44,26 @@ def test_a_vision_models_text_part_will_do(model):
     assert read(model).path == model
 
 
+SPEECHT5 = ("openvino_encoder_model.xml", "openvino_decoder_model.xml", "openvino_postnet.xml", "openvino_vocoder.xml")
+
+
+def test_a_speecht5_has_four_networks_and_a_tokenizer(tmp_path):
+    write(tmp_path, "config.json", {"architectures": ["SpeechT5ForTextToSpeech"]})
+    for name in (*SPEECHT5[::-1], "openvino_tokenizer.xml"):
+        with pytest.raises(StartError, match=rf"{name}.* missing"):
+            read(tmp_path)
+        write(tmp_path, name, "")
+    assert read(tmp_path).path == tmp_path
+
+
+def test_a_kokoro_has_one_network_and_no_tokenizer(tmp_path):
+    write(tmp_path, "config.json", {"n_mels": 80, "vocab": {}})
+    with pytest.raises(StartError, match=r"openvino_vocoder\.xml missing"):
+        read(tmp_path)
+    write(tmp_path, "openvino_model.xml", "")
+    assert read(tmp_path).path == tmp_path
+
+
 def test_a_gguf_file_is_a_model(tmp_path):
     file = tmp_path / "m.gguf"
     file.write_bytes(b"GGUF")

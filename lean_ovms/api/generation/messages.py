@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ...errors import BadRequest
+from ...errors import AUDIO_ADVICE, BadRequest
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json
 from .common_fields import template_kwargs
@@ -112,7 +112,8 @@ def _check_part(part: Any, param: str) -> None:
     elif kind in ("image_url", "input_image"):
         _check_image(part.get("image_url"), f"{param}.image_url")
     else:
-        raise BadRequest(f"Unsupported content type: text and images are read, not {kind[:40]!r}", param=param)
+        advice = AUDIO_ADVICE if "audio" in kind else ""
+        raise BadRequest(f"Unsupported content type: text and images are read, not {kind[:40]!r}{advice}", param=param)
 
 
 def _check_image(image: Any, param: str) -> None:

@@ -288,9 +288,7 @@ async def handle_voices(request: Request, app: App) -> Response:
     return json({"voices": list(dict.fromkeys(names)), "object": "list", "data": data})
 
 
-DOC = RouteDoc(
-    summary="A text as audio", body=FIELDS, media=tuple(FORMATS.values()), chunks="SpeechEvent", errors=(408,)
-)
+DOC = RouteDoc(summary="A text as audio", body=FIELDS, media=tuple(FORMATS.values()), chunks="SpeechEvent")
 ROUTES = [
     *for_each_prefix("POST", "/audio/speech", handle, doc=DOC),
     *for_each_prefix(

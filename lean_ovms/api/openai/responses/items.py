@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from ....errors import BadRequest
+from ....errors import AUDIO_ADVICE, BadRequest
 from ....types import Json
 from .agent_tools import function_name
 from .output_items import item_id
@@ -95,7 +95,8 @@ def _part(part: Any, role: str, param: str) -> Json:
     if kind == "input_image":
         return _image(part, param)
     if kind in ("input_file", "input_audio"):
-        raise BadRequest(f"{kind} is not supported; supported: input_text and input_image", param=param)
+        advice = AUDIO_ADVICE if kind == "input_audio" else ""
+        raise BadRequest(f"{kind} is not supported; supported: input_text and input_image{advice}", param=param)
     raise BadRequest(f"unsupported input content item type: {kind[:60]}", param=f"{param}.type")
 
 
