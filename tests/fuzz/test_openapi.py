@@ -54,10 +54,8 @@ def app() -> Iterator[App]:
     config = Config(fake_engine=True, model_name="m", access_log=False, metrics_enable=True)
     model = TextModel(config, FakeEngine(lambda _, sampling: say("a", "b", sequences=sampling.n)))  # type: ignore[arg-type]
     pooling = [fake_model(task, model_name=task) for task in ("embeddings", "rerank", "classify")]
-    speech = asyncio.run(speech_model())[0]
-    app = App(config, [model, speech, *(asyncio.run(one)[0] for one in pooling)])
-    voice = fake_voice(model_name="voice")
-    app = App(config, [model, *(asyncio.run(one)[0] for one in pooling), asyncio.run(voice)[0]])
+    others = (*pooling, speech_model(), fake_voice(model_name="voice"))
+    app = App(config, [model, *(asyncio.run(one)[0] for one in others)])
     asyncio.run(model.load())
     yield app
     asyncio.run(app.close())
