@@ -7,6 +7,7 @@ cancelled.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from . import logprobs
 from .beam_search import BeamSearch, Continuation
 from .block_manager import BlockManager
-from .grammar import Matcher
+from .grammar import Matcher, one_by_one
 from .logits import NoToken
 from .model_inputs import Chunk, ModelInputs
 from .network import Network
@@ -45,8 +46,9 @@ class Engine:
         max_sequences: int,
         split: bool = True,
         caching: bool = True,
+        prepare: Callable[[list[Matcher]], None] = one_by_one,
     ) -> None:
-        """max_sequences: of one request (n, beams). split, caching: as in Scheduler."""
+        """max_sequences: of one request (n, beams). split, caching: as in Scheduler. prepare: a step's masks."""
         rows = Rows(max(min(step_tokens, MAX_ROWS), max_sequences), context, block_size)
         network.allocate(blocks, rows.total)
         self._network = network
@@ -55,6 +57,7 @@ class Engine:
         self.scheduler = Scheduler(network, self.blocks, rows, step_tokens, split=split, caching=caching)
         self.max_sequences = rows.total
         self.steps = self.scheduled = 0
+        self._prepare = prepare
         self._inputs = ModelInputs(network, rows)
         self._batch = SamplingBatch(())
         self._running: Step | None = None
@@ -158,8 +161,7 @@ class Engine:
             if not started:
                 self._network.start()
                 started = True
-            for matcher in matchers:
-                matcher.prepare()
+            self._prepare(matchers)
         finally:
             if started:
                 lines = self._network.wait()

@@ -26,3 +26,9 @@ class Matcher(Protocol):
     def fork(self) -> Matcher:
         """The same state for another text that goes on from here."""
         ...
+
+
+def one_by_one(matchers: list[Matcher]) -> None:
+    """Compute their masks."""
+    for matcher in matchers:
+        matcher.prepare()

@@ -19,7 +19,9 @@ from ..generation.grammar_checker import ProcessGrammarChecker
 from ..generation.grammar_limits import Bounds
 from ..generation.pipeline import GrammarCost
 from . import regular, structural_tag
+from .grammar import Matcher
 from .logits import NoToken
+from .wide import cores
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +36,11 @@ there, all together TRIAL_S."""
 INLINE_BYTES = 4096
 """Of a grammar that is read in a thread here; longer ones, up to a second of Python, in a process of their own."""
 TOO_COMPLEX = "the grammar is too complex to be matched with this text"
+PARALLEL, MASK_THREADS = 4, 8
+"""Masks of a step from which on several threads share them, and how many threads."""
 COST_BYTES = 256 << 10
 _BITS = np.where(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little") > 0, 0, -np.inf)
+_executor: Any = None  # of masks that several threads share
 FORBIDDEN = _BITS.astype(np.float32)
 """[256, 8]: what eight bits of a mask add to eight logits. Adding is ten times as fast as a boolean assignment."""
 
@@ -169,6 +174,23 @@ class Guidance:
         return slowest
 
 
+def prepare(matchers: Sequence[Matcher]) -> None:
+    """Compute the masks of a step, several at a time where that pays; as `prepare` of each does."""
+    ready = [one for one in matchers if isinstance(one, GuidanceMatcher) and one.needs_mask]
+    if len(ready) < PARALLEL or cores() == 1:
+        for one in ready:
+            one.prepare()
+        return
+    global _executor
+    if _executor is None:
+        _executor = llguidance.LLExecutor(min(MASK_THREADS, cores()))
+    masks = np.zeros((len(ready), len(ready[0].mask)), np.uint32)
+    states = [(one.state, place) for place, one in enumerate(ready)]
+    _executor.unsafe_compute_mask_ptr(states, masks.ctypes.data, masks.strides[0], len(masks))
+    for one, mask in zip(ready, masks, strict=True):
+        one.set_mask(mask)
+
+
 def _raise_for(state: Any) -> None:
     if not state.is_error():
         return
@@ -181,28 +203,38 @@ def _raise_for(state: Any) -> None:
 class GuidanceMatcher:
     """grammar.Matcher. The state of a text in its grammar, and the mask of what may come next."""
 
-    __slots__ = ("_mask", "_ready", "_state", "_stops", "_width")
+    __slots__ = ("_ready", "_stops", "_width", "mask", "state")
 
     def __init__(self, state: Any, stops: frozenset[int], width: int) -> None:
-        self._state = state
+        self.state = state
         self._stops = stops
         self._width = width
-        self._mask = np.zeros(-(-width // 32), np.uint32)
+        self.mask = np.zeros(-(-width // 32), np.uint32)
         self._ready = False
 
+    @property
+    def needs_mask(self) -> bool:
+        """It is not computed yet, and the text is not over."""
+        return not self._ready and not self.state.is_stopped()
+
+    def set_mask(self, mask: NDArray[np.uint32]) -> None:
+        """The mask of the next token, computed outside."""
+        self.mask = mask
+        self._ready = True
+
     def prepare(self) -> None:
-        if not self._ready and not self._state.is_stopped():
-            self._state.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
+        if self.needs_mask:
+            self.state.unsafe_compute_mask_ptr(self.mask.ctypes.data, self.mask.nbytes)
             self._ready = True
 
     def apply(self, line: NDArray[np.float32]) -> None:
         self.prepare()
-        if self._state.is_error():
+        if self.state.is_error():
             raise NoToken(TOO_COMPLEX)
-        ends = list(self._stops) if self._state.is_accepting() else []
+        ends = list(self._stops) if self.state.is_accepting() else []
         kept = line[ends]
         if self._ready:
-            line += FORBIDDEN[self._mask.view(np.uint8)].reshape(-1)[: self._width]
+            line += FORBIDDEN[self.mask.view(np.uint8)].reshape(-1)[: self._width]
         else:
             line[:] = -np.inf
         line[ends] = kept
@@ -212,8 +244,8 @@ class GuidanceMatcher:
         self._ready = False
         if token in self._stops:
             return True
-        self._state.consume_token(token)
+        self.state.consume_token(token)
         return False
 
     def fork(self) -> GuidanceMatcher:
-        return GuidanceMatcher(self._state.deep_copy(), self._stops, self._width)
+        return GuidanceMatcher(self.state.deep_copy(), self._stops, self._width)

@@ -21,7 +21,7 @@ from ..genai.settings import PipelineSettings, free_memory_bytes, resolve, warm_
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ..generation.pipeline import ASSISTANT_TOKENS, Grammars, Handle, ImageTokenCounter, PipelineRequest, Status
 from .engine import Engine
-from .guidance import Guidance
+from .guidance import Guidance, prepare
 from .model import NotPageable, PagedModel
 from .params import NO_LOGPROBS, Params
 from .sequence import Request
@@ -58,6 +58,7 @@ class PagedPipeline:
                 max_sequences=config.best_of_limit,
                 split=settings.split_prompts,
                 caching=settings.prefix_caching,
+                prepare=prepare,
             )
             # Two more threads want a core then, this one and the front end's. Where the network's threads have all
             # cores they wait for each other: 8 streams of the demo model took 22 % more CPU time (2026-11).

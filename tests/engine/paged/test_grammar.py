@@ -321,6 +321,25 @@ def test_a_call_at_once_takes_little_of_the_fuel(monkeypatch):
     assert EOS in allowed(matcher)
 
 
+@pytest.mark.parametrize("cores", [1, 4])
+def test_masks_of_several_texts_are_those_of_each_alone(guidance, monkeypatch, cores):
+    monkeypatch.setattr(guidance_module, "cores", lambda: cores)
+    monkeypatch.setattr(guidance_module, "_executor", None)
+    sources = ['root ::= "a" [b-f]', "root ::= [0-9]{3}", 'root ::= "x" | "y"', 'root ::= "a"?', 'root ::= "q"']
+    made = [guidance.matcher(grammar(source), frozenset({EOS})) for source in sources]
+    made[0].consume(tokens("a")[0])
+    made[2].state.consume_token(tokens("z")[0])  # against the mask: the state is in error
+    made[3].consume(EOS)
+    guidance_module.prepare(made)
+    assert (guidance_module._executor is not None) == (cores > 1)
+    found = [allowed(one) for place, one in enumerate(made) if place != 2]
+    assert found[0] == {tokens(c)[0] for c in "bcdef"}
+    assert {tokens("0")[0], tokens("9")[0]} <= found[1]
+    assert found[3] == {tokens("q")[0]}
+    with pytest.raises(NoToken):
+        allowed(made[2])
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -335,7 +354,7 @@ def test_what_would_take_long_is_refused_at_once(guidance, source):
 
 def test_a_state_that_is_too_complex_leaves_no_token(guidance):
     matcher = guidance.matcher(grammar('root ::= "a"'), frozenset({EOS}))
-    matcher._state.consume_token(tokens("b")[0])  # against the mask: the state is in error
+    matcher.state.consume_token(tokens("b")[0])  # against the mask: the state is in error
     with pytest.raises(NoToken):
         matcher.apply(np.zeros(WIDTH, np.float32))
 
