@@ -18,7 +18,7 @@ from ..engine.client.engine import Engine
 from ..errors import BadRequest, ModelNotFound, StartError, Unavailable
 from ..observability.logging import safe
 from ..observability.metrics import Metrics
-from ..repository.model_dir import ModelDir, weights_bytes
+from ..repository.model_dir import VISION_WEIGHTS, ModelDir, weights_bytes
 from ..repository.model_dir import read as read_model_dir
 from ..types import EngineStats, ModelInfo, Vocabulary
 from ..util.concurrency import InFlight, Offload
@@ -254,6 +254,12 @@ class Model:
     def known(self) -> bool:
         """Whether `info` is known: it is loaded, or has been."""
         return self._info is not None
+
+    @property
+    def expects_images(self) -> bool:
+        """Whether its files are those of a model with vision: what is known of it before it is loaded."""
+        path = self.directory.path
+        return path is not None and (path / VISION_WEIGHTS).is_file()
 
     @property
     def waiting(self) -> int:
