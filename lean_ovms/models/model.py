@@ -375,6 +375,8 @@ class Model:
         model = self._resolve()
         if model.known:
             return model
+        if self.known:
+            return self  # its successor has not been loaded yet: what is known of this one is the best guess
         if model.failure is not None and not model.on_demand:
             raise Unavailable(f"The model could not be loaded. {model.failure.reason}", code="model_not_loaded")
         raise NotLoaded(model) if model.on_demand else model.engine.unavailable()
