@@ -156,7 +156,7 @@ class ModelManager:
         """Serve a model, in place of the one with its name; the reason if that failed."""
         name = spec.name
         old = self._registry.models.get(name)
-        if old is None or not old.ready:
+        if old is None or not (old.ready or (spec.on_demand and old.on_demand)):
             failure = await self._load(spec, self._install(spec))
         elif spec == self._specs.get(name):
             failure = old.failure = None  # the replacement that failed is no longer configured

@@ -18,7 +18,7 @@ from ..engine.client.engine import Engine
 from ..errors import BadRequest, ModelNotFound, StartError, Unavailable
 from ..observability.logging import safe
 from ..observability.metrics import Metrics
-from ..repository.model_dir import ModelDir, weights_bytes
+from ..repository.model_dir import VISION_WEIGHTS, ModelDir, weights_bytes
 from ..repository.model_dir import read as read_model_dir
 from ..types import EngineStats, ModelInfo, Vocabulary
 from ..util.concurrency import InFlight, Offload
@@ -258,6 +258,12 @@ class Model:
         return self._info is not None
 
     @property
+    def expects_images(self) -> bool:
+        """Whether its files are those of a model with vision: what is known of it before it is loaded."""
+        path = self.directory.path
+        return path is not None and (path / VISION_WEIGHTS).is_file()
+
+    @property
     def waiting(self) -> int:
         """Requests that wait until it is loaded."""
         return self.residency.waiting(self) if self.residency is not None else 0
@@ -371,6 +377,8 @@ class Model:
         model = self._resolve()
         if model.known:
             return model
+        if self.known:
+            return self  # its successor has not been loaded yet: what is known of this one is the best guess
         if model.failure is not None and not model.on_demand:
             raise Unavailable(f"The model could not be loaded. {model.failure.reason}", code="model_not_loaded")
         raise NotLoaded(model) if model.on_demand else model.engine.unavailable()

@@ -52,6 +52,7 @@ class Residency:
         self._asleep: frozenset[str] | None = None  # the groups that were in memory when it began
         self._keeps = False
         self._stopped = False
+        self._waiting = 0
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -104,12 +105,12 @@ class Residency:
         member = self._members.get(resident)
         if member is None or member.retired:
             return False
-        arrived = arrival()
-        if member.open and (member.group.closing_since is None or arrived <= member.group.closing_since):
+        closing_since = member.group.closing_since
+        if member.open and (closing_since is None or arrival() <= closing_since):
             resident.in_flight.add()
             return True
         self._check(member)
-        return await self._wait(member, arrived)
+        return await self._wait(member)
 
     def _check(self, member: Member) -> None:
         if self._stopped:
@@ -121,9 +122,10 @@ class Residency:
             raise with_retry(member.failure, member.retry_at - now)
         member.check_queue(client())
 
-    async def _wait(self, member: Member, arrived: float) -> bool:
+    async def _wait(self, member: Member) -> bool:
         loop = asyncio.get_running_loop()
-        waiter = Waiter(loop.create_future(), arrived, client())
+        waiter = Waiter(loop.create_future(), arrival(), client())
+        self._waiting += 1
         member.waiters.append(waiter)
         limit_s = member.resident.config.engine_load_timeout_s
         late = loop.call_later(limit_s, self._give_up, member, waiter)
@@ -138,6 +140,7 @@ class Residency:
                 member.resident.in_flight.remove()
             raise
         finally:
+            self._waiting -= 1
             late.cancel()
 
     def _give_up(self, member: Member, waiter: Waiter) -> None:
@@ -200,7 +203,7 @@ class Residency:
             self._pump()
             tasks = [one.task for one in self._members.values() if one.task is not None]
             done = not any(group.busy if keeps else group.occupied for group in self._groups.values())
-            if self._asleep is None or (done and not tasks):
+            if self._asleep is None or self._stopped or (done and not tasks):
                 return
             await (self._settled(*tasks) if tasks else asyncio.sleep(LINGER_S))
 
@@ -254,12 +257,12 @@ class Residency:
         """The last request of a model has ended."""
         if self._stopped:
             return
-        loop = asyncio.get_running_loop()
         group = member.group
-        group.last_used = loop.time()
-        if any(one.wanted_since is not None for one in self._groups.values()) or self._asleep is not None:
+        group.last_used = asyncio.get_running_loop().time()
+        if self._waiting or self._asleep is not None:
             self._pump_at(group.last_used + LINGER_S)
-        self._schedule_idle_check(group)
+        if group.idle_timeout_s:
+            self._schedule_idle_check(group)
 
     def _pump_at(self, when: float) -> None:
         if self._timer is not None:

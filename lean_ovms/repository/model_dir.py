@@ -21,7 +21,8 @@ from ..options import read_object
 from ..util.files import NOT_REGULAR, read_text
 from . import task as model_task
 
-WEIGHTS = ("openvino_model.xml", "openvino_language_model.xml")
+VISION_WEIGHTS = "openvino_language_model.xml"
+WEIGHTS = ("openvino_model.xml", VISION_WEIGHTS)
 """The network of a text model, or the text part of a vision model."""
 SPEECH_WEIGHTS = ("openvino_encoder_model.xml", "openvino_decoder_model.xml")
 """The networks of a model that transcribes speech, which needs both."""

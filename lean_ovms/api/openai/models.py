@@ -54,7 +54,9 @@ def describe(model: Model) -> Json:
 
 def _expected(model: Model) -> Json:
     """What its files say of a model that has not been loaded yet."""
-    return {"pooling": {"kind": KINDS[model.config.task]}} if model.config.task in KINDS else {}
+    if model.config.task in KINDS:
+        return {"pooling": {"kind": KINDS[model.config.task]}}
+    return {"input_modalities": ["text", "image"]} if model.expects_images else {}
 
 
 def _known(model: Model) -> Json:

@@ -150,7 +150,8 @@ def _check_labels(labels: list[Any], model: TextModel) -> None:
     if len(labels) > MAX_LABELS:
         raise BadRequest(f"label_token_ids must have no more than {MAX_LABELS} ids", param="label_token_ids")
     token_ids(labels, "label_token_ids")
-    vocab = model.require_ready().info.vocab_size
+    model.require_ready()
+    vocab = model.serving().info.vocab_size
     for label in labels:
         if label >= vocab:
             message = f"label_token_id {label} is out of vocabulary range [0, {vocab}). Please provide valid token IDs."
