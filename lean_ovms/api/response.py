@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from typing import Any
@@ -16,11 +17,38 @@ from ..types import Json, Response, TokenLogprob, Usage
 MAX_WARNINGS = 16
 MAX_WARNING = 400
 MAX_REQUEST_ID = 128
+WHOLE_BYTES = 262_144
+"""A larger body in pieces is sent in chunks."""
 
 
 def json(body: Any, headers: list[tuple[str, str]] | None = None, status: int = 200) -> Response:
     """A JSON response."""
     return Response(status, [("Content-Type", "application/json"), *(headers or [])], orjson.dumps(body))
+
+
+def json_in_pieces(pieces: list[bytes]) -> Response:
+    """A JSON response from its bytes in pieces; a large one is sent piece by piece, since joining them takes long."""
+    whole = sum(map(len, pieces)) <= WHOLE_BYTES
+    return Response(200, [("Content-Type", "application/json")], b"".join(pieces) if whole else _Pieces(pieces))
+
+
+class _Pieces:
+    """A ByteStream of bytes that are known."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self._left = pieces[::-1]
+
+    def __aiter__(self) -> _Pieces:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._left:
+            raise StopAsyncIteration
+        await asyncio.sleep(0)  # others have their turn
+        return self._left.pop()
+
+    async def aclose(self) -> None:
+        self._left = []
 
 
 def model_name(values: Json) -> str:

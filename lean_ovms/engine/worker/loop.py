@@ -6,7 +6,10 @@ to commands, so that the front end learns of an acceptance without waiting for t
 
 from __future__ import annotations
 
-from ..protocol import Ping, Pong
+import threading
+
+from ...util import memory
+from ..protocol import Ping, Pong, Submit
 from .lanes import Lanes
 from .task import Task
 from .transport import Transport
@@ -19,6 +22,7 @@ class Worker:
         self.task = task
         self.transport = transport
         self._commands = Lanes()
+        self._had_images = False  # since memory was trimmed
 
     def run(self) -> None:
         """Until the front end closes the connection. Raises errors.EngineLost when the process must be replaced."""
@@ -31,6 +35,8 @@ class Worker:
     def turn(self) -> bool:
         """One turn of the loop; False when the connection is closed."""
         task = self.task
+        if self._had_images and task.idle and not self._commands:
+            self._trim()
         commands = self.transport.receive(wait=task.idle and not self._commands)
         if commands is None:
             return False
@@ -60,3 +66,10 @@ class Worker:
                 task.out.append(Pong(command.id, task.stats()))
             elif not task.handle(command):
                 self._commands.put_back(command)
+            elif isinstance(command, Submit) and command.images:
+                self._had_images = True
+
+    def _trim(self) -> None:
+        """Return the memory of pixels and encoders to the system, beside the loop: hundreds of MB after some images."""
+        self._had_images = False
+        threading.Thread(target=memory.trim, name="trim", daemon=True).start()

@@ -1,9 +1,12 @@
 """The loop with a task that does not generate text: commands in order, a step per turn, one frame before and after."""
 
+import threading
+
 import pytest
 
 from lean_ovms.engine.errors import EngineLost
-from lean_ovms.engine.protocol import Decode, Decoded, Encode, Encoded, Ping, Pong, Ready
+from lean_ovms.engine.protocol import Decode, Decoded, Encode, Encoded, Ping, Pong, Ready, Submit
+from lean_ovms.engine.worker import loop
 from lean_ovms.engine.worker.loop import Worker
 from tests.engine.rig import MemoryTransport
 
@@ -91,6 +94,25 @@ def test_a_command_that_is_not_done_is_handled_again_before_later_ones(worker):
     worker.turn()
     handled = [number for call, number in worker.task.calls if call == "handle"]
     assert handled == [1, 2, 2, 3]
+
+
+def test_memory_is_trimmed_when_the_last_request_with_images_has_ended(worker, monkeypatch):
+    trimmed = threading.Event()
+    monkeypatch.setattr(loop.memory, "trim", trimmed.set)
+    worker.task.handle = lambda command: worker.task.work.extend([command.id] * 2) is None
+    submit = Submit(1, "look", False, None, False, {}, images=[[1, 1]], pixels=[bytes(3)])
+    worker.transport.inbox.append([submit])
+    worker.turn()
+    assert not worker.task.idle
+    worker.turn()
+    worker.transport.inbox.append([])
+    assert not trimmed.is_set()
+    worker.turn()
+    assert trimmed.wait(30)
+    trimmed.clear()
+    worker.transport.inbox.append([])
+    worker.turn()
+    assert not trimmed.is_set()
 
 
 def test_the_loop_ends_when_the_pipe_closes(worker):

@@ -6,7 +6,6 @@ its bytes, would block the event loop.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qs
@@ -16,10 +15,9 @@ import orjson
 from ....errors import BadRequest
 from ....types import Response
 from ...fields import Field
+from ...response import json_in_pieces
 
 DEFAULT_LIMIT, MAX_LIMIT = 20, 100
-WHOLE_BYTES = 262_144
-"""A larger list is sent in chunks."""
 
 
 PAGE = (
@@ -88,26 +86,4 @@ def page_response(items: Sequence[tuple[str, bytes]], has_more: bool) -> Respons
     for number, (_, body) in enumerate(items):
         pieces += [b",", body] if number else [body]
     pieces.append(b"]," + orjson.dumps(ends)[1:])
-    headers = [("Content-Type", "application/json")]
-    if sum(map(len, pieces)) <= WHOLE_BYTES:
-        return Response(200, headers, b"".join(pieces))
-    return Response(200, headers, _Pieces(pieces))
-
-
-class _Pieces:
-    """A ByteStream of bytes that are known."""
-
-    def __init__(self, pieces: list[bytes]) -> None:
-        self._left = pieces[::-1]
-
-    def __aiter__(self) -> _Pieces:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if not self._left:
-            raise StopAsyncIteration
-        await asyncio.sleep(0)  # others have their turn
-        return self._left.pop()
-
-    async def aclose(self) -> None:
-        self._left = []
+    return json_in_pieces(pieces)
