@@ -18,7 +18,7 @@ from ..errors import BadRequest, GrammarInvalid, GrammarTooComplex, WrongOptions
 from ..observability.logging import safe
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord, RequestRecord, current_record
-from ..repository import model_config
+from ..repository import model_config, weights
 from ..text.decode.detokenizer import Detokenizer
 from ..types import ChatPrompt, ModelInfo, OutputParams, Prompt, SamplingParams, TokenPrompt
 from .generation import Generation
@@ -52,6 +52,7 @@ class TextModel(Model):
         super().__init__(config, engine, base)
         self._chat_format: ChatFormat | None = None
         self._max_prompt_chars = 0
+        self._precision = ""
 
     def _check_options(self) -> None:
         if asked := self.config.max_model_len:
@@ -68,15 +69,19 @@ class TextModel(Model):
     @property
     def summary(self) -> str:
         info, chat = self.info, self.chat_format
-        cache = (
-            f"KV cache for {info.kv_blocks * info.block_size} tokens" if info.kv_blocks else "no KV cache of its own"
-        )
+        kind = f" in {info.kv_precision}" if info.kv_precision else ""
+        size = info.kv_blocks * info.block_size
+        cache = f"KV cache for {size} tokens{kind}" if size else "no KV cache of its own"
+        own = f"weights in {self._precision}, " if self._precision else ""
         parsers = f"tool parser {chat.tool_parser or 'none'}, reasoning parser {chat.reasoning_parser or 'none'}"
-        return f"{self.task}, context of {info.context_length} tokens, {cache}, {parsers}"
+        return f"{self.task}, context of {info.context_length} tokens, {own}{cache}, {parsers}"
 
     def _import(self) -> None:
         """A third of all imports of the front end, jinja2 among them: done while the engine loads, after listening."""
         from . import chat_format  # noqa: F401
+
+        if not self.config.fake_engine:
+            self._precision = weights.precision(self.config.model_dir)
 
     def _prepare(self, info: ModelInfo) -> None:
         from .chat_format import ChatFormat

@@ -178,7 +178,8 @@ async def test_a_load_is_reported_from_its_begin_to_what_was_loaded(
     assert lines[0] == f"loading demo from {DEMO_MODEL} on CPU"
     assert "demo is still loading after 0 s" in lines
     assert re.fullmatch(
-        r"demo: text generation, context of \d+ tokens, KV cache for \d+ tokens, tool parser \w+, reasoning parser \w+",
+        r"demo: text generation, context of \d+ tokens, weights in u8, KV cache for \d+ tokens, tool parser \w+, "
+        r"reasoning parser \w+",
         lines[-1],
     )
 

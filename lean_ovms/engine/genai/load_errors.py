@@ -7,6 +7,7 @@ wrong plugin property by the property's name alone.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,11 +15,16 @@ from pathlib import Path
 
 from ...config import Config
 from ...errors import StartError
+from ...repository import weights
 from ...repository.model_dir import TOKENIZERS
 from ..errors import last_line
+from .settings import free_memory_bytes
+
+log = logging.getLogger(__name__)
 
 TEXT_MODEL = "openvino_model.xml"
 _EVICTION = ("cacheevictionconfig", "cache_eviction", "rotation")
+_MEMORY = ("bad_alloc", "out of memory", "cannot allocate", "can't allocate", "not enough memory")
 _NO_DEVICE = re.compile(r"Device with .* name is not registered|Cannot load library")
 
 
@@ -32,6 +38,8 @@ def check_files(config: Config, model: str = TEXT_MODEL) -> None:
     for folder, name in required:
         if not (folder / name).is_file():
             raise StartError(f"{folder} has no {name}")
+    if config.target_device == "CPU" and weights.too_large(config.model_dir, free := free_memory_bytes()):
+        log.warning("the model may not fit: %s", weights.memory(config.model_dir, free))
 
 
 def is_gguf(path: Path) -> bool:
@@ -59,6 +67,10 @@ def _explain(config: Config, text: str, whole: str) -> str:
         return f"--draft_eagle3_mode: {text}"
     if config.cache_eviction_config and any(word in whole for word in _EVICTION):
         return f"--cache_eviction_config: {text}"
+    if short := weights.short_file(config.model_dir):
+        return short
+    if any(word in whole for word in _MEMORY):
+        text = f"{text}; {weights.memory(config.model_dir, free_memory_bytes())}"
     return f"the model does not load: {text}"
 
 

@@ -17,7 +17,7 @@ from ..errors import last_line
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ..generation.pipeline import Grammars
 from .grammar_compiler import GrammarCompiler, has_byte_fallback, logits_width
-from .settings import PipelineSettings
+from .settings import PipelineSettings, kv_precision
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +37,7 @@ def describe(config: Config, settings: PipelineSettings, blocks: int, tokenizer:
         context_length=settings.context,
         kv_blocks=blocks,
         block_size=settings.block_size,
+        kv_precision=kv_precision(config, settings.properties),
         eos_token_ids=sorted(i for i in eos if i >= 0),
         pad_token_id=max(0, int(tokenizer.get_pad_token_id())),
         bos_token=tokenizer.get_bos_token(),

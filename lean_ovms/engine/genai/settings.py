@@ -150,7 +150,7 @@ def _blocks(config: Config, per_block: int, free_bytes: int, per_context: int) -
 
 def _bytes_per_token(config: Config, model: Json, properties: dict[str, Any]) -> int:
     """In the KV cache, the draft model's included; 0 if it cannot be computed from the models' config.json."""
-    size = model_config.kv_bytes_per_token(model, _precision(config, properties))
+    size = model_config.kv_bytes_per_token(model, kv_precision(config, properties))
     if config.draft_model_path and not config.draft_cache_size:
         size += _draft_bytes_per_token(config, properties)
     return size
@@ -158,7 +158,7 @@ def _bytes_per_token(config: Config, model: Json, properties: dict[str, Any]) ->
 
 def _draft_bytes_per_token(config: Config, properties: dict[str, Any]) -> int:
     return model_config.kv_bytes_per_token(
-        model_config.read(Path(config.draft_model_path)), _precision(config, properties)
+        model_config.read(Path(config.draft_model_path)), kv_precision(config, properties)
     )
 
 
@@ -168,7 +168,8 @@ def _draft_blocks(config: Config, properties: dict[str, Any], block_size: int) -
     return max(1, (config.draft_cache_size << 30) // per_block) if per_block else 0
 
 
-def _precision(config: Config, properties: dict[str, Any]) -> str:
+def kv_precision(config: Config, properties: dict[str, Any]) -> str:
+    """The element type of the KV cache."""
     return str(properties.get("KV_CACHE_PRECISION", "u8" if config.target_device == "CPU" else "f16")).lower()
 
 

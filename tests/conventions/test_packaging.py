@@ -1,0 +1,39 @@
+"""What an index would take: a version without a local part, and a description whose links lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import lean_ovms
+
+ROOT = Path(__file__).parents[2]
+SHOW = """
+import json, setuptools
+setuptools.setup = lambda **given: print(json.dumps({k: v for k, v in given.items() if k != "cmdclass"}))
+exec(compile(open("setup.py").read(), "setup.py", "exec"), {"__file__": "setup.py", "__name__": "__main__"})
+"""
+
+
+def metadata(**variables: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SHOW], cwd=ROOT, env={**os.environ, **variables},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout
+
+
+def test_the_version_is_one_that_an_index_takes() -> None:
+    assert re.fullmatch(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?", lean_ovms.__version__)
+
+
+def test_the_description_has_no_link_into_the_source() -> None:
+    plain = metadata()
+    assert not re.search(r"\]\((?!https?://|#)", plain)
+    assert "docs/behaviour.md" in plain
+    linked = metadata(LEAN_OVMS_SOURCE_URL="https://example.org/o/lean_ovms/blob/v1/")
+    assert "[docs/behaviour.md](https://example.org/o/lean_ovms/blob/v1/docs/behaviour.md)" in linked
+    assert '"Source": "https://example.org/o/lean_ovms/blob/v1"' in linked

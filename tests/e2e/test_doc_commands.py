@@ -1,0 +1,216 @@
+"""Every command of the README and of docs/*.md is run: against a server, or by the parser of options, or not and why.
+
+Clients' examples are sent to a server on the demo models. Command lines that start a server are read by the parser of
+options; the walk through docs/first_model.md is done step by step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+import pytest
+
+from lean_ovms.cli.arguments import parse
+from tests.e2e.conftest import Process, start_process
+
+ROOT = Path(__file__).parents[2]
+FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+HERE = "http://localhost:8000"
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHELLS = ("sh", "bash", "console", "shell")
+SERVER = re.compile(r"(?:[A-Z_]+=\S+ )*(?:python -m lean_ovms|lean_ovms)\b")
+WALK = "first_model.md"
+
+
+class Block(NamedTuple):
+    """A fenced block of commands."""
+
+    file: str
+    text: str
+
+    @property
+    def kind(self) -> str:
+        """curl, server (all of its lines start one, or are other commands of this program), or other."""
+        if self.text.startswith("curl "):
+            return "curl"
+        return "server" if all(SERVER.match(line) for line in self.text.splitlines() if line.strip()) else "other"
+
+
+def blocks() -> Iterator[Block]:
+    for file in FILES:
+        for language, text in FENCE.findall(file.read_text("utf-8")):
+            if language in SHELLS or (not language and SERVER.match(text)):
+                yield Block(file.name, text)
+
+
+BLOCKS = list(blocks())
+VISION = """curl http://localhost:8000/v1/chat/completions -H 'Content-Type: application/json' -d '{"model": "NAME\""""
+NOT_RUN = {
+    ("README.md", "pip install ."): "installs: the tests run from the source, and are the second command",
+    ("README.md", "ANTHROPIC_BASE_URL"): "needs the agent; tests/api/agents replays its requests",
+    ("README.md", VISION): "needs a vision model and a picture; tests/e2e/test_vision.py sends such requests",
+    ("agents.md", "export ANTHROPIC_BASE_URL"): "needs the agent; tests/api/agents replays its requests",
+    ("agents.md", "aider"): "needs the agent; tests/api/agents replays its requests",
+    ("embedding.md", "LEAN_OVMS_MODEL_PATH"): "another server's command; tests/e2e/test_embedding_examples.py runs it",
+    (WALK, "optimum-cli"): "needs the network and torch",
+    (WALK, "mkdir -p /var/lib"): "changes the machine, as root; tests/e2e/test_deploy.py checks the unit",
+    ("open_webui.md", "docker run"): "needs an image from the network",
+    ("langchain.md", "pip install"): "installs from the network",
+}  # fmt: skip
+"""Blocks that are not run, by file and beginning, and why."""
+
+
+def reason(block: Block) -> str | None:
+    return next(
+        (why for (file, start), why in NOT_RUN.items() if file == block.file and block.text.startswith(start)), None
+    )
+
+
+def test_every_block_is_run_or_says_why_not() -> None:
+    walked = {block for block in BLOCKS if block.file == WALK}
+    left = [b for b in BLOCKS if b.kind == "other" and reason(b) is None and b not in walked]
+    assert left == []
+    used = [key for key in NOT_RUN if any(b.file == key[0] and b.text.startswith(key[1]) for b in BLOCKS)]
+    assert used == list(NOT_RUN)
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.kind == "server"], ids=lambda b: f"{b.file}: {b.text[:40]}")
+def test_command_lines_of_the_server_are_understood(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("Qwen3-8B-int4-ov", "qwen3"):
+        (tmp_path / name).mkdir()
+    for line in block.text.splitlines():
+        for command in line.split("&&"):
+            words = shlex.split(command, comments=True)
+            start = next(i for i, word in enumerate(words) if word == "lean_ovms") + 1
+            options = words[start + 1 :] if words[start : start + 1] == ["healthcheck"] else words[start:]
+            parse(options, {})
+
+
+def run(command: str, url: str, folder: Path) -> str:
+    """The output of a command as a shell runs it, at this server."""
+    script = (
+        command.replace(HERE, url)
+        .replace("curl ", "curl -sS --fail-with-body ")
+        .replace("python -", f"{sys.executable} -")
+    )
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-ec", script], cwd=folder, env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def check(output: str) -> None:
+    """A response, whole or streamed, that has an answer."""
+    if output.startswith("data: "):
+        *events, last = [line[6:] for line in output.splitlines() if line.startswith("data: ")]
+        assert last == "[DONE]"
+        chunks = [json.loads(event) for event in events]
+        assert any(choice["delta"].get("content") for chunk in chunks for choice in chunk["choices"])
+        return
+    body = json.loads(output)
+    assert "error" not in body
+    found = body.get("choices") or body.get("data") or body.get("results")
+    assert found
+    if "choices" in body:
+        assert found[0]["message"]["content"]
+
+
+curl = shutil.which("curl")
+CURLS = [b for b in BLOCKS if b.kind == "curl" and reason(b) is None and b.file != WALK]
+
+
+@pytest.mark.model
+@pytest.mark.skipif(curl is None, reason="curl is not installed")
+@pytest.mark.parametrize("block", CURLS, ids=lambda b: f"{b.file}: {b.text[26:60]}")
+def test_requests_are_answered(block: Block, server: Process, tmp_path: Path) -> None:
+    server.wait_for("ready: ")
+    check(run(block.text, server.url, tmp_path))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the walk is done; qwen3 is the demo model."""
+    made = tmp_path_factory.mktemp("walk")
+    (made / "qwen3").symlink_to(ROOT / "lean_ovms" / "demo_model")
+    return made
+
+
+def walk(folder: Path, block: Block) -> Process:
+    """The server that a command of the walk starts: on the scripted engine and another port, by the environment."""
+    words = shlex.split(block.text)
+    assert words[:3] == ["python", "-m", "lean_ovms"]
+    options = [word.replace("./", f"{folder}/") if word != "key" else str(folder / "key") for word in words[3:]]
+    return start_process(*options, env={"LEAN_OVMS_FAKE_ENGINE": "true"})
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(curl is None, reason="curl is not installed")
+def test_the_walk_through_first_model(folder: Path) -> None:
+    _, serve, ask, key, serve_with_key, ask_with_key, _, health = [b for b in BLOCKS if b.file == WALK]
+    process = walk(folder, serve)
+    try:
+        process.wait_for("ready: qwen3")
+        check(run(ask.text, process.url, folder))
+        port = process.url.rpartition(":")[2]
+        assert run(health.text.replace("8000", port), process.url, folder) == ""
+    finally:
+        process.end()
+    run(key.text, "", folder)
+    assert (folder / "key").stat().st_mode & 0o777 == 0o600
+    process = walk(folder, serve_with_key)
+    try:
+        process.wait_for("ready: qwen3")
+        with pytest.raises(AssertionError, match="401"):
+            run(ask.text, process.url, folder)
+        check(run(ask_with_key.text, process.url, folder))
+    finally:
+        process.end()
+
+
+@pytest.mark.model
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_examples_of_langchain(server: Process, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("langchain_openai")
+    server.wait_for("ready: ")
+    chat, vectors = [
+        text for language, text in FENCE.findall((ROOT / "docs" / "langchain.md").read_text()) if language == "python"
+    ]
+    exec(compile(chat.replace(HERE, server.url), "langchain.md", "exec"), {})
+    assert len(capsys.readouterr().out) > 20
+    exec(compile(vectors.replace(HERE, server.url), "langchain.md", "exec"), {})
+    assert int(capsys.readouterr().out) > 0
+
+
+@pytest.mark.model
+def test_the_file_of_continue_leads_to_both_models(server: Process) -> None:
+    server.wait_for("ready: ")
+    [text] = [
+        text for language, text in FENCE.findall((ROOT / "docs" / "continue.md").read_text()) if language == "yaml"
+    ]
+    fields = re.findall(r"^ +(model|apiBase|apiKey): (\S+)$", text, re.MULTILINE)
+    first, second = dict(fields[:3]), dict(fields[3:])
+    for entry, path, body in (
+        (first, "/chat/completions", {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 20}),
+        (second, "/embeddings", {"input": ["Hello!"]}),
+    ):
+        url = entry["apiBase"].replace(HERE, server.url) + path
+        headers = {"Authorization": f"Bearer {entry['apiKey']}"}
+        answer = httpx.post(url, json={"model": entry["model"], **body}, headers=headers, timeout=60)
+        assert answer.status_code == 200, answer.text
+    listed = {model["id"] for model in httpx.get(server.url + "/v1/models", timeout=60).json()["data"]}
+    assert {first["model"], second["model"]} <= listed

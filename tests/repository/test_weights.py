@@ -1,0 +1,70 @@
+"""Weights files: precision, size, and one that is too short."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lean_ovms.config import Config
+from lean_ovms.engine.genai.load_errors import as_start_error, check_files
+from lean_ovms.errors import StartError
+from lean_ovms.repository import weights
+
+DEMO = Path(weights.__file__).parents[1] / "demo_model"
+
+
+def network(folder: Path, constants: list[tuple[str, int, int]], size: int, name: str = "openvino_model") -> None:
+    data = [f'<data element_type="{kind}" shape="1" offset="{place}" size="{n}" />' for kind, place, n in constants]
+    (folder / f"{name}.xml").write_text("<net>" + "".join(data) + "</net>")
+    (folder / f"{name}.bin").write_bytes(b"x" * size)
+
+
+def test_the_precision_is_that_of_most_bytes_counted_once(tmp_path: Path) -> None:
+    network(tmp_path, [("u4", 0, 60), ("f16", 60, 50), ("f16", 60, 50), ("i64", 110, 8)], 118)
+    assert weights.precision(tmp_path) == "u4"
+    assert weights.precision(tmp_path / "nothing") == ""
+    assert weights.short_file(tmp_path) == ""
+
+
+def test_a_file_that_broke_off_is_named_with_both_sizes(tmp_path: Path) -> None:
+    network(tmp_path, [("u4", 0, 60)], 60)
+    network(tmp_path, [("f32", 0, 100)], 40, "openvino_tokenizer")
+    text = weights.short_file(tmp_path)
+    assert text.startswith(f"{tmp_path / 'openvino_tokenizer.bin'} has 40 of 100 bytes: copy, pull or export")
+    (tmp_path / "openvino_tokenizer.bin").unlink()
+    assert "has 0 of 100 bytes" in weights.short_file(tmp_path)
+
+
+def test_the_demo_model_is_whole() -> None:
+    assert weights.short_file(DEMO) == ""
+    assert weights.precision(DEMO)
+
+
+def test_what_is_needed_and_free_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    network(tmp_path, [], 2_000_000)
+    for name in ("openvino_tokenizer", "openvino_detokenizer"):
+        network(tmp_path, [], 0, name)
+    config = Config(model_path=str(tmp_path))
+    check_files(config)
+    assert caplog.text == ""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lean_ovms.engine.genai.load_errors.free_memory_bytes", lambda: 1_000_000)
+        check_files(config)
+        said = r"bad_alloc; its weights take 0\.0 GB, 0\.0 GB of memory are free"
+        with pytest.raises(StartError, match=said), as_start_error(config):
+            raise RuntimeError("std::bad_alloc")
+    assert "the model may not fit: its weights take" in caplog.text
+
+
+@pytest.mark.model
+def test_the_error_of_a_short_file_names_it(tmp_path: Path) -> None:
+    from tests.engine.real import load
+
+    folder = tmp_path / "short"
+    shutil.copytree(DEMO, folder)
+    file = folder / "openvino_model.bin"
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(StartError, match=r"openvino_model\.bin has 1000 of \d+ bytes"):
+        load(model_path=str(folder))
