@@ -12,7 +12,7 @@ from dataclasses import asdict
 from ...errors import ModelNotFound
 from ...models.model import Model
 from ...pooling_types import EMBED, PoolingInfo
-from ...types import Json, Request, Response
+from ...types import Json, ModelInfo, Request, Response
 from ..app import App
 from ..response import json
 from ..router import BASES, RouteDoc, for_each_prefix
@@ -51,11 +51,17 @@ def _known(model: Model) -> Json:
     info = model.info
     return {
         "max_model_len": info.context_length,
-        "input_modalities": ["audio"] if info.speech else ["text", "image"] if info.vision else ["text"],
-        **({} if info.speech is None else {"speech": asdict(info.speech)}),
+        "input_modalities": _inputs(info),
         **({} if info.pooling is None else {"pooling": _pooling(info.pooling)}),
+        **({} if info.speech is None else {"speech": asdict(info.speech)}),
         **({"pipeline": {"type": info.pipeline, "reason": info.pipeline_reason}} if info.pipeline else {}),
     }
+
+
+def _inputs(info: ModelInfo) -> list[str]:
+    if info.speech is not None:
+        return ["audio"]
+    return ["text", "image"] if info.vision else ["text"]
 
 
 def _pooling(info: PoolingInfo) -> Json:
