@@ -21,7 +21,9 @@ from bench.work import prompts
 from lean_ovms.api.anthropic.events import MessageObject, MessageRenderer
 from lean_ovms.api.anthropic.request import parse_message
 from lean_ovms.api.app import App
+from lean_ovms.api.forms import read_form
 from lean_ovms.api.openai import chat, embeddings
+from lean_ovms.api.openai.audio import stream, transcript
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.generation import fake_tokenizer
@@ -30,6 +32,7 @@ from lean_ovms.models.pooling_model import PoolingModel
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.pooling_types import PooledOutput
 from lean_ovms.repository.model_dir import read as read_model_dir
+from lean_ovms.speech_types import TextDelta, TranscribeParams
 from lean_ovms.text import parsers
 from lean_ovms.text.decode.detokenizer import Detokenizer
 from lean_ovms.text.template.chat_template import ChatTemplate
@@ -96,6 +99,7 @@ def parts(args) -> Iterator[Part]:
     yield from text()
     yield from chunks()
     yield from vectors()
+    yield from speech()
 
 
 def http(body: dict) -> Iterator[Part]:
@@ -202,3 +206,24 @@ def vectors() -> Iterator[Part]:
             outputs = [output] * count
             part = f"embeddings: a response of {count} vectors of 384 numbers as {name}"
             yield part, lambda asked=asked, outputs=outputs: embeddings.full(asked, outputs), count
+
+
+def speech() -> Iterator[Part]:
+    """A form with 30 s of CD audio, and an event of a transcription."""
+    edge = b"--0123456789abcdef\r\nContent-Disposition: form-data; name="
+    body = b'%b"file"; filename="a.wav"\r\n\r\n%b\r\n--0123456789abcdef--\r\n' % (edge, bytes(30 * 44_100 * 4))
+    request = Request(
+        "POST", "/", headers={"content-type": "multipart/form-data; boundary=0123456789abcdef"}, body=body
+    )
+    yield "a form with a file of 5 MB", lambda: read_form(request), 1
+    asked = SimpleNamespace(
+        params=TranscribeParams(), model=SimpleNamespace(name="demo"), logprobs=False, continuous_usage=False
+    )
+    renderer = stream.TranscriptRenderer(asked, transcript.Transcript())  # type: ignore[arg-type]
+    event = [TextDelta(" word")]
+
+    def render() -> None:
+        renderer._transcript.text = ""
+        renderer.deltas(event)
+
+    yield "an event of a transcription", render, 1

@@ -28,6 +28,7 @@ MAX_LEVELS = 120
 
 _SPACE = b" \t\r\n"
 _MARK = re.compile(rb'["\[\]{}]')
+_COLON = re.compile(rb"[ \t\r\n]*:")
 _FLAT = re.compile(
     rb'(?:(?:(?:"[^"\\]*"|[\[{][^"\[\]{}]*(?:"[^"\\]*"[^"\[\]{}]*)*[\]}])[^"\[\]{},]*){1,2},[^"\[\]{}]*)+'
 )
@@ -316,6 +317,8 @@ class _Reader:
                 raise self._invalid("unexpected character", 0)
             self._result, self._end = self._text(cuts), cut + 1
             return cut + 1
+        if stack[-1].is_object and _COLON.match(data, cut + 1):
+            raise self._invalid("a name is too long", at)
         self._flush(at)
         self._name_member(stack[-1], at)
         self._add(stack[-1], self._text(cuts), cut + 1)

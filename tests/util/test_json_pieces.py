@@ -135,3 +135,9 @@ def test_levels_names_and_gaps_have_limits() -> None:
     for refused in (b"{%b:1}" % filler, b"[%b,%b1]" % (filler, b" " * 70_000), b"[%b,%b]" % (filler, b"1" * 70_000)):
         with pytest.raises(ValueError, match="near byte"):
             loads(refused)
+
+
+def test_a_name_longer_than_a_piece_is_refused_by_name() -> None:
+    body = b'{"a": 1, "%b" : 2}' % (b"x" * 70_000)
+    with pytest.raises(ValueError, match="a name is too long: near byte 9"):
+        json_pieces.loads(body)

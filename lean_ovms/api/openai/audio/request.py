@@ -89,10 +89,7 @@ def _params(values: Json, info: SpeechInfo, task: str) -> TranscribeParams:
     form, names = values["response_format"], values.get("timestamp_granularities") or ()
     words = "word" in names
     if words and "words" not in info.capabilities:
-        raise BadRequest(
-            "Word timestamps not supported for this model; --enable_word_timestamps switches them on",
-            param="timestamp_granularities",
-        )
+        raise BadRequest("Word timestamps not supported for this model", param="timestamp_granularities")
     beams = values["n"] if values["use_beam_search"] else 1
     if beams > 1 and "beams" not in info.capabilities:
         raise BadRequest("beam search is not supported by this model", param="use_beam_search")
@@ -106,7 +103,7 @@ def _params(values: Json, info: SpeechInfo, task: str) -> TranscribeParams:
         segments=form in WITH_SEGMENTS or "segment" in names or (form == "verbose_json" and not words),
         words=words,
         temperature=float(values["temperature"]),
-        fallback=not values["temperature"],
+        fallback=not values["temperature"] and not values["stream"],  # its text comes when its window is done
         top_p=float(values["top_p"]),
         top_k=max(0, values["top_k"]),
         seed=values["seed"],

@@ -49,6 +49,7 @@ async def test_each_event_is_openais_and_vllms(make_speech: MakeSpeech) -> None:
     assert done["choices"] == [{"index": 0, "delta": {"content": ""}, "finish_reason": "length"}]
     assert [one["choices"][0]["finish_reason"] for one in deltas] == [None] * 5
     assert engine.closed == 2
+    assert [p.fallback for p, _ in engine.asked] == [False, True]
 
 
 async def test_usage_on_request(make_speech: MakeSpeech) -> None:
