@@ -1,4 +1,4 @@
-"""python -m bench parts | front | engine | serve | rivals | stall | start | timeline | embed [options]: see README."""
+"""python -m bench parts | front | engine | serve | rivals | stall | start | timeline | embed | speech [options]"""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ BENCHES = {
     "engine": ("serve", "engine"),
     "timeline": ("timeline", "main"),
     "embed": ("embed", "main"),
+    "speech": ("speech", "main"),
 }
 
 

@@ -58,10 +58,7 @@ def test_the_api_key_comes_from_the_environment_and_never_goes_to_the_engine() -
         (["--no_such"], "unrecognized arguments: --no_such (--help lists the options)"),
         (["--rest-prot", "1"], "unrecognized arguments: --rest_prot (did you mean --rest_port?)"),
         (["--sse_ping_s", "nan"], "--sse_ping_s must be a finite number, not nan"),
-        (
-            ["--task", "image_generation"],
-            "--task image_generation is not served, only text_generation, embeddings, rerank",
-        ),
+        (["--task", "image_generation"], "--task image_generation is not served, only text_generation, embeddings"),
         (["--grpc_workers", "2"], "--grpc_workers is not possible: this server has no gRPC service; use REST"),
         (["--batch_size=auto"], "--batch_size is not possible: it is for models that are not generative"),
         (["--idle_sequence_cleanup"], "--idle_sequence_cleanup is not possible"),

@@ -62,6 +62,8 @@ def test_options_come_back_as_they_were(options: dict[str, Any], tmp_path: Path)
         ("embeddings", {"pooling": "MEAN", "normalize": "false", "truncate": True, "target_device": "GPU"}),
         ("embeddings", {"normalize": "true"}),
         ("rerank", {"max_allowed_chunks": 7, "max_position_embeddings": 512}),
+        ("speech2text", {}),
+        ("speech2text", {"enable_word_timestamps": True, "target_device": "GPU"}),
     ],
 )
 def test_a_graph_for_another_task_comes_back_too(task: str, options: dict[str, Any]) -> None:

@@ -7,10 +7,12 @@ while they load.
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from ...errors import ModelNotFound
 from ...models.model import Model
 from ...pooling_types import EMBED, PoolingInfo
-from ...types import Json, Request, Response
+from ...types import Json, ModelInfo, Request, Response
 from ..app import App
 from ..response import json
 from ..router import BASES, RouteDoc, for_each_prefix
@@ -30,8 +32,8 @@ async def handle_one(request: Request, app: App) -> Response:
 
 def describe(model: Model) -> Json:
     """OpenAI's model object; max_model_len is vLLM's addition, modalities are OpenRouter's, parent (the model that an
-    adapter is for) is vLLM's, pooling and pipeline (which one generates, and why) are ours. What only the engine knows
-    is not there while the model loads.
+    adapter is for) is vLLM's, pooling, speech and pipeline (which one generates, and why) are ours. What only the
+    engine knows is not there while the model loads.
     """
     parent = {"parent": model.parent} if model.parent else {}
     known = _known(model) if model.ready else {}
@@ -49,10 +51,17 @@ def _known(model: Model) -> Json:
     info = model.info
     return {
         "max_model_len": info.context_length,
-        "input_modalities": ["text", "image"] if info.vision else ["text"],
+        "input_modalities": _inputs(info),
         **({} if info.pooling is None else {"pooling": _pooling(info.pooling)}),
+        **({} if info.speech is None else {"speech": asdict(info.speech)}),
         **({"pipeline": {"type": info.pipeline, "reason": info.pipeline_reason}} if info.pipeline else {}),
     }
+
+
+def _inputs(info: ModelInfo) -> list[str]:
+    if info.speech is not None:
+        return ["audio"]
+    return ["text", "image"] if info.vision else ["text"]
 
 
 def _pooling(info: PoolingInfo) -> Json:

@@ -300,9 +300,8 @@ class ReplyRouter:
         """As fail_all, where a new engine will come: transcriptions wait for it, except one that may kill it, too."""
         for number in [*self._replies, *self._calls, *self._pools]:
             self._fail(number, error())
-        others = sum(speech.in_window for speech in self._speeches.values()) > 1
         for speech in list(self._speeches.values()):
-            if (failure := speech.lost(others)) is not None:
+            if (failure := speech.lost()) is not None:
                 speech.fail(failure)
 
     def resume(self) -> None:

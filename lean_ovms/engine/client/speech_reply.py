@@ -227,24 +227,23 @@ class SpeechReply:
 
     # --- a new engine
 
-    def lost(self, others: bool) -> RequestError | None:
-        """The engine has died; None: the request goes on with the next one. others: more than one request had a window
-        in work, so that this one may not be the cause."""
+    def lost(self) -> RequestError | None:
+        """The engine has died; None: the request goes on with the next one."""
         self._crashes += 1
-        care = self._next_care(others) if self.in_window else self._care
+        care = self._next_care() if self.in_window else self._care
         self.in_window = False
         if care is None:
-            return EngineFailure("The engine stopped twice when it transcribed the same part of this audio.")
+            return EngineFailure("The engine stopped whenever it transcribed this part of the audio.")
         if self._crashes > MAX_RESTARTS:
             return EngineFailure("The engine stopped several times while this audio was transcribed.")
         self._care = care
         return None
 
-    def _next_care(self, others: bool) -> int | None:
+    def _next_care(self) -> int | None:
         """How the window is tried again in which the engine has died; None: not at all."""
-        timed = self._params.segments or self._params.words
         if not self._care:
-            return ALONE if others or not timed else PLAIN
+            return ALONE  # the cause may have been another request's window, or nothing in the audio
+        timed = self._params.segments or self._params.words
         return PLAIN if self._care == ALONE and timed else None
 
     def resume(self) -> None:

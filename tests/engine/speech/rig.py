@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -50,7 +51,7 @@ class Rig:
     def send(self, number: int, audio: bytes, cuts: Sequence[int] = (), last: bool = True) -> None:
         """The audio of a request, cut at these samples."""
         edges = [0, *sorted(2 * cut for cut in cuts if 2 * cut < len(audio)), len(audio)]
-        for begin, end in zip(edges[:-1], edges[1:], strict=True):
+        for begin, end in itertools.pairwise(edges):
             self.inbox.append([Audio(number, False, audio[begin:end])])
         if last:
             self.inbox.append([Audio(number, True, b"")])

@@ -243,6 +243,6 @@ def test_partial_results_grow_and_the_final_text_continues_them() -> None:
     before = [record.text for record in rig.of(number) if record.kind == "speech_text"]
     rig.send(number, b"")
     rig.run()
-    assert rig.text(number).split() == "one two three four five six seven eight".split()
+    assert rig.text(number).split() == ["one", "two", "three", "four", "five", "six", "seven", "eight"]
     assert len(before) > 2
     assert DIE not in rig.text(number)
