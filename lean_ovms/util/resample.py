@@ -74,15 +74,14 @@ def _filters(up: int, down: int) -> tuple[Array, int]:
     scale = max(1.0, down / up)  # of the cut-off: below the lower of the two rates
     half = math.ceil(ZERO_CROSSINGS * scale)
     width = 2 * half + down
-    matrix = np.zeros((width, up), np.float64)
-    offsets = np.arange(width) - half
-    for phase in range(up):
-        distance = (offsets - phase * down / up) / scale
-        inside = np.abs(distance) < ZERO_CROSSINGS
-        window = np.i0(_BETA * np.sqrt(np.clip(1 - (distance / ZERO_CROSSINGS) ** 2, 0, 1))) / np.i0(_BETA)
-        taps = np.where(inside, np.sinc(distance) * window, 0.0)
-        matrix[:, phase] = taps / taps.sum()
-    return np.ascontiguousarray(matrix.T.astype(np.float32)), half
+    starts = np.arange(up)[:, None] * down / up
+    distance = (np.arange(width)[None, :] - half - starts) / scale
+    inside = np.abs(distance) < ZERO_CROSSINGS
+    taps = distance[inside]
+    matrix = np.zeros((up, width))
+    matrix[inside] = np.sinc(taps) * np.i0(_BETA * np.sqrt(1 - (taps / ZERO_CROSSINGS) ** 2))
+    matrix /= matrix.sum(axis=1, keepdims=True)
+    return matrix.astype(np.float32), half
 
 
 class Decoder:

@@ -206,3 +206,12 @@ async def test_the_page_is_whole_and_talks_to_nobody_else(make_app: MakeApp) -> 
     assert policy.startswith("default-src 'none'")
     assert b"innerHTML" not in response.body
     assert len(response.body) < 16_000
+
+
+async def test_a_websocket_is_described_by_its_opening(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    found = (await document(app))["paths"]["/v1/realtime"]["get"]
+    assert "101" in found["responses"]
+    assert "200" not in found["responses"]
+    assert {"400", "403", "404", "426", "429", "501"} <= found["responses"].keys()
+    assert [parameter["name"] for parameter in found["parameters"]] == ["intent", "model"]

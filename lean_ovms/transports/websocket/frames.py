@@ -16,8 +16,9 @@ from websockets.protocol import SERVER, Protocol, State
 
 from ...websocket_types import MAX_REASON_BYTES, Close
 
-_log = logging.getLogger("lean_ovms.transports.frames")
-_log.disabled = True  # it would log what clients say
+_log = logging.Logger("lean_ovms.transports.frames", logging.ERROR)
+"""Without debug lines, which would show what clients say. Not a registered logger, whose level a host could change."""
+_log.parent = logging.getLogger("lean_ovms.transports")
 
 
 class _Messages(Protocol):
