@@ -71,7 +71,7 @@ ALLOWED: dict[str, set[str]] = {
     "api.anthropic": OBSERVED | {"api", "api.generation", "models"},
     "api.cohere": OBSERVED | {"api", "api.pooling", "models", "util"},
     "api.ovms": OBSERVED | {"api", "models"},
-    "api.admin": OBSERVED | {"api", "models", "__version__"},
+    "api.admin": OBSERVED | {"api", "models", "config", "__version__"},
     "hub": OBSERVED | {"repository"},
     "demo_model": set(),
     "demo_embed": set(),
