@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shutil
 import wave
@@ -16,7 +17,9 @@ import pytest
 from tests.e2e.conftest import Process, start_process
 
 sync_api = pytest.importorskip("playwright.sync_api")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = os.environ.get("PAGE_BROWSER") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 pytestmark = [
     pytest.mark.model,
     pytest.mark.slow,
