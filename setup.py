@@ -1,3 +1,4 @@
+import gzip
 import os
 import re
 import shutil
@@ -11,6 +12,13 @@ SOURCE_URL = os.environ.get("LEAN_OVMS_SOURCE_URL", "").rstrip("/")
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?://|#)([^)\s]+)\)")
 
 
+def compress(folder):
+    """A compressed copy beside each file of the page; api/admin/page.py sends it."""
+    for path in sorted(folder.iterdir()):
+        if path.suffix != ".gz":
+            path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), 9, mtime=0))
+
+
 class BuildFromScratch(build_py):
     """Endpoints are found by walking the package, so a module of an earlier build must not get into a wheel."""
 
@@ -18,6 +26,8 @@ class BuildFromScratch(build_py):
         if not self.editable_mode:
             shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()
+        if not self.editable_mode:
+            compress(Path(self.build_lib, "lean_ovms", "web"))
 
 
 def description():

@@ -13,7 +13,7 @@ from lean_ovms.engine.voice.task import VoiceTask
 from lean_ovms.errors import RequestError, Unavailable, from_wire
 from lean_ovms.models.voice_model import VoiceModel
 from lean_ovms.speech_types import SpeakParams
-from lean_ovms.types import ModelInfo, Vocabulary
+from lean_ovms.types import EngineStats, ModelInfo, Vocabulary
 
 
 class FakeVoiceEngine:
@@ -45,6 +45,9 @@ class FakeVoiceEngine:
 
     async def stop(self) -> None:
         self.state = "stopped"
+
+    async def stats(self) -> EngineStats:
+        return EngineStats(**self.task.stats())
 
     def unavailable(self) -> Unavailable:
         return Unavailable(f"the model is {self.state}")

@@ -296,6 +296,7 @@ ANSWERS: dict[str, Json] = {
     ),
     "Text": object_of({"prompt": STRING}),
     "TokenizerInfo": object_of({"chat_template": any_of(STRING, NULL), "model_max_length": INTEGER}),
+    "ServerInfo": object_of({"version": STRING, "options": OBJECT}),
     "Version": object_of({"version": STRING}),
     "Sleeping": object_of({"is_sleeping": BOOLEAN}),
     "ModelStates": {

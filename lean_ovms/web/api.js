@@ -51,6 +51,12 @@ export async function post(path, body, signal) {
   return answer;
 }
 
+export async function postForm(path, form, signal) {
+  const answer = await fetch(address(path), { method: "POST", headers: headers(), body: form, signal });
+  if (!answer.ok) throw await failure(answer);
+  return answer;
+}
+
 // The data of each server-sent event, parsed.
 export async function* events(answer) {
   let rest = "";

@@ -4,9 +4,10 @@ import { ServerError, get, restoreKey } from "./api.js";
 import * as chat from "./chat.js";
 import { byId, make, showProblem } from "./dom.js";
 import * as server from "./server.js";
+import * as speech from "./speech.js";
 import * as texts from "./texts.js";
 
-const VIEWS = ["chat", "texts", "server"];
+const VIEWS = ["chat", "texts", "speech", "server"];
 const MODEL = "lean_ovms.model";
 let models = [];
 
@@ -36,12 +37,11 @@ function chosen() {
   const model = models.find((one) => one.id === byId("model").value) || {};
   const kind = model.pooling?.kind;
   chat.setVision((model.input_modalities || []).includes("image"));
-  byId("tab-chat").hidden = Boolean(kind);
-  byId("tab-texts").hidden = !kind;
+  const own = speech.choose(model) ? "speech" : kind ? "texts" : "chat"; // the view of this kind of model
+  for (const view of ["chat", "texts", "speech"]) byId(`tab-${view}`).hidden = view !== own;
   byId("embed-panel").hidden = kind !== "embed";
   byId("rerank-panel").hidden = !["embed", "score"].includes(kind);
-  if (kind && byId("view-server").hidden) show("texts");
-  if (!kind && !byId("view-texts").hidden) show("chat");
+  if (byId("view-server").hidden) show(own);
 }
 
 restoreKey();
@@ -52,6 +52,7 @@ byId("model").onchange = () => {
 };
 for (const view of VIEWS) byId(`tab-${view}`).onclick = () => show(view);
 texts.start();
+speech.start();
 server.start();
 await chat.start();
 await readModels();

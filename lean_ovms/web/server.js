@@ -19,7 +19,14 @@ export function setVisible(now) {
 }
 
 async function refresh() {
-  await Promise.all([drawModels(), drawCharts()]);
+  await Promise.all([drawModels(), drawCharts(), drawOptions()]);
+}
+
+async function drawOptions() {
+  const { options } = await get("server_info").catch(() => ({ options: {} }));
+  const rows = Object.entries(options).map(([name, value]) => make("tr", {}, make("th", { textContent: "--" + name }), make("td", { textContent: String(value) })));
+  byId("options").replaceChildren(...rows);
+  byId("options-section").hidden = !rows.length;
 }
 
 async function drawModels() {

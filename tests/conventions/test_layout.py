@@ -79,7 +79,7 @@ ALLOWED: dict[str, set[str]] = {
     "api.cohere": OBSERVED | {"api", "api.pooling", "models", "util"},
     "api.realtime": OBSERVED | {"api", "models", "config", "util", "websocket_types"},
     "api.ovms": OBSERVED | {"api", "models"},
-    "api.admin": OBSERVED | {"api", "models", "__version__"},
+    "api.admin": OBSERVED | {"api", "models", "config", "__version__"},
     "hub": OBSERVED | {"repository"},
     "demo_model": set(),
     "demo_embed": set(),

@@ -227,7 +227,16 @@ def test_the_files_of_a_model_that_does_not_generate_tell_its_task(tmp_path: Pat
     assert (found.task, found.normalize, found.pooling) == ("embeddings", "false", "LAST")
 
 
+def test_the_files_of_a_model_that_speaks_tell_its_task(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"architectures": ["SpeechT5ForTextToSpeech"]}')
+    assert only(Config(model_path=str(tmp_path))).config.task == "text2speech"
+
+
 def test_a_flag_of_another_task_is_an_error() -> None:  # as in OVMS
+    for options in ({"speed_max": 2.0}, {"voices": "{}"}, {"max_speech_characters": 5}):
+        with pytest.raises(WrongOptions, match="is not an option of --task embeddings, only of text2speech"):
+            server_config(Config(model_path="m", task="embeddings", **options))
+        server_config(Config(model_path="m", task="text2speech", num_streams=2, **options))
     with pytest.raises(WrongOptions, match="--normalize is not an option of --task rerank, only of embeddings"):
         server_config(Config(model_path="m", task="rerank", normalize="true"))
     server_config(Config(model_path="m", task="rerank", max_allowed_chunks=3))

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import re
 import shutil
+import wave
+from base64 import b64decode
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,13 +17,16 @@ import pytest
 from tests.e2e.conftest import Process, start_process
 
 sync_api = pytest.importorskip("playwright.sync_api")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = os.environ.get("PAGE_BROWSER") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 pytestmark = [
     pytest.mark.model,
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
     pytest.mark.filterwarnings("default"),
 ]
+FAKE_MICROPHONE = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
 HOSTILE = """<img src=x onerror="document.title='broken'"> <script>document.title='broken'</script>
 [a](javascript:document.title='broken') <svg onload="document.title='broken'"> https://example.org/ok
 \u202eright to left
@@ -39,7 +47,7 @@ def server() -> Iterator[Process]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *FAKE_MICROPHONE])
         yield chromium
         chromium.close()
 
@@ -130,6 +138,142 @@ def test_a_tool_call_is_answered_by_hand(page: Any) -> None:
     page.get_by_role("button", name="Send the result").click()
     page.get_by_text("It is 2.").wait_for()
     assert page.locator(".message details").count() == 1
+
+
+def test_probabilities_are_a_heat_map_with_alternatives(page: Any) -> None:
+    top = [{"token": "Yes", "logprob": -0.1}, {"token": "No", "logprob": -2.5}]
+    entry = {"token": "Yes", "logprob": -0.1, "top_logprobs": top}
+    chunk = {"choices": [{"index": 0, "delta": {"content": "Yes"}, "logprobs": {"content": [entry]}}]}
+    body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(content_type="text/event-stream", body=body))
+    page.check("#settings [name=logprobs]")
+    ask(page, "x")
+    page.locator("#send:enabled").wait_for()
+    token = page.locator(".token")
+    assert token.inner_text() == "Yes"
+    assert token.get_attribute("title") == '"Yes" 90.5 %\n"No" 8.2 %'
+    assert "hsl" in token.get_attribute("style") or "rgb" in token.get_attribute("style")
+
+
+def test_an_image_is_attached_and_sent(page: Any) -> None:
+    models = {"data": [{"id": "eyes", "input_modalities": ["text", "image"]}], "object": "list"}
+    page.route("**/v1/models", lambda route: route.fulfill(json=models))
+    page.reload()
+    page.locator("#attach:visible").wait_for()
+    answer_with(page, {"content": "A dot."})
+    png = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+    page.set_input_files("#image-file", {"name": "dot.png", "mimeType": "image/png", "buffer": png})
+    page.locator("#attached img").wait_for()
+    with page.expect_request("**/v1/chat/completions") as asked:
+        ask(page, "What is this?")
+    text, image = asked.value.post_data_json["messages"][0]["content"]
+    assert text == {"type": "text", "text": "What is this?"}
+    assert b64decode(image["image_url"]["url"].removeprefix("data:image/png;base64,")) == png
+    page.get_by_text("A dot.").wait_for()
+    assert page.locator(".message.user img").count() == 1
+
+
+def test_a_narrow_screen_needs_no_scrolling_sideways(page: Any) -> None:
+    page.set_viewport_size({"width": 340, "height": 640})
+    answer_with(page, {"content": "a" * 300 + "\n\n```\n" + "b" * 300 + "\n```\n\n|x|y|\n|-|-|\n|" + "c" * 80 + "|d|"})
+    ask(page, "x")
+    page.locator("#send:enabled").wait_for()
+    for view in ("chat", "server"):
+        page.click(f"#tab-{view}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 340, view
+    page.locator("#charts figure").first.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 340
+
+
+def test_options_that_are_not_defaults_are_shown(page: Any) -> None:
+    page.click("#tab-server")
+    page.locator("#options tr").first.wait_for()
+    assert "--metrics_enable\ttrue" in page.inner_text("#options").splitlines()
+
+
+@pytest.fixture(scope="module")
+def speaker() -> Iterator[Process]:
+    process = start_process("--fake_engine", "--task", "text2speech", "--model_name", "voice")
+    process.wait_for("ready: voice")
+    yield process
+    process.end()
+
+
+@pytest.fixture
+def speech_page(browser: Any, speaker: Process) -> Iterator[Any]:
+    page, problems = browser.new_page(), []
+    page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(speaker.url + "/")
+    yield page
+    page.close()
+    assert problems == []
+
+
+def test_a_text_is_spoken(speech_page: Any) -> None:
+    page = speech_page
+    page.locator("#speak-panel:visible").wait_for()
+    assert page.locator("#tab-chat:visible").count() == 0
+    assert page.locator("#voice option").all_inner_texts() == ["low", "loud"]
+    page.fill("#speak-text", "The first sentence is here. The second one is there!")
+    page.select_option("#voice", "loud")
+    page.fill("#speed", "2")
+    with page.expect_request("**/v1/audio/speech") as asked:
+        page.click("#speak")
+    assert asked.value.post_data_json["voice"] == "loud"
+    assert asked.value.post_data_json["speed"] == 2
+    page.locator("#speak-result audio").wait_for()
+    seconds = page.locator("#speak-result audio").evaluate(
+        "audio => new Promise((done) => audio.readyState ? done(audio.duration)"
+        " : audio.onloadedmetadata = () => done(audio.duration))"
+    )
+    assert seconds == pytest.approx(0.26, abs=0.02)
+    assert "0.3 s of speech" in page.inner_text("#speak-result")
+
+
+def hears(page: Any) -> list[str]:
+    """Let the page take the model for one that hears; the bodies that it sends."""
+    model = {"id": "ears", "input_modalities": ["audio"], "output_modalities": ["text"]}
+    page.route("**/v1/models", lambda route: route.fulfill(json={"data": [model], "object": "list"}))
+    asked: list[str] = []
+
+    def answer(route: Any) -> None:
+        asked.append(route.request.post_data_buffer.decode("latin-1"))
+        events = [
+            {"type": "transcript.text.delta", "delta": "three "},
+            {"type": "transcript.text.delta", "delta": "one"},
+        ]
+        events.append({"type": "transcript.text.done", "text": "three one"})
+        route.fulfill(content_type="text/event-stream", body="".join(f"data: {json.dumps(e)}\n\n" for e in events))
+
+    page.route("**/v1/audio/transcriptions", answer)
+    page.reload()
+    page.locator("#transcribe-panel:visible").wait_for()
+    return asked
+
+
+def test_a_file_is_transcribed(speech_page: Any) -> None:
+    asked = hears(speech_page)
+    speech_page.fill("#audio-language", "en")
+    speech_page.set_input_files("#audio-file", {"name": "a.wav", "mimeType": "audio/wav", "buffer": b"RIFF...."})
+    speech_page.get_by_text("three one").wait_for()
+    [body] = asked
+    names = re.findall(r' name="([^"]+)"', body)
+    assert names == ["model", "stream", "language", "file"]
+    assert "RIFF...." in body
+
+
+def test_the_microphone_is_recorded_as_wav(speech_page: Any) -> None:
+    asked = hears(speech_page)
+    speech_page.click("#record")
+    speech_page.get_by_role("button", name="Stop recording").wait_for()
+    speech_page.wait_for_timeout(600)
+    speech_page.click("#record")
+    speech_page.get_by_text("three one").wait_for()
+    at = asked[0].index("RIFF")
+    with wave.open(io.BytesIO(asked[0][at:].encode("latin-1"))) as file:
+        assert (file.getframerate(), file.getnchannels()) == (16_000, 1)
+        assert file.getnframes() > 4_000
 
 
 def test_the_key_is_asked_for_and_nothing_is_shown_without_it(browser: Any) -> None:

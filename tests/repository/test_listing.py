@@ -30,6 +30,11 @@ def test_models_without_a_graph_are_listed_and_what_is_inside_a_model_is_not(tmp
     assert servable(tmp_path) == ["org/m", "v"]
 
 
+def test_a_model_that_speaks_is_listed(tmp_path: Path) -> None:
+    touch(tmp_path, "org/speecht5/openvino_vocoder.xml", "kokoro/openvino_model.xml", "kokoro/voices/a.bin")
+    assert servable(tmp_path) == ["kokoro", "org/speecht5"]
+
+
 def test_circles_end(tmp_path: Path) -> None:
     touch(tmp_path, "a/b/graph.pbtxt")
     (tmp_path / "a" / "back").symlink_to(tmp_path)

@@ -26,8 +26,8 @@ TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 SAFETY = [
     (
         "Content-Security-Policy",
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src blob:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
@@ -76,10 +76,11 @@ def names() -> frozenset[str]:
 
 @cache
 def read(name: str) -> WebFile:
-    """A file of the page, read and compressed when it is first asked for."""
-    content = (FILES / name).read_bytes()
+    """A file of the page, read when it is first asked for. A wheel has a compressed copy beside it (setup.py)."""
+    content, copy = (FILES / name).read_bytes(), FILES / f"{name}.gz"
     etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-    return WebFile(TYPES[Path(name).suffix], content, gzip.compress(content, mtime=0), etag)
+    compressed = copy.read_bytes() if copy.is_file() else gzip.compress(content, mtime=0)
+    return WebFile(TYPES[Path(name).suffix], content, compressed, etag)
 
 
 PAGE = RouteDoc(summary="A page for browsers; name and version of the server for other clients", answer="Version")

@@ -63,6 +63,8 @@ def _known(model: Model) -> Json:
     info = model.info
     if info.voices is not None:
         return {"input_modalities": ["text"], "output_modalities": ["audio"], "voices": asdict(info.voices)}
+    if info.speech is not None:
+        return {"input_modalities": ["audio"], "output_modalities": ["text"], "speech": asdict(info.speech)}
     return {
         "max_model_len": info.context_length,
         "input_modalities": _inputs(info),

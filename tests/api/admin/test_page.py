@@ -6,6 +6,7 @@ import gzip
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.api.conftest import MakeApp, get, whole
 
 HTML = "text/html,application/xhtml+xml,*/*;q=0.8"
 MAX_BYTES = 150_000
+ROOT = Path(__file__).parents[3]
 
 
 async def test_a_browser_gets_the_page_and_other_clients_an_object(make_app: MakeApp) -> None:
@@ -45,6 +47,25 @@ async def test_files_are_compressed_and_sent_once(make_app: MakeApp, name: str) 
     etag = dict(plain.headers)["ETag"]
     again = await get(app, f"/web/{name}", if_none_match=etag)
     assert (again.status, again.body) == (304, b"")
+
+
+def test_a_compressed_copy_of_the_wheel_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(page.FILES, tmp_path / "web")
+    monkeypatch.setattr(page, "FILES", tmp_path / "web")
+    subprocess.run([sys.executable, "-c", COMPRESS, str(tmp_path / "web")], cwd=ROOT, check=True, timeout=60)
+    copy = tmp_path / "web" / "main.js.gz"
+    assert gzip.decompress(copy.read_bytes()) == (tmp_path / "web" / "main.js").read_bytes()
+    assert page.read.__wrapped__("main.js").compressed == copy.read_bytes()
+    assert "main.js.gz" not in page.names.__wrapped__()
+
+
+COMPRESS = """
+import pathlib, sys, types
+source = open("setup.py").read().split("setup(cmdclass")[0]
+scope = {}
+exec(source, scope)
+scope["compress"](pathlib.Path(sys.argv[1]))
+"""
 
 
 @pytest.mark.parametrize("name", ["nothing.js", "../config.py", "%2e%2e/config.py", "", "index.html/x"])
