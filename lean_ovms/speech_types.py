@@ -70,7 +70,8 @@ class TranscribeParams:
     language: a code, "" to detect it on the first window with speech. prompt: text before the first window; hotwords:
     before every one. segments, words: times are wanted; either needs a model that tells them.
     temperature: 0: greedy. fallback: higher temperatures where the text is improbable or repeats itself (Whisper's
-    ladder). beams: width; 1: none. max_tokens: of the whole request, 0: no limit of its own. logprobs: of each token.
+    ladder); the text of a window then comes in one TextDelta at its end, and without it token by token.
+    beams: width; 1: none. max_tokens: of the whole request, 0: no limit of its own. logprobs: of each token.
     turns: utterances are found by voice activity, and each is transcribed by itself (realtime); None: the audio is
     one text, cut into windows at quiet places. partials: text of an utterance before it has ended. live: comes before
     files. vad: windows without speech are skipped. priority: lower is sooner.
