@@ -7,10 +7,12 @@ cost two to three times as much; `timeline` shows that.
 from __future__ import annotations
 
 import gc
+import itertools
 import statistics
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import orjson
@@ -27,6 +29,9 @@ from lean_ovms.api.openai.audio import stream, transcript
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.generation import fake_tokenizer
+from lean_ovms.engine.generation.fake_pipeline import FakePipeline, Script
+from lean_ovms.engine.generation.task import GenerationTask, Limits
+from lean_ovms.engine.worker.loop import Worker
 from lean_ovms.models.output_decoder import OutputDecoder
 from lean_ovms.models.pooling_model import PoolingModel
 from lean_ovms.models.text_model import TextModel
@@ -37,7 +42,7 @@ from lean_ovms.text import parsers
 from lean_ovms.text.decode.detokenizer import Detokenizer
 from lean_ovms.text.template.chat_template import ChatTemplate
 from lean_ovms.transports.http11.protocol import ServerProtocol
-from lean_ovms.types import ChatPrompt, Request, Response, Text, Usage
+from lean_ovms.types import ChatPrompt, Request, Response, SamplingParams, Text, Usage
 
 LOOPS = 9
 Part = tuple[str, Callable[[], object], int]
@@ -96,6 +101,7 @@ def parts(args) -> Iterator[Part]:
     if args.tokenizer:
         yield from tokenizer(body)
     yield from pipe()
+    yield from worker()
     yield from text()
     yield from chunks()
     yield from vectors()
@@ -150,6 +156,42 @@ def pipe() -> Iterator[Part]:
         frame, decoder = protocol.encode(records), protocol.Decoder()
         yield f"frame of {count} records written", lambda records=records: protocol.encode(records), count
         yield f"frame of {count} records read", lambda d=decoder, frame=frame: d.feed(frame), count
+
+
+class _Pipe:
+    """A transport without a socket: one command, and frames that are dropped."""
+
+    def __init__(self) -> None:
+        self.commands: list[protocol.Record] = []
+
+    def receive(self, wait: bool) -> list[protocol.Record] | None:
+        """What was put there."""
+        found, self.commands = self.commands, []
+        return found
+
+    def send(self, records: list[protocol.Record]) -> None:
+        """Encode, as for a socket."""
+        protocol.encode(records)
+
+
+def worker() -> Iterator[Part]:
+    """The engine child's own work for a request: two turns, with its acceptance and its only token."""
+    pipeline = FakePipeline(Script())
+    transport = _Pipe()
+    limits = Limits(queued=64, running=16, sequences=16)
+    child = Worker(GenerationTask(pipeline, limits), transport)  # type: ignore[arg-type]
+    sampling = asdict(SamplingParams(max_tokens=1, temperature=0.0))
+    numbers = itertools.count(1)
+
+    def request() -> None:
+        number = next(numbers)
+        submit = protocol.Submit(number, "hello", False, None, False, sampling, client="10.0.0.1", group=number)
+        transport.commands.append(submit)
+        child.turn()
+        while not child.task.idle:
+            child.turn()
+
+    yield "the engine child: a request of one token, without its pipeline", request, 1
 
 
 def text() -> Iterator[Part]:

@@ -136,15 +136,12 @@ def num_chars(value: Any) -> int:
     total, left = 0, [value]
     while left:
         inner = left.pop()
-        if isinstance(inner, str):
-            total += len(inner)
-        elif isinstance(inner, dict):
-            total += sum(map(len, inner))
-            left.extend(inner.values())
+        if isinstance(inner, dict):
+            left += [*inner, *inner.values()]
         elif isinstance(inner, list):
-            left.extend(inner)
+            left += inner
         else:
-            total += 1
+            total += len(inner) if isinstance(inner, str) else 1
     return total
 
 

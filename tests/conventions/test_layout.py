@@ -61,7 +61,8 @@ ALLOWED: dict[str, set[str]] = {
     | {"engine.protocol", "engine.errors", "engine.generation", "engine.genai", "engine.paged", "engine.embedding"}
     | {"engine.speech", "engine.voice", "config", "util"},
     "engine.worker.lanes": {"engine.protocol"},
-    "engine.worker.loop": {"engine.protocol", "engine.worker.lanes", "engine.worker.task", "engine.worker.transport"},
+    "engine.worker.loop": {"engine.protocol", "engine.worker.lanes", "engine.worker.task", "engine.worker.transport"}
+    | {"util"},
     "engine.worker.task": {"engine.protocol"},
     "engine.worker.transport": {"engine.protocol"},
     "models": OBSERVED

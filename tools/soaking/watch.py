@@ -101,7 +101,7 @@ def engines(pid: int) -> list[int]:
                 command = Path(f"/proc/{child}/cmdline").read_bytes()
             except OSError:
                 continue
-            if b"lean_ovms.engine\0" in command:
+            if b"lean_ovms.engine.worker\0" in command:
                 found.append(int(child))
     return found
 

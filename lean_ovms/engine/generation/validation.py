@@ -8,6 +8,7 @@ requests) are refused here as BadRequest that names the field. So every number h
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from ...errors import BadRequest
@@ -43,7 +44,7 @@ COUNTS = {
     "thinking_token_budget": Range(0, MAX_COUNT),
 }
 OPTIONAL = ("max_tokens", "thinking_token_budget")
-"""Counts that may be None."""
+"""Counts that may be None, which is their default."""
 NUMBERS = {
     "temperature": Range(0, 100),
     "top_p": Range(0, 1, low_open=True),
@@ -55,6 +56,7 @@ NUMBERS = {
     "assistant_confidence_threshold": Range(0, 1),
 }
 FLAGS = ("ignore_eos", "logprobs", "prompt_logprobs", "report_progress", "report_prompt_ms", "thinking_open")
+_DEFAULTS = asdict(SamplingParams())
 MAX_STOP_IDS = 4096
 MAX_IDS = 1 << 19
 """More than the largest vocabularies have tokens; all but one of them may be allowed."""
@@ -79,9 +81,8 @@ MAX_SEED = (1 << 64) - 1
 
 def sampling(fields: dict[str, Any], vocab_size: int, max_sequences: int) -> SamplingParams:
     """The fields of a Submit as SamplingParams. Raises BadRequest with the wrong field."""
-    known = SamplingParams.__dataclass_fields__
-    for name in fields:
-        if name not in known:
+    if not fields.keys() <= SamplingParams.__dataclass_fields__.keys():
+        for name in fields.keys() - SamplingParams.__dataclass_fields__.keys():
             raise BadRequest(f"{name} is not known to the engine", param=name)
     given = [name for name in LISTS if name in fields and not (name in NULLABLE and fields[name] is None)]
     lists: dict[str, Any] = {name: _list(fields[name], name) for name in given}
@@ -122,15 +123,11 @@ def _list(value: Any, name: str) -> tuple[Any, ...]:
 
 
 def _check_fields(params: SamplingParams) -> None:
-    for name, span in COUNTS.items():
-        value = getattr(params, name)
-        if name in OPTIONAL and value is None:
-            continue
+    for name, value, span in _changed(params, COUNTS):
         if type(value) is not int:
             raise BadRequest(f"{name} is not an integer", param=name)
         _in_range(name, value, span)
-    for name, span in NUMBERS.items():
-        value = getattr(params, name)
+    for name, value, span in _changed(params, NUMBERS):
         if type(value) not in (int, float) or not math.isfinite(value):
             raise BadRequest(f"{name} is not a finite number", param=name)
         _in_range(name, value, span)
@@ -140,6 +137,16 @@ def _check_fields(params: SamplingParams) -> None:
     for seed in params.seeds:
         if type(seed) is not int or not 0 <= seed <= MAX_SEED:
             raise BadRequest("seed out of range [0, 2^64)", param="seed")
+
+
+def _changed(params: SamplingParams, ranges: dict[str, Range]) -> list[tuple[str, Any, Range]]:
+    """Fields, with values and ranges, that are not at their defaults: most are, in most requests."""
+    found = []
+    for name, span in ranges.items():
+        value, default = getattr(params, name), _DEFAULTS[name]
+        if type(value) is not type(default) or value != default:
+            found.append((name, value, span))
+    return found
 
 
 def _check_logits(params: SamplingParams, vocab_size: int) -> None:
