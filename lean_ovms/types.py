@@ -97,9 +97,10 @@ class ChatPrompt:
 
     messages, tools: OpenAI's objects, validated. template_kwargs: the client's chat_template_kwargs, without reserved
     names. continue_final_message: the prompt ends inside the last message, which the model continues.
-    images: one for each image tag in the messages. num_chars: of all texts in messages (but image data), tools and
-    template_kwargs, other values as one each; counted at construction, because that takes long for many and prompts of
-    many messages are built in a worker thread. has_parts: some content is a list of parts, so there may be images.
+    images: one for each image tag in the messages. num_chars: of the texts of all messages, but image data.
+    other_chars: of tools, tool calls and template_kwargs, of which a template may leave out some. Both are counted at
+    construction, because that takes long for many, and prompts of many messages are built in a worker thread.
+    has_parts: some content is a list of parts, so there may be images.
     """
 
     messages: list[Json]
@@ -110,13 +111,14 @@ class ChatPrompt:
     add_special_tokens: bool = False
     images: tuple[Image, ...] = ()
     num_chars: int = field(init=False)
+    other_chars: int = field(init=False)
     has_parts: bool = field(init=False)
 
     def __post_init__(self) -> None:
         contents = [message.get("content") for message in self.messages]
         self.num_chars = sum(map(_num_chars, contents))
-        self.num_chars += sum(num_chars(m) - num_chars(m.get("content")) for m in self.messages if len(m) > 2)
-        self.num_chars += num_chars(self.tools) + num_chars(self.template_kwargs)
+        self.other_chars = sum(num_chars(m) - num_chars(m.get("content")) for m in self.messages if len(m) > 2)
+        self.other_chars += num_chars(self.tools) + num_chars(self.template_kwargs)
         self.has_parts = any(isinstance(content, list) for content in contents)
 
     def with_images(self, messages: list[Json], images: tuple[Image, ...]) -> ChatPrompt:
@@ -128,7 +130,7 @@ class ChatPrompt:
     @property
     def render_cost(self) -> int:
         """Rough cost of rendering, in characters; a message or a tool costs as much as 2000 characters."""
-        return self.num_chars + 2000 * (len(self.messages) + len(self.tools))
+        return self.num_chars + self.other_chars + 2000 * (len(self.messages) + len(self.tools))
 
 
 def num_chars(value: Any) -> int:

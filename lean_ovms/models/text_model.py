@@ -38,6 +38,8 @@ MIN_ENCODE_LIMIT = 1 << 20
 """Characters that one request may always have tokenized; models of a long context allow four for each token."""
 SPARE_TOKENS = 8
 """Tokens of the context that a speculative pipeline needs for drafts that it may reject."""
+MAX_OTHER_CHARS = 1 << 20
+"""Of tools and the like: more must fit the context as a text would. Below it the rendered prompt decides."""
 
 
 class TextModel(Model):
@@ -265,6 +267,8 @@ class TextModel(Model):
             return self._shortened(prompt.text, truncate), prompt.add_special_tokens
         if truncate is None:
             self._check_length(prompt.num_chars)
+            if prompt.other_chars > MAX_OTHER_CHARS:
+                self._check_length(prompt.other_chars)
         return self._shortened(await self._render(prompt), truncate), prompt.add_special_tokens
 
     def _shortened(self, text: str, truncate: int | None) -> str:

@@ -12,7 +12,7 @@ from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest, GrammarInvalid, GrammarTooComplex, ModelNotFound, StartError, Unavailable
 from lean_ovms.models.collect import collect
 from lean_ovms.models.model import Model
-from lean_ovms.models.text_model import TextModel
+from lean_ovms.models.text_model import MAX_OTHER_CHARS, TextModel
 from lean_ovms.observability.records import RequestRecord, current_record
 from lean_ovms.types import (
     ChatPrompt,
@@ -57,20 +57,23 @@ async def test_a_chat_is_rendered_and_ids_go_as_they_are() -> None:
 async def test_a_prompt_too_long_for_the_context_is_refused_before_the_engine_sees_it() -> None:
     model, engine = await loaded()
     limit = INFO.context_length * engine.vocabulary.longest
-    text = "x" * (limit + 1)
+    text, more = "x" * (limit + 1), "x" * (MAX_OTHER_CHARS + 1)
     user = {"role": "user", "content": "hi"}
-    call = {"type": "function", "function": {"name": "f", "arguments": text}}
+    call = {"type": "function", "function": {"name": "f", "arguments": more}}
     for prompt in (
         TextPrompt(text),
         ChatPrompt([{"role": "user", "content": text}]),
-        ChatPrompt([user], tools=[{"type": "function", "function": {"name": "f", "description": text}}]),
+        ChatPrompt([user], tools=[{"type": "function", "function": {"name": "f", "description": more}}]),
         ChatPrompt([user, {"role": "assistant", "content": None, "tool_calls": [call]}]),
-        ChatPrompt([user], template_kwargs={"documents": [{"text": text}]}),
+        ChatPrompt([user], template_kwargs={"documents": [{"text": more}]}),
     ):
         with pytest.raises(BadRequest, match="exceeds model max length") as caught:
             await start(model, prompt)
         assert caught.value.code == "context_length_exceeded"
     assert engine.submitted == []
+    # The template leaves tools out, so they need not fit.
+    tool = {"type": "function", "function": {"name": "f", "description": text}}
+    await (await start(model, ChatPrompt([user], tools=[tool]))).aclose()
 
 
 async def test_a_truncated_prompt_keeps_its_end() -> None:
