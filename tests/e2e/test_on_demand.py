@@ -13,6 +13,10 @@ import pytest
 
 from lean_ovms.config import DEMO_EMBED, DEMO_MODEL
 from tests.e2e.conftest import Process, start_process
+from tests.engine.speech.words import recordings, unpacked
+from tests.recordings import wav
+
+SPOKEN = wav(recordings()["three five seven eight four zero"])
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
@@ -27,6 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
             if file.is_file() and not (name == "broken" and file.name == "openvino_model.bin"):
                 os.symlink(file, repository / name / file.name)
     (repository / "broken" / "openvino_model.bin").write_bytes(b"no weights")
+    unpacked(tmp_path_factory.mktemp("speech")).rename(repository / "speech")
     flags = ["--model_repository_path", str(repository), "--max_loaded_models", "1", "--metrics_enable"]
     process = start_process(*flags)
     try:
@@ -37,9 +42,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
 
 
 def engines(server: Process) -> int:
-    """Child processes of the server."""
+    """Engine children of the server."""
     children = Path(f"/proc/{server.popen.pid}/task/{server.popen.pid}/children").read_text().split()
-    return len(children)
+    return sum(b"engine.worker" in Path(f"/proc/{child}/cmdline").read_bytes() for child in children)
 
 
 async def test_models_of_a_repository_take_turns(server: Process) -> None:
@@ -56,12 +61,17 @@ async def test_models_of_a_repository_take_turns(server: Process) -> None:
         async def embed() -> httpx.Response:
             return await client.post("/v1/embeddings", json={"model": "embed", "input": "hi"})
 
-        assert await statuses() == {"broken": "unloaded", "chat": "unloaded", "embed": "unloaded"}
+        names = ("broken", "chat", "embed", "speech")
+        assert await statuses() == dict.fromkeys(names, "unloaded")
         assert (await client.get("/health")).status_code == 200
         answers = await asyncio.gather(*(ask() for ask in (chat, embed) * 4))
         assert [one.status_code for one in answers] == [200] * 8, [one.text for one in answers]
         assert len({one.json()["choices"][0]["message"]["content"] for one in answers[::2]}) == 1
-        assert sorted((await statuses()).values()) == ["loaded", "unloaded", "unloaded"]
+        assert sorted((await statuses()).values()) == ["loaded", "unloaded", "unloaded", "unloaded"]
+        assert engines(server) == 1
+        said = await client.post("/v1/audio/transcriptions", files={"file": SPOKEN}, data={"model": "speech"})
+        assert (said.status_code, said.json()["language"]) == (200, "en"), said.text
+        assert (await statuses())["speech"] == "loaded"
         assert engines(server) == 1
         refused = await client.post("/v1/completions", json={"model": "broken", "prompt": "x"})
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "model_not_loaded")

@@ -36,7 +36,11 @@ async def handle(request: Request, app: App) -> Response:
     if not request.websocket:
         raise no_upgrade(request)
     query = {name: values[-1] for name, values in parse_qs(request.query, max_num_fields=32).items()}
-    name = chosen_model(app, query.get("model", ""))
+
+    async def find() -> str:
+        return chosen_model(app, query.get("model", ""))
+
+    name = await app.when_known(find)
     dialect: type[Dialect] = OpenAi if query.get("intent") == "transcription" or query.get("model") else Vllm
     service, record = app.service(Realtime), current_record.get()
     client = record.client if record is not None else ""

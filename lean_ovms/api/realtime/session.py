@@ -77,13 +77,18 @@ class Session:
         """An event to the client."""
         await self._socket.send(orjson.dumps(event))
 
-    def model(self, name: str = "") -> SpeechModel:
-        """The model of this name, of the settings, or else the only one. Raises RequestError."""
+    async def model(self, name: str = "") -> SpeechModel:
+        """The model of this name, of the settings, or else the only one; loaded if nothing is known of it. Raises
+        RequestError."""
         registry = self.app.registry
         name = name or self.settings.model or registry.default_of(SpeechModel)
         if not name:
             raise BadRequest("Missing required field: model", param="model", code="model_not_validated")
-        return registry.get(name, SpeechModel)
+
+        async def find() -> SpeechModel:
+            return registry.get(name, SpeechModel)
+
+        return await self.app.when_known(find)
 
     def described(self) -> Json:
         """The session as it is configured, as OpenAI's object."""
@@ -99,7 +104,7 @@ class Session:
         """Settings for what comes from now on. Raises RequestError for those that the model cannot have."""
         if settings == self.settings:
             return
-        settings.params(self.model(settings.model).speech, partials=False)
+        settings.params((await self.model(settings.model)).speech, partials=False)
         if self.current is not None:
             await self.close_stream(self.current)
         self.settings = settings
@@ -143,7 +148,7 @@ class Session:
         self._fed_s += stream.audio.seconds
 
     async def _open(self) -> Stream:
-        model = self.model()
+        model = await self.model()
         params = self.settings.params(model.require_ready().speech, partials=self._config.realtime_partials)
         stream = Stream(self.settings, model, params, self._fed_s, self._config.realtime_ahead_s)
         self._blocked = True

@@ -92,7 +92,7 @@ class Vllm:
         await session.configure(
             replace(
                 session.settings,
-                model=session.model(values["model"]).name,
+                model=(await session.model(values["model"])).name,
                 language=values["language"],
                 prompt=values["prompt"],
                 format=AudioFormat(rate=values["sample_rate"]),
@@ -104,7 +104,7 @@ class Vllm:
     async def _commit(self, *, final: bool) -> None:
         session = self._session
         try:
-            session.model()
+            await session.model()
         except BadRequest as error:
             if error.code != "model_not_validated":
                 raise

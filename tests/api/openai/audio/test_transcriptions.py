@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lean_ovms.api.app import App
-from lean_ovms.errors import EngineFailure, TooManyRequests
+from lean_ovms.errors import EngineFailure, TooManyRequests, Unavailable
 from lean_ovms.media.audio.decoder import AudioDecoder
 from lean_ovms.speech_types import Segment, TextDelta, TurnDetection, TurnStarted, TurnStopped, WindowDone
 from lean_ovms.types import Request
@@ -302,14 +302,13 @@ async def test_the_list_of_models_says_what_it_can_do(make_speech: MakeSpeech) -
     assert found["speech"]["capabilities"]
 
 
-async def test_a_model_that_loads_is_a_503(make_speech: MakeSpeech) -> None:
+async def test_a_full_queue_is_a_429_and_a_stopped_engine_a_503(make_speech: MakeSpeech) -> None:
     app, engine = await make_speech()
     engine.refusal = TooManyRequests("full", retry_after_s=1)
     response = await send(app)
     assert response.status == 429
     assert ("Retry-After", "1") in response.headers
-    model = app.registry.models["w"]
-    model._loaded = False
+    engine.refusal = Unavailable("The engine is being restarted.", retry_after_s=2)
     assert (await send(app)).status == 503
 
 
