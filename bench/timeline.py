@@ -83,11 +83,13 @@ def in_turns(
 
 
 def ask(sock: socket.socket, text: str) -> tuple[float, float]:
-    """One request; when it was sent and when the first bytes of its response arrived."""
+    """One request; when it was sent and when its first event arrived: the head comes before it."""
     data = payload("/v3/chat/completions", chat(text, 2, {"model": "demo"}))
     sent = time.perf_counter()
     sock.sendall(data)
-    answer = sock.recv(1 << 16)
+    answer = b""
+    while b"data: " not in answer:
+        answer += sock.recv(1 << 16)
     first = time.perf_counter()
     while not answer.endswith(b"\r\n0\r\n\r\n"):
         answer += sock.recv(1 << 16)

@@ -22,6 +22,8 @@ import pytest
 
 from lean_ovms.cli.arguments import parse
 from tests.e2e.conftest import Process, start_process
+from tests.engine.speech.words import EXACT, recordings, unpacked
+from tests.recordings import wav
 
 ROOT = Path(__file__).parents[2]
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -66,6 +68,7 @@ NOT_RUN = {
     (WALK, "mkdir -p /var/lib"): "changes the machine, as root; tests/e2e/test_deploy.py checks the unit",
     ("open_webui.md", "docker run"): "needs an image from the network",
     ("langchain.md", "pip install"): "installs from the network",
+    ("text_to_speech.md", "optimum-cli"): "needs the network and torch; tests/e2e/test_text_to_speech.py asks",
 }  # fmt: skip
 """Blocks that are not run, by file and beginning, and why."""
 
@@ -132,14 +135,32 @@ def check(output: str) -> None:
 
 curl = shutil.which("curl")
 CURLS = [b for b in BLOCKS if b.kind == "curl" and reason(b) is None and b.file != WALK]
+SPOKEN = [b for b in CURLS if "/audio/" in b.text]
+SPEECH_OPTIONS = ("--task", "speech2text", "--model_name", "whisper", "--plugin_config", EXACT)
 
 
 @pytest.mark.model
 @pytest.mark.skipif(curl is None, reason="curl is not installed")
-@pytest.mark.parametrize("block", CURLS, ids=lambda b: f"{b.file}: {b.text[26:60]}")
+@pytest.mark.parametrize("block", [b for b in CURLS if b not in SPOKEN], ids=lambda b: f"{b.file}: {b.text[26:60]}")
 def test_requests_are_answered(block: Block, server: Process, tmp_path: Path) -> None:
     server.wait_for("ready: ")
     check(run(block.text, server.url, tmp_path))
+
+
+@pytest.mark.model
+@pytest.mark.slow
+@pytest.mark.skipif(curl is None, reason="curl is not installed")
+def test_audio_is_transcribed(tmp_path: Path) -> None:
+    """With the small Whisper of the tests and a recording that it knows, in place of the reader's."""
+    text = "three five seven eight four zero"
+    (tmp_path / "numbers.wav").write_bytes(wav(recordings()[text]))
+    process = start_process("--model_path", str(unpacked(tmp_path)), *SPEECH_OPTIONS)
+    try:
+        process.wait_for("ready: ")
+        for block in SPOKEN:
+            assert text in run(block.text.replace("model=NAME", "model=whisper"), process.url, tmp_path)
+    finally:
+        process.end()
 
 
 @pytest.fixture(scope="module")

@@ -60,11 +60,10 @@ def test_a_compressed_copy_of_the_wheel_is_sent(tmp_path: Path, monkeypatch: pyt
 
 
 COMPRESS = """
-import pathlib, sys, types
-source = open("setup.py").read().split("setup(cmdclass")[0]
-scope = {}
-exec(source, scope)
-scope["compress"](pathlib.Path(sys.argv[1]))
+import pathlib, runpy, sys
+import setuptools
+setuptools.setup = lambda **_: None
+runpy.run_path("setup.py")["compress"](pathlib.Path(sys.argv[1]))
 """
 
 
