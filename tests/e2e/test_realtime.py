@@ -150,7 +150,7 @@ def at_24khz(audio: bytes) -> bytes:
 @pytest.mark.model
 @pytest.mark.slow
 async def test_the_openai_client_on_a_real_model(server: Process) -> None:
-    names = ("on-on-three-six-on", "nine", "no-off")
+    names = ("on-on-three-six-on", "four-yes", "no-off")
     audio = b"".join(silence(0.6) + recording(name)[0] + silence(1.2) for name in names)
     async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="-") as client:
         events = await transcripts(client, at_24khz(audio), 3, extra_query={"intent": "transcription"})
