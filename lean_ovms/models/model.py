@@ -384,9 +384,9 @@ class Model:
         raise NotLoaded(model) if model.on_demand else model.engine.unavailable()
 
     def require_ready(self: M) -> M:
-        """As `serving`, of a model that serves requests now. Raises RequestError."""
+        """As `serving`, of a model that serves requests now, or that one loads (again). Raises RequestError."""
         serving = self._resolve()
-        if not serving.ready:
+        if not serving.ready and not (serving.on_demand and serving.state == "failed"):
             raise sleeping() if serving.state == "sleeping" else serving.serving().engine.unavailable()
         return serving
 

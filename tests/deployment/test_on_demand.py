@@ -222,6 +222,24 @@ async def test_groups_and_permanent_models(home: Home) -> None:
     assert sorted(home.running) == ["c", "p"]
 
 
+async def test_a_model_that_was_served_and_does_not_load_again_is_tried_again(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(residency_module, "RETRY_S", 0.0)
+    home.want("a", "b")
+    home.max_loaded = 1
+    await home.open()
+    await home.chat("a")
+    await home.chat("b")
+    home.broken = {"a"}
+    for path, fields in (("/v1/responses", {"input": "x"}), ("/v1/completions", {"prompt": "x"})):
+        status, body, _ = await home.ask("POST", path, {"model": "a", **fields})
+        assert (status, body["error"]["code"]) == (503, "model_not_loaded")
+    assert (await home.ask("GET", "/v2/models/a/ready"))[0] == 503
+    home.broken = set()
+    assert (await home.chat("a"))[0] == 200
+
+
 async def test_a_model_that_does_not_load_is_said_so_and_leaves_the_others(home: Home) -> None:
     home.want("a", "b")
     home.broken = {"b"}

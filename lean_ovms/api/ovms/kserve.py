@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ...errors import ModelNotFound
+from ...errors import ModelNotFound, Unavailable
 from ...types import Request, Response
 from ..app import App
 from ..readiness import require_ready
@@ -31,7 +31,8 @@ async def handle_model_ready(request: Request, app: App) -> Response:
     assert found is not None, "the route matches no other paths"
     if found["version"] not in (None, "1"):
         raise ModelNotFound("Model with requested version is not found")
-    app.registry.get(found["name"]).require_ready()
+    if not app.registry.get(found["name"]).require_ready().ready:
+        raise Unavailable("The model could not be loaded.", code="model_not_loaded")
     return Response(200)
 
 

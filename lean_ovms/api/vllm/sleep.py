@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs
 
-from ...errors import BadRequest, Unavailable
+from ...errors import BadRequest, NotFound, Unavailable
 from ...models.residency import Residency
 from ...types import Request, Response
 from ..app import App
@@ -57,12 +57,12 @@ async def handle_wake_up(request: Request, app: App) -> Response:
 
 
 async def handle_is_sleeping(request: Request, app: App) -> Response:
-    return json({"is_sleeping": _residency(app).asleep})
+    return json({"is_sleeping": app.manager is not None and app.manager.residency.asleep})
 
 
 def _residency(app: App) -> Residency:
     if app.manager is None:
-        raise Unavailable("The models of this server are not managed.")
+        raise NotFound("the program that this server is part of loads its models itself", code="not_managed")
     return app.manager.residency
 
 
@@ -74,8 +74,8 @@ def _one_of(request: Request, name: str, allowed: tuple[str, ...], default: str)
     return values[-1]
 
 
-SLEEP = RouteDoc(summary="Unload all models, and refuse requests until /wake_up", query=QUERY)
-WAKE_UP = RouteDoc(summary="Load what was unloaded by /sleep, and serve again", query=(TAG,), errors=(503,))
+SLEEP = RouteDoc(summary="Unload all models, and refuse requests until /wake_up", query=QUERY, errors=(404,))
+WAKE_UP = RouteDoc(summary="Load what was unloaded by /sleep, and serve again", query=(TAG,), errors=(404, 503))
 IS_SLEEPING = RouteDoc(summary="Whether the server sleeps", answer="Sleeping")
 ROUTES = [
     Route("POST", "/sleep", handle_sleep, doc=SLEEP),
