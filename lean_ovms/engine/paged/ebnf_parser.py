@@ -181,6 +181,8 @@ class _Parser:
         while self._peek()[0] != "end":
             name = self._expect("name")
             self._expect("sign", "::=")
+            if self._ends() and not self._is("|"):
+                raise GrammarInvalid(f"The grammar's rule {name} is empty")
             rules[name] = self._either()
         return rules
 
