@@ -46,7 +46,8 @@ def test_what_the_page_about_embedding_names_comes_from_one_module() -> None:
 def test_importing_the_package_is_light_and_starts_nothing() -> None:
     code = (
         "import sys, threading, lean_ovms\n"
-        "print(lean_ovms.__version__, threading.active_count(), *sorted(m for m in sys.modules if m.startswith('lean_ovms')))"
+        "found = sorted(m for m in sys.modules if m.startswith('lean_ovms'))\n"
+        "print(lean_ovms.__version__, threading.active_count(), *found)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split()[1:] == ["1", "lean_ovms"]

@@ -131,6 +131,8 @@ def test_a_dispatch_is_free_text_and_what_follows_its_triggers():
         "root ::= " + "(" * 500 + '"a"' + ")" * 500,
         "root ::= root",
         'root ::= "a" root',
+        "root ::= ",
+        'root ::= other\nother ::=\nmore ::= "a"',
     ],
 )
 def test_what_is_no_grammar_is_refused(guidance, source):
