@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 import orjson
 
+from .record import DataRecord
 from .record import Record as Record
 from .speech_records import Audio as Audio
 from .speech_records import AudioUsed as AudioUsed
@@ -307,7 +308,7 @@ class Decoded(Record):
 
 
 @dataclass(slots=True)
-class Pooled(Record):
+class Pooled(DataRecord):
     """Results of some inputs of a Pool, in any order.
 
     indices: of the inputs. tokens, rows: of each: its number of tokens, and of rows. width: of a row. data: all rows in
@@ -322,26 +323,14 @@ class Pooled(Record):
     width: int
     data: bytes = field(default=b"", metadata={"attached": True})
 
-    def attached(self) -> Iterable[bytes]:
-        return (self.data,)
-
-    def attach(self, parts: Iterator[bytes]) -> None:
-        self.data = next(parts)
-
 
 @dataclass(slots=True)
-class Spoken(Record):
+class Spoken(DataRecord):
     """The speech of a Speak. data: samples of 16 bits, little-endian, mono; sent as an attachment."""
 
     kind: ClassVar[str] = "spoken"
     id: int
     data: bytes = field(default=b"", metadata={"attached": True})
-
-    def attached(self) -> Iterable[bytes]:
-        return (self.data,)
-
-    def attach(self, parts: Iterator[bytes]) -> None:
-        self.data = next(parts)
 
 
 @dataclass(slots=True)
@@ -353,14 +342,14 @@ class Pong(Record):
     stats: dict[str, int]
 
 
-_RECORDS = (*Record.__subclasses__(), *Tokens.__subclasses__())
+_RECORDS = (*Record.__subclasses__(), *DataRecord.__subclasses__(), *Tokens.__subclasses__())
 _KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in _RECORDS if "kind" in vars(cls)}
 _ROW = {
     cls: attrgetter("kind", *[f.name for f in fields(cls) if "attached" not in f.metadata]) for cls in _KINDS.values()
 }
 
 
-_WITH_ATTACHMENTS = {cls for cls in _KINDS.values() if "attached" in vars(cls)}
+_WITH_ATTACHMENTS = {cls for cls in _KINDS.values() if cls.attached is not Record.attached}
 
 
 class FrameError(Exception):

@@ -17,3 +17,15 @@ class Record:
 
     def attach(self, parts: Iterator[bytes]) -> None:
         """Take from `parts` what `attached` returned on the other side. Raises StopIteration if there are too few."""
+
+
+class DataRecord(Record):
+    """Base of records with one attachment, `data`."""
+
+    data: bytes
+
+    def attached(self) -> Iterable[bytes]:
+        return (self.data,)
+
+    def attach(self, parts: Iterator[bytes]) -> None:
+        self.data = next(parts)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from .record import Record
+from .record import DataRecord, Record
 
 
 @dataclass(slots=True)
@@ -30,7 +29,7 @@ class Transcribe(Record):
 
 
 @dataclass(slots=True)
-class Audio(Record):
+class Audio(DataRecord):
     """The next samples of a Transcribe; last: there are no more. data: whole samples of 16 bits, little-endian, 16 kHz;
     sent as an attachment."""
 
@@ -38,12 +37,6 @@ class Audio(Record):
     id: int
     last: bool
     data: bytes = field(default=b"", metadata={"attached": True})
-
-    def attached(self) -> Iterable[bytes]:
-        return (self.data,)
-
-    def attach(self, parts: Iterator[bytes]) -> None:
-        self.data = next(parts)
 
 
 @dataclass(slots=True)
