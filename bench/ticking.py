@@ -18,6 +18,7 @@ import uvloop
 from lean_ovms.cli.arguments import parse
 from lean_ovms.observability import logging
 from lean_ovms.server import run
+from lean_ovms.util.concurrency import SWITCH_INTERVAL_S
 
 TICK_S = 0.001
 
@@ -63,6 +64,7 @@ async def main(argv: list[str]) -> None:
         ticker.start()
         await answer(ticker, out)
         return
+    sys.setswitchinterval(SWITCH_INTERVAL_S)  # as run.run does
     app = run.build(parse(argv, {}))
     serving = asyncio.create_task(run.serve(app))
     while not (app.registry.models and all(model.ready for model in app.registry.models.values())):

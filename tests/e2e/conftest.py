@@ -66,14 +66,24 @@ class Process:
         assert self.popen.stderr is not None
         self.popen.stderr.close()
 
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
 
 def start_process(*flags: str, env: dict[str, str] | None = None) -> Process:
     """`python -m lean_ovms` on a free port, listening (perhaps still loading)."""
     command = [sys.executable, "-m", "lean_ovms", "--rest_port", "0", "--rest_bind_address", "127.0.0.1", *flags]
     popen = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
     process = Process(popen, "")
-    found = re.search(r"listens on (http\S+)", process.wait_for("listens on"))
-    assert found
+    try:
+        found = re.search(r"listens on (http\S+)", process.wait_for("listens on"))
+        assert found
+    except BaseException:
+        process.end()
+        raise
     process.url = found[1].rstrip(",")
     return process
 
@@ -81,12 +91,9 @@ def start_process(*flags: str, env: dict[str, str] | None = None) -> Process:
 @pytest.fixture(scope="session")
 def server() -> Iterator[Process]:
     """One server process for all tests that do not change it, ready."""
-    process = start_process("--plugin_config", EXACT, "--grammar_timeout_s", str(PATIENT_S))
-    try:
+    with start_process("--plugin_config", EXACT, "--grammar_timeout_s", str(PATIENT_S)) as process:
         process.wait_for("ready: demo")
         yield process
-    finally:
-        process.end()
 
 
 @pytest.fixture

@@ -47,12 +47,9 @@ def repository(tmp_path: Path) -> Path:
 @pytest.fixture
 def two(repository: Path) -> Iterator[Process]:
     """A server of two models that looks at its files only when asked."""
-    process = start_process("--config_path", str(repository), "--file_system_poll_wait_seconds", "0")
-    try:
+    with start_process("--config_path", str(repository), "--file_system_poll_wait_seconds", "0") as process:
         process.wait_for("ready: first, second", 60)
         yield process
-    finally:
-        process.end()
 
 
 def client(process: Process) -> openai.AsyncOpenAI:
@@ -158,8 +155,9 @@ async def test_a_removed_model_is_gone_and_its_engine_too(
 async def test_one_model_that_does_not_load_leaves_the_other_and_files_are_watched(tmp_path: Path) -> None:
     write_graph(tmp_path, "good")
     write(tmp_path, good={}, late={})
-    process = start_process("--config_path", str(tmp_path / "config.json"), "--file-system-poll-wait-seconds", "0.05")
-    try:
+    with start_process(
+        "--config_path", str(tmp_path / "config.json"), "--file-system-poll-wait-seconds", "0.05"
+    ) as process:
         process.wait_for("ready: good", 60)
         async with client(process) as who:
             assert await ask(who, "good")
@@ -172,8 +170,6 @@ async def test_one_model_that_does_not_load_leaves_the_other_and_files_are_watch
             write_graph(tmp_path, "late")
             await until(lambda: states(httpx.get(process.url + "/v1/config").json())["late"] == "AVAILABLE", 60)
             assert await ask(who, "late")
-    finally:
-        process.end()
 
 
 GRAPHS = {
@@ -212,8 +208,7 @@ async def test_a_repository_serves_every_model_in_it_and_those_that_come(tmp_pat
         write_graph(tmp_path, name)
     (tmp_path / "broken" / "graph.pbtxt").write_text(graph('models_path: "nowhere"'))
     environ = {"OVMS_MODEL_REPOSITORY_PATH": str(tmp_path), "LEAN_OVMS_FILE_SYSTEM_POLL_WAIT_SECONDS": "0.05"}
-    process = start_process(env=environ)
-    try:
+    with start_process(env=environ) as process:
         process.wait_for("has 3 models: broken, org, team/a")
         process.wait_for("ready: org, team/a", 60)
         async with client(process) as who:
@@ -232,8 +227,6 @@ async def test_a_repository_serves_every_model_in_it_and_those_that_come(tmp_pat
 
             await until(served, 60)
             assert await ask(who, "team/b", 4)
-    finally:
-        process.end()
 
 
 async def test_graphs_of_every_kind_load_and_answer(tmp_path: Path) -> None:
@@ -243,8 +236,7 @@ async def test_graphs_of_every_kind_load_and_answer(tmp_path: Path) -> None:
         options = options.replace("MODEL", str(DEMO_MODEL)).replace("DRAFT", str(draft))
         (tmp_path / name / "graph.pbtxt").write_text(graph(options, "# OVMS_GRAPH_QUEUE_MAX_SIZE: AUTO\n"))
     write(tmp_path, **{name: {} for name in GRAPHS})
-    process = start_process("--config_path", str(tmp_path), "--file_system_poll_wait_seconds", "0")
-    try:
+    with start_process("--config_path", str(tmp_path), "--file_system_poll_wait_seconds", "0") as process:
         process.wait_for("ready: " + ", ".join(GRAPHS), 100)
         async with client(process) as who:
             answers = await asyncio.gather(*(ask(who, name, 8) for name in GRAPHS))
@@ -252,8 +244,6 @@ async def test_graphs_of_every_kind_load_and_answer(tmp_path: Path) -> None:
             with pytest.raises(openai.BadRequestError, match="limit"):
                 await who.completions.create(model="parsers", prompt="x", max_tokens=101)
             await who.completions.create(model="exported", prompt="x", max_tokens=101)
-    finally:
-        process.end()
 
 
 def _children(pid: int) -> list[str]:
@@ -273,10 +263,7 @@ def _children(pid: int) -> list[str]:
 @pytest.mark.parametrize("names", [(), ("first",), ("first", "second")])
 def test_every_model_has_one_child_and_nobody_else_is_left(repository: Path, names: tuple[str, ...]) -> None:
     write(repository, **{name: {} for name in names})
-    process = start_process("--config_path", str(repository))
-    try:
+    with start_process("--config_path", str(repository)) as process:
         process.wait_for(f"ready: {', '.join(names) or 'none'}", 60)
         assert len(_children(process.popen.pid)) == len(names)
         assert process.stop() == 0
-    finally:
-        process.end()

@@ -154,13 +154,10 @@ def test_audio_is_transcribed(tmp_path: Path) -> None:
     """With the small Whisper of the tests and a recording that it knows, in place of the reader's."""
     text = "three five seven eight four zero"
     (tmp_path / "numbers.wav").write_bytes(wav(recordings()[text]))
-    process = start_process("--model_path", str(unpacked(tmp_path)), *SPEECH_OPTIONS)
-    try:
+    with start_process("--model_path", str(unpacked(tmp_path)), *SPEECH_OPTIONS) as process:
         process.wait_for("ready: ")
         for block in SPOKEN:
             assert text in run(block.text.replace("model=NAME", "model=whisper"), process.url, tmp_path)
-    finally:
-        process.end()
 
 
 @pytest.fixture(scope="module")

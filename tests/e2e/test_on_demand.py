@@ -33,12 +33,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     (repository / "broken" / "openvino_model.bin").write_bytes(b"no weights")
     unpacked(tmp_path_factory.mktemp("speech")).rename(repository / "speech")
     flags = ["--model_repository_path", str(repository), "--max_loaded_models", "1", "--metrics_enable"]
-    process = start_process(*flags)
-    try:
+    with start_process(*flags) as process:
         process.wait_for("ready: ")
         yield process
-    finally:
-        process.end()
 
 
 def engines(server: Process) -> int:

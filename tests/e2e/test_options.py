@@ -210,8 +210,7 @@ async def test_prompt_tokens_from_the_prefix_cache_are_told() -> None:
 
 
 def test_while_a_load_balancer_looks_away_readiness_is_503_and_requests_are_served() -> None:
-    process = start_process("--fake_engine", "--model_name", "m", "--drain_delay_s", "60")
-    try:
+    with start_process("--fake_engine", "--model_name", "m", "--drain_delay_s", "60") as process:
         process.wait_for("ready: m")
         process.popen.send_signal(signal.SIGTERM)
         process.wait_for("not ready any more")
@@ -220,5 +219,3 @@ def test_while_a_load_balancer_looks_away_readiness_is_503_and_requests_are_serv
         assert httpx.post(f"{process.url}/v1/completions", json=body).status_code == 200
         time.sleep(0.6)  # an earlier Ctrl-C would be the same one again
         assert process.stop(signal.SIGINT) == 0
-    finally:
-        process.end()

@@ -38,10 +38,9 @@ HOSTILE = """<img src=x onerror="document.title='broken'"> <script>document.titl
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Process]:
-    process = start_process("--metrics_enable")
-    process.wait_for("ready: demo")
-    yield process
-    process.end()
+    with start_process("--metrics_enable") as process:
+        process.wait_for("ready: demo")
+        yield process
 
 
 @pytest.fixture(scope="module")
@@ -193,10 +192,9 @@ def test_options_that_are_not_defaults_are_shown(page: Any) -> None:
 
 @pytest.fixture(scope="module")
 def speaker() -> Iterator[Process]:
-    process = start_process("--fake_engine", "--task", "text2speech", "--model_name", "voice")
-    process.wait_for("ready: voice")
-    yield process
-    process.end()
+    with start_process("--fake_engine", "--task", "text2speech", "--model_name", "voice") as process:
+        process.wait_for("ready: voice")
+        yield process
 
 
 @pytest.fixture
@@ -277,10 +275,9 @@ def test_the_microphone_is_recorded_as_wav(speech_page: Any) -> None:
 
 
 def test_the_key_is_asked_for_and_nothing_is_shown_without_it(browser: Any) -> None:
-    process = start_process(
+    with start_process(
         "--fake_engine", "--model_name", "private-one", "--protect_models", env={"API_KEY": "secret"}
-    )
-    try:
+    ) as process:
         process.wait_for("ready: private-one")
         page = browser.new_page()
         page.goto(process.url + "/")
@@ -291,5 +288,3 @@ def test_the_key_is_asked_for_and_nothing_is_shown_without_it(browser: Any) -> N
         page.locator("#model option").first.wait_for(state="attached")
         assert page.input_value("#model") == "private-one"
         page.close()
-    finally:
-        process.end()

@@ -18,13 +18,10 @@ COUNT = [{"role": "user", "content": "Count from 1 to 9."}]
 
 @pytest.fixture(scope="module")
 def paged() -> Iterator[openai.OpenAI]:
-    process = start_process("--pipeline_type", "PAGED", "--plugin_config", EXACT)
-    try:
+    with start_process("--pipeline_type", "PAGED", "--plugin_config", EXACT) as process:
         process.wait_for("ready: demo")
         with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
             yield client
-    finally:
-        process.end()
 
 
 def test_the_clients_fields_have_an_effect_and_no_warning(paged: openai.OpenAI) -> None:

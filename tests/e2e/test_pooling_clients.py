@@ -15,12 +15,9 @@ pytestmark = pytest.mark.slow
 
 
 def _server(task: str) -> Iterator[Process]:
-    process = start_process("--fake_engine", "--task", task, "--model_name", "m")
-    try:
+    with start_process("--fake_engine", "--task", task, "--model_name", "m") as process:
         process.wait_for("ready: m")
         yield process
-    finally:
-        process.end()
 
 
 @pytest.fixture(scope="module")

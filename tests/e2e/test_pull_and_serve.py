@@ -39,13 +39,9 @@ def test_a_model_is_pulled_and_served_and_served_again_without_the_hub(hub: HubS
     flags = ("--source_model", "org/demo", "--model_repository_path", str(tmp_path), "--task", "text_generation")
     environ = {"HF_ENDPOINT": hub.url, "HF_TOKEN": "", "HF_HUB_DISABLE_TELEMETRY": "1"}
     for _ in range(2):
-        process = start_process(*flags, env=environ)
-        try:
+        with start_process(*flags, env=environ) as process:
             process.wait_for("ready: org/demo")
             assert "Paris" in answer(process, "org/demo")
-        finally:
-            process.stop()
-            process.popen.stderr.close()  # type: ignore[union-attr]
         hub.repos.clear()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["org"]
 
@@ -57,10 +53,6 @@ def test_a_model_is_pulled_added_to_a_config_and_served_from_it(hub: HubServer, 
             [sys.executable, "-m", "lean_ovms", *command], env={**environ}, cwd=Path(__file__).parents[2]
         )
         assert done.returncode == 0
-    process = start_process(env=environ)
-    try:
+    with start_process(env=environ) as process:
         process.wait_for("ready: org/demo")
         assert "Paris" in answer(process, "org/demo")
-    finally:
-        process.stop()
-        process.popen.stderr.close()  # type: ignore[union-attr]

@@ -125,12 +125,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     folder = tmp_path_factory.mktemp("whisper_words")
     with zipfile.ZipFile(DATA) as files:
         files.extractall(folder)
-    process = start_process("--model_path", str(folder / "model"), "--model_name", "words")
-    try:
+    with start_process("--model_path", str(folder / "model"), "--model_name", "words") as process:
         process.wait_for("ready: words", 60)
         yield process
-    finally:
-        process.end()
 
 
 def recording(name: str) -> tuple[bytes, list[str]]:

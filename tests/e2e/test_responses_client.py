@@ -205,8 +205,7 @@ curl -s http://localhost/v3/responses \\
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_the_products_examples_work_as_they_are_printed() -> None:
-    process = start_process("--model_path", str(DEMO_MODEL), "--model_name", "llama3")
-    try:
+    with start_process("--model_path", str(DEMO_MODEL), "--model_name", "llama3") as process:
         process.wait_for("ready: llama3")
         command = CURL.replace("http://localhost", process.url)
         done = subprocess.run(["bash", "-c", command], capture_output=True, check=True, timeout=60)
@@ -222,42 +221,34 @@ def test_the_products_examples_work_as_they_are_printed() -> None:
                 stream=False,
             )
         assert response.output_text
-    finally:
-        process.end()
 
 
 def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
     ids: list[str] = []
     for question in ("Hello!", "Thank you."):
-        process = start_process("--response_store", str(tmp_path / "store.sqlite"))
-        try:
+        with start_process("--response_store", str(tmp_path / "store.sqlite")) as process:
             process.wait_for("ready: demo")
             with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
                 previous = ids[-1] if ids else openai.omit
                 ids.append(client.responses.create(input=question, previous_response_id=previous, **ASK).id)
                 assert client.responses.retrieve(ids[0]).status == "completed"
                 items = list(client.responses.input_items.list(ids[-1], order="asc"))
-        finally:
             process.end()  # not a graceful end: what was answered is on disk
     assert [item.role for item in items if item.type == "message"] == ["user", "assistant", "user"]
 
 
 def test_a_stop_lets_background_responses_finish(tmp_path: Path) -> None:
     store = ("--response_store", str(tmp_path / "store.sqlite"))
-    process = start_process(*store)
-    try:
+    with start_process(*store) as process:
         process.wait_for("ready: demo")
         with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
             made = client.responses.create(input="Hello!", background=True, extra_body={"ignore_eos": True}, **ASK)
         assert process.stop() == 0
-        process.popen.stderr.close()  # type: ignore[union-attr]
-        process = start_process(*store)
+    with start_process(*store) as process:
         with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
             found = client.responses.retrieve(made.id)
         assert found.usage
         assert found.usage.output_tokens == ASK["max_output_tokens"]
-    finally:
-        process.end()
 
 
 async def test_the_agents_sdk_runs_a_tool_loop_to_its_end(server: Process) -> None:

@@ -32,12 +32,9 @@ WAV = wav(pcm(speech()))
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Process]:
-    process = start_process("--fake_engine", "--task", "speech2text", "--model_name", "w")
-    try:
+    with start_process("--fake_engine", "--task", "speech2text", "--model_name", "w") as process:
         process.wait_for("ready: w")
         yield process
-    finally:
-        process.end()
 
 
 @pytest.fixture(params=["/v1", "/v3"])

@@ -32,15 +32,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def seeing(folder: Path) -> Iterator[Process]:
     """A server whose model names colours; files of the folder and this machine's own web servers are open to it."""
-    process = start_process(
+    with start_process(
         *("--model_path", str(MODEL), "--plugin_config", EXACT, "--metrics_enable", "true"),
         *("--allowed_local_media_path", str(folder), "--allowed_media_domains", "localhost,127.0.0.0/8,::1"),
-    )
-    try:
+    ) as process:
         process.wait_for("ready: colours")
         yield process
-    finally:
-        process.end()
 
 
 @pytest.fixture
