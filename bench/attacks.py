@@ -15,8 +15,12 @@ VALUES = 80_000
 """Empty objects: with their commas and brackets as many values as a body may have."""
 
 
-def cases() -> dict[str, Callable[[int], None]]:
-    """Deeds by name; each is called with the server's port, in a thread."""
+Deed = Callable[[int], None]
+"""Is called with the server's port, in a thread: what takes the interpreter long has been done before."""
+
+
+def cases() -> dict[str, Callable[[], Deed]]:
+    """By name, what prepares a deed."""
     return {
         "30 MB of text in a chat": _posts("/v1/chat/completions", _chat(TEXT)),
         "30 MB of text in a completion": _posts("/v1/completions", {"model": "demo", "prompt": TEXT}),
@@ -52,29 +56,38 @@ def _tool(text: str) -> dict[str, object]:
     return {"type": "function", "function": {"name": "f", "description": text, "parameters": {"type": "object"}}}
 
 
-def _posts(path: str, body: dict[str, object], *, ascii_only: bool = True) -> Callable[[int], None]:
-    def deed(port: int) -> None:
+def _posts(path: str, body: dict[str, object], *, ascii_only: bool = True) -> Callable[[], Deed]:
+    def prepare() -> Deed:
         data = json.dumps(body, ensure_ascii=ascii_only).encode()
-        with _connection(port) as ask:
-            for _ in range(3):
-                ask("POST", path, data)
 
-    return deed
+        def deed(port: int) -> None:
+            with _connection(port) as ask:
+                for _ in range(3):
+                    ask("POST", path, data)
+
+        return deed
+
+    return prepare
 
 
-def _items(count: int, text: str) -> Callable[[int], None]:
+def _items(count: int, text: str) -> Callable[[], Deed]:
     """A conversation with items of this text, which is listed and deleted."""
 
-    def deed(port: int) -> None:
+    def prepare() -> Deed:
         item = {"type": "message", "role": "user", "content": text}
-        with _connection(port) as ask:
-            made = json.loads(ask("POST", "/v1/conversations", json.dumps({"items": [item] * count}).encode()))
-            path = f"/v1/conversations/{made['id']}"
-            for _ in range(3):
-                ask("GET", f"{path}/items?limit=100", None)
-            ask("DELETE", path, None)
+        data = json.dumps({"items": [item] * count}).encode()
 
-    return deed
+        def deed(port: int) -> None:
+            with _connection(port) as ask:
+                made = json.loads(ask("POST", "/v1/conversations", data))
+                path = f"/v1/conversations/{made['id']}"
+                for _ in range(3):
+                    ask("GET", f"{path}/items?limit=100", None)
+                ask("DELETE", path, None)
+
+        return deed
+
+    return prepare
 
 
 @contextmanager
@@ -91,6 +104,6 @@ def _connection(port: int) -> Iterator[Ask]:
         yield ask
 
 
-def each(only: str = "") -> Iterator[tuple[str, Callable[[int], None]]]:
-    """The cases, or those whose name contains a word."""
-    return ((name, deed) for name, deed in cases().items() if only in name)
+def names(word: str = "") -> list[str]:
+    """Those of the cases, or of those whose name contains a word."""
+    return [name for name in cases() if word in name]

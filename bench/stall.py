@@ -63,12 +63,13 @@ def main(argv: Sequence[str]) -> None:
 
 def attack(bench: Bench, report: Report, port: int, args) -> None:
     """A row for each kind of large request."""
-    found = list(attacks.each(args.attacks))
-    with report.progress(1 + len(found), "attacks") as bar:
+    names, cases = attacks.names(args.attacks), attacks.cases()
+    with report.progress(1 + len(names), "attacks") as bar:
         tick(bar, "idle")
         bench.during("idle", lambda: time.sleep(1.0))
-        for name, deed in found:
+        for name in names:
             tick(bar, name)
+            deed = cases[name]()
             bench.during(name, lambda deed=deed: deed(port))
     report.table("pauses between the ticks of a clock in the event loop, and /health: p50/p90/p99/max in ms", COLUMNS)
 
