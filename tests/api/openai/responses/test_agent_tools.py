@@ -10,6 +10,7 @@ from openai.types.responses import Response as OpenAIResponse
 
 from lean_ovms.api.openai.responses.agent_tools import ToolOrigin, read_agent_tools
 from lean_ovms.errors import BadRequest
+from lean_ovms.models import tool_grammar
 from tests.api.conftest import MakeApp, parts, post, whole
 from tests.fakes import say
 
@@ -126,12 +127,12 @@ async def test_a_choice_may_name_a_tool_of_a_namespace(make_app: MakeApp) -> Non
 )
 def test_wrong_tools_are_named(tool: Any, param: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        read_agent_tools([tool], None)
+        read_agent_tools([tool], None, tool_grammar.pattern)
     assert caught.value.param == param
 
 
 def test_what_the_model_is_offered_leads_back_to_the_tool() -> None:
-    found = read_agent_tools([FUNCTION, SPACE, PATCH], "auto")
+    found = read_agent_tools([FUNCTION, SPACE, PATCH], "auto", tool_grammar.pattern)
     assert found.origins == {
         "agents__close": ToolOrigin("close", "agents"),
         "agents__note": ToolOrigin("note", "agents", custom=True),
@@ -147,7 +148,7 @@ async def test_compacting_says_what_to_do_instead(make_app: MakeApp) -> None:
     assert "truncation: auto" in (await whole(response))["error"]["message"]
 
 
-async def test_the_regex_of_a_custom_tool_is_imposed_and_a_lark_grammar_shown(make_app: MakeApp) -> None:
+async def test_the_grammar_of_a_custom_tool_is_imposed_or_shown(make_app: MakeApp) -> None:
     """OpenAI's two syntaxes: https://platform.openai.com/docs/guides/function-calling#context-free-grammars"""
     form = {"type": "grammar", "syntax": "regex", "definition": "[a-c]+|x"}
     app, engine = await make_app(say(call("letters", input="abc")), tool_parser="hermes3", chat_template=TEMPLATE)
@@ -158,5 +159,9 @@ async def test_the_regex_of_a_custom_tool_is_imposed_and_a_lark_grammar_shown(ma
     constraint = engine.constraints[0]
     assert "[a-c]" in constraint
     assert "<tool_call>" in constraint
+    form = {"type": "grammar", "syntax": "lark", "definition": 'start: X+\nX: "a".."d"'}
+    response = await post(app, PATH, {**body, "tools": [{"type": "custom", "name": "letters", "format": form}]})
+    assert not [value for name, value in response.headers if name == "Warning"]
+    assert "[a-d]" in engine.constraints[1]
     response = await post(app, PATH, {**body, "tools": [PATCH]})
-    assert "not enforced" in dict(response.headers)["Warning"]
+    assert "not enforced: Lark: x is not defined" in dict(response.headers)["Warning"]
