@@ -62,6 +62,7 @@ NOT_RUN = {
     ("README.md", "ANTHROPIC_BASE_URL"): "needs the agent; tests/api/agents replays its requests",
     ("README.md", VISION): "needs a vision model and a picture; tests/e2e/test_vision.py sends such requests",
     ("agents.md", "export ANTHROPIC_BASE_URL"): "needs the agent; tests/api/agents replays its requests",
+    ("agents.md", "OPENAI_API_KEY=none"): "needs the agents; tests/api/agents replays their requests",
     ("agents.md", "aider"): "needs the agent; tests/api/agents replays its requests",
     ("embedding.md", "LEAN_OVMS_MODEL_PATH"): "another server's command; tests/e2e/test_embedding_examples.py runs it",
     (WALK, "optimum-cli"): "needs the network and torch",

@@ -32,6 +32,9 @@ SESSIONS = {
     "codex": ["I look." + CALL % ("exec_command", 1), CALL % ("multi_agent_v1__close_agent", 2),
               CALL % ("exec_command", 3), LAST],
     "opencode": ["I look." + CALL % ("bash", 1), CALL % ("write", 2), LAST],
+    "qwen_code": ["I look." + CALL % ("run_shell_command", 1), CALL % ("write_file", 2), LAST],
+    "continue": ["I look." + CALL % ("Bash", 1), CALL % ("Write", 2), LAST],
+    "cline": ["I look." + CALL % ("run_commands", 1), CALL % ("editor", 2), LAST],
     "aider": [LAST],
     "aider_anthropic": [LAST],
 }  # fmt: skip
@@ -40,6 +43,9 @@ CALLS = {
     "claude_code": [["Bash"], ["Read", "Bash"], ["Write"], []],
     "codex": [["exec_command"], ["multi_agent_v1/close_agent"], ["exec_command"], []],
     "opencode": [["bash"], ["write"], []],
+    "qwen_code": [["run_shell_command"], ["write_file"], []],
+    "continue": [["Bash"], ["Write"], []],
+    "cline": [["run_commands"], ["editor"], []],
     "aider": [[]],
     "aider_anthropic": [[]],
 }
