@@ -331,22 +331,22 @@ class ModelInfo:
     CAPABILITIES. "beam_control": early_stopping, and grammars with beam search and with min_tokens. "cached_tokens": it
     counts them itself, for each request.
     vision: the model reads images. image_tokens: the model's own placeholders for images, refused from clients.
-    pooling, speech, voices: of a model that does not generate; kv_blocks and block_size are 0 then, and eos_token_ids
-    is empty.
+    pooling, speech, voices: of a model that does not generate; it has one of these, and what is only of generation
+    keeps its default.
     pipeline: what serves it, one of --pipeline_type's values; pipeline_reason: why AUTO took it.
     """
 
     vocab_size: int
     context_length: int
-    kv_blocks: int
-    block_size: int
-    eos_token_ids: list[int]
+    kv_blocks: int = 0
+    block_size: int = 0
+    eos_token_ids: list[int] = field(default_factory=list)
     pad_token_id: int = 0
-    bos_token: str
-    eos_token: str
-    chat_template: str
-    speculative: str
-    prefix_caching: bool
+    bos_token: str = ""
+    eos_token: str = ""
+    chat_template: str = ""
+    speculative: str = ""
+    prefix_caching: bool = False
     versions: dict[str, str]
     sentencepiece: bool = False
     reports_cached_tokens: bool = False

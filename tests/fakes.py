@@ -28,10 +28,8 @@ INFO = ModelInfo(
     kv_blocks=100,
     block_size=32,
     eos_token_ids=[EOS],
-    bos_token="",
     eos_token="<eos>",
     chat_template="{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}",
-    speculative="",
     prefix_caching=True,
     versions={"openvino_genai": "fake"},
 )

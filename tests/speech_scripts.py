@@ -29,14 +29,8 @@ SPEECH = SpeechInfo(
 INFO = ModelInfo(
     vocab_size=257,
     context_length=448,
-    kv_blocks=0,
-    block_size=0,
     eos_token_ids=[256],
-    bos_token="",
     eos_token="<eos>",
-    chat_template="",
-    speculative="",
-    prefix_caching=False,
     versions={"engine": "script"},
     speech=SPEECH,
 )

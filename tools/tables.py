@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 
+from lean_ovms.api import route_index
 from lean_ovms.api.fields import Field
 from lean_ovms.api.generation import common_fields as shared
 from lean_ovms.api.generation import sampling, structured_output, unsupported
@@ -167,3 +168,4 @@ def rewritten(text: str) -> str:
 if __name__ == "__main__":
     for file in FILES:
         file.write_text(rewritten(file.read_text("utf-8")), "utf-8")
+    route_index.FILE.write_text(route_index.render(), "utf-8")

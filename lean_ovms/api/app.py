@@ -13,7 +13,15 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from ..config import Config
-from ..errors import InternalError, MethodNotAllowed, NotFound, RequestError, error_response, expects_anthropic
+from ..errors import (
+    InternalError,
+    MethodNotAllowed,
+    NotFound,
+    RequestError,
+    Unavailable,
+    error_response,
+    expects_anthropic,
+)
 from ..media.images.loader import ImageLoader
 from ..models.model import Model, NotLoaded
 from ..models.registry import ModelRegistry
@@ -26,11 +34,13 @@ from ..types import Json, Request, Response
 from ..util.budget import Budget
 from ..util.concurrency import Offload
 from ..util.memory import Trimmer
+from . import route_index
 from .clients import Clients
 from .fields import json_body
 from .middleware import Auth, Cors, RequestRecords, hold, release_all
 from .response import model_name
-from .router import Route, Table, collect, service_types
+from .route_index import Entry
+from .router import Table
 
 logger = logging.getLogger("lean_ovms.api")
 
@@ -48,12 +58,9 @@ S = TypeVar("S", bound="Service")
 
 
 class Service(Protocol):
-    """State that one API keeps for the life of an App. A module with ROUTES names its class as SERVICE."""
+    """State that one API keeps for the life of an App. It is made by its first use."""
 
     def __init__(self, config: Config) -> None: ...
-
-    async def open(self) -> None:
-        """Before the server listens. Raises StartError."""
 
     async def drain(self, timeout_s: float) -> None:
         """Finish what runs, within timeout_s."""
@@ -98,29 +105,45 @@ class App:
         self.manager: ModelManager | None = None
         self.draining = False
         self.records = RequestRecords(config, self.metrics)
-        self._services: dict[type[Any], Any] = {kind: kind(config) for kind in service_types()}
+        self._services: dict[type[Any], Any] = {}
+        self._stopping = False
         self.image_loader = ImageLoader(config)
-        self._table = Table(collect())
+        self._entries = route_index.read()
+        self._table = Table(self._entries)
         self._auth = Auth(config)
         self._cors = Cors(config)
         self._clients = Clients(config)
 
     def service(self, kind: type[S]) -> S:
-        """The one instance of a SERVICE class."""
+        """The one instance of a class, made by its first use. Raises Unavailable."""
+        if kind not in self._services:
+            if self._stopping:
+                raise Unavailable("the server is shutting down", code="shutting_down")
+            self._services[kind] = kind(self.config)
         found: S = self._services[kind]
         return found
 
     async def open(self) -> None:
-        """Open every service. Raises StartError."""
-        for service in self._services.values():
-            await service.open()
+        """Import the endpoints that the options need, and await their `prepare`. Raises StartError."""
+        for module in route_index.modules(self._entries):
+            if module.option and getattr(self.config, module.option):
+                await (await module.imported()).prepare(self)
+
+    async def preload(self) -> None:
+        """Import the main endpoints of the models that are served, before the first request does."""
+        served = {kind.__name__ for model in self.registry.models.values() for kind in type(model).__mro__}
+        for module in route_index.modules(self._entries):
+            if module.model in served:
+                await module.handlers()
 
     async def drain(self, timeout_s: float) -> None:
         """Let the services finish what runs, within timeout_s."""
+        self._stopping = True
         await asyncio.gather(*(service.drain(timeout_s) for service in self._services.values()))
 
     async def close(self) -> None:
         """Close every service. Idempotent."""
+        self._stopping = True
         self.trimmer.close()
         for service in self._services.values():
             await service.close()
@@ -215,7 +238,7 @@ class App:
             self._cors.check_origin(request)
         return await route.handle(request, self)
 
-    def _route(self, request: Request) -> Route:
+    def _route(self, request: Request) -> Entry:
         methods = self._table.methods(request.path)
         route = methods.get("GET" if request.method == "HEAD" else request.method)
         if route is not None:

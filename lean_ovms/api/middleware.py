@@ -20,7 +20,7 @@ from ..observability.records import CLIENT_LEFT, RequestRecord, current_record
 from ..types import ByteStream, Request, Response
 from ..websocket_types import PROTOCOLS_HEADER, Close, Serve, Upgrade, WebSocket
 from .response import is_safe_id
-from .router import Route
+from .route_index import Entry
 
 logger = logging.getLogger("lean_ovms.access")
 
@@ -80,7 +80,7 @@ class Auth:
         self._key = config.api_key.encode()
         self._protect_models = config.protect_models
 
-    def check(self, route: Route, request: Request) -> None:
+    def check(self, route: Entry, request: Request) -> None:
         """Raises Unauthorized where the route needs the key and the request does not have it."""
         if not self._key or route.auth == "open" or (route.auth == "models" and not self._protect_models):
             return

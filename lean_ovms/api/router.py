@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from ..types import Json, Request, Response
 from .fields import Field
@@ -76,11 +76,6 @@ def collect() -> list[Route]:
     return [route for module in endpoints() for route in module.ROUTES]
 
 
-def service_types() -> list[type[Any]]:
-    """Every SERVICE class of the modules with ROUTES, once."""
-    return list(dict.fromkeys(module.SERVICE for module in endpoints() if hasattr(module, "SERVICE")))
-
-
 @cache
 def endpoints() -> tuple[ModuleType, ...]:
     """Every module below this package that has ROUTES, by its name."""
@@ -95,15 +90,31 @@ MAX_PARTS = 4
 """The last parts of an unknown path that are compared with known paths; a client may send thousands."""
 
 
-class Table:
-    """Look up a handler by method and path. Of several matching patterns, the one with most literal text wins.
+class Entry(Protocol):
+    """What the table reads of a route."""
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def header(self) -> str: ...
+
+
+E = TypeVar("E", bound=Entry)
+
+
+class Table(Generic[E]):
+    """Look up a route by method and path. Of several matching patterns, the one with most literal text wins.
 
     A trailing slash is ignored in a path without an "{id}": some clients send one, and FastAPI (vLLM) redirects.
     """
 
-    def __init__(self, routes: list[Route]) -> None:
-        self._exact: dict[str, dict[str, Route]] = {}
-        self._patterns: dict[str, dict[str, Route]] = {}
+    def __init__(self, routes: list[E]) -> None:
+        self._exact: dict[str, dict[str, E]] = {}
+        self._patterns: dict[str, dict[str, E]] = {}
         self._variants = {(route.method, route.path): route for route in routes if route.header}
         for route in routes:
             if route.header:
@@ -115,14 +126,14 @@ class Table:
         longest = sorted(self._patterns, key=lambda pattern: len(pattern.replace("{id}", "")), reverse=True)
         self._ordered = [(_compile(pattern), self._patterns[pattern]) for pattern in longest]
 
-    def methods(self, path: str) -> dict[str, Route]:
+    def methods(self, path: str) -> dict[str, E]:
         """The routes of a path by method; empty if there are none."""
         found = self._exact.get(path) or self._exact.get(path.removesuffix("/"))
         if found is None:
             found = next((methods for pattern, methods in self._ordered if pattern.fullmatch(path)), {})
         return found
 
-    def variant(self, route: Route, request: Request) -> Route:
+    def variant(self, route: E, request: Request) -> E:
         """The route that takes this request instead of `route` because of a header; `route` if there is none."""
         other = self._variants.get((route.method, route.path))
         return route if other is None or other.header not in request.headers else other

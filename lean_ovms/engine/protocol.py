@@ -34,8 +34,6 @@ from .speech_records import WindowTranscribed as WindowTranscribed
 
 Alternative = Sequence[float]
 """A token's id and its log probability: a tuple, or a list once it was sent."""
-PREIMPORT = "preimport"
-"""Argument of the child's command: import what every model needs, before the first frame arrives."""
 TEXT_GENERATION = "text_generation"
 REPETITION = "repetition"
 """The reason of a final: the text repeats itself as SamplingParams.repetition says."""

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
+PREIMPORT = "preimport"
+"""Argument of the child's command: import what every model needs, before the first frame arrives. It is here because
+the child is started before the front end has imported the records."""
+
 
 class Record:
     """Base of all records."""

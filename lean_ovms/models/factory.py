@@ -1,4 +1,4 @@
-"""Which class a model's task has."""
+"""Which class a model's task has. A class is imported for its first model: most servers generate text only."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ from ..config import DEMO_EMBED, POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, 
 from ..repository import json_file
 from ..types import ModelInfo
 from .model import Model
-from .pooling_model import PoolingModel
-from .speech_model import SpeechModel
 from .text_model import TextModel
-from .voice_model import VoiceModel
 
 
 def make(config: Config) -> Model:
     """A model of these options, not loaded. Raises StartError."""
-    if config.model_dir == DEMO_EMBED:
-        model = PoolingModel(config)
-        model.known_info = known_info()
-        return model
     if config.task == SPEECH_TO_TEXT:
+        from .speech_model import SpeechModel
+
         return SpeechModel(config)
     if config.task == TEXT_TO_SPEECH:
+        from .voice_model import VoiceModel
+
         return VoiceModel(config)
-    return PoolingModel(config) if config.task in POOLING_TASKS else TextModel(config)
+    if config.task in POOLING_TASKS or config.model_dir == DEMO_EMBED:
+        from .pooling_model import PoolingModel
+
+        model = PoolingModel(config)
+        model.known_info = known_info() if config.model_dir == DEMO_EMBED else None
+        return model
+    return TextModel(config)
 
 
 def known_info() -> ModelInfo:

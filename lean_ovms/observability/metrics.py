@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from ..speech_types import WindowDone
 from ..types import EngineStats
 from .families import ITL_BUCKETS, METHODS, PROCESS, initial_labels, select
 from .records import GenerationRecord, RequestRecord
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
+
+    from ..speech_types import WindowDone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,7 +72,7 @@ async def load(app: App) -> None:
     """Open the response store and load all models. Raises StartError."""
     await app.open()
     if app.manager is not None:
-        await app.manager.load()
+        await asyncio.gather(app.manager.load(), app.preload())
     prestart.discard()  # there was no model to load
 
 

@@ -295,3 +295,4 @@ ROUTES = [
         "GET", "/audio/voices", handle_voices, "models", doc=RouteDoc(summary="Voices of speech", answer="Voices")
     ),
 ]
+FOR_MODEL = VoiceModel

@@ -110,6 +110,7 @@ DOC = RouteDoc(
     summary="The next message of a conversation", body=ALL_FIELDS, answer="ChatCompletion", chunks="ChatCompletionChunk"
 )
 ROUTES = for_each_prefix("POST", "/chat/completions", handle, doc=DOC)
+FOR_MODEL = TextModel
 
 
 def parse_chat(body: Json, app: App) -> ChatRequest:

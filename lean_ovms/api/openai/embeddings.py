@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from ...models.pooling_model import PoolingModel
 from ...pooling_types import EMBED, PooledOutput
 from ...types import Json, Request, Response
 from ..app import App
@@ -53,6 +54,7 @@ async def handle(request: Request, app: App) -> Response:
 
 DOC = RouteDoc(summary="A vector for each input", body=FIELDS, answer="Embeddings", media=("application/octet-stream",))
 ROUTES = for_each_prefix("POST", "/embeddings", handle, doc=DOC)
+FOR_MODEL = PoolingModel
 
 
 def parse_embeddings(body: Json, app: App, *, ovms: bool = False) -> EmbeddingRequest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ...errors import BadRequest, RequestError
 from ...observability.logging import safe
@@ -13,21 +13,23 @@ from .stream import Stream
 if TYPE_CHECKING:
     from .session import Session
 
+EVENTS = (
+    "session.update",
+    "input_audio_buffer.append",
+    "input_audio_buffer.commit",
+    "input_audio_buffer.clear",
+)
+"""Types of a client's events, which both dialects have."""
 SPACELESS = ("zh", "ja", "th", "lo", "my", "yue")
 
 
 class Dialect(Protocol):
-    """One client's conversation. Methods that send wait while the client does not read.
-
-    handles: types of client events, which `handle` is called with.
-    """
-
-    handles: ClassVar[tuple[str, ...]]
+    """One client's conversation. Methods that send wait while the client does not read."""
 
     def __init__(self, session: Session) -> None: ...
 
     async def handle(self, event: Json) -> None:
-        """Act on an event of the client. Raises RequestError."""
+        """Act on an event of the client, of a type in EVENTS. Raises RequestError."""
 
     async def refuse(self, error: RequestError, event: Json) -> None:
         """Tell the client that its event failed. event: {} for a message that is none."""
@@ -42,9 +44,9 @@ class Dialect(Protocol):
         """A stream's transcription has failed, and ended."""
 
 
-def unknown_event(kind: str, dialect: Dialect) -> BadRequest:
+def unknown_event(kind: str) -> BadRequest:
     """The error for an event of another type."""
-    known = ", ".join(dialect.handles)
+    known = ", ".join(EVENTS)
     return BadRequest(f"Unknown event type: {safe(kind, 80)}. Known are {known}", param="type", code="unknown_event")
 
 

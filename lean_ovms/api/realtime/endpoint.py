@@ -28,7 +28,6 @@ QUERY = (
     Field(name="intent", kind="string", help="transcription: OpenAI's dialect"),
     Field(name="model", kind="string", help="name of the model; without it: the only one for speech"),
 )
-SERVICE = Realtime
 
 
 async def handle(request: Request, app: App) -> Response:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from ...errors import BadRequest, RequestError
 from ...speech_types import SpeechEvent, TextDelta, TurnStarted, TurnStopped, WindowDone
@@ -39,13 +39,6 @@ class _Item:
 
 class OpenAi:
     """One client's conversation. items: not completed, in order; the engine's text belongs to the first."""
-
-    handles: ClassVar[tuple[str, ...]] = (
-        "session.update",
-        "input_audio_buffer.append",
-        "input_audio_buffer.commit",
-        "input_audio_buffer.clear",
-    )
 
     def __init__(self, session: Session) -> None:
         self._session = session

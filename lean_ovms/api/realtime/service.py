@@ -22,9 +22,6 @@ class Realtime:
         self._ended = asyncio.Event()  # there is no session
         self._ended.set()
 
-    async def open(self) -> None:
-        """Nothing is needed before."""
-
     def reserve(self, client: str) -> None:
         """A place for a session of this client. Raises RequestError."""
         if self._stopping:

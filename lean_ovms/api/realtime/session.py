@@ -22,7 +22,7 @@ from ...types import Json
 from ...websocket_types import GOING_AWAY, Close, WebSocket
 from ..fields import parsed
 from ..response import new_id
-from .dialect import Dialect, unknown_event
+from .dialect import EVENTS, Dialect, unknown_event
 from .openai_session import rendered
 from .settings import Settings
 from .stream import Stream
@@ -226,8 +226,8 @@ class Session:
         kind = event["type"]
         if kind == "session.update" and not self.decided:
             self._decide(isinstance(event.get("session"), dict))
-        if kind not in self.dialect.handles:
-            raise unknown_event(kind, self.dialect)
+        if kind not in EVENTS:
+            raise unknown_event(kind)
         await self.dialect.handle(event)
 
     def _decide(self, openai: bool) -> None:

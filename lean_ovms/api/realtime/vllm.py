@@ -7,7 +7,7 @@ language, prompt and sample_rate, and is not needed where there is one model.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from ...errors import BadRequest, RequestError
 from ...speech_types import SpeechEvent, TextDelta, WindowDone
@@ -57,13 +57,6 @@ class _Text:
 
 class Vllm:
     """One client's conversation."""
-
-    handles: ClassVar[tuple[str, ...]] = (
-        "session.update",
-        "input_audio_buffer.append",
-        "input_audio_buffer.commit",
-        "input_audio_buffer.clear",
-    )
 
     def __init__(self, session: Session) -> None:
         self._session = session

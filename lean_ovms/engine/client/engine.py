@@ -11,19 +11,21 @@ import dataclasses
 import logging
 import math
 from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING
 
 from ...config import Config
 from ...errors import BadRequest, RequestError, RequestTimeout, StartError, Unavailable
-from ...pooling_types import PooledOutput, PoolingInput, PoolingParams
-from ...speech_types import SpeakParams, TranscribeParams
 from ...types import EngineStats, Image, ModelInfo, SamplingParams, Vocabulary
 from .. import protocol
 from .child import Child
-from .pool_reply import pool_record
 from .prestart import COMMAND
 from .replies import ReplyRouter, ReplyStream
-from .speech_reply import SpeechReply
 from .watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from ...pooling_types import PooledOutput, PoolingInput, PoolingParams
+    from ...speech_types import SpeakParams, TranscribeParams
+    from .speech_reply import SpeechReply
 
 __all__ = ["Engine", "ReplyStream"]
 
@@ -233,6 +235,8 @@ class Engine:
 
     async def pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
         """The result of each input, in their order; cancelled when the waiting task is. Raises RequestError."""
+        from .pool_reply import pool_record  # most servers have no pooling model
+
         if not inputs:
             return []
         self._require_ready()

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...util.child_process import import_path, spawn_with_socket
-from ..protocol import PREIMPORT
+from ..record import PREIMPORT
 
 COMMAND = (sys.executable, "-m", "lean_ovms.engine.worker")
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import RequestError, from_wire
-from ...speech_types import TranscribeParams
 from .. import protocol
-from .pool_reply import PoolReply
-from .speech_reply import SpeechReply
+
+if TYPE_CHECKING:
+    from ...speech_types import TranscribeParams
+    from .pool_reply import PoolReply
+    from .speech_reply import SpeechReply
 
 _OF_REQUESTS = (protocol.Accepted, protocol.DetailedTokens)
 """Records that may be about a request that was cancelled meanwhile, besides AboutPrompt."""
@@ -215,6 +217,8 @@ class ReplyRouter:
 
     def open_pool(self, count: int) -> PoolReply:
         """The reply to a new request of this number of inputs."""
+        from .pool_reply import PoolReply  # most servers have no pooling model
+
         reply = PoolReply(next(self._ids), count, self._cancel_pool, self.close)
         self._pools[reply.id] = reply
         return reply
@@ -227,6 +231,8 @@ class ReplyRouter:
         self, params: TranscribeParams, client: str, send: Callable[[protocol.Record], None]
     ) -> SpeechReply:
         """The reply to a new transcription."""
+        from .speech_reply import SpeechReply  # most servers have no speech model
+
         reply = SpeechReply(next(self._ids), params, client, send, self.close)
         self._speeches[reply.id] = reply
         return reply

@@ -44,15 +44,10 @@ class FakePooler:
         self.info = ModelInfo(
             vocab_size=tokenizer.VOCAB_SIZE,
             context_length=config.max_model_len or WINDOW,
-            kv_blocks=0,
-            block_size=0,
             eos_token_ids=[tokenizer.EOS],
-            pad_token_id=0,
             bos_token=tokenizer.NAMES[1],
             eos_token=tokenizer.NAMES[0],
             chat_template=tokenizer.TEMPLATE,
-            speculative="",
-            prefix_caching=False,
             versions={"engine": "fake"},
             pooling=_info(config),
         )

@@ -126,15 +126,9 @@ class OpenVinoPooler:
         return ModelInfo(
             vocab_size=size if isinstance(size, int) and size > 0 else len(self.vocabulary.pieces),
             context_length=info.window,
-            kv_blocks=0,
-            block_size=0,
-            eos_token_ids=[],
             pad_token_id=pad if isinstance(pad, int) and pad >= 0 else 0,
             bos_token=_content(files.tokenizer_config.get("bos_token")),
             eos_token=_content(files.tokenizer_config.get("eos_token")),
-            chat_template="",
-            speculative="",
-            prefix_caching=False,
             versions={"openvino": version()},
             pooling=info,
         )

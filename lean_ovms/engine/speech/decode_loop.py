@@ -109,15 +109,8 @@ class DecodeLoop:
         return ModelInfo(
             vocab_size=len(self._pieces),
             context_length=files.positions,
-            kv_blocks=0,
-            block_size=0,
             eos_token_ids=[files.eot],
             pad_token_id=files.eot,
-            bos_token="",
-            eos_token="",
-            chat_template="",
-            speculative="",
-            prefix_caching=False,
             versions={"openvino": self._network.version},
             speech=SpeechInfo(
                 languages=list(files.languages) or ["en"],

@@ -39,14 +39,9 @@ class FakeRecognizer:
         self.info = ModelInfo(
             vocab_size=tokenizer.VOCAB_SIZE,
             context_length=448,
-            kv_blocks=0,
-            block_size=0,
             eos_token_ids=[tokenizer.EOS],
             bos_token=tokenizer.NAMES[1],
             eos_token=tokenizer.NAMES[0],
-            chat_template="",
-            speculative="",
-            prefix_caching=False,
             versions={"engine": "fake"},
             speech=SpeechInfo(
                 languages=list(LANGUAGES),

@@ -34,14 +34,6 @@ class FakeSynthesizer:
         self.info = ModelInfo(
             vocab_size=0,
             context_length=MOST_CHARACTERS,
-            kv_blocks=0,
-            block_size=0,
-            eos_token_ids=[],
-            bos_token="",
-            eos_token="",
-            chat_template="",
-            speculative="",
-            prefix_caching=False,
             versions={"engine": "fake"},
             voices=VoiceInfo(
                 sample_rate=RATE,

@@ -80,14 +80,6 @@ class GenAiSynthesizer:
         return ModelInfo(
             vocab_size=0,
             context_length=self._most_characters(config),
-            kv_blocks=0,
-            block_size=0,
-            eos_token_ids=[],
-            bos_token="",
-            eos_token="",
-            chat_template="",
-            speculative="",
-            prefix_caching=False,
             versions={"openvino": str(ov.get_version()), "openvino_genai": version("openvino_genai")},
             voices=voice_info,
         )

@@ -23,7 +23,8 @@ from ...util.child_process import EXIT_USAGE, inherit_socket
 from ..errors import EngineLost, last_line
 from ..generation import task as generation
 from ..generation.pipeline import Pipeline
-from ..protocol import PREIMPORT, TEXT_GENERATION, Load, LoadFailed
+from ..protocol import TEXT_GENERATION, Load, LoadFailed
+from ..record import PREIMPORT
 from .loop import Worker
 from .task import Task
 from .transport import SocketTransport

@@ -88,9 +88,6 @@ class AudioDecoder:
         self._idle.give_back(process)
         lease.release()
 
-    async def open(self) -> None:
-        """Nothing is needed before the first file."""
-
     async def drain(self, timeout_s: float) -> None:
         """Files are decoded for requests, which the server waits for."""
 

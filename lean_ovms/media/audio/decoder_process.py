@@ -9,16 +9,12 @@ line at its end: {} or {"error": text, "code": word}. While nobody reads them, n
 from __future__ import annotations
 
 import json
-import math
-import os
-import resource
 import struct
-import sys
 from io import BufferedRWPair
 from typing import Any
 
 from ...errors import BadRequest
-from ...util.child_process import EXIT_USAGE, inherit_socket
+from .. import helper_process
 from .decode import decode
 from .limits import AudioLimits
 
@@ -28,24 +24,11 @@ CPU_S, CPU_PER_S = 10.0, 0.05
 """CPU seconds for a job, and for each second of audio: ten times what the slowest format needs."""
 
 
-def main(argv: list[str]) -> int:
-    """The exit status."""
-    sock = inherit_socket("lean_ovms.media.audio.decoder_process", argv)
-    if sock is None:
-        return EXIT_USAGE
-    for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
-        resource.setrlimit(limit, (0, 0))
-    with sock.makefile("rwb") as stream:
-        for line in stream:
-            handle(json.loads(line), stream)
-    return 0
-
-
 def handle(job: dict[str, Any], stream: BufferedRWPair) -> None:
     """Read one job and write its answer."""
     data: bytes = stream.read(job.pop("bytes"))
     limits = AudioLimits(**{name: job[name] for name in AudioLimits.__slots__})
-    set_limits(len(data), limits)
+    helper_process.set_limits(2 * len(data) + SPARE_BYTES, CPU_S + CPU_PER_S * limits.max_s)
     end: dict[str, str | None] = {}
     try:
         for block in decode(data, job["format"], limits):
@@ -59,20 +42,5 @@ def handle(job: dict[str, Any], stream: BufferedRWPair) -> None:
     stream.flush()
 
 
-def set_limits(size: int, limits: AudioLimits) -> None:
-    """Set limits of memory and CPU time for a file of so many bytes."""
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        used_bytes = int(statm.read().split()[0]) * resource.getpagesize()
-    memory = used_bytes + 2 * size + SPARE_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (memory, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = math.ceil(used.ru_utime + used.ru_stime + CPU_S + CPU_PER_S * limits.max_s)
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
-
-
 if __name__ == "__main__":
-    try:
-        code = main(sys.argv[1:])
-    except BrokenPipeError:  # the request was given up
-        code = 0
-    os._exit(code)
+    helper_process.run("lean_ovms.media.audio.decoder_process", handle)

@@ -11,33 +11,16 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import math
-import os
-import resource
-import sys
 from io import BufferedRWPair
 from typing import Any
 
 from ...errors import BadRequest
-from ...util.child_process import EXIT_USAGE, inherit_socket
+from .. import helper_process
 from .pillow import DecodeLimits, decode
 
 BYTES_PER_PIXEL = 18
 """Of the image and all intermediate copies: a 16-bit grey one is unpacked, widened, scaled, and made RGB."""
 SPARE_BYTES = 64 << 20
-
-
-def main(argv: list[str]) -> int:
-    """The exit status."""
-    sock = inherit_socket("lean_ovms.media.images.decoder_process", argv)
-    if sock is None:
-        return EXIT_USAGE
-    for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
-        resource.setrlimit(limit, (0, 0))
-    with sock.makefile("rwb") as stream:
-        for line in stream:
-            handle(json.loads(line), stream)
-    return 0
 
 
 def handle(job: dict[str, Any], stream: BufferedRWPair) -> None:
@@ -72,18 +55,9 @@ def decode_base64(data: bytes) -> bytes:
 
 def set_limits(job: dict[str, Any]) -> None:
     """Set limits of memory and CPU time for this job."""
-    memory = _address_space() + BYTES_PER_PIXEL * job["max_pixels"] + 2 * job["bytes"] + SPARE_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (memory, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = math.ceil(used.ru_utime + used.ru_stime + job["seconds"]) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
-
-
-def _address_space() -> int:
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        return int(statm.read().split()[0]) * resource.getpagesize()
+    memory = BYTES_PER_PIXEL * job["max_pixels"] + 2 * job["bytes"] + SPARE_BYTES
+    helper_process.set_limits(memory, job["seconds"] + 1)
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    os._exit(code)
+    helper_process.run("lean_ovms.media.images.decoder_process", handle)

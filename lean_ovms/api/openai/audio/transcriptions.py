@@ -6,7 +6,7 @@ fields of the same endpoint.
 
 from __future__ import annotations
 
-from ....media.audio.decoder import AudioDecoder
+from ....models.speech_model import SpeechModel
 from ....speech_types import TRANSCRIBE
 from ....types import Request, Response
 from ...app import App
@@ -14,7 +14,6 @@ from ...router import RouteDoc, for_each_prefix
 from . import fields, handler
 
 FIELDS = fields.TRANSCRIPTIONS
-SERVICE = AudioDecoder
 
 
 async def handle(request: Request, app: App) -> Response:
@@ -30,3 +29,4 @@ DOC = RouteDoc(
     media=("text/plain", "text/vtt"),
 )
 ROUTES = for_each_prefix("POST", "/audio/transcriptions", handle, doc=DOC)
+FOR_MODEL = SpeechModel

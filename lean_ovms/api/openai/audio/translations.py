@@ -6,7 +6,6 @@ of the same endpoint.
 
 from __future__ import annotations
 
-from ....media.audio.decoder import AudioDecoder
 from ....speech_types import TRANSLATE
 from ....types import Request, Response
 from ...app import App
@@ -14,7 +13,6 @@ from ...router import RouteDoc, for_each_prefix
 from . import fields, handler
 
 FIELDS = fields.TRANSLATIONS
-SERVICE = AudioDecoder
 
 
 async def handle(request: Request, app: App) -> Response:

@@ -22,7 +22,12 @@ from .service import ResponseService
 from .store import Context
 
 FIELDS = fields.FIELDS
-SERVICE = ResponseService
+FOR_OPTION = "response_store"
+
+
+async def prepare(app: App) -> None:
+    """Open the store, so that the server does not start with one that cannot be opened. Raises StartError."""
+    await app.service(ResponseService).open()
 
 
 async def handle_create(request: Request, app: App) -> Response:
