@@ -36,6 +36,8 @@ Alternative = Sequence[float]
 """A token's id and its log probability: a tuple, or a list once it was sent."""
 PREIMPORT = "preimport"
 """Argument of the child's command: import what every model needs, before the first frame arrives."""
+LOG_FD = "LEAN_OVMS_ENGINE_LOG_FD"
+"""Environment variable of the child: the descriptor for its log. Its stdout and stderr are for what is printed."""
 TEXT_GENERATION = "text_generation"
 REPETITION = "repetition"
 """The reason of a final: the text repeats itself as SamplingParams.repetition says."""

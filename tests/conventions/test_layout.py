@@ -44,7 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.record": set(),
     "engine.speech_records": {"engine.record"},
     "engine.errors": BASE,
-    "engine.client": BASE | {"engine.protocol", "config", "util"},
+    "engine.client": OBSERVED | {"engine.protocol", "config", "util"},
     "engine.generation": BASE | {"engine.protocol", "engine.errors", "config", "util"},
     "engine.genai": BASE
     | {"engine.generation", "engine.errors", "repository", "lora_modules", "config", "options", "util"},
