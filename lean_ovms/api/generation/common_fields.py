@@ -71,7 +71,7 @@ TIMINGS = (
     Field(
         name="timings", kind="bool", help="llama.cpp's timings in the response, in a stream at its end", default=False
     ),
-    Field(name="timings_per_token", kind="bool", help="llama.cpp's: timings in every chunk", default=False),
+    Field(name="timings_per_token", kind="bool", help="llama.cpp's: timings in every chunk of text", default=False),
     Field(
         name="return_progress",
         kind="bool",
