@@ -11,7 +11,7 @@ import orjson
 
 from ..errors import BadRequest
 from ..observability.logging import safe
-from ..timing_types import Timings
+from ..timing_types import PromptProgress, Timings
 from ..types import Json, Response, TokenLogprob, Usage
 
 MAX_WARNINGS = 16
@@ -117,6 +117,21 @@ def timings(times: Timings) -> Json:
         "cache_n": times.cached,
         **_rates("prompt", times.prompt, times.prompt_ms),
         **_rates("predicted", times.predicted, times.predicted_ms),
+    }
+
+
+def with_timings(frame: bytes, times: Timings) -> bytes:
+    """An event whose data is a JSON object, with timings in it (timings_per_token)."""
+    return b'%b,"timings":%b}\n\n' % (frame.removesuffix(b"}\n\n"), orjson.dumps(timings(times)))
+
+
+def prompt_progress(progress: PromptProgress) -> Json:
+    """llama.cpp's prompt_progress object."""
+    return {
+        "total": progress.total,
+        "cache": progress.cached,
+        "processed": progress.processed,
+        "time_ms": round(progress.time_ms),
     }
 
 

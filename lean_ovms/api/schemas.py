@@ -299,6 +299,7 @@ ANSWERS: dict[str, Json] = {
     "ServerInfo": object_of({"version": STRING, "options": OBJECT}),
     "Version": object_of({"version": STRING}),
     "Sleeping": object_of({"is_sleeping": BOOLEAN}),
+    "Success": object_of({"success": BOOLEAN}),
     "ModelStates": {
         "type": "object",
         "additionalProperties": object_of({"model_version_status": array(_VERSION)}),

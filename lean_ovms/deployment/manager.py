@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..config import OTHER_TASKS, Config
-from ..errors import StartError
+from ..errors import StartError, WrongOptions
 from ..models.factory import make as make_model
 from ..models.model import Model
 from ..models.registry import ModelRegistry
@@ -64,6 +64,13 @@ class ModelManager:
     def residency(self) -> Residency:
         """What is in memory."""
         return self._residency
+
+    async def check(self) -> None:
+        """Check what can be checked of required models without an engine, to be called first. Raises WrongOptions."""
+        for spec in self._desired.models if self._desired.required else ():
+            if spec.problem is not None:
+                raise WrongOptions(str(spec.problem), reason=spec.problem.reason)
+            await self._registry.models[spec.name].check()
 
     async def load(self) -> None:
         """Load all models, side by side. Raises StartError for one that is required."""
@@ -157,7 +164,9 @@ class ModelManager:
         name = spec.name
         old = self._registry.models.get(name)
         if old is None or not (old.ready or (spec.on_demand and old.on_demand)):
-            failure = await self._load(spec, self._install(spec))
+            model = self._install(spec)
+            model.on_demand = model.on_demand or (old is None and spec.on_demand and spec.problem is None)
+            failure = await self._load(spec, model)  # meanwhile requests wait for it, as for one that is known
         elif spec == self._specs.get(name):
             failure = old.failure = None  # the replacement that failed is no longer configured
         elif spec.problem is not None:

@@ -8,6 +8,8 @@ from typing import ClassVar
 PREIMPORT = "preimport"
 """Argument of the child's command: import what every model needs, before the first frame arrives. It is here because
 the child is started before the front end has imported the records."""
+LOG_FD = "LEAN_OVMS_ENGINE_LOG_FD"
+"""Environment variable of the child: the descriptor for its log. Its stdout and stderr are for what is printed."""
 
 
 class Record:

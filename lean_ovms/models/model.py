@@ -15,9 +15,10 @@ from typing import Any, Generic, TypeVar
 
 from ..config import Config
 from ..engine.client.engine import Engine
-from ..errors import BadRequest, ModelNotFound, StartError, Unavailable
+from ..errors import BadRequest, ModelNotFound, StartError, Unavailable, WrongOptions
 from ..observability.logging import safe
 from ..observability.metrics import Metrics
+from ..repository import weights
 from ..repository.model_dir import VISION_WEIGHTS, ModelDir, weights_bytes
 from ..repository.model_dir import read as read_model_dir
 from ..types import EngineStats, ModelInfo, Vocabulary
@@ -109,6 +110,7 @@ class Model:
         self._vocabulary = NO_VOCABULARY
         self._loaded = False
         self._loads = 0
+        self._checked = False
         self._restarts = 0
         self._stopped = False
         self._draining = False
@@ -122,18 +124,33 @@ class Model:
 
     # --- life
 
+    async def check(self) -> None:
+        """Check what can be checked without an engine, before the server listens. Raises WrongOptions."""
+        try:
+            await self._read_directory()
+            await self.adapters.check()
+            short = (
+                "" if self.config.fake_engine else await asyncio.to_thread(weights.short_file, self.config.model_dir)
+            )
+            if short:
+                raise WrongOptions(short)
+        except StartError as error:
+            raise WrongOptions(str(error), reason=error.reason) from error
+        self._checked = True
+
     async def open(self) -> None:
         """Check what can be checked without an engine; from now on a request loads the model. Raises StartError."""
         base = self._base
         info, vocabulary = (base.info, base.vocabulary) if base is not None else (self.known_info, NO_VOCABULARY)
         try:
-            await self._read_directory()
+            await self._read_once()
             await self.adapters.check()
             if info is not None:
                 await asyncio.to_thread(self._import)
-                self._update(info, vocabulary)
+                if not self._loaded:
+                    self._update(info, vocabulary)
         except StartError as error:
-            self.failure = error
+            self.failure, self.on_demand = error, False
             raise
         self.on_demand = True
 
@@ -166,7 +183,7 @@ class Model:
             log.info("%s is still loading after %.0f s", self.name, time.monotonic() - began)
 
     async def _load(self) -> None:
-        await self._read_directory()
+        await self._read_once()
         if self._stopped:
             raise StartError("the model was stopped before it was loaded")
         info, _ = await asyncio.gather(self.engine.start(), asyncio.to_thread(self._import))
@@ -177,6 +194,12 @@ class Model:
         self._vocabulary = vocabulary
         self._prepare(info)
         self._info = info
+
+    async def _read_once(self) -> None:
+        """Read the directory, unless `check` has just done it."""
+        if not self._checked:
+            await self._read_directory()
+        self._checked = False
 
     async def _read_directory(self) -> None:
         if self.config.fake_engine:
@@ -350,6 +373,12 @@ class Model:
         """Return when `info` is known, which may take a load. Raises RequestError."""
         with await self.hold(engine=False):
             pass
+
+    def keep_loaded(self, seconds: float | None) -> list[str]:
+        """Ollama's keep_alive of a request, as Residency.keep; a warning if it has no effect. Thread-safe."""
+        base = self._base or self
+        kept = base.residency is not None and base.residency.keep(base, seconds)
+        return [] if kept or seconds is None else ["keep_alive has no effect: the model stays in memory"]
 
     def retain(self) -> None:
         """One more use, within a Hold and beyond it; `release` ends it."""

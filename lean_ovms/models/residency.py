@@ -182,6 +182,42 @@ class Residency:
             if failures:
                 raise failures[0]
 
+    async def unload(self, resident: Resident) -> None:
+        """Unload a model and its group once their running requests have finished; the next request loads it again.
+
+        Raises RequestError: the server sleeps or stops.
+        """
+        member = self._members.get(resident)
+        if member is None:
+            return
+        if self._stopped or self._asleep is not None:
+            self._check(member)
+        group = member.group
+        group.leaving = True
+        if group.closing_since is None:
+            group.closing_since = time.monotonic()
+        try:
+            while group.occupied and not self._stopped and self._asleep is None:
+                self._pump()
+                tasks = [one.task for one in group.members if one.task is not None]
+                await (self._settled(*tasks) if tasks else asyncio.sleep(LINGER_S))
+        finally:
+            group.leaving = False
+            if self._asleep is None:
+                group.closing_since = None
+            self._pump()
+
+    def keep(self, resident: Resident, seconds: float | None) -> bool:
+        """How long the model stays in memory after its running and coming requests; False: it is not unloaded.
+
+        None: as configured. Negative: until its memory is needed. It holds until it is called again. Thread-safe.
+        """
+        member = self._members.get(resident)
+        if member is None or member.group.permanent:
+            return False
+        member.group.keep_s = seconds
+        return True
+
     async def sleep(self, *, keeps: bool = False, cut: bool = False) -> None:
         """Refuse new requests, let running ones finish, unload all models. Returns when that is done.
 
@@ -261,8 +297,7 @@ class Residency:
         group.last_used = asyncio.get_running_loop().time()
         if self._waiting or self._asleep is not None:
             self._pump_at(group.last_used + LINGER_S)
-        if group.idle_timeout_s:
-            self._schedule_idle_check(group)
+        self._schedule_idle_check(group)
 
     def _pump_at(self, when: float) -> None:
         if self._timer is not None:
@@ -282,7 +317,11 @@ class Residency:
         if self._asleep is None:
             self._serve_all()  # first: a group that has just been loaded for its requests is not idle
             blocked = False
-            wanted = [one for one in self._groups.values() if one.wanted_since is not None and not one.occupied]
+            wanted = [
+                one
+                for one in self._groups.values()
+                if one.wanted_since is not None and not (one.occupied or one.leaving)
+            ]
             for group in sorted(wanted, key=lambda one: one.wanted_since or 0.0):
                 if not has_room(group, self._groups.values(), self._limit, self._free_bytes):
                     blocked = True  # later ones wait, too, or the first would wait for ever
@@ -333,7 +372,7 @@ class Residency:
     def _close_only(self, victim: Group | None) -> None:
         for group in self._groups.values():
             if group is not victim:
-                if not any(one.unloading for one in group.members):
+                if not group.leaving and not any(one.unloading for one in group.members):
                     group.closing_since = None
             elif group.closing_since is None:
                 group.closing_since = time.monotonic()
@@ -353,9 +392,10 @@ class Residency:
     def _schedule_idle_check(self, group: Group) -> None:
         if group.timer is not None:
             group.timer.cancel()
-        if group.idle_timeout_s and not group.busy:
+        idle_after_s = group.idle_after_s
+        if idle_after_s is not None and not group.busy:
             loop = asyncio.get_running_loop()
-            group.timer = loop.call_at(group.last_used + group.idle_timeout_s, self._unload_idle, group)
+            group.timer = loop.call_at(group.last_used + max(idle_after_s, LINGER_S), self._unload_idle, group)
 
     def _unload_idle(self, group: Group) -> None:
         if group.busy or group.changing or group.wanted_since is not None or self._asleep is not None:
@@ -363,7 +403,7 @@ class Residency:
         loaded = [member for member in group.members if member.open]
         if loaded:
             names = ", ".join(member.resident.name for member in loaded)
-            log.info("%s: idle for %g s, unloaded", names, group.idle_timeout_s)
+            log.info("%s: idle for %g s, unloaded", names, group.idle_after_s or 0.0)
         for member in loaded:
             self._start(member, self._unload(member))
 

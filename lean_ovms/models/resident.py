@@ -94,12 +94,15 @@ class Member:
 @dataclass(slots=True, eq=False)
 class Group:
     """Models that are in memory together. permanent: they stay. closing_since: requests that arrived later wait until
-    it is loaded again (time.monotonic()). last_used, loaded_at: loop times. load_s: how long the last load took."""
+    it is loaded again (time.monotonic()). leaving: an operator unloads it. keep_s: as in Residency.keep. last_used,
+    loaded_at: loop times. load_s: how long the last load took."""
 
     name: str
     members: list[Member] = field(default_factory=list)
     permanent: bool = False
     idle_timeout_s: float = 0.0
+    keep_s: float | None = None
+    leaving: bool = False
     closing_since: float | None = None
     last_used: float = 0.0
     loaded_at: float = 0.0
@@ -118,6 +121,13 @@ class Group:
     @property
     def busy(self) -> bool:
         return any(one.resident.in_flight for one in self.members)
+
+    @property
+    def idle_after_s(self) -> float | None:
+        """The idle time after which it is unloaded; None: it stays."""
+        if self.keep_s is not None:
+            return None if self.keep_s < 0 else self.keep_s
+        return self.idle_timeout_s or None
 
     @property
     def wanted_since(self) -> float | None:

@@ -22,14 +22,15 @@ TRACE = 5
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-def setup(level: str, form: str = "text", path: str = "") -> None:
+def setup(level: str, form: str = "text", path: str = "", fd: int | None = None) -> None:
     """Send our loggers to stderr at this level, form text or json; other libraries' loggers are left alone.
 
     path: a file that gets the lines, too; it may be moved away at any time (logrotate). Raises OSError when it cannot
     be written now; logging is set up nevertheless, and the file gets lines once it can be written.
+    fd: gets the lines instead of stderr.
     """
     logging.addLevelName(TRACE, "TRACE")
-    stderr = _to_stderr()
+    stderr = _to_stderr() if fd is None else NonBlockingHandler(fd)
     root = logging.getLogger("lean_ovms")
     for old in root.handlers:
         old.close()

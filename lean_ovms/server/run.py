@@ -46,7 +46,7 @@ def run(config: Config) -> int:
     except OSError as error:
         log.setup(config.log_level, config.log_format)
         logger.error("cannot start: --log_path %s: %s", config.log_path, error.strerror)
-        return exit_status.NEVER_SERVED
+        return exit_status.USAGE
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     memory.configure()
     config = replace(config, max_connections=_max_connections(config.max_connections))
@@ -92,6 +92,8 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
     server = Server(app.config, app.handle, app.is_vital)
     alive = None
     try:
+        if app.manager is not None:
+            await app.manager.check()  # before it listens: wrong options are found at once
         await server.start()
         logger.info("lean_ovms %s listens on %s", __version__, ", ".join(server.addresses))
         await _until(load(app), signals.stop)
@@ -218,8 +220,8 @@ def _api_key(config: Config) -> str:
         lines = Path(config.api_key_file).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a text file"
-        raise StartError(f"--api_key_file {config.api_key_file}: {reason}") from None
+        raise WrongOptions(f"--api_key_file {config.api_key_file}: {reason}") from None
     key = lines[0].strip() if lines else ""
     if not key:
-        raise StartError(f"--api_key_file {config.api_key_file}: the first line is empty")
+        raise WrongOptions(f"--api_key_file {config.api_key_file}: the first line is empty")
     return key

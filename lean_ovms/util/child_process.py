@@ -18,6 +18,7 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1
+IOLBF = 1
 NEEDS_POSIX = (
     "lean_ovms does not run on Windows, where a process cannot be given a socket as POSIX does; use WSL 2 or the "
     "container (docs/deploy/Containerfile)"
@@ -25,11 +26,13 @@ NEEDS_POSIX = (
 EXIT_USAGE = 2
 
 
-def spawn_with_socket(command: Sequence[str], **options: Any) -> tuple[subprocess.Popen[bytes], socket.socket]:
+def spawn_with_socket(
+    command: Sequence[str], *, keep: Sequence[int] = (), **options: Any
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start a command with one end of a socket pair; returns the process and the other end.
 
-    The descriptor's number is appended to the command's arguments. No other descriptor is inherited. options: for
-    Popen. Raises OSError.
+    The descriptor's number is appended to the command's arguments. No other descriptor is inherited but those of keep,
+    under the same numbers. options: for Popen. Raises OSError.
     """
     if not_posix():
         raise OSError(NEEDS_POSIX)
@@ -37,7 +40,7 @@ def spawn_with_socket(command: Sequence[str], **options: Any) -> tuple[subproces
     with theirs:
         try:
             process = subprocess.Popen(  # noqa: S603 - the commands are ours
-                [*command, str(theirs.fileno())], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, **options
+                [*command, str(theirs.fileno())], pass_fds=[theirs.fileno(), *keep], stdin=subprocess.DEVNULL, **options
             )
         except OSError:
             ours.close()
@@ -73,6 +76,18 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     except (OSError, AttributeError):
         log.debug("no prctl: this process ends when its socket is closed")
+
+
+def write_lines_at_once() -> None:
+    """Let C and C++ code write each line of its stdout as it is printed: a buffer would be lost at a crash."""
+    import ctypes
+
+    try:
+        libc = ctypes.CDLL(None)
+        stdout = ctypes.c_void_p.in_dll(libc, "__stdoutp" if sys.platform == "darwin" else "stdout")
+        libc.setvbuf(stdout, None, IOLBF, 0)
+    except (OSError, AttributeError, ValueError):
+        log.debug("no setvbuf: what is printed to stdout may come late")
 
 
 def inherit_socket(module: str, argv: Sequence[str]) -> socket.socket | None:

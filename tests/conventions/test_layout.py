@@ -44,7 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.record": set(),
     "engine.speech_records": {"engine.record"},
     "engine.errors": BASE,
-    "engine.client": BASE | {"engine.protocol", "engine.record", "config", "util"},
+    "engine.client": OBSERVED | {"engine.protocol", "engine.record", "config", "util"},
     "engine.generation": BASE | {"engine.protocol", "engine.errors", "config", "util"},
     "engine.genai": BASE
     | {"engine.generation", "engine.errors", "repository", "lora_modules", "config", "options", "util"},
@@ -77,6 +77,7 @@ ALLOWED: dict[str, set[str]] = {
     "api.openai.audio": OBSERVED | {"api", "api.generation", "media", "models", "config", "util"},
     "api.vllm": OBSERVED | {"api", "api.generation", "api.pooling", "models", "lora_modules"},
     "api.anthropic": OBSERVED | {"api", "api.generation", "models"},
+    "api.llama_cpp": OBSERVED | {"api", "models"},
     "api.cohere": OBSERVED | {"api", "api.pooling", "models", "util"},
     "api.realtime": OBSERVED | {"api", "models", "config", "util", "websocket_types"},
     "api.ovms": OBSERVED | {"api", "models"},

@@ -394,3 +394,75 @@ async def test_every_request_has_one_outcome_whatever_is_loaded_and_unloaded(
     assert set(outcomes) <= {200, "model_not_loaded", "sleeping"}
     assert outcomes[200] > 0
     assert (home.cut, home.most <= home.max_loaded) == ([], True)
+
+
+async def test_models_are_loaded_and_unloaded_by_hand(home: Home) -> None:
+    home.want("a", "b")
+    await home.open()
+    states = lambda: {m.name: m.state for m in home.app.registry.models.values()}  # noqa: E731
+    for _ in range(2):
+        assert (await home.ask("POST", "/models/load", {"model": "a"}))[:2] == (200, {"success": True})
+        assert states() == {"a": "ready", "b": "unloaded"}
+    for _ in range(2):
+        assert (await home.ask("POST", "/models/unload", {"model": "a"}))[:2] == (200, {"success": True})
+        assert states() == {"a": "unloaded", "b": "unloaded"}
+    _, listed, _ = await home.ask("GET", "/models")
+    assert [(one["id"], one["status"]) for one in listed["data"]] == [(n, {"value": "unloaded"}) for n in "ab"]
+    home.broken.add("b")
+    assert (await home.ask("POST", "/models/load", {"model": "b"}))[0] == 503
+    assert (await home.ask("POST", "/models/load", {"model": "c"}))[0] == 404
+    assert (await home.ask("POST", "/models/unload", {}))[0] == 400
+
+
+async def test_keep_alive_of_a_request(home: Home) -> None:
+    home.want("a", "b", groups={"b": "permanent"})
+    await home.open()
+    body = {"messages": [{"role": "user", "content": "hi"}], "keep_alive": 0}
+    status, _, headers = await home.ask("POST", "/v1/chat/completions", {"model": "a", **body})
+    assert (status, headers.get("Warning")) == (200, None)
+    while "a" in home.running:
+        await asyncio.sleep(0.005)
+    status, _, headers = await home.ask("POST", "/v1/chat/completions", {"model": "b", **body})
+    assert status == 200
+    assert "keep_alive has no effect: the model stays in memory" in headers["Warning"]
+    assert home.running == ["b"]
+
+
+async def test_a_request_for_a_model_that_is_being_added_waits(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.want("a")
+    await home.open()
+    reading = asyncio.Event()
+
+    async def read_directory(self: TextModel) -> None:
+        await reading.wait()
+
+    monkeypatch.setattr(TextModel, "_read_directory", read_directory)
+    home.want("a", "b")
+    assert home.manager is not None
+    reload = asyncio.create_task(home.manager.reload())
+    while "b" not in home.app.registry.models:
+        await asyncio.sleep(0)
+    body = {"model": "b", "messages": [{"role": "user", "content": "hi"}]}
+    asked = asyncio.create_task(home.ask("POST", "/v1/chat/completions", body))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not asked.done()
+    reading.set()
+    assert (await asked)[0] == 200
+    assert await reload
+
+
+async def test_a_model_that_is_added_and_cannot_be_read_is_said_so(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.want("a")
+    await home.open()
+
+    async def read_directory(self: TextModel) -> None:
+        raise StartError("no such file", reason="It is not there.")
+
+    monkeypatch.setattr(TextModel, "_read_directory", read_directory)
+    home.want("a", "b")
+    assert home.manager is not None
+    with pytest.raises(StartError):
+        await home.manager.reload()
+    status, body, _ = await home.ask("POST", "/v1/completions", {"model": "b", "prompt": "x"})
+    assert (status, body["error"]["code"]) == (503, "model_not_loaded")

@@ -514,3 +514,83 @@ async def test_whatever_the_order_each_request_has_one_outcome(seed: int, monkey
     assert set(outcomes) <= {"served", "cancelled", "model_not_loaded", "sleeping"}
     assert not any(one.in_flight for one in served.values())
     await residency.stop()
+
+
+async def test_a_model_is_unloaded_by_hand_after_its_requests_and_loaded_by_the_next(memory: Memory) -> None:
+    residency = Residency()
+    [one, other] = models(memory, residency, "ab")
+    for model in (one, other):
+        assert await residency.hold(model)
+    other.in_flight.remove()
+    unloading = asyncio.create_task(residency.unload(one))
+    await turns()
+    assert not unloading.done()
+    waiting = asyncio.create_task(residency.hold(one))  # one that arrived later
+    await turns()
+    assert not waiting.done()
+    one.in_flight.remove()
+    await unloading
+    assert await waiting
+    assert (one.loads, other.loads, other.loaded) == (2, 1, True)
+    one.in_flight.remove()
+    await residency.unload(one)
+    await residency.unload(one)
+    assert memory.names == ["b"]
+    await residency.stop()
+
+
+async def test_an_unloading_that_is_given_up_leaves_the_model(memory: Memory, residency: Residency) -> None:
+    [one] = models(memory, residency, "a")
+    assert await residency.hold(one)
+    unloading = asyncio.create_task(residency.unload(one))
+    await turns()
+    unloading.cancel()
+    await asyncio.gather(unloading, return_exceptions=True)
+    assert await residency.hold(one)
+    for _ in range(2):
+        one.in_flight.remove()
+    await turns()
+    assert (one.loaded, one.loads) == (True, 1)
+
+
+async def test_nothing_is_unloaded_by_hand_while_all_sleep(memory: Memory, residency: Residency) -> None:
+    [one] = models(memory, residency, "a")
+    await residency.sleep(keeps=True)
+    with pytest.raises(Unavailable, match="sleeps"):
+        await residency.unload(one)
+
+
+@pytest.mark.parametrize(("seconds", "stays"), [(0.0, False), (0.001, False), (-1.0, True), (60.0, True), (None, True)])
+async def test_a_request_says_how_long_its_model_stays(memory: Memory, seconds: float | None, stays: bool) -> None:
+    residency = Residency()
+    [one] = models(memory, residency, "a")
+    assert residency.keep(one, seconds)
+    assert await residency.hold(one)
+    await turns()
+    assert one.loaded
+    one.in_flight.remove()
+    if stays:
+        await asyncio.sleep(0.01)
+        assert one.loaded
+    else:
+        await until(lambda: not one.loaded)
+    assert residency.keep(one, None)
+    assert await residency.hold(one)
+    one.in_flight.remove()
+    await residency.stop()
+
+
+async def test_a_configured_idle_time_is_overruled(memory: Memory, residency: Residency) -> None:
+    one, fixed = FakeModel("a", memory), FakeModel("b", memory)
+    residency.add(one, idle_timeout_s=0.001)
+    residency.add(fixed, permanent=True)
+    assert residency.keep(one, -1.0)
+    assert not residency.keep(fixed, 0.0)
+    assert await residency.hold(one)
+    one.in_flight.remove()
+    await asyncio.sleep(0.01)
+    assert one.loaded
+    residency.keep(one, None)
+    assert await residency.hold(one)
+    one.in_flight.remove()
+    await until(lambda: not one.loaded)

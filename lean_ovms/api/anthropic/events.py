@@ -7,13 +7,15 @@ stream that fails ends with an error event instead. Knows no request and no tran
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import orjson
 
 from ...errors import RequestError, anthropic_error
+from ...timing_types import PromptProgress, Timings
 from ...types import Delta, Json, Usage
-from ..response import new_id
+from ..response import new_id, prompt_progress, timings, with_timings
 from .blocks import TEXT, THINKING, TOOL_USE, Blocks, Content
 
 PING = b'event: ping\ndata: {"type": "ping"}\n\n'
@@ -21,10 +23,15 @@ PING = b'event: ping\ndata: {"type": "ping"}\n\n'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageObject:
-    """The message object of one request. stops: the request's stop sequences."""
+    """The message object of one request. stops: the request's stop sequences.
+
+    times: the times so far, if the complete message has them; timed_events: the events of its text, too.
+    """
 
     model: str
     stops: tuple[str, ...]
+    times: Callable[[], Timings] | None = None
+    timed_events: bool = False
     id: str = field(default_factory=lambda: new_id("msg").replace("-", "_"))
 
     def opening(self, usage: Usage) -> Json:
@@ -33,7 +40,11 @@ class MessageObject:
 
     def full(self, content: Content, blocks: Blocks, usage: Usage) -> Json:
         """The complete object."""
-        return self._object(content.blocks, *self.ending(blocks), usage)
+        return self._object(content.blocks, *self.ending(blocks), usage) | self.timings()
+
+    def timings(self) -> Json:
+        """llama.cpp's member, if it is asked for."""
+        return {"timings": timings(self.times())} if self.times else {}
 
     def ending(self, blocks: Blocks) -> tuple[str, str | None]:
         """(stop_reason, stop_sequence)."""
@@ -126,14 +137,23 @@ class MessageRenderer:
         return _event("message_start", {"message": self._message.opening(usage)})
 
     def deltas(self, deltas: list[Delta]) -> bytes:
+        before = b"".join([self._progress(delta.progress) for delta in deltas if delta.progress is not None])
         self._blocks.feed(deltas)
-        return self._writer.take()
+        new = self._writer.take()
+        if new and self._message.timed_events and self._message.times:
+            new = with_timings(new, self._message.times())
+        return before + new
+
+    @staticmethod
+    def _progress(progress: PromptProgress) -> bytes:
+        """A ping, which clients skip that do not look for it."""
+        return _event("ping", {"prompt_progress": prompt_progress(progress)})
 
     def end(self, usage: Usage) -> bytes:
         self._blocks.close()
         reason, stop = self._message.ending(self._blocks)
         delta = {"stop_reason": reason, "stop_sequence": stop}
-        last = _event("message_delta", {"delta": delta, "usage": counts(usage)})
+        last = _event("message_delta", {"delta": delta, "usage": counts(usage), **self._message.timings()})
         return self._writer.take() + last + _event("message_stop", {})
 
     def failed(self, error: RequestError) -> bytes:

@@ -13,7 +13,7 @@ from ...errors import BadRequest
 from ...types import Json
 from .. import schemas
 from ..fields import UINT32_MAX, Field, FieldSet
-from ..generation.common_fields import MODEL, STREAM, TEMPLATE_KWARGS, token_limit
+from ..generation.common_fields import KEEP_ALIVE, MODEL, STREAM, TEMPLATE_KWARGS, TIMINGS, token_limit
 from ..generation.sampling import MAX_STOPS, SAMPLING
 from ..generation.structured_output import STRUCTURED
 
@@ -107,7 +107,15 @@ _OTHERWISE = {"max_tokens", "stop", "include_stop_str_in_output", "n", "best_of"
 """Sampling fields that have another name here, or that make several answers of which a message holds one."""
 
 ALL_FIELDS = FieldSet(
-    (MODEL, STREAM, *FIELDS, *STRUCTURED, *(field for field in SAMPLING if field.name not in _OTHERWISE))
+    (
+        MODEL,
+        STREAM,
+        *FIELDS,
+        *TIMINGS,
+        KEEP_ALIVE,
+        *STRUCTURED,
+        *(field for field in SAMPLING if field.name not in _OTHERWISE),
+    )
 )
 ABSENT = {
     **{field.name: field.default for field in SAMPLING if field.name in _OTHERWISE - {"max_tokens"}},

@@ -24,7 +24,12 @@ async def handle(request: Request, app: App) -> Response:
     generation = await asked.start()
     headers = asked.headers + warning_headers(generation.warnings)
     deltas = asked.generation.deltas(generation)
-    message = MessageObject(model=asked.generation.model.name, stops=asked.stops)
+    message = MessageObject(
+        model=asked.generation.model.name,
+        stops=asked.stops,
+        times=(lambda: deltas.timings) if asked.timings else None,
+        timed_events=asked.timings_per_token,
+    )
     if asked.generation.stream:
         record = current_record.get()
         renderer = MessageRenderer(message, record.request_id if record else "", omit_thinking=asked.omit_thinking)

@@ -22,13 +22,18 @@ REQUIRED = ("max_tokens", "messages")
 
 @dataclass(frozen=True, slots=True)
 class MessageRequest:
-    """A messages request. stops: its stop sequences. omit_thinking: no reasoning text in the answer."""
+    """A messages request. stops: its stop sequences. omit_thinking: no reasoning text in the answer.
+
+    timings, timings_per_token: as in chunks.ChunkOptions.
+    """
 
     generation: GenerationRequest
     prompt: ChatPrompt
     headers: list[tuple[str, str]]
     stops: tuple[str, ...]
     omit_thinking: bool
+    timings: bool
+    timings_per_token: bool
 
     async def start(self) -> Generation:
         """The running generation. Raises RequestError."""
@@ -77,6 +82,8 @@ def _parse(body: Json, app: App) -> MessageRequest:
         headers=generation.headers + warning_headers(fields.warnings(values)),
         stops=values["stop_sequences"] or (),
         omit_thinking=fields.omits_thinking(values),
+        timings=values["timings"] or values["timings_per_token"],
+        timings_per_token=values["timings_per_token"],
     )
 
 

@@ -5,6 +5,8 @@ Each field is declared once, with its name, kind, range, default and meaning.
 
 from __future__ import annotations
 
+import contextlib
+import re
 from typing import Any
 
 from ...errors import BadRequest
@@ -71,7 +73,7 @@ TIMINGS = (
     Field(
         name="timings", kind="bool", help="llama.cpp's timings in the response, in a stream at its end", default=False
     ),
-    Field(name="timings_per_token", kind="bool", help="llama.cpp's: timings in every chunk", default=False),
+    Field(name="timings_per_token", kind="bool", help="llama.cpp's: timings in every chunk of text", default=False),
     Field(
         name="return_progress",
         kind="bool",
@@ -79,12 +81,41 @@ TIMINGS = (
         default=False,
     ),
 )
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+MAX_KEEP_S = 1e9
+
+
+def _keep_alive(value: Any) -> float:
+    """Seconds, of a number or of a text such as "5m" or "1h30m"; negative: for ever."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return min(float(value), MAX_KEEP_S)
+    text = value.strip() if isinstance(value, str) and len(value) <= MAX_DURATION else ""
+    sign, digits = (-1.0, text[1:]) if text[:1] == "-" else (1.0, text.removeprefix("+"))
+    with contextlib.suppress(ValueError):
+        if digits[:1].isdecimal():
+            return min(sign * float(digits), MAX_KEEP_S)
+    parts = _DURATION.findall(digits)
+    if not parts or "".join(number + unit for number, unit in parts) != digits:
+        raise BadRequest('keep_alive must be a number of seconds or a duration such as "5m"', param="keep_alive")
+    return min(sign * sum(float(number) * _SECONDS[unit] for number, unit in parts), MAX_KEEP_S)
+
+
+MAX_DURATION = 64
+KEEP_ALIVE = Field(
+    name="keep_alive",
+    kind="any",
+    help="Ollama's: how long a model that requests load stays in memory afterwards; 0: not at all, negative: for ever",
+    read=_keep_alive,
+    schema={"type": ["number", "string"]},
+)
 ANSWERING = (
     MODEL,
     STREAM,
     STREAM_OPTIONS,
     *TOKEN_IDS,
     *TIMINGS,
+    KEEP_ALIVE,
     REQUEST_ID,
 )
 """Fields for the form of the response of chat and completions."""

@@ -145,5 +145,9 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
         one_call=offer.rule.offered and not offer.rule.parallel,
         truncate=values["truncate_prompt_tokens"],
         priority=values["priority"],
-        headers=warning_headers(unsupported.warnings(schema.fields, body, capabilities) + unknown + shared + dropped),
+        headers=warning_headers(
+            unsupported.warnings(schema.fields, body, capabilities)
+            + (unknown + shared + dropped)
+            + model.keep_loaded(values.get("keep_alive"))
+        ),
     )

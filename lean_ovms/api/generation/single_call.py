@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...models.generation import Generation
+from ...timing_types import Timings
 from ...types import Delta, ToolCallStart, Usage
 
 
@@ -16,6 +17,10 @@ class SingleCallStream:
     @property
     def usage(self) -> Usage:
         return self._generation.usage
+
+    @property
+    def timings(self) -> Timings:
+        return self._generation.timings
 
     def __aiter__(self) -> SingleCallStream:
         return self

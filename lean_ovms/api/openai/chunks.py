@@ -16,7 +16,7 @@ from ...errors import RequestError
 from ...models.generation import Generation, GenerationGroup
 from ...timing_types import PromptProgress, Timings
 from ...types import Delta, Json, TokenLogprob, Usage
-from ..response import new_id, now, timings, token_name, usage
+from ..response import new_id, now, prompt_progress, timings, token_name, usage
 from ..sse import event, padding
 
 FINGERPRINT = f"lean_ovms-{__version__}"
@@ -156,13 +156,8 @@ class Chunks:
 
     def progress(self, index: int, content: bytes, progress: PromptProgress) -> bytes:
         """A chunk without a token, with the progress of the prompt. content: as in chunk."""
-        found = {
-            "total": progress.total,
-            "cache": progress.cached,
-            "processed": progress.processed,
-            "time_ms": round(progress.time_ms),
-        }
-        end = self._plain_end.removesuffix(b"}\n\n") + b',"prompt_progress":' + orjson.dumps(found) + b"}\n\n"
+        shown = orjson.dumps(prompt_progress(progress))
+        end = self._plain_end.removesuffix(b"}\n\n") + b',"prompt_progress":' + shown + b"}\n\n"
         return self._head_of(index) + content + end
 
     def _head_of(self, index: int) -> bytes:

@@ -12,6 +12,7 @@ from ..generation.common_fields import (
     ADD_GENERATION_PROMPT,
     CHAT_TEMPLATE,
     CONTINUE_FINAL_MESSAGE,
+    KEEP_ALIVE,
     MESSAGES,
     REQUEST_ID,
     TEMPLATE_KWARGS,
@@ -57,6 +58,7 @@ PRIORITY = Field(
 COMMON = (
     MODEL,
     REQUEST_ID,
+    KEEP_ALIVE,
     PRIORITY,
     Field(name="user", kind="string", help="accepted, without effect"),
     Field(name="cache_salt", kind="string", help="vLLM's: accepted; results are not cached"),

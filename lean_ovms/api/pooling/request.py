@@ -106,13 +106,15 @@ def follows_ovms(request: Request) -> bool:
 def parse(body: Json, app: App, *, fields: FieldSet, ovms: bool = False) -> PoolingRequest:
     """The fields of a body and its model. Raises RequestError."""
     values = read(fields, body)
+    model = _model(values, app)
+    kept = model.keep_loaded(values.get("keep_alive"))
     return PoolingRequest(
         values=values,
-        model=_model(values, app),
+        model=model,
         config=app.config,
         offload=app.offload,
         ovms=ovms,
-        headers=warning_headers(_warnings(values) + unsupported.warnings(fields, body)),
+        headers=warning_headers(_warnings(values) + unsupported.warnings(fields, body) + kept),
     )
 
 

@@ -20,6 +20,7 @@ from typing import cast
 from ...errors import StartError
 from ...util.child_process import wait_unreaped
 from .. import protocol
+from .output import OutputLog
 from .prestart import spawn
 
 log = logging.getLogger("lean_ovms.engine")
@@ -48,6 +49,7 @@ class Child(asyncio.Protocol):
         self._ready: asyncio.Future[protocol.Ready] = loop.create_future()
         self._exited: asyncio.Future[int] = loop.create_future()
         self._process: subprocess.Popen[bytes] | None = None
+        self._output: OutputLog | None = None
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -61,8 +63,9 @@ class Child(asyncio.Protocol):
     async def start(self, command: Sequence[str], load: protocol.Load, timeout_s: float) -> protocol.Ready:
         """Spawn and load. Raises StartError, with the child ended, when it dies, does not load, or takes longer."""
         try:
-            self._process, ours = spawn(command)
+            self._process, ours, output = spawn(command)
             self.pid = self._process.pid
+            self._output = OutputLog(output, self.pid)
             self._watch_exit()
             return await self._handshake(ours, load, timeout_s)
         except OSError as error:
@@ -184,13 +187,20 @@ class Child(asyncio.Protocol):
         assert self._process is not None
         self._signal_group()  # before the wait: as long as the zombie exists, no other group gets its number
         status = self._process.wait()
+        if self._output is not None:
+            self._output.finish()  # before its end is logged: the reason is often in the last line
         self._exited.set_result(status)
         if self._timer is not None:
             self._timer.cancel()
         if not self.ended and self._transport is not None:
             # The last frames are still read; a pipe that another process holds open must not delay the end.
             self._timer = self._loop.call_later(GRACE_S / 4, self._transport.abort)
-        log.info("engine %d is gone: %s", self.pid, self._describe(status))
+        log.log(
+            logging.ERROR if self._crashed(status) else logging.INFO,
+            "engine %d is gone: %s",
+            self.pid,
+            self._describe(status),
+        )
         self._fail_start()
 
     def _force(self) -> None:
@@ -211,10 +221,14 @@ class Child(asyncio.Protocol):
             why = self.why or f"the engine died while loading the model: {self._describe(self._exited.result())}"
             self._ready.set_exception(StartError(why))
 
+    def _crashed(self, status: int) -> bool:
+        return status != 0 and not self._forced and not self.why
+
     def _describe(self, status: int) -> str:
-        """The exit in words, with a guess at the cause of a SIGKILL from outside."""
+        """The exit in words; of a crash with its last output, and a guess at the cause of a SIGKILL from outside."""
         guess = " (out of memory?)" if status == -signal.SIGKILL and not self._forced else ""
-        return describe_exit(status) + guess
+        words = self._output.last_words if self._output is not None and self._crashed(status) else ""
+        return describe_exit(status) + guess + (f"; its last output: {words}" if words else "")
 
 
 def describe_exit(status: int) -> str:

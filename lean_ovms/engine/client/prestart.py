@@ -7,24 +7,35 @@ gets its Load like any other. Imports nothing heavy: the command line uses it fi
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from io import FileIO
 from typing import NamedTuple
 
 from ...util.child_process import import_path, spawn_with_socket
-from ..record import PREIMPORT
+from ..record import LOG_FD, PREIMPORT
 
 COMMAND = (sys.executable, "-m", "lean_ovms.engine.worker")
+PIPE_BYTES = 1 << 18
 
 
 class Spawned(NamedTuple):
-    """A child in its own process group, and our end of its pipe."""
+    """A child in its own process group, our end of its pipe, and what it prints (not blocking)."""
 
     process: subprocess.Popen[bytes]
     ours: socket.socket
+    output: FileIO
+
+    def discard(self) -> None:
+        """End it, unused."""
+        self.ours.close()
+        self.output.close()
+        self.process.kill()
+        self.process.wait()
 
 
 _prestarted: list[Spawned] = []
@@ -41,10 +52,7 @@ def prestart() -> None:
 def discard() -> None:
     """End a prestarted child that is not needed."""
     while _prestarted:
-        process, ours = _prestarted.pop()
-        ours.close()
-        process.kill()
-        process.wait()
+        _prestarted.pop().discard()
 
 
 def spawn(command: Sequence[str]) -> Spawned:
@@ -60,4 +68,39 @@ def _start(command: Sequence[str]) -> Spawned:
     In a session of its own: Ctrl-C in a terminal is for the server, which drains; and there is one group to kill.
     """
     environment = {**os.environ, **import_path(), "OPENBLAS_NUM_THREADS": "1"}
-    return Spawned(*spawn_with_socket(command, env=environment, start_new_session=True))
+    log_fd = _dup_stderr()
+    reader, writer = os.pipe()
+    output = FileIO(reader, "r")
+    try:
+        _enlarge(writer)
+        os.set_blocking(reader, False)
+        keep = [] if log_fd is None else [log_fd]
+        if keep:
+            environment[LOG_FD] = str(log_fd)
+        return Spawned(
+            *spawn_with_socket(
+                command, keep=keep, env=environment, stdout=writer, stderr=writer, start_new_session=True
+            ),
+            output,
+        )
+    except OSError:
+        output.close()
+        raise
+    finally:
+        os.close(writer)
+        if log_fd is not None:
+            os.close(log_fd)
+
+
+def _dup_stderr() -> int | None:
+    """For the child's log; None if this process has no stderr: then what the child logs is printed."""
+    with contextlib.suppress(OSError):
+        return os.dup(2)
+    return None
+
+
+def _enlarge(pipe: int) -> None:
+    """Make room for what is printed while this process is busy; Linux has 64 KiB by default."""
+    with contextlib.suppress(ImportError, AttributeError, OSError):
+        fcntl = importlib.import_module("fcntl")  # not on Windows
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)

@@ -19,12 +19,12 @@ from functools import partial
 from ...config import POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, Config
 from ...errors import StartError
 from ...observability import logging as logs
-from ...util.child_process import EXIT_USAGE, inherit_socket
+from ...util.child_process import EXIT_USAGE, inherit_socket, write_lines_at_once
 from ..errors import EngineLost, last_line
 from ..generation import task as generation
 from ..generation.pipeline import Pipeline
 from ..protocol import TEXT_GENERATION, Load, LoadFailed
-from ..record import PREIMPORT
+from ..record import LOG_FD, PREIMPORT
 from .loop import Worker
 from .task import Task
 from .transport import SocketTransport
@@ -98,18 +98,23 @@ def main(argv: list[str]) -> int:
     if sock is None:
         return EXIT_USAGE
     transport = SocketTransport(sock)
+    write_lines_at_once()
+    log_fd = os.environ.pop(LOG_FD, "")
     if preimport:
         with contextlib.suppress(ImportError):  # loading a model reports it
             for module in ("genai.factory", "paged.pipeline"):
                 importlib.import_module(f"lean_ovms.engine.{module}")
     try:
-        return serve(transport)
+        return serve(transport, int(log_fd) if log_fd else None)
     except OSError:
         return EXIT_CLOSED  # the front end closed the pipe while we were writing
 
 
-def serve(transport: SocketTransport) -> int:
-    """Load what the first frame asks for, report it, and work until the pipe closes. The exit status."""
+def serve(transport: SocketTransport, log_fd: int | None = None) -> int:
+    """Load what the first frame asks for, report it, and work until the pipe closes. The exit status.
+
+    log_fd: for the log; None: stderr.
+    """
     records = transport.receive(wait=True)
     if records is None or not isinstance(records[0], Load):
         return EXIT_CLOSED if records is None else EXIT_USAGE
@@ -117,7 +122,7 @@ def serve(transport: SocketTransport) -> int:
     try:
         config = Config(**command.config)
         with contextlib.suppress(OSError):  # no reason not to serve; the file's handler reports it, and tries again
-            logs.setup(config.log_level, config.log_format, config.log_path)
+            logs.setup(config.log_level, config.log_format, config.log_path, log_fd)
         task = load(command.task, config, transport.wake)
     except Exception as error:  # anything that keeps a model from loading has to reach the front end in one line
         log.debug("loading failed", exc_info=True)

@@ -1,20 +1,26 @@
-"""llama.cpp's timings, timings_per_token and return_progress on chat and completions."""
+"""llama.cpp's timings, timings_per_token and return_progress on every endpoint that generates text."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
+from lean_ovms.api.app import App
 from lean_ovms.engine.protocol import Cached, Progress
 from lean_ovms.types import SamplingParams
-from tests.api.conftest import MakeApp, events, post, whole
+from tests.api.anthropic.conftest import stream as named_events
+from tests.api.conftest import MakeApp, events, parts, post, whole
 from tests.fakes import Script, say
 
 PATHS = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
     "/v1/completions": {"prompt": "user:hi;"},
 }
+MESSAGES = {"max_tokens": 20, "messages": [{"role": "user", "content": "hi"}]}
+NAMED = {"/v1/responses": {"input": "hi", "store": False}, "/v1/messages": MESSAGES}
+"""Endpoints whose events have names."""
 PROMPT = 8
 """Tokens of the prompt of both."""
 
@@ -131,3 +137,56 @@ async def test_a_whole_response_has_no_progress(make_app: MakeApp) -> None:
     app, engine = await make_app(say("abc"), capable=True)
     await whole(await post(app, "/v1/completions", {"prompt": "a", "return_progress": True}))
     assert not engine.submitted[0][1].report_progress
+
+
+async def named(app: App, path: str, **fields: Any) -> list[tuple[str, Any]]:
+    """The events of a stream, with their names, but the last [DONE] of responses."""
+    response = await post(app, path, {**NAMED[path], "stream": True, **fields})
+    assert not [header for header in response.headers if header[0] == "Warning"]
+    if path == "/v1/messages":
+        return await named_events(response)
+    blocks = b"".join([part async for part in parts(response)]).split(b"\n\n")[:-2]
+    return [(data["type"], data) for data in (orjson.loads(block.partition(b"data: ")[2]) for block in blocks)]
+
+
+@pytest.mark.parametrize("path", NAMED)
+@pytest.mark.parametrize("field", ["timings", "timings_per_token"])
+async def test_timings_of_a_whole_response_or_message(make_app: MakeApp, path: str, field: str) -> None:
+    app, _ = await make_app(later(say("abc", "de")))
+    check((await whole(await post(app, path, {**NAMED[path], field: True})))["timings"], 6)
+    assert "timings" not in await whole(await post(app, path, NAMED[path]))
+
+
+@pytest.mark.parametrize("path", NAMED)
+async def test_timings_at_the_end_of_a_stream_of_named_events(make_app: MakeApp, path: str) -> None:
+    app, _ = await make_app(later(say("abc", "de")))
+    [(name, data)] = [event for event in await named(app, path, timings=True) if "timings" in repr(event[1])]
+    assert name == {"/v1/responses": "response.completed", "/v1/messages": "message_delta"}[path]
+    check(data.get("response", data)["timings"], 6)
+
+
+@pytest.mark.parametrize("path", NAMED)
+async def test_timings_in_the_named_events_of_text(make_app: MakeApp, path: str) -> None:
+    app, _ = await make_app(later(say("abc", "de")))
+    found = await named(app, path, timings_per_token=True)
+    counts = [data["timings"]["predicted_n"] for _, data in found if "timings" in data]
+    assert counts == sorted(counts)
+    assert {3, 6} <= {*counts}
+
+
+@pytest.mark.parametrize("path", NAMED)
+async def test_progress_of_the_prompt_in_a_stream_of_named_events(make_app: MakeApp, path: str) -> None:
+    app, _ = await make_app(later(say("abc", "de")), capable=True)
+    found = await named(app, path, return_progress=True)
+    names = [name for name, data in found if "prompt_progress" in data]
+    assert names == (["ping"] if path == "/v1/messages" else ["response.in_progress"]) * 2
+    assert [data["prompt_progress"]["processed"] for _, data in found if "prompt_progress" in data] == [4, 8]
+    without = [data for _, data in await named(app, path) if "prompt_progress" in data]
+    assert without == []
+
+
+async def test_timings_of_a_response_that_ends_at_its_first_call(make_app: MakeApp) -> None:
+    app, _ = await make_app(later(say('<tool_call>{"name":"f","arguments":{}}</tool_call>')), tool_parser="hermes3")
+    tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
+    asked = {**NAMED["/v1/responses"], "tools": tools, "parallel_tool_calls": False, "timings": True}
+    assert (await whole(await post(app, "/v1/responses", asked)))["timings"]["predicted_n"] > 6

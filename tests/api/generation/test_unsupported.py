@@ -100,7 +100,7 @@ async def test_what_cannot_be_honoured_is_accepted_but_not_silently(app: App, pa
     response = await send(app, path, {name: ASKED[name]})
     assert response.status == 200
     honoured = {"echo"} if path == "/v1/completions" else set()
-    honoured |= set() if path == "/v1/responses" else {"timings", "timings_per_token"}
+    honoured |= {"timings", "timings_per_token"}
     expected = [] if name in honoured else [f"{name} is not supported and was ignored"]
     assert warned(response) == expected
 

@@ -1,10 +1,12 @@
 """An engine child that plays a part: `python fake_child.py <part> <fd>`. The prompt of a Submit says what it does.
 
-Parts: ok, die, hang, garbage, wrong, load_failed, die_after_ready, holder (its own child holds the pipe),
+Parts: ok, die, die_talking (by an exception), hang, garbage, wrong, load_failed, die_after_ready,
+holder (its own child holds the pipe),
 escapee (the same, in a session of its own), deaf (ignores everything), stubborn (ignores SIGTERM too),
 vocabulary (another one in every life), report (tells what it was given), FILE (the part that FILE says).
 Prompts: "count N" sends N tokens one frame each; "burst N" in one frame; "hang"; "die"; "garbage"; "refuse"; "fail";
 "half" (half a frame, then dies); "beams" (one frame with all finals); "slow" (one token per ping).
+"print" (the texts of an Encode are printed to stderr) and "abort" (the same, and dies by SIGABRT) are Encode's.
 """
 
 import json
@@ -55,6 +57,8 @@ class Actor:
     def greet(self):
         if self.part == "die":
             sys.exit(7)
+        if self.part == "die_talking":
+            raise RuntimeError("no such device")
         if self.part == "hang":
             time.sleep(600)
         if self.part == "garbage":
@@ -87,6 +91,8 @@ class Actor:
         return {
             "fds": [n for n in numbers if os.path.exists(f"/proc/self/fd/{n}") and n != self.sock.fileno()],
             "stdin": os.readlink("/proc/self/fd/0"),
+            "log_fd": int(os.environ[protocol.LOG_FD]),
+            "log": os.readlink(f"/proc/self/fd/{os.environ[protocol.LOG_FD]}"),
             "session": os.getsid(0) == os.getpid(),
             "blas": os.environ["OPENBLAS_NUM_THREADS"],
             "package": protocol.__file__,
@@ -102,6 +108,10 @@ class Actor:
                     os._exit(9)
                 if record.texts == ["hang"]:
                     return
+                if record.texts[0] in ("print", "abort"):
+                    os.write(2, "".join(record.texts[1:]).encode())
+                    if record.texts[0] == "abort":
+                        os.abort()
                 if record.texts == ["refuse"]:
                     self.send(protocol.Refused(record.id, BadRequest("no").to_wire()))
                     return

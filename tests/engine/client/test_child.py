@@ -161,7 +161,8 @@ async def test_the_child_gets_its_pipe_and_nothing_else_of_ours(tmp_path):
         with pytest.raises(StartError) as error:
             await Life().start("report")
     report = json.loads(str(error.value))
-    assert sorted(report["fds"]) == [0, 1, 2]
+    assert sorted(report["fds"]) == [0, 1, 2, report["log_fd"]]
+    assert report["log"] == os.readlink("/proc/self/fd/2")
     assert report["stdin"] == "/dev/null"
     assert report["session"]
     assert report["blas"] == "1"

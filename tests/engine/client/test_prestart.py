@@ -25,6 +25,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, ...]]:
 
 def ended(child: Spawned) -> int:
     child.ours.close()
+    child.output.close()
     return child.process.wait(10)
 
 
@@ -43,7 +44,7 @@ def test_one_that_died_meanwhile_is_not_given_out(command: tuple[str, ...]) -> N
     prestart.prestart()
     [dead] = prestart._prestarted
     dead.process.kill()
-    dead.process.wait(10)
+    assert ended(dead) == -9
     child = prestart.spawn(command)
     assert child.process.pid != dead.process.pid
     assert ended(child) == 0

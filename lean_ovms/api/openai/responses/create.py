@@ -34,6 +34,7 @@ async def handle_create(request: Request, app: App) -> Response:
     asked = await app.parse_body(request, parse_response)
     context = await app.service(ResponseService).store.context(asked.previous, asked.conversation, asked.items)
     generation = await start(asked, context.items, app)
+    stream = asked.generation.deltas(generation)
     body = ResponseObject(
         model=asked.generation.model.name,
         echo=asked.echo,
@@ -41,8 +42,9 @@ async def handle_create(request: Request, app: App) -> Response:
         ids=TokenIds(generation.prompt_ids, asked.generation.sampling.n) if asked.token_ids else None,
         named_by_id=asked.named_by_id,
         origins=asked.origins,
+        times=(lambda: stream.timings) if asked.timings else None,
+        timed_events=asked.timings_per_token,
     )
-    stream = asked.generation.deltas(generation)
     if asked.background:
         response = await start_background(asked, body, stream, context, app)
     elif asked.generation.stream:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from ....errors import RequestError
 from ....types import Delta, Event, Json, Reasoning, Text, TokenLogprob, ToolCallStart, Usage
+from ...response import prompt_progress, with_timings
 from .agent_tools import ToolOrigin
 from .custom_call import CustomCall
 from .output_items import EventWriter, FunctionCall, Item, Message, ReasoningItem
@@ -72,8 +73,15 @@ class Events:
         """The frames for these deltas."""
         self._set_in_progress()
         for delta in deltas:
-            self._delta(delta)
-        return self._writer.take_frames()
+            if delta.progress is not None:
+                progress = {"prompt_progress": prompt_progress(delta.progress)}
+                self._writer.add("response.in_progress", {"response": self.response(), **progress})
+            else:
+                self._delta(delta)
+        frames = self._writer.take_frames()
+        if frames and self.body.timed_events and self.body.times and self._choices:
+            frames[-1] = with_timings(frames[-1], self.body.times())
+        return frames
 
     def _set_in_progress(self) -> None:
         if not self._in_progress:

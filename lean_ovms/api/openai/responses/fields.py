@@ -14,12 +14,14 @@ from ....types import Json
 from ... import schemas
 from ...fields import Field, FieldSet
 from ...generation.common_fields import (
+    KEEP_ALIVE,
     LOGPROBS,
     MODEL,
     REQUEST_ID,
     RESPONSE_STREAM_OPTIONS,
     STREAM,
     TEMPLATE_KWARGS,
+    TIMINGS,
     TOKEN_IDS,
     TOOLS,
     TOP_LOGPROBS,
@@ -199,7 +201,7 @@ _IN_PATH = re.compile(rf"[\w.-]{{1,{MAX_REQUEST_ID}}}", re.ASCII)
 _RESPONSE_ID = replace(REQUEST_ID, read=_fit_for_a_path, schema={"pattern": f"^[A-Za-z0-9_.-]{{1,{MAX_REQUEST_ID}}}$"})
 
 ALL_FIELDS = FieldSet((
-    *(MODEL, *TOKEN_IDS, _RESPONSE_ID, *FIELDS, *STRUCTURED),
+    *(MODEL, *TOKEN_IDS, *TIMINGS, KEEP_ALIVE, _RESPONSE_ID, *FIELDS, *STRUCTURED),
     *(row for row in SAMPLING if row.name != "max_tokens"),
 ))  # fmt: skip
 """All that is read. max_tokens and max_completion_tokens are not fields of this API, as in OVMS."""

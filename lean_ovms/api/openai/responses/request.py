@@ -34,7 +34,7 @@ class ResponsesRequest:
     """The body of a responses request. items: its own input, with references not resolved.
 
     echo: what the response object repeats. origins: of tools that are no plain functions. headers: Warning headers.
-    token_ids, named_by_id, request_id: as in chunks.ChunkOptions.
+    token_ids, named_by_id, request_id, timings, timings_per_token: as in chunks.ChunkOptions.
     """
 
     generation: GenerationRequest
@@ -49,6 +49,8 @@ class ResponsesRequest:
     token_ids: bool
     named_by_id: bool
     request_id: str
+    timings: bool
+    timings_per_token: bool
     template_kwargs: Json
     echo: Json
     origins: dict[str, ToolOrigin]
@@ -90,6 +92,8 @@ def parse_response(body: Json, app: App) -> ResponsesRequest:
         token_ids=values["return_token_ids"],
         named_by_id=values["return_tokens_as_token_ids"],
         request_id=values["request_id"] or "",
+        timings=values["timings"] or values["timings_per_token"],
+        timings_per_token=values["timings_per_token"],
         template_kwargs=_template_kwargs(values),
         echo=echo(values, generation.sampling),
         origins=values["agent_tools"].origins,

@@ -5,12 +5,13 @@ Key order is the contract's, then OpenAI's other fields. Knows no stream and no 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field
 
 from ....errors import BadRequest, RequestError, TooManyRequests
+from ....timing_types import Timings
 from ....types import Delta, Json, Usage
-from ...response import now
+from ...response import now, timings
 from .agent_tools import ToolOrigin
 from .output_items import item_id
 
@@ -38,7 +39,7 @@ class ResponseObject:
 
     echo: the fields that repeat the request. request_id: the end of the id. ids: the token ids, if requested.
     named_by_id: log probabilities name tokens by id. origins: of tools that are no plain functions, by their names for
-    the model.
+    the model. times: the times so far, if the finished response has them; timed_events: its events of text, too.
     """
 
     model: str
@@ -47,6 +48,8 @@ class ResponseObject:
     ids: TokenIds | None = None
     named_by_id: bool = False
     origins: dict[str, ToolOrigin] = field(default_factory=dict)
+    times: Callable[[], Timings] | None = None
+    timed_events: bool = False
     id: str = field(default_factory=lambda: item_id("resp"))
     created_at: int = field(default_factory=now)
 
@@ -63,7 +66,8 @@ class ResponseObject:
         ending: Json = {"completed_at": now()} if status == "completed" else {}
         ending["incomplete_details"] = {"reason": "max_output_tokens"} if status == "incomplete" else None
         ending["error"] = None if error is None else failure(error)
-        return self._object(status, output, ending, None if error else counts(usage))
+        times = {"timings": timings(self.times())} if self.times and not error else {}
+        return self._object(status, output, ending, None if error else counts(usage)) | times
 
     def _object(self, status: str, output: list[Json], ending: Json, usage: Json | None) -> Json:
         return {

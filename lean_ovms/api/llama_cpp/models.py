@@ -1,0 +1,59 @@
+"""POST /models/load and POST /models/unload of llama.cpp's router: models into memory and out of it, by hand.
+
+https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. Other than there the answer comes when it is
+done, and a model that is where it should be is no error. GET …/models has each model's `status`.
+"""
+
+from __future__ import annotations
+
+from ...errors import BadRequest, NotFound, Unavailable
+from ...models.model import Model
+from ...types import Json, Request, Response
+from ..app import App
+from ..fields import Field, FieldSet, read
+from ..response import json, model_name
+from ..router import Route, RouteDoc
+
+FIELDS = FieldSet((Field(name="model", kind="string", required=True, help="name of a configured model"),))
+
+
+async def handle_load(request: Request, app: App) -> Response:
+    model = await _model(request, app)
+    with await model.hold():
+        return json({"success": True})
+
+
+async def handle_unload(request: Request, app: App) -> Response:
+    model = await _model(request, app)
+    if model.residency is None:
+        raise NotFound("the program that this server is part of loads its models itself", code="not_managed")
+    if not model.on_demand:
+        raise Unavailable("The model is being loaded for the first time.", code="model_not_ready")
+    await model.residency.unload(model)
+    return json({"success": True})
+
+
+async def _model(request: Request, app: App) -> Model:
+    """The model that the body names. Raises RequestError."""
+    name: str = await app.parse_body(request, lambda body, _: model_name(_read(body)))
+    model = app.registry.get(name)
+    if model.parent:
+        raise BadRequest(f"an adapter is in memory with its model, {model.parent}", param="model")
+    return model
+
+
+def _read(body: Json) -> Json:
+    return read(FIELDS, body)
+
+
+LOAD = RouteDoc(summary="Load a model now", body=FIELDS, answer="Success", errors=(404, 429, 503))
+UNLOAD = RouteDoc(
+    summary="Unload a model when its running requests have finished; the next request loads it",
+    body=FIELDS,
+    answer="Success",
+    errors=(404, 503),
+)
+ROUTES = [
+    Route("POST", "/models/load", handle_load, doc=LOAD),
+    Route("POST", "/models/unload", handle_unload, doc=UNLOAD),
+]
