@@ -14,7 +14,7 @@ from ...errors import BadRequest, RequestError
 from ...speech_types import SpeechEvent, TextDelta, TurnStarted, TurnStopped, WindowDone
 from ...types import Json
 from ..response import new_id
-from . import openai_session
+from . import openai_beta, openai_session
 from .dialect import audio_of, has_spaces, logprobs, parted
 from .stream import Stream
 
@@ -42,6 +42,7 @@ class OpenAi:
 
     handles: ClassVar[tuple[str, ...]] = (
         "session.update",
+        openai_beta.UPDATE,
         "input_audio_buffer.append",
         "input_audio_buffer.commit",
         "input_audio_buffer.clear",
@@ -62,6 +63,10 @@ class OpenAi:
             case "session.update":
                 await session.configure(openai_session.updated(session.settings, event.get("session")))
                 await self._send("session.updated", session=session.described())
+            case openai_beta.UPDATE:
+                given = openai_beta.session_of(event.get("session"))
+                await session.configure(openai_session.updated(session.settings, given))
+                await self._send(openai_beta.UPDATED, session=openai_beta.described(session.described()))
             case "input_audio_buffer.append":
                 if session.current is None:
                     self._begin(await session.open())
