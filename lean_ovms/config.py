@@ -210,9 +210,9 @@ class Config:
     pipeline_type: str = option(
         "AUTO",
         "PAGED: the paged engine, for text models on the CPU; LM_CB and VLM_CB: openvino-genai's continuous batching; "
-        "LM, VLM: one request at a time; AUTO: by model, device and options",
+        "LM, VLM: one request at a time; ASR: its pipeline for speech to text; AUTO: by model, device and options",
         group="engine",
-        choices=("AUTO", "LM", "LM_CB", "VLM", "VLM_CB", "PAGED"),
+        choices=("AUTO", "LM", "LM_CB", "VLM", "VLM_CB", "PAGED", "ASR"),
     )
     target_device: str = option(
         "CPU", "OpenVINO device, also AUTO:... or HETERO:...; auto: the best GPU, else CPU", group="engine"

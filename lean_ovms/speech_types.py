@@ -31,7 +31,7 @@ class SpeechInfo:
     max_tokens: of one window's answer. max_prompt_tokens: of prompt and hotwords together.
     capabilities: "logprobs": avg_logprob, no_speech_prob and log probabilities of tokens; "words": word times;
     "timed_stream": text streams also with timestamps; "fallback": the temperature ladder; "beams".
-    backend: what decodes, "decode_loop" or "whisper_pipeline"; vad: "silero" or "energy".
+    backend: what decodes, "decode_loop" or "asr_pipeline"; vad: "silero" or "energy".
     """
 
     languages: list[str]

@@ -87,6 +87,9 @@ class Metrics:
     def model_unloaded(self, model: str) -> None:
         """A model has been unloaded, to be loaded again by a request."""
 
+    def realtime_sessions(self, change: int) -> None:
+        """Sessions were opened (1), or have ended (-1)."""
+
     def expose(self, engines: Iterable[EngineState] = ()) -> bytes:
         """All metrics in Prometheus' text format."""
         return b""
@@ -122,6 +125,7 @@ class Prometheus(Metrics):
 
         self._families = {family.name: family for family in select(listed)}
         self._values: dict[str, dict[tuple[str, ...], Any]] = {name: {} for name in self._families}
+        self._sessions = 0
         self._registry = CollectorRegistry()
         self._registry.register(self)
         if not listed or any(name in listed for name in PROCESS):
@@ -193,12 +197,16 @@ class Prometheus(Metrics):
     def model_unloaded(self, model: str) -> None:
         self._add("lean_ovms_model_unloads_total", (model,))
 
+    def realtime_sessions(self, change: int) -> None:
+        self._sessions += change
+
     def expose(self, engines: Iterable[EngineState] = ()) -> bytes:
         from prometheus_client import generate_latest
 
         for name, family in self._families.items():
             if family.kind == "gauge":
                 self._values[name].clear()
+        self._set("lean_ovms_realtime_sessions", (), self._sessions)
         for engine in engines:
             self._create_series(engine.model)
             self._set_engine(engine)

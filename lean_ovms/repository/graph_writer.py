@@ -120,8 +120,10 @@ def text(config: Config, models_path: str, draft_models_path: str, version: str)
     task = task_of(config.task)
     if task is None:
         raise StartError(f"a graph for the task {config.task} cannot be written: OVMS does not have the task")
-    if config.pipeline_type == "PAGED":
-        raise StartError("--pipeline_type PAGED cannot be written: OVMS, which reads graphs too, does not know it")
+    if config.pipeline_type in ("PAGED", "ASR"):
+        raise StartError(
+            f"--pipeline_type {config.pipeline_type} cannot be written: OVMS, which reads graphs too, does not know it"
+        )
     values = {**_values(config, task), "models_path": models_path}
     if task is TEXT_GENERATION:
         values["draft_models_path"] = draft_models_path

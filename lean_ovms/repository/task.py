@@ -26,6 +26,8 @@ RERANK_LABELS = 2
 """A classifier of more labels does not rerank."""
 
 SPEECH_MODELS = ("WhisperForConditionalGeneration", "Qwen3ASRForConditionalGeneration")
+FUN_ASR = "fun_asr"
+"""Fun-ASR's model_type; its config.json has no architectures."""
 IMAGES = ("CLIPTextModel", "UNet2DConditionModel", "AutoencoderKL")
 EMBEDDINGS = (
     "BertModel", "JinaBertModel", "MPNetModel", "Qwen2Model", "RobertaModel", "T5EncoderModel", "XLMRobertaModel",
@@ -84,7 +86,9 @@ def _files(path: Path) -> ModelFiles:
 
 
 def _is_speech_to_text(files: ModelFiles) -> bool:
-    return any(name in SPEECH_MODELS or name.startswith("SeamlessM4T") for name in files.architectures)
+    return files.config.get("model_type") == FUN_ASR or any(
+        name in SPEECH_MODELS or name.startswith("SeamlessM4T") for name in files.architectures
+    )
 
 
 def _is_text_to_speech(files: ModelFiles) -> bool:

@@ -103,7 +103,12 @@ FOREIGN = {
         "engine/embedding/tokenizer.py",
         "engine/voice/pipeline.py",
     },
-    "openvino_genai": {"engine/genai/", "engine/paged/pipeline.py", "engine/voice/pipeline.py"},
+    "openvino_genai": {
+        "engine/genai/",
+        "engine/paged/pipeline.py",
+        "engine/speech/pipeline.py",
+        "engine/voice/pipeline.py",
+    },
     "openvino_tokenizers": {"engine/genai/", "engine/embedding/tokenizer.py"},
     "numpy": {
         "engine/genai/",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ...errors import BadRequest, RequestError
 from ...observability.logging import safe
@@ -24,12 +24,14 @@ SPACELESS = ("zh", "ja", "th", "lo", "my", "yue")
 
 
 class Dialect(Protocol):
-    """One client's conversation. Methods that send wait while the client does not read."""
+    """One client's conversation. Methods that send wait while the client does not read. events: types it handles."""
+
+    events: ClassVar[tuple[str, ...]]
 
     def __init__(self, session: Session) -> None: ...
 
     async def handle(self, event: Json) -> None:
-        """Act on an event of the client, of a type in EVENTS. Raises RequestError."""
+        """Act on an event of the client, of a type in events. Raises RequestError."""
 
     async def refuse(self, error: RequestError, event: Json) -> None:
         """Tell the client that its event failed. event: {} for a message that is none."""
@@ -44,9 +46,9 @@ class Dialect(Protocol):
         """A stream's transcription has failed, and ended."""
 
 
-def unknown_event(kind: str) -> BadRequest:
-    """The error for an event of another type."""
-    known = ", ".join(EVENTS)
+def unknown_event(kind: str, events: tuple[str, ...]) -> BadRequest:
+    """The error for an event of another type than these."""
+    known = ", ".join(events)
     return BadRequest(f"Unknown event type: {safe(kind, 80)}. Known are {known}", param="type", code="unknown_event")
 
 

@@ -48,10 +48,12 @@ async def handle(request: Request, app: App) -> Response:
         session = Session(app, websocket, dialect, name)
         session.decided = query.get("intent") == "transcription"
         service.add(session)
+        app.metrics.realtime_sessions(1)
         try:
             await session.send(created(session))
             return await session.run()
         finally:
+            app.metrics.realtime_sessions(-1)
             service.remove(session)
 
     offered = [one.strip() for one in request.headers.get(PROTOCOLS_HEADER, "").split(",")]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...errors import BadRequest, RequestError
 from ...speech_types import SpeechEvent, TextDelta, TurnStarted, TurnStopped, WindowDone
 from ...types import Json
 from ..response import new_id
-from . import openai_session
-from .dialect import audio_of, has_spaces, logprobs, parted
+from . import openai_beta, openai_session
+from .dialect import EVENTS, audio_of, has_spaces, logprobs, parted
 from .stream import Stream
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class _Item:
 class OpenAi:
     """One client's conversation. items: not completed, in order; the engine's text belongs to the first."""
 
+    events: ClassVar[tuple[str, ...]] = (*EVENTS, openai_beta.UPDATE)
+
     def __init__(self, session: Session) -> None:
         self._session = session
         self._items: deque[_Item] = deque()
@@ -55,6 +57,10 @@ class OpenAi:
             case "session.update":
                 await session.configure(openai_session.updated(session.settings, event.get("session")))
                 await self._send("session.updated", session=session.described())
+            case openai_beta.UPDATE:
+                given = openai_beta.session_of(event.get("session"))
+                await session.configure(openai_session.updated(session.settings, given))
+                await self._send(openai_beta.UPDATED, session=openai_beta.described(session.described()))
             case "input_audio_buffer.append":
                 if session.current is None:
                     self._begin(await session.open())

@@ -22,7 +22,8 @@ from ...types import Json
 from ...websocket_types import GOING_AWAY, Close, WebSocket
 from ..fields import parsed
 from ..response import new_id
-from .dialect import EVENTS, Dialect, unknown_event
+from . import openai_beta
+from .dialect import Dialect, unknown_event
 from .openai_session import rendered
 from .settings import Settings
 from .stream import Stream
@@ -224,10 +225,10 @@ class Session:
 
     async def _handle(self, event: Json) -> None:
         kind = event["type"]
-        if kind == "session.update" and not self.decided:
+        if kind in ("session.update", openai_beta.UPDATE) and not self.decided:
             self._decide(isinstance(event.get("session"), dict))
-        if kind not in EVENTS:
-            raise unknown_event(kind)
+        if kind not in self.dialect.events:
+            raise unknown_event(kind, self.dialect.events)
         await self.dialect.handle(event)
 
     def _decide(self, openai: bool) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ...errors import BadRequest
 from ...observability.logging import safe
 from ...speech_types import SpeechInfo, TranscribeParams, TurnDetection
+from ...util.languages import find
 from .audio import AudioFormat
 
 LOGPROBS = "item.input_audio_transcription.logprobs"
@@ -47,9 +48,11 @@ class Settings:
 
 
 def known_language(given: str, info: SpeechInfo) -> str:
-    """A language code of the model; "" to detect it. Raises BadRequest."""
-    code = given.strip().removeprefix("<|").removesuffix("|>").lower()
-    if not code or code in info.languages:
+    """The model's code of a language that is named as in a form; "" to detect it. Raises BadRequest."""
+    if not given.strip():
+        return ""
+    code = find(given, info.languages)
+    if code:
         return code
     known = ", ".join(info.languages)
     raise BadRequest(f"language {safe(given, 40)!r} is not one of the model's: {known}", param="language")

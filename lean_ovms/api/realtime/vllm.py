@@ -7,14 +7,14 @@ language, prompt and sample_rate, and is not needed where there is one model.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...errors import BadRequest, RequestError
 from ...speech_types import SpeechEvent, TextDelta, WindowDone
 from ...types import Json
 from ..fields import Field, FieldSet, read
 from .audio import RATES, AudioFormat
-from .dialect import audio_of, has_spaces, logprobs, parted
+from .dialect import EVENTS, audio_of, has_spaces, logprobs, parted
 from .settings import LOGPROBS, MAX_PROMPT, Settings
 from .stream import Stream
 
@@ -57,6 +57,8 @@ class _Text:
 
 class Vllm:
     """One client's conversation."""
+
+    events: ClassVar[tuple[str, ...]] = EVENTS
 
     def __init__(self, session: Session) -> None:
         self._session = session

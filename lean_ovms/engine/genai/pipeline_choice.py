@@ -39,6 +39,8 @@ class Choice(NamedTuple):
 def choose(config: Config, available: Sequence[str]) -> Choice:
     """Raises StartError when --pipeline_type does not fit the model. available: OpenVINO's devices."""
     vision, asked = has_vision(config.model_dir), config.pipeline_type
+    if asked == "ASR":
+        raise StartError(f"--pipeline_type ASR: {config.model_dir} transcribes no speech")
     if asked != "AUTO":
         if asked.startswith("VLM") != vision:
             what = "a model with vision" if vision else "a text model"

@@ -13,8 +13,9 @@ from ..genai import quiet_imports  # noqa: F401 - first, for its effect
 # isort: split
 from ...config import Config
 from ...errors import StartError
+from ...repository import json_file
 from ...types import Vocabulary
-from ..embedding.network import new_core
+from ..embedding.network import choose_device, new_core, properties
 from ..embedding.tokenizer import Tokenizer
 from ..errors import last_line
 from ..genai import vocabulary
@@ -27,12 +28,15 @@ from .whisper_network import WhisperNetwork
 
 log = logging.getLogger(__name__)
 
+ASR, WHISPER = "ASR", "whisper"
 Loaded = tuple[Recognizer, Callable[[], Detector], Callable[[Samples], bool]]
 
 
 def load(config: Config) -> Loaded:
     """The recognizer, what makes a detector for a request, and whether samples have speech. Raises StartError."""
     path = config.model_dir
+    if _by_pipeline(config):
+        return with_vad(_pipeline(config))
     files = whisper_files.read(path)
     network = WhisperNetwork(config, path)
     if network.frames:
@@ -42,6 +46,29 @@ def load(config: Config) -> Loaded:
     if config.enable_word_timestamps:
         _prepare_words(files, network)
     return with_vad(recognizer)
+
+
+def _by_pipeline(config: Config) -> bool:
+    """Whether openvino_genai's pipeline computes the windows: for all kinds but Whisper, or as --pipeline_type says.
+    Raises StartError."""
+    if config.pipeline_type not in ("AUTO", ASR):
+        raise StartError(f"--pipeline_type {config.pipeline_type}: {config.model_dir} transcribes; AUTO and ASR do so")
+    kind = json_file.read_object(config.model_dir / "config.json").get("model_type", WHISPER)
+    return config.pipeline_type == ASR or kind != WHISPER
+
+
+def _pipeline(config: Config) -> Recognizer:
+    """Raises StartError."""
+    from . import pipeline, pipeline_kinds
+
+    path, core = config.model_dir, new_core()
+    words = _vocabulary(path)
+    kind = pipeline_kinds.read(path, words, config.enable_word_timestamps)
+    config = replace(config, target_device=choose_device(core, config))
+    loaded = pipeline.load(config, kind, properties(config))
+    found = pipeline.PipelineRecognizer(kind, loaded, Tokenizer(core, path), words, config.engine_watchdog_s)
+    found.warm_up()
+    return found
 
 
 def _prepare_words(files: whisper_files.WhisperFiles, network: WhisperNetwork) -> None:

@@ -13,6 +13,7 @@ from dataclasses import asdict
 
 from ...config import Config
 from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
+from ..errors import EngineLost
 from ..protocol import (
     Audio,
     Cancel,
@@ -224,11 +225,13 @@ class SpeechTask:
     # --- from windows to text
 
     def step(self) -> None:
-        if not self._running:
+        if not self._running and not any(one.waiting for one in self._sessions.values()):
             return
         self._steps += 1
         try:
-            self.recognizer.step()
+            self.recognizer.step()  # also where windows wait until one that was cancelled leaves
+        except EngineLost:
+            raise
         except Exception as error:  # openvino's, whatever they are
             for job in list(self._running):
                 self._failed(job, error)

@@ -173,3 +173,18 @@ async def test_an_embedding_program_has_sessions_without_sockets() -> None:
         async with client.realtime("/v1/realtime?model=x"):
             pass
     assert failed.value.status == 404
+
+
+async def test_open_sessions_are_counted() -> None:
+    app, _ = await speech_app(metrics_enable=True)
+
+    def shown() -> str:
+        return next(
+            line
+            for line in app.metrics.expose().decode().splitlines()
+            if line.startswith("lean_ovms_realtime_sessions")
+        )
+
+    async with session(app), session(app):
+        assert shown() == "lean_ovms_realtime_sessions 2.0"
+    assert shown() == "lean_ovms_realtime_sessions 0.0"

@@ -240,3 +240,42 @@ async def test_partials_are_part_of_the_text() -> None:
         events += await client.until(COMPLETED)
     deltas = [event["delta"] for event in events if event["type"] == DELTA]
     assert "".join(deltas) == events[-1]["transcript"] == " ".join(["three"] * 8)
+
+
+async def test_the_session_object_of_the_beta_is_understood() -> None:
+    app, engine = await speech_app()
+    given = {
+        "input_audio_format": "g711_ulaw",
+        "input_audio_transcription": {"model": "w", "language": "German", "prompt": "eins"},
+        "turn_detection": None,
+        "input_audio_noise_reduction": {"type": "near_field"},
+        "include": ["item.input_audio_transcription.logprobs"],
+    }
+    async with session(app, "/v1/realtime") as client:  # the event shows the dialect
+        await client.send("transcription_session.update", session=given)
+        [event] = await client.until("transcription_session.updated")
+        await client.append(b"\x8f\x0f" * 1600)
+        await client.send(COMMIT)
+        await client.until(COMPLETED)
+        await client.send("transcription_session.update", session={"input_audio_format": "mp3"})
+        [refused] = await client.until("error")
+    found = event["session"]
+    assert found["input_audio_format"] == "g711_ulaw"
+    assert found["turn_detection"] is None
+    assert found["input_audio_transcription"]["language"] == "German"
+    assert found["include"] == given["include"]
+    assert (engine.asked[0].language, engine.asked[0].prompt, engine.asked[0].turns) == ("de", "eins", None)
+    assert refused["error"]["param"] == "session.input_audio_format"
+    assert "pcm16, g711_ulaw, g711_alaw" in refused["error"]["message"]
+
+
+@pytest.mark.parametrize("named", ["de", "DE", "german", "<|de|>", "de-AT"])
+async def test_a_language_may_be_named_as_in_a_form(named: str) -> None:
+    app, engine = await speech_app()
+    async with session(app, URL) as client:
+        await client.send("session.update", **update(transcription={"language": named}, turn_detection=None))
+        await client.until("session.updated")
+        await client.append(tone(0.5, 0.45, RATE))
+        await client.send(COMMIT)
+        await client.until(COMPLETED)
+    assert engine.asked[0].language == "de"

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 
-from lean_ovms.engine import protocol
+from lean_ovms.engine import protocol, record
 from lean_ovms.errors import BadRequest, EngineFailure
 
 INFO = {
@@ -91,8 +91,8 @@ class Actor:
         return {
             "fds": [n for n in numbers if os.path.exists(f"/proc/self/fd/{n}") and n != self.sock.fileno()],
             "stdin": os.readlink("/proc/self/fd/0"),
-            "log_fd": int(os.environ[protocol.LOG_FD]),
-            "log": os.readlink(f"/proc/self/fd/{os.environ[protocol.LOG_FD]}"),
+            "log_fd": int(os.environ[record.LOG_FD]),
+            "log": os.readlink(f"/proc/self/fd/{os.environ[record.LOG_FD]}"),
             "session": os.getsid(0) == os.getpid(),
             "blas": os.environ["OPENBLAS_NUM_THREADS"],
             "package": protocol.__file__,

@@ -11,7 +11,7 @@ import orjson
 
 from ....speech_types import Segment, Word
 from ....types import Json, Response
-from .languages import name_of
+from ....util.languages import name_of
 from .request import AudioRequest
 from .subtitles import srt, vtt
 from .transcript import Logprobs, Transcript
