@@ -100,7 +100,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
 
 def _read_words(given: dict[str, Any]) -> None:
     """The words without a flag: serve, pull or list, and a model. Raises StartError."""
-    words = list(given["words"])
+    words = [*given["words"], *([] if given["model"] is None else [given["model"]])]
     command = words.pop(0) if words and words[0] in WORDS else "serve"
     given.update(WORDS[command])
     if not words:
@@ -193,6 +193,7 @@ def parser() -> argparse.ArgumentParser:
         name = row.metadata["group"]
         _add_option(groups.get(name) or groups.setdefault(name, result.add_argument_group(name)), row)
     result.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+    result.add_argument("--model", default=None, help=argparse.SUPPRESS)  # vLLM's, for a model without a flag
     _add_foreign_flags(result)
     return result
 

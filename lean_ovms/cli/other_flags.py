@@ -155,6 +155,7 @@ ALIASES = (
 
 _DEVICES = "one process computes; --target_device and --model_distribution_policy choose devices"
 _ALWAYS = "it is always so here"
+_TASK = "the model's files say what it is for; --task says otherwise"
 _MEMORY = "weights stay in memory; --cache_size and --cache_memory_percent size the KV cache"
 
 IGNORED = {
@@ -182,6 +183,20 @@ IGNORED = {
     "timeout": "--request_timeout_s and --stream_stall_timeout_s bound requests",
     "-to": "--request_timeout_s and --stream_stall_timeout_s bound requests",
     "no_slots": "there are no slots to show",
+    "enable_reasoning": "--reasoning_parser enables it",
+    **dict.fromkeys(("runner", "convert", "embedding", "embeddings", "rerank", "reranking"), _TASK),
+    "compilation_config": "OpenVINO compiles the model",
+    "max_parallel_loading_workers": "OpenVINO loads the model",
+    "max_cpu_loras": "--max_loras bounds the adapters that are loaded",
+    "enable_server_load_tracking": "--metrics_enable has the load",
+    **dict.fromkeys(("-b", "-ub", "ubatch_size"), "--max_num_batched_tokens sizes a step"),
+    **dict.fromkeys(("-tb", "threads_batch"), "the same threads compute prompts and tokens: -t"),
+    "threads_http": "one event loop serves all connections",
+    **dict.fromkeys(("no_context_shift", "kv_unified", "-kvu", "webui"), _ALWAYS),
+    "keep": "no context is shifted",
+    "cache_reuse": "prefixes are shared: --enable_prefix_caching",
+    **dict.fromkeys(("cache_ram", "-cram", "fit"), _MEMORY),
+    "swa_full": "OpenVINO keeps what the model's attention needs",
 }  # fmt: skip
 """Flags whose absence changes no response, each with the reason."""
 
@@ -210,6 +225,17 @@ REFUSED = {
     "grammar": "send a grammar with each request: structured_outputs",
     "json_schema": "send a schema with each request: response_format",
     "chat_template_content_file": "use --chat_template",
+    "config": "give options as JSON: --options_file",
+    "hf_overrides": "change config.json in the model's directory",
+    **dict.fromkeys(("rope_scaling", "rope_freq_base", "rope_freq_scale"), "positions are scaled at the conversion"),
+    "tool_parser_plugin": "--tool_parser has those that are part of the server",
+    "log_config_file": "use --log_level, --log_format and --log_path",
+    "context_shift": "an answer ends when the context is full",
+    "no_jinja": "chat templates are Jinja's",
+    "reasoning_format": "use --reasoning_parser; none leaves reasoning in the text",
+    "reasoning_budget": "use --default_chat_template_kwargs '{\"enable_thinking\": false}', or a request's own",
+    "offline": "set the environment variable HF_HUB_OFFLINE=1",
+    "-hft": "set the environment variable HF_TOKEN",
 }  # fmt: skip
 """Flags that cannot be ignored, each with what to use instead."""
 

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -215,6 +216,11 @@ class Model:
 
     def _check_options(self) -> None:
         """What can be checked of the options without an engine; called in a thread. Raises WrongOptions."""
+        if cache := self.config.cache_dir:
+            try:
+                Path(cache).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise WrongOptions(f"--cache_dir {cache}: {error.strerror}") from None
 
     def _import(self) -> None:
         """Import what `_prepare` needs; called in a thread while the engine loads."""

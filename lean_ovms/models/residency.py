@@ -183,10 +183,7 @@ class Residency:
                 raise failures[0]
 
     async def unload(self, resident: Resident) -> None:
-        """Unload a model and its group once their running requests have finished; the next request loads it again.
-
-        Raises RequestError: the server sleeps or stops.
-        """
+        """Unload a model and its group once their running requests have finished. Raises RequestError: all sleep."""
         member = self._members.get(resident)
         if member is None:
             return
@@ -199,8 +196,7 @@ class Residency:
         try:
             while group.occupied and not self._stopped and self._asleep is None:
                 self._pump()
-                tasks = [one.task for one in group.members if one.task is not None]
-                await (self._settled(*tasks) if tasks else asyncio.sleep(LINGER_S))
+                await (self._settled(*group.tasks) if group.changing else asyncio.sleep(LINGER_S))
         finally:
             group.leaving = False
             if self._asleep is None:
@@ -317,11 +313,7 @@ class Residency:
         if self._asleep is None:
             self._serve_all()  # first: a group that has just been loaded for its requests is not idle
             blocked = False
-            wanted = [
-                one
-                for one in self._groups.values()
-                if one.wanted_since is not None and not (one.occupied or one.leaving)
-            ]
+            wanted = [one for one in self._groups.values() if one.wanted]
             for group in sorted(wanted, key=lambda one: one.wanted_since or 0.0):
                 if not has_room(group, self._groups.values(), self._limit, self._free_bytes):
                     blocked = True  # later ones wait, too, or the first would wait for ever
@@ -392,8 +384,7 @@ class Residency:
     def _schedule_idle_check(self, group: Group) -> None:
         if group.timer is not None:
             group.timer.cancel()
-        idle_after_s = group.idle_after_s
-        if idle_after_s is not None and not group.busy:
+        if (idle_after_s := group.idle_after_s) is not None and not group.busy:
             loop = asyncio.get_running_loop()
             group.timer = loop.call_at(group.last_used + max(idle_after_s, LINGER_S), self._unload_idle, group)
 
@@ -445,11 +436,7 @@ class Residency:
         try:
             await member.resident.load()
         except StartError as error:
-            idle = [
-                one
-                for one in self._groups.values()
-                if one is not member.group and one.occupied and not (one.permanent or one.busy or one.changing)
-            ]
+            idle = [one for one in self._groups.values() if one is not member.group and one.idle]
             if self._limit or self._free_bytes is None or not idle or not LACKS_MEMORY.search(str(error)):
                 raise
             log.warning("%s could not be loaded beside %d idle groups: %s", member.resident.name, len(idle), error)

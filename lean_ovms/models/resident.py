@@ -130,6 +130,21 @@ class Group:
         return self.idle_timeout_s or None
 
     @property
+    def idle(self) -> bool:
+        """In memory, and may be unloaded now."""
+        return self.occupied and not (self.permanent or self.busy or self.changing)
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """The loads and unloads in progress."""
+        return [one.task for one in self.members if one.task is not None]
+
+    @property
+    def wanted(self) -> bool:
+        """Requests wait for it, and it is not in memory."""
+        return self.wanted_since is not None and not (self.occupied or self.leaving)
+
+    @property
     def wanted_since(self) -> float | None:
         """When the first of its waiting requests arrived."""
         return min((waiter.since for one in self.members for waiter in one.waiters), default=None)

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import Config
@@ -18,7 +19,7 @@ from ..errors import BadRequest, GrammarInvalid, GrammarTooComplex, WrongOptions
 from ..observability.logging import safe
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord, RequestRecord, current_record
-from ..repository import model_config, weights
+from ..repository import model_config, model_dir, weights
 from ..text.decode.detokenizer import Detokenizer
 from ..types import ChatPrompt, ModelInfo, OutputParams, Prompt, SamplingParams, TokenPrompt
 from .generation import Generation
@@ -57,6 +58,14 @@ class TextModel(Model):
         self._precision = ""
 
     def _check_options(self) -> None:
+        super()._check_options()
+        if self.config.draft_model_path:
+            draft = Path(self.config.draft_model_path)
+            wrong = f"--draft_model_path {draft}"
+            if not draft.exists():
+                raise WrongOptions(f"{wrong}: there is no such directory")
+            if draft.is_dir() and not (draft / model_dir.WEIGHTS[0]).is_file():
+                raise WrongOptions(f"{wrong} has no {model_dir.WEIGHTS[0]}")
         if asked := self.config.max_model_len:
             limit = model_config.context_length(model_config.read(self.config.model_dir))
             if 0 < limit < asked:

@@ -35,6 +35,9 @@ NETWORKS = (*WEIGHTS, SPEECH_WEIGHTS[0], SPEECHT5[-1])
 VOICE = re.compile(r"voices/[^/]+\.bin")
 """A voice of a text-to-speech model."""
 
+HUB_NAME = re.compile(r"[\w.-]*\w[\w.-]*/[\w.-]+")
+"""ORGANISATION/NAME, as of no directory that is there."""
+
 MISSING = "Its files are missing or incomplete."
 UNREADABLE = "Its files cannot be read."
 OTHER_TASK = "It is for a task that this server does not serve."
@@ -117,7 +120,8 @@ def check(path: Path, task: str = "") -> None:
 
 def _check(path: Path, task: str) -> None:
     if not path.exists():
-        raise StartError(f"there is no model at {path}: no such directory", reason=MISSING)
+        hub = f"; a model of the hub is pulled with --source_model {path}" if HUB_NAME.fullmatch(str(path)) else ""
+        raise StartError(f"there is no model at {path}: no such directory{hub}", reason=MISSING)
     if not path.is_dir():
         raise StartError(f"{path} is not a model directory (nor a .gguf file)", reason=MISSING)
     found = task or model_task.detect(path)
@@ -166,7 +170,8 @@ def _describe(path: Path) -> str:
     below = [entry.parent.name for entry in path.glob(f"*/{WEIGHTS[0]}")]
     if below:
         return f"there is a model one level below, in {sorted(below)[0]}"
-    return f"it holds {', '.join(inside[:8])}{', ...' if len(inside) > 8 else ''}" if inside else "it is empty"
+    content = f"it holds {', '.join(inside[:8])}{', ...' if len(inside) > 8 else ''}" if inside else "it is empty"
+    return f"{content}; export a model with: optimum-cli export openvino --model NAME {shlex.quote(str(path))}"
 
 
 def _text(file: Path) -> str:

@@ -13,6 +13,8 @@ from .model_dir import WEIGHTS as NETWORKS
 
 _CONSTANT = re.compile(rb'<data element_type="(\w+)"[^>]*? offset="(\d+)" size="(\d+)"')
 GIGA = 1e9
+EDGE_BYTES = 1024
+"""Of a network's file: what its begin and its end are looked for in."""
 
 
 def precision(directory: Path) -> str:
@@ -28,8 +30,10 @@ def precision(directory: Path) -> str:
 
 
 def short_file(directory: Path) -> str:
-    """A sentence about a weights file that ends too early, as after a copy that broke off; "" if there is none."""
+    """A sentence about a file that ends too early, as after a copy that broke off; "" if there is none."""
     for network in sorted(directory.glob("*.xml")):
+        if _is_cut(network):
+            return f"{network} ends too early: copy, pull or export the model again"
         needed = max((place + size for _, place, size in _constants(network)), default=0)
         weights = network.with_suffix(".bin")
         try:
@@ -39,6 +43,17 @@ def short_file(directory: Path) -> str:
         if found < needed:
             return f"{weights} has {found} of {needed} bytes: copy, pull or export the model again"
     return ""
+
+
+def _is_cut(network: Path) -> bool:
+    """Whether a network's file has a begin and no end."""
+    try:
+        with open(network, "rb") as file:
+            begin = file.read(EDGE_BYTES)
+            file.seek(max(0, network.stat().st_size - EDGE_BYTES))
+            return b"<net " in begin and b"</net>" not in file.read()
+    except OSError:
+        return False
 
 
 def memory(directory: Path, free: int) -> str:

@@ -16,14 +16,17 @@ from typing import Any
 
 from .. import __version__
 from ..api.app import App
+from ..api.fields import read as read_fields
+from ..api.generation.sampling import SAMPLING
 from ..config import Config
 from ..deployment.desired import server_config
 from ..deployment.manager import ModelManager
 from ..engine.client import prestart
-from ..errors import StartError, WrongOptions
+from ..errors import BadRequest, StartError, WrongOptions
 from ..models.factory import make as make_model
 from ..models.model import Model
 from ..observability import logging as log
+from ..options import read_object
 from ..transports.http11.server import Server
 from ..util import memory
 from ..util.concurrency import SWITCH_INTERVAL_S
@@ -60,12 +63,32 @@ def run(config: Config) -> int:
 def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
     """The app with its models, not loaded. To serve it: `await load(app)`, `app.handle`, `await close(app)`.
 
-    make: a model of its options. Raises StartError for options that cannot work.
+    make: a model of its options. Raises WrongOptions for options that cannot work.
     """
-    config = replace(server_config(config), api_key=_api_key(config))
-    app = App(config)
-    app.manager = ModelManager(config, app.registry, make=make)
-    return app
+    try:
+        config = replace(server_config(config), api_key=_api_key(config))
+        _check(config)
+        app = App(config)
+        app.manager = ModelManager(config, app.registry, make=make)
+        return app
+    except WrongOptions:
+        raise
+    except StartError as error:
+        raise WrongOptions(str(error), reason=error.reason) from error
+
+
+def _check(config: Config) -> None:
+    """Raise WrongOptions for what would otherwise be found by requests, or after the models are loaded."""
+    media, store = config.allowed_local_media_path, config.response_store
+    if media and not Path(media).is_dir():
+        raise WrongOptions(f"--allowed_local_media_path {media}: there is no such directory")
+    if store and "://" not in store and not Path(store).absolute().parent.is_dir():
+        raise WrongOptions(f"--response_store {store}: there is no directory {Path(store).absolute().parent}")
+    given = read_object("override_generation_config", config.override_generation_config)
+    try:
+        read_fields(SAMPLING, {name: value for name, value in given.items() if name in SAMPLING.places})
+    except BadRequest as error:
+        raise WrongOptions(f"--override_generation_config: {error.message}") from None
 
 
 async def load(app: App) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -121,6 +121,29 @@ def test_flags_without_effect_are_said(capsys: pytest.CaptureFixture[str]) -> No
     assert sorted(line.split(" has")[0] for line in said) == [
         f"lean_ovms: {flag}" for flag in ("--enforce_eager", "--rest_workers", "--verbose_response", "-tp")
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "changed"),
+    [
+        ("--model org/name", {"source_model": "org/name"}),
+        ("serve --model .", {"model_path": "."}),
+        ("-b 2048 -ub 512 -tb 4 -cram 100 --no-context-shift --embeddings --runner pooling --kv-unified", {}),
+    ],
+)
+def test_flags_of_common_command_lines(line: str, changed: dict[str, str]) -> None:
+    assert parse(line.split(), {}) == replace(Config(), **changed)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("line", "words"), [
+    ("--model a/b --model_path c", "a/b and --model_path exclude each other"),
+    ("serve a/b --model c/d", "unrecognized arguments: c/d"),
+    ("-hft secret", "HF_TOKEN"), ("--reasoning-budget 0", "enable_thinking"), ("--config x.yaml", "--options_file"),
+])  # fmt: skip
+def test_flags_that_are_pointed_to(line: str, words: str) -> None:
+    with pytest.raises(StartError) as error:
+        parse(line.split(), {})
+    assert words in str(error.value)
 
 
 def test_a_foreign_flag_is_no_option_too_and_has_one_meaning() -> None:

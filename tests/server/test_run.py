@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from lean_ovms.config import DEMO_MODEL
+from lean_ovms.config import DEMO_MODEL, Config
+from lean_ovms.errors import WrongOptions
 from lean_ovms.server import run as serve
+from lean_ovms.server.run import build, close
 
 BUFFERED = {**os.environ, "PYTHONUNBUFFERED": ""}
 
@@ -27,29 +29,81 @@ def run(*flags: str, **settings: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **settings)
 
 
+def test_a_wrong_model_path_is_found_before_the_server_listens() -> None:
+    done = run("--model_path", "/no/such/model", "--rest_port", "0")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "cannot start: there is no model at /no/such/model: no such directory" in done.stderr
+
+
+async def checked(config: Config) -> None:
+    """What a server does before it listens."""
+    app = build(config)
+    assert app.manager is not None
+    try:
+        await app.manager.check()
+    finally:
+        await close(app)
+
+
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("options", "message"),
     [
-        (("--model_path", "/no/such/model"), "there is no model at /no/such/model: no such directory"),
-        (("--model_path", "empty"), "empty is not a complete OpenVINO model: openvino_model.xml"),
-        (("--model_path", "short"), "short/openvino_model.bin has 3 of 28 bytes: copy, pull or export the model again"),
-        (("--api_key_file", "none"), "--api_key_file none: No such file or directory"),
-        (("--log_path", "/no/such/directory/log"), "--log_path /no/such/directory/log: No such file or directory"),
+        ({"model_path": "empty"}, "empty is not a complete OpenVINO model: openvino_model.xml, "),
+        ({"model_path": "empty"}, "it is empty; export a model with: optimum-cli export openvino --model NAME empty"),
+        ({"model_path": "short"}, "short/openvino_model.bin has 3 of 28 bytes: copy, pull or export the model again"),
+        ({"model_path": "cut"}, "cut/openvino_model.xml ends too early: copy, pull or export the model again"),
+        ({"model_path": "org/name"}, "no such directory; a model of the hub is pulled with --source_model org/name"),
+        ({"api_key_file": "none"}, "--api_key_file none: No such file or directory"),
+        ({"api_key_file": "file"}, "--api_key_file file: the first line is empty"),
+        ({"config_path": "none"}, "there is no configuration file at none"),
+        ({"response_store": "none/store"}, "--response_store none/store: there is no directory "),
+        ({"allowed_local_media_path": "none"}, "--allowed_local_media_path none: there is no such directory"),
+        (
+            {"override_generation_config": '{"temperature":-3}'},
+            "--override_generation_config: temperature out of range",
+        ),
+        ({"cache_dir": "file/x"}, "--cache_dir file/x: Not a directory"),
+        ({"draft_model_path": "none"}, "--draft_model_path none: there is no such directory"),
+        ({"draft_model_path": "empty"}, "--draft_model_path empty has no openvino_model.xml"),
+        ({"lora_modules": "a=none"}, "--lora_modules: there is no adapter at none"),
+        ({"max_model_len": 1_000_000}, "--max_model_len 1000000 is more than the 8192 tokens"),
+        ({"tool_parser": "nope"}, "--tool_parser must be none or one of "),
+        ({"chat_template": "{% if"}, "--chat_template: the model's chat template is invalid"),
     ],
 )
-def test_what_no_engine_is_needed_for_is_checked_before_the_server_listens(
-    tmp_path: Path, flags: tuple[str, ...], message: str
+async def test_what_no_engine_is_needed_for_is_checked_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], message: str
 ) -> None:
+    (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
-    (tmp_path / "short").mkdir()
-    for name in ("openvino_tokenizer.xml", "openvino_detokenizer.xml"):
-        (tmp_path / "short" / name).write_text("<net/>")
+    for folder in ("short", "cut"):
+        (tmp_path / folder).mkdir()
+        for name in ("openvino_tokenizer.xml", "openvino_detokenizer.xml"):
+            (tmp_path / folder / name).write_text("<net/>")
+    (tmp_path / "cut" / "openvino_model.xml").write_text(
+        '<?xml version="1.0"?><net name="Model0" version="11"><layers>'
+    )
     (tmp_path / "short" / "openvino_model.xml").write_text('<data element_type="f32" shape="5" offset="8" size="20" />')
     (tmp_path / "short" / "openvino_model.bin").write_bytes(b"abc")
-    done = run("--rest_port", "0", *flags, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    assert done.returncode == 2
-    assert message in done.stderr.splitlines()[-1]
-    assert not [word for word in ("listens", "loading", "Traceback") if word in done.stderr]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(WrongOptions) as error:
+        await checked(Config(**options))
+    assert message in str(error.value)
+
+
+async def test_a_directory_that_has_been_checked_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = build(Config())
+    assert app.manager is not None
+    model = app.registry.models["demo"]
+    try:
+        await app.manager.check()
+        read = model.directory
+        await model._read_once()
+        assert model.directory is read
+        await model._read_once()
+        assert model.directory is not read
+    finally:
+        await close(app)
 
 
 @pytest.mark.parametrize(

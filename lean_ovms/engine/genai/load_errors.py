@@ -71,6 +71,8 @@ def _explain(config: Config, text: str, whole: str) -> str:
         return short
     if any(word in whole for word in _MEMORY):
         text = f"{text}; {weights.memory(config.model_dir, free_memory_bytes())}"
+        if config.cache_size:
+            text = f"{text}, and --cache_size asks for {config.cache_size} GB beside them"
     return f"the model does not load: {text}"
 
 

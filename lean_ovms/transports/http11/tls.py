@@ -8,7 +8,7 @@ import ssl
 from pathlib import Path
 
 from ...config import Config
-from ...errors import StartError
+from ...errors import StartError, WrongOptions
 from ...util.files import read_bytes
 
 NOT_PEM = "they must hold a certificate and a private key without a passphrase, as PEM"
@@ -73,10 +73,10 @@ def _load(context: ssl.SSLContext, config: Config) -> None:
         try:
             read_bytes(getattr(config, option))
         except OSError as error:
-            raise StartError(f"--{option} {getattr(config, option)}: {error.strerror}") from None
+            raise WrongOptions(f"--{option} {getattr(config, option)}: {error.strerror}") from None
     try:
         # An encrypted key fails here; without the password argument OpenSSL would ask on the terminal.
         context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, password=lambda: "")
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or NOT_PEM
-        raise StartError(f"cannot use --ssl_certfile and --ssl_keyfile: {REASONS.get(reason, reason)}") from None
+        raise WrongOptions(f"cannot use --ssl_certfile and --ssl_keyfile: {REASONS.get(reason, reason)}") from None
