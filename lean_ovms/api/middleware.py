@@ -17,7 +17,7 @@ from ..errors import Forbidden, Unauthorized
 from ..observability.logging import Access, safe
 from ..observability.metrics import Metrics
 from ..observability.records import CLIENT_LEFT, RequestRecord, current_record
-from ..types import ByteStream, Request, Response
+from ..types import ByteStream, Pushing, Request, Response, Sink
 from ..websocket_types import PROTOCOLS_HEADER, Close, Serve, Upgrade, WebSocket
 from .response import is_safe_id
 from .router import Route
@@ -241,7 +241,7 @@ class _ObservedResponse(Response):
 class _CountedStream:
     """A ByteStream that counts in the record what the transport reads."""
 
-    __slots__ = ("_body", "_next", "_record", "_status")
+    __slots__ = ("_body", "_next", "_push", "_record", "_status")
 
     def __init__(self, body: ByteStream, record: RequestRecord, status: int) -> None:
         self._body = body
@@ -261,6 +261,17 @@ class _CountedStream:
         self._record.bytes += len(data)
         self._record.chunks += 1
         return data
+
+    def push_to(self, sink: Sink[bytes]) -> None:
+        """Push chunks (types.Pushing) if the body can."""
+        if isinstance(self._body, Pushing):
+            self._push = sink.push
+            self._body.push_to(Sink(sink.ready, self._push_counted))
+
+    def _push_counted(self, data: bytes) -> None:
+        self._record.bytes += len(data)
+        self._record.chunks += 1
+        self._push(data)
 
     async def aclose(self) -> None:
         await self._body.aclose()

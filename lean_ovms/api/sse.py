@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import orjson
 
 from ..errors import InternalError, RequestError
-from ..types import Response, Usage
+from ..types import Pushing, Response, Sink, Usage
 
 logger = logging.getLogger("lean_ovms.api")
 
@@ -101,10 +101,23 @@ class EventStream(Generic[D]):
         self._ping_due = False
         self._ping = ping
         self._end = done
+        self._push: Callable[[bytes], None]
         self._done = False
 
     def __aiter__(self) -> EventStream[D]:
         return self
+
+    def push_to(self, sink: Sink[bytes]) -> None:
+        """Push chunks (types.Pushing) if the generation can."""
+        if isinstance(self._generation, Pushing):
+            self._push = sink.push
+            self._generation.push_to(Sink(sink.ready, self._push_deltas))
+
+    def _push_deltas(self, deltas: list[D]) -> None:
+        """Push what `__anext__` would return."""
+        if data := self._renderer.deltas(deltas):
+            self._sent_at = self._clock()
+            self._push(data)
 
     async def __anext__(self) -> bytes:
         if self._done:

@@ -17,7 +17,7 @@ from ..errors import RequestError, RequestTimeout
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord
 from ..timing_types import PromptProgress, Timings
-from ..types import Delta, TokenLogprob, Usage
+from ..types import Delta, Sink, TokenLogprob, Usage
 from .output_decoder import OutputDecoder
 
 
@@ -72,6 +72,8 @@ class Generation:
         self._error = ""
         self._deadline: asyncio.TimerHandle | None = None
         self._woken = False
+        self._sink: Sink[list[Delta]] | None = None
+        self._broken: Exception | None = None  # what a push raised
         self._prompt_entries: list[TokenLogprob] | None = None
 
     @property
@@ -140,25 +142,58 @@ class Generation:
                     self._woken = False
                     return self._prompt_progress()
                 await self._reply.wait()
+                if self._broken is not None:
+                    raise self._broken
         except RequestError as error:
             self._error = error.code or error.kind
             raise
         if not records:
             raise StopAsyncIteration
+        deltas = self._arrived(records)
+        for record in records:
+            decoder = self._decoders[record.index]
+            texts = self._texts(decoder, record) if decoder.window is None else await self._decoded(decoder, record)
+            deltas.append(self._delta(decoder, record, texts))
+        return deltas
+
+    def push_to(self, sink: Sink[list[Delta]]) -> None:
+        """Push deltas (types.Pushing), unless the engine decodes their texts."""
+        if all(decoder.window is None for decoder in self._decoders):
+            self._sink = sink
+            self._reply.push_by(self._push)
+
+    def _push(self) -> bool:
+        """As `__anext__` of a reader that waits. What is raised here is raised there."""
+        sink = self._sink
+        if sink is None or not sink.ready():
+            return False
+        try:
+            records = self._reply.poll() or []
+            deltas = self._arrived(records)
+            for record in records:
+                decoder = self._decoders[record.index]
+                deltas.append(self._delta(decoder, record, self._texts(decoder, record)))
+            sink.push(deltas)
+        except Exception as error:
+            self._broken = error
+            return False
+        return True
+
+    def _arrived(self, records: list[Tokens]) -> list[Delta]:
+        """Take the time of new tokens; the progress of the prompt with the first ones."""
         deltas: list[Delta] = []
         if self._first_token_at is None:
             self._first_token_at = time.monotonic()
             deltas = self._prompt_progress()
         if self._token_timer is not None:
-            self._token_timer.observe(max(len(record.tokens) for record in records))
-        for record in records:
-            decoder = self._decoders[record.index]
-            texts = self._texts(decoder, record) if decoder.window is None else await self._decoded(decoder, record)
-            delta = decoder.decode(record, texts)
-            if decoder.finished and record.reason is None:
-                self._reply.cancel(decoder.index)  # a stop string, which the engine does not know
-            deltas.append(delta)
+            self._token_timer.observe(max([len(record.tokens) for record in records]))
         return deltas
+
+    def _delta(self, decoder: OutputDecoder, record: Tokens, texts: list[str]) -> Delta:
+        delta = decoder.decode(record, texts)
+        if decoder.finish and record.reason is None:
+            self._reply.cancel(decoder.index)  # a stop string, which the engine does not know
+        return delta
 
     def _prompt_progress(self) -> list[Delta]:
         """A delta with the progress of the prompt, if there is a new report and it is wanted."""

@@ -44,6 +44,7 @@ class ReplyStream:
     __slots__ = (
         "_error",
         "_new",
+        "_push",
         "_router",
         "_running",
         "_waiter",
@@ -69,6 +70,7 @@ class ReplyStream:
         self._new: dict[int, protocol.Tokens] = {}
         self._error: RequestError | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._push: Callable[[], bool] | None = None
 
     @property
     def finished(self) -> bool:
@@ -108,6 +110,10 @@ class ReplyStream:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
+    def push_by(self, push: Callable[[], bool]) -> None:
+        """When tokens come and the reader waits, call this instead of waking it; it polls, or returns False."""
+        self._push = push
+
     def cancel(self, index: int | None = None) -> None:
         """Stop one sequence, or all. No more of its tokens are returned, not even unread ones. Idempotent."""
         cancelled = set(self._running) if index is None else self._running & {index}
@@ -139,14 +145,19 @@ class ReplyStream:
 
     # --- for the router ---
 
-    def add(self, record: protocol.Tokens) -> None:
-        """The hot path: once per token. Dropped for a sequence that is finished or cancelled."""
+    def add(self, record: protocol.Tokens) -> bool:
+        """The hot path: once per token. Whether it is the first unread one, so that `announce` must follow.
+
+        Dropped for a sequence that is finished or cancelled.
+        """
         index = record.index
         if index not in self._running:
-            return
-        waiting = self._new.get(index)
+            return False
+        new = self._new
+        first = not new
+        waiting = new.get(index)
         if waiting is None:
-            self._new[index] = record
+            new[index] = record
         else:
             waiting.tokens += record.tokens
             if record.logprobs is not None:
@@ -157,7 +168,12 @@ class ReplyStream:
         if record.reason is not None:
             self._running.discard(index)
             self._end()
-        elif self._waiter is not None:
+        return first
+
+    def announce(self) -> None:
+        """There are new tokens: push them, or wake the reader, if it waits."""
+        waiter = self._waiter
+        if waiter is not None and not waiter.done() and (self._push is None or not self._push()):
             self.wake()
 
     def fail(self, error: RequestError) -> None:
@@ -259,11 +275,12 @@ class ReplyRouter:
         Raises FrameError for a record that an engine never sends.
         """
         replies = self._replies
+        new: list[ReplyStream] = []
         for record in records:
             if type(record) is protocol.Tokens:
                 reply = replies.get(record.id)
-                if reply is not None:
-                    reply.add(record)
+                if reply is not None and reply.add(record):
+                    new.append(reply)
             elif type(record) is protocol.Pooled:
                 pool = self._pools.get(record.id)
                 if pool is not None:
@@ -274,6 +291,8 @@ class ReplyRouter:
                     speech.add(record)
             else:
                 self._deliver_rare(record)
+        for reply in new:  # after all: where several steps have come at once, a stream sends one chunk
+            reply.announce()
 
     def _deliver_rare(self, record: protocol.Record) -> None:
         match record:
@@ -289,7 +308,9 @@ class ReplyRouter:
             case protocol.Refused(id=number) | protocol.Failed(id=number):
                 self._fail(number, from_wire(record.error))
             case protocol.DetailedTokens(id=number) if number in self._replies:
-                self._replies[number].add(record)
+                reply = self._replies[number]
+                reply.add(record)
+                reply.announce()
             case _ if not isinstance(record, _OF_REQUESTS):
                 raise protocol.FrameError(f"an engine does not send {record.kind}")
 
