@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from ..engine.client.engine import Engine, ReplyStream
@@ -329,6 +330,16 @@ class GenerationGroup:
         if self._waiting:
             self._woken = True
             self._generations[min(self._waiting.values())].wake()
+
+    def push_to(self, sink: Sink[list[Delta]]) -> None:
+        """Push deltas (types.Pushing): those of each generation as they come."""
+        for g, generation in enumerate(self._generations):
+            generation.push_to(Sink(sink.ready, partial(self._push, sink, g)))
+
+    def _push(self, sink: Sink[list[Delta]], g: int, deltas: list[Delta]) -> None:
+        for delta in deltas:
+            delta.index += g * self._n
+        sink.push(deltas)
 
     def _wait_for(self, g: int) -> None:
         self._waiting[asyncio.ensure_future(_next_or_none(self._generations[g]))] = g

@@ -279,3 +279,36 @@ async def test_ids_are_never_given_twice():
     replies = [room.open(1) for _ in range(3)]
     room.fail_all(lambda: Unavailable("gone"))
     assert [*[r.id for r in replies], room.open(1).id] == [1, 2, 3, 4]
+
+
+async def test_steps_that_come_at_once_are_pushed_once_for_each_reader_that_waits():
+    room = Room()
+    replies = [room.accepted() for _ in range(3)]
+    pushed = []
+    for reply in replies:
+        reply.push_by(lambda reply=reply: pushed.append(reply.poll()) or True)
+    tasks = [await reading(reply) for reply in replies[:2]]
+
+    room.deliver([Tokens(reply.id, 0, [step], None, None) for step in (1, 2) for reply in replies])
+    await asyncio.sleep(0)
+
+    assert [[t.tokens for t in found] for found in pushed] == [[[1, 2]], [[1, 2]]]
+    assert not any(task.done() for task in tasks)
+    [unread] = replies[2].poll()  # nobody waited for it
+    assert unread.tokens == [1, 2]
+    for task in tasks:
+        task.cancel()
+
+
+async def test_a_push_that_is_refused_wakes_the_reader_and_an_end_is_always_read():
+    room = Room()
+    refusing, ending = room.accepted(), room.accepted()
+    pushed = []
+    refusing.push_by(lambda: False)
+    ending.push_by(lambda: pushed.append(ending.poll()) or True)
+    tasks = [await reading(refusing), await reading(ending)]
+
+    room.deliver([Tokens(refusing.id, 0, [1], None, None), Tokens(ending.id, 0, [2], None, "stop")])
+
+    assert [[t.tokens for t in await task] for task in tasks] == [[[1]], [[2]]]
+    assert pushed == []
