@@ -17,6 +17,7 @@ from ..errors import Forbidden, Unauthorized
 from ..observability.logging import Access, safe
 from ..observability.metrics import Metrics
 from ..observability.records import CLIENT_LEFT, RequestRecord, current_record
+from ..push_types import Pushing, Sink
 from ..types import ByteStream, Request, Response
 from ..websocket_types import PROTOCOLS_HEADER, Close, Serve, Upgrade, WebSocket
 from .response import is_safe_id
@@ -238,10 +239,10 @@ class _ObservedResponse(Response):
             self._on_close(self._record)
 
 
-class _CountedStream:
+class _CountedStream(Pushing[bytes]):
     """A ByteStream that counts in the record what the transport reads."""
 
-    __slots__ = ("_body", "_next", "_record", "_status")
+    __slots__ = ("_body", "_next", "_push", "_record", "_status")
 
     def __init__(self, body: ByteStream, record: RequestRecord, status: int) -> None:
         self._body = body
@@ -261,6 +262,17 @@ class _CountedStream:
         self._record.bytes += len(data)
         self._record.chunks += 1
         return data
+
+    def push_to(self, sink: Sink[bytes]) -> None:
+        """If the body can."""
+        if isinstance(self._body, Pushing):
+            self._push = sink.push
+            self._body.push_to(Sink(sink.ready, self._push_counted))
+
+    def _push_counted(self, data: bytes) -> None:
+        self._record.bytes += len(data)
+        self._record.chunks += 1
+        self._push(data)
 
     async def aclose(self) -> None:
         await self._body.aclose()

@@ -17,6 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import orjson
 
 from ..errors import InternalError, RequestError
+from ..push_types import Pushing, Sink
 from ..types import Response, Usage
 
 logger = logging.getLogger("lean_ovms.api")
@@ -72,7 +73,7 @@ def response(generation: Source[D], renderer: Renderer[D], ping_s: float, header
     return Response(200, HEADERS + headers, EventStream(generation, renderer, ping_s))
 
 
-class EventStream(Generic[D]):
+class EventStream(Pushing[bytes], Generic[D]):
     """The ByteStream of one generation. A class, not a generator: it can be closed without having been started.
 
     opening: bytes that are sent before the first delta exists. before_end: awaited before the renderer's last bytes,
@@ -101,10 +102,23 @@ class EventStream(Generic[D]):
         self._ping_due = False
         self._ping = ping
         self._end = done
+        self._push: Callable[[bytes], None]
         self._done = False
 
     def __aiter__(self) -> EventStream[D]:
         return self
+
+    def push_to(self, sink: Sink[bytes]) -> None:
+        """If the generation can."""
+        if isinstance(self._generation, Pushing):
+            self._push = sink.push
+            self._generation.push_to(Sink(sink.ready, self._push_deltas))
+
+    def _push_deltas(self, deltas: list[D]) -> None:
+        """Push what `__anext__` would return."""
+        if data := self._renderer.deltas(deltas):
+            self._sent_at = self._clock()
+            self._push(data)
 
     async def __anext__(self) -> bytes:
         if self._done:

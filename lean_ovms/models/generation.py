@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from ..engine.client.engine import Engine, ReplyStream
@@ -16,6 +17,7 @@ from ..engine.protocol import Tokens
 from ..errors import RequestError, RequestTimeout
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord
+from ..push_types import Pushing, Sink
 from ..timing_types import PromptProgress, Timings
 from ..types import Delta, TokenLogprob, Usage
 from .output_decoder import OutputDecoder
@@ -44,7 +46,7 @@ OnClose = Callable[[GenerationRecord, "TokenTimer | None"], None]
 """Called once, when a generation is closed."""
 
 
-class Generation:
+class Generation(Pushing[list[Delta]]):
     """One accepted request. Iterate for new deltas; close it in any case, read to the end or not."""
 
     def __init__(
@@ -75,6 +77,8 @@ class Generation:
         self._error = ""
         self._deadline: asyncio.TimerHandle | None = None
         self._woken = False
+        self._push: Callable[[list[Delta]], None]
+        self._broken: Exception | None = None  # what a push raised
         self._prompt_entries: list[TokenLogprob] | None = None
 
     @property
@@ -143,24 +147,53 @@ class Generation:
                     self._woken = False
                     return self._prompt_progress()
                 await self._reply.wait()
+                if self._broken is not None:
+                    raise self._broken
         except RequestError as error:
             self._error = error.code or error.kind
             raise
         if not records:
             raise StopAsyncIteration
+        deltas = self._arrived(records)
+        for record in records:
+            decoder = self._decoders[record.index]
+            if decoder.window is None:
+                delta = decoder.read(record)
+            else:
+                delta = decoder.decode(record, await self._decoded(decoder, record))
+            if decoder.finish and record.reason is None:
+                self._reply.cancel(decoder.index)  # a stop string, which the engine does not know
+            deltas.append(delta)
+        return deltas
+
+    def push_to(self, sink: Sink[list[Delta]]) -> None:
+        """Unless the engine decodes their texts."""
+        if all(decoder.window is None for decoder in self._decoders):
+            self._push = sink.push
+            self._reply.push_to(Sink(sink.ready, self._push_records))
+
+    def _push_records(self, records: list[Tokens]) -> None:
+        """Push what `__anext__` would return. What is raised here is raised there: the reader waits."""
+        try:
+            deltas = self._arrived(records)
+            for record in records:
+                decoder = self._decoders[record.index]
+                deltas.append(decoder.read(record))
+                if decoder.finish:
+                    self._reply.cancel(decoder.index)
+            self._push(deltas)
+        except Exception as error:
+            self._broken = error
+            self._reply.wake()
+
+    def _arrived(self, records: list[Tokens]) -> list[Delta]:
+        """Take the time of new tokens; the progress of the prompt with the first ones."""
         deltas: list[Delta] = []
         if self._first_token_at is None:
             self._first_token_at = time.monotonic()
             deltas = self._prompt_progress()
         if self._token_timer is not None:
-            self._token_timer.observe(max(len(record.tokens) for record in records))
-        for record in records:
-            decoder = self._decoders[record.index]
-            texts = self._texts(decoder, record) if decoder.window is None else await self._decoded(decoder, record)
-            delta = decoder.decode(record, texts)
-            if decoder.finished and record.reason is None:
-                self._reply.cancel(decoder.index)  # a stop string, which the engine does not know
-            deltas.append(delta)
+            self._token_timer.observe(max([len(record.tokens) for record in records]))
         return deltas
 
     def _prompt_progress(self) -> list[Delta]:
@@ -170,15 +203,6 @@ class Generation:
         if record is None or not new:
             return []
         return [Delta(0, progress=PromptProgress(self.prompt_tokens, record.cached, record.tokens, record.ms))]
-
-    @staticmethod
-    def _texts(decoder: OutputDecoder, record: Tokens) -> list[str]:
-        """The record's tokens as text, by the table."""
-        tokens, feed = record.tokens, decoder.detokenizer.feed
-        texts = [feed([token]) for token in tokens] if len(tokens) > 1 and decoder.token_by_token else [feed(tokens)]
-        if record.reason is not None:
-            texts[-1] += decoder.detokenizer.flush()
-        return texts
 
     async def _decoded(self, decoder: OutputDecoder, record: Tokens) -> list[str]:
         """The record's tokens as one text, by the engine: the table is not exact."""
@@ -243,7 +267,7 @@ async def start_all(starts: Iterable[Coroutine[Any, Any, Generation]]) -> list[G
         raise
 
 
-class GenerationGroup:
+class GenerationGroup(Pushing[list[Delta]]):
     """Several generations as one: choice i of generation g is choice g * n + i. Deltas come as they are ready."""
 
     def __init__(self, generations: list[Generation], n: int) -> None:
@@ -297,6 +321,16 @@ class GenerationGroup:
         if self._waiting:
             self._woken = True
             self._generations[min(self._waiting.values())].wake()
+
+    def push_to(self, sink: Sink[list[Delta]]) -> None:
+        """The deltas of each generation as they come."""
+        for g, generation in enumerate(self._generations):
+            generation.push_to(Sink(sink.ready, partial(self._push, sink, g)))
+
+    def _push(self, sink: Sink[list[Delta]], g: int, deltas: list[Delta]) -> None:
+        for delta in deltas:
+            delta.index += g * self._n
+        sink.push(deltas)
 
     def _wait_for(self, g: int) -> None:
         self._waiting[asyncio.ensure_future(_next_or_none(self._generations[g]))] = g

@@ -200,6 +200,10 @@ class ChatRenderer:
         return b"".join([self._delta(delta, self._choices[delta.index]) for delta in deltas])
 
     def _delta(self, delta: Delta, state: ChoiceState) -> bytes:
+        events = delta.events
+        if state.text is not None and delta.finish is None and len(events) == 1 and type(events[0]) is Text:
+            before, after = state.text  # nearly every chunk
+            return before + orjson.dumps(events[0].text) + after
         out = b""
         if delta.progress is not None:
             state.started = True
@@ -207,6 +211,8 @@ class ChatRenderer:
         if not state.started:
             state.started = True
             out = self._chunks.chunk(delta.index, ROLE, state)
+            if not self._logprobs:
+                state.text = self._chunks.around(delta.index, b'"delta":{"content":', b"}")
         state.add(delta)
         for event in delta.events:
             if not self._options.reasoning and isinstance(event, Reasoning):

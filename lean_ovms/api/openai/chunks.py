@@ -47,9 +47,13 @@ class Envelope:
 
 @dataclass(slots=True)
 class ChoiceState:
-    """One choice of a stream: whether it has started, and its output since the last chunk."""
+    """One choice of a stream: whether it has started, and its output since the last chunk.
+
+    text: what comes before and after the text in a chunk that has nothing else; None where chunks have more.
+    """
 
     started: bool = False
+    text: tuple[bytes, bytes] | None = None
     has_calls: bool = False
     stop: str | int | None = None
     tokens: list[int] = field(default_factory=list)
@@ -153,6 +157,13 @@ class Chunks:
             extra,
             tail,
         )
+
+    def around(self, index: int, before: bytes, after: bytes) -> tuple[bytes, bytes] | None:
+        """The bytes of a chunk around the one JSON string that differs; None where more than that differs.
+
+        before, after: those of its member `"delta":…` or `"text":…`.
+        """
+        return (self._head_of(index) + before, after + self._plain_end) if self._plain else None
 
     def progress(self, index: int, content: bytes, progress: PromptProgress) -> bytes:
         """A chunk without a token, with the progress of the prompt. content: as in chunk."""

@@ -278,6 +278,10 @@ class CompletionRenderer:
         return self._echoes[delta.index // self._completion.generation.sampling.n]
 
     def _delta(self, delta: Delta, state: ChoiceState) -> bytes:
+        events = delta.events
+        if state.text is not None and delta.finish is None and len(events) == 1 and type(events[0]) is Text:
+            before, after = state.text  # nearly every chunk
+            return before + orjson.dumps(events[0].text) + after
         out = b""
         if delta.progress is not None:
             return self._chunks.progress(delta.index, b'"text":""', delta.progress)
@@ -286,6 +290,8 @@ class CompletionRenderer:
             echo = self._echo(delta)
             state.logprobs += echo.logprobs()
             out = self._chunk(delta.index, echo.text, state)
+            if not (self._completion.score_only or self._completion.generation.sampling.logprobs):
+                state.text = self._chunks.around(delta.index, b'"text":', b"")
         if self._completion.score_only:
             return out + (self._chunk(delta.index, "", state, "length") if delta.finish else b"")
         state.add(delta)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import RequestError, from_wire
+from ...push_types import Pushing, Sink
 from .. import protocol
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _OF_SPEECH = (
 )
 
 
-class ReplyStream:
+class ReplyStream(Pushing[list[protocol.Tokens]]):
     """The replies to one request, and its cancellation. One reader at a time.
 
     It is plain fields and at most one waiting future. A record is merged into those not read yet, so a slow reader
@@ -48,6 +49,7 @@ class ReplyStream:
         "_new",
         "_router",
         "_running",
+        "_sink",
         "_waiter",
         "cached_tokens",
         "id",
@@ -71,6 +73,7 @@ class ReplyStream:
         self._new: dict[int, protocol.Tokens] = {}
         self._error: RequestError | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._sink: Sink[list[protocol.Tokens]] | None = None
 
     @property
     def finished(self) -> bool:
@@ -110,6 +113,9 @@ class ReplyStream:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
+    def push_to(self, sink: Sink[list[protocol.Tokens]]) -> None:
+        self._sink = sink
+
     def cancel(self, index: int | None = None) -> None:
         """Stop one sequence, or all. No more of its tokens are returned, not even unread ones. Idempotent."""
         cancelled = set(self._running) if index is None else self._running & {index}
@@ -141,14 +147,19 @@ class ReplyStream:
 
     # --- for the router ---
 
-    def add(self, record: protocol.Tokens) -> None:
-        """The hot path: once per token. Dropped for a sequence that is finished or cancelled."""
+    def add(self, record: protocol.Tokens) -> bool:
+        """The hot path: once per token. Whether it is the first unread one, so that `announce` must follow.
+
+        Dropped for a sequence that is finished or cancelled.
+        """
         index = record.index
         if index not in self._running:
-            return
-        waiting = self._new.get(index)
+            return False
+        new = self._new
+        first = not new
+        waiting = new.get(index)
         if waiting is None:
-            self._new[index] = record
+            new[index] = record
         else:
             waiting.tokens += record.tokens
             if record.logprobs is not None:
@@ -159,8 +170,18 @@ class ReplyStream:
         if record.reason is not None:
             self._running.discard(index)
             self._end()
-        elif self._waiter is not None:
-            self.wake()
+        return first
+
+    def announce(self) -> None:
+        """There are new tokens: push them, or wake the reader, if it waits."""
+        waiter, sink = self._waiter, self._sink
+        if waiter is None or waiter.done():
+            return
+        if sink is None or not sink.ready():
+            waiter.set_result(None)
+            return
+        new, self._new = self._new, {}
+        sink.push(list(new.values()))
 
     def fail(self, error: RequestError) -> None:
         """End all sequences with this error."""
@@ -265,11 +286,12 @@ class ReplyRouter:
         Raises FrameError for a record that an engine never sends.
         """
         replies = self._replies
+        new: list[ReplyStream] = []
         for record in records:
             if type(record) is protocol.Tokens:
                 reply = replies.get(record.id)
-                if reply is not None:
-                    reply.add(record)
+                if reply is not None and reply.add(record):
+                    new.append(reply)
             elif type(record) is protocol.Pooled:
                 pool = self._pools.get(record.id)
                 if pool is not None:
@@ -280,6 +302,8 @@ class ReplyRouter:
                     speech.add(record)
             else:
                 self._deliver_rare(record)
+        for reply in new:  # after all: where several steps have come at once, a stream sends one chunk
+            reply.announce()
 
     def _deliver_rare(self, record: protocol.Record) -> None:
         match record:
@@ -295,7 +319,9 @@ class ReplyRouter:
             case protocol.Refused(id=number) | protocol.Failed(id=number):
                 self._fail(number, from_wire(record.error))
             case protocol.DetailedTokens(id=number) if number in self._replies:
-                self._replies[number].add(record)
+                reply = self._replies[number]
+                reply.add(record)
+                reply.announce()
             case _ if not isinstance(record, _OF_REQUESTS):
                 raise protocol.FrameError(f"an engine does not send {record.kind}")
 

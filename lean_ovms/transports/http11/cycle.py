@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Protocol
 
 from ...errors import InternalError, MissingExtra, RequestError
+from ...push_types import Pushing, Sink
 from ...types import ByteStream, Handle, Response
 from ...websocket_types import Upgrade
 from ..cycle import RequestResponseCycle
@@ -60,19 +61,29 @@ class Http11Cycle(RequestResponseCycle):
 
         Else it goes at the end of this turn of the loop: the client learns that its request was accepted.
         """
-        protocol, writer = self._protocol, self._writer
+        writer = self._writer
+        if isinstance(body, Pushing):
+            body.push_to(Sink(self._ready, self._send_chunk))
         head_first = asyncio.get_running_loop().call_soon(self._send_pending)
         try:
             async for data in body:
                 if self.cancelled:
                     return
                 if data:
-                    self._write(self._pending + protocol.chunk(data))
-                    self._pending = b""
+                    self._send_chunk(data)
                     if writer.paused is not None:  # checked first: awaiting a coroutine for nothing costs 0.1 us
                         await writer.drain()
         finally:
             head_first.cancel()
+
+    def _ready(self) -> bool:
+        return self._writer.paused is None and not self.cancelled
+
+    def _send_chunk(self, data: bytes) -> None:
+        data = self._protocol.chunk(data)
+        if self._pending:
+            data, self._pending = self._pending + data, b""
+        self._write(data)
 
     def _send_pending(self) -> None:
         if self._pending and not self.cancelled:

@@ -8,6 +8,7 @@ from lean_ovms.engine import protocol
 from lean_ovms.engine.client.replies import ReplyRouter
 from lean_ovms.engine.protocol import Tokens
 from lean_ovms.errors import BadRequest, EngineFailure, RequestTimeout, Unavailable
+from lean_ovms.push_types import Sink
 
 
 class Room(ReplyRouter):
@@ -279,3 +280,36 @@ async def test_ids_are_never_given_twice():
     replies = [room.open(1) for _ in range(3)]
     room.fail_all(lambda: Unavailable("gone"))
     assert [*[r.id for r in replies], room.open(1).id] == [1, 2, 3, 4]
+
+
+async def test_steps_that_come_at_once_are_pushed_once_for_each_reader_that_waits():
+    room = Room()
+    replies = [room.accepted() for _ in range(3)]
+    pushed = []
+    for reply in replies:
+        reply.push_to(Sink(lambda: True, pushed.append))
+    tasks = [await reading(reply) for reply in replies[:2]]
+
+    room.deliver([Tokens(reply.id, 0, [step], None, None) for step in (1, 2) for reply in replies])
+    await asyncio.sleep(0)
+
+    assert [[t.tokens for t in found] for found in pushed] == [[[1, 2]], [[1, 2]]]
+    assert not any(task.done() for task in tasks)
+    [unread] = replies[2].poll()  # nobody waited for it
+    assert unread.tokens == [1, 2]
+    for task in tasks:
+        task.cancel()
+
+
+async def test_a_push_that_is_refused_wakes_the_reader_and_an_end_is_always_read():
+    room = Room()
+    refusing, ending = room.accepted(), room.accepted()
+    pushed = []
+    refusing.push_to(Sink(lambda: False, pushed.append))
+    ending.push_to(Sink(lambda: True, pushed.append))
+    tasks = [await reading(refusing), await reading(ending)]
+
+    room.deliver([Tokens(refusing.id, 0, [1], None, None), Tokens(ending.id, 0, [2], None, "stop")])
+
+    assert [[t.tokens for t in await task] for task in tasks] == [[[1]], [[2]]]
+    assert pushed == []
