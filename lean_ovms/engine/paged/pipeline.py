@@ -8,12 +8,13 @@ from ..genai import quiet_imports  # noqa: F401 - first, for its effect
 import logging
 import sys
 from dataclasses import replace
+from functools import partial
 
 import openvino_genai as genai
 
 from ...config import Config
 from ...errors import BadRequest, StartError
-from ..genai import model_info, pipeline_choice, vocabulary
+from ..genai import model_info, pipeline_choice, text_encoder, vocabulary
 from ..genai.generation_config import GREEDY_BELOW
 from ..genai.load_errors import TEXT_MODEL, as_start_error, check_files
 from ..genai.pipeline_choice import PAGED
@@ -70,6 +71,8 @@ class PagedPipeline:
         self.step_tokens = settings.step_tokens
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
+        ask = partial(model_info.encode, self._tokenizer)
+        self._encode = text_encoder.make(config.model_dir, ask, self.vocabulary.pieces)
         # Grammars are matched against text, not token text.
         self.info = replace(self.info, sentencepiece=False, capabilities=list(CAPABILITIES))
         self._guidance = self._grammars(config)
@@ -118,7 +121,7 @@ class PagedPipeline:
         return "finished" if handle.status == "cancelled" else handle.status
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        return model_info.encode(self._tokenizer, text, add_special_tokens)
+        return self._encode(text, add_special_tokens)
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         return model_info.decode(self._tokenizer, tokens, skip_special_tokens)
