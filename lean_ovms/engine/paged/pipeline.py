@@ -95,17 +95,18 @@ class PagedPipeline:
                 raise BadRequest(f"{what} has token ids that are not in [0, {vocab})")
         if request.sampling.beams > self._engine.max_sequences:
             raise BadRequest(f"more than {self._engine.max_sequences} beams")
+        request.native = self._params(request)
 
     def add(self, request: PipelineRequest) -> Handle:
-        self.check(request)
+        if request.native is None:
+            self.check(request)
+        assert isinstance(request.native, Params)
         matcher = None
         if request.constraint:
             if self._guidance is None:
                 raise BadRequest("structured output is not possible with this model")
             matcher = self._guidance.matcher(request.constraint, request.stops)
-        return self._engine.add(
-            request.tokens, self._params(request), done=request.done, echo=request.echo, matcher=matcher
-        )
+        return self._engine.add(request.tokens, request.native, done=request.done, echo=request.echo, matcher=matcher)
 
     def start(self) -> bool:
         return self._overlapping and self._engine.start()
