@@ -59,7 +59,7 @@ class Submit(Record):
     """Generate. Answered by exactly one Accepted or Refused; then, per sequence, by exactly one final.
 
     prompt: text (tokenized by the child) or token ids. truncate: keep only this many last prompt tokens, or None.
-    sampling: the fields of types.SamplingParams. want_tokens: Accepted carries the prompt's ids.
+    sampling: fields of types.SamplingParams; others have their defaults. want_tokens: Accepted has the prompt's ids.
     constraint: an XGrammar structural tag (JSON text) that the answer must match, or "". One that is invalid or
     too complex is Refused (errors.GrammarInvalid, GrammarTooComplex); a new one is compiled before Accepted is sent.
     images: [height, width] of each image of the tags in a text prompt. pixels: their bytes, sent as attachments.

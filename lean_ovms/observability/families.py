@@ -122,7 +122,7 @@ FAMILIES = (
     Family("lean_ovms_engine_resident_memory_bytes", "gauge", "memory of the engine child"),
 )
 PROCESS = ("process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total")
-"""Of the front end; from prometheus_client, which adds a few more of the kind."""
+"""Of the front end; process_stats.py has a few more of the kind, all or none of which are exposed."""
 UNUSED = (
     "ovms_requests_success",
     "ovms_requests_fail",

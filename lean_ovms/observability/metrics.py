@@ -1,4 +1,4 @@
-"""Where metrics are observed: into plain numbers, which prometheus_client prints. families.py lists the metrics.
+"""Where metrics are observed: into plain numbers, which exposition.py prints. families.py lists the metrics.
 
 `Metrics` counts nothing, and is what a server without --metrics_enable has. `Prometheus` counts when a request has
 finished (api) and when a generation has finished (models): 1.2 us and 3 us; a step of a stream costs 0.2 us, for its
@@ -7,21 +7,20 @@ inter-token latency.
 
 from __future__ import annotations
 
-import re
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import accumulate
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..types import EngineStats
+from . import process_stats
+from .exposition import Exposition
 from .families import ITL_BUCKETS, METHODS, PROCESS, initial_labels, select
+from .histogram import Histogram
 from .records import GenerationRecord, RequestRecord
 
 if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
-
     from ..speech_types import WindowDone
 
 
@@ -95,41 +94,19 @@ class Metrics:
         return b""
 
 
-@dataclass(slots=True)
-class Histogram:
-    """The numbers of a histogram. counts: per bucket, the last one beyond all bounds. total: sum of all values."""
-
-    bounds: tuple[float, ...]
-    counts: list[int] = field(init=False)
-    total: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.counts = [0] * (len(self.bounds) + 1)
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def add(self, counts: Iterable[int], total: float) -> None:
-        self.counts = [mine + new for mine, new in zip(self.counts, counts, strict=True)]
-        self.total += total
-
-
 class Prometheus(Metrics):
     """Counts. listed: comma-separated names of families; empty: all. Raises StartError for an unknown name."""
 
     enabled = True
 
     def __init__(self, listed: str = "") -> None:
-        from prometheus_client import CollectorRegistry, ProcessCollector
-
         self._families = {family.name: family for family in select(listed)}
-        self._values: dict[str, dict[tuple[str, ...], Any]] = {name: {} for name in self._families}
+        self._process = not listed or any(name in listed for name in PROCESS)
+        shown = [*self._families.values(), *(process_stats.FAMILIES if self._process else ())]
+        self._values: dict[str, dict[tuple[str, ...], Any]] = {family.name: {} for family in shown}
+        self._texts = {family.name: Exposition(family) for family in shown}
+        self._created: set[str] = set()  # models whose series exist
         self._sessions = 0
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-        if not listed or any(name in listed for name in PROCESS):
-            ProcessCollector(registry=self._registry)
 
     def request_finished(self, record: RequestRecord) -> None:
         path = record.route or "other"
@@ -201,8 +178,6 @@ class Prometheus(Metrics):
         self._sessions += change
 
     def expose(self, engines: Iterable[EngineState] = ()) -> bytes:
-        from prometheus_client import generate_latest
-
         for name, family in self._families.items():
             if family.kind == "gauge":
                 self._values[name].clear()
@@ -210,33 +185,17 @@ class Prometheus(Metrics):
         for engine in engines:
             self._create_series(engine.model)
             self._set_engine(engine)
-        # OVMS's counters have no suffix; prometheus_client gives every counter one.
-        return re.sub(rb"\b(ovms_\w+)_total\b", rb"\1", generate_latest(self._registry))
-
-    def collect(self) -> Iterator[Metric]:
-        """For prometheus_client: all families as they are now."""
-        from prometheus_client import core
-
-        classes = {
-            "counter": core.CounterMetricFamily,
-            "gauge": core.GaugeMetricFamily,
-            "histogram": core.HistogramMetricFamily,
-        }
-        for name, family in self._families.items():
-            metric = classes[family.kind](name, family.help, labels=family.labels)
-            for labels, value in self._values[name].items():
-                if isinstance(value, Histogram):
-                    metric.add_metric(labels, _cumulative(value), value.total)
-                else:
-                    metric.add_metric(labels, value)
-            yield metric
+        if self._process:
+            for name, value in process_stats.read().items():
+                self._values[name] = {(): value}
+        return "".join([text.text(self._values[name]) for name, text in self._texts.items()]).encode()
 
     def _set_engine(self, engine: EngineState) -> None:
         labels = (engine.model,)
         self._set("ovms_current_graphs", labels, engine.in_flight)
-        self._set("ovms_graph_loaded", labels, engine.loaded)
+        self._set("ovms_graph_loaded", labels, int(engine.loaded))
         self._set("lean_ovms_model_waiting_requests", labels, engine.waiting)
-        self._set("lean_ovms_engine_up", labels, engine.up)
+        self._set("lean_ovms_engine_up", labels, int(engine.up))
         self._set("lean_ovms_engine_restarts_total", labels, engine.restarts)
         if engine.memory is not None:
             self._set("lean_ovms_engine_resident_memory_bytes", labels, engine.memory)
@@ -256,6 +215,9 @@ class Prometheus(Metrics):
 
     def _create_series(self, model: str) -> None:
         """A served model's series exist before its first event, which would else not show in a rate."""
+        if model in self._created:
+            return
+        self._created.add(model)
         for name, family in self._families.items():
             if family.kind == "gauge":
                 continue
@@ -284,9 +246,3 @@ class Prometheus(Metrics):
         if found is None:
             found = values[labels] = Histogram(self._families[name].buckets)
         return found
-
-
-def _cumulative(histogram: Histogram) -> list[tuple[str, int]]:
-    """(upper bound, values up to it) for each bucket, as Prometheus wants them."""
-    bounds = [f"{bound:g}" if bound < 1e6 else f"{bound:.0f}" for bound in histogram.bounds]
-    return list(zip([*bounds, "+Inf"], accumulate(histogram.counts), strict=True))

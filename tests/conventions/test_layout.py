@@ -130,7 +130,6 @@ FOREIGN = {
     "starlette": {"ray_serve.py"},
     "ray": {"ray_serve.py"},
     "huggingface_hub": {"hub/"},
-    "prometheus_client": {"observability/metrics.py"},
     "google": {"repository/"},
     "psycopg": {"api/openai/responses/postgres.py"},
     "sqlite3": {

@@ -6,6 +6,7 @@ from . import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 import logging
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ...errors import BadRequest
 from ...types import SamplingParams
 from ..errors import last_line
 from ..generation.pipeline import ASSISTANT_TOKENS, NGRAM_SIZE, Handle, ImageTokenCounter, PipelineRequest, Status
-from . import generation_config, model_info, vocabulary
+from . import generation_config, model_info, text_encoder, vocabulary
 from .load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
 from .lora import adapters
 from .scheduler_config import draft_scheduler, scheduler
@@ -41,7 +42,6 @@ class ContinuousPipeline:
         with as_start_error(config):
             self._pipe = _build(config, settings)
             self._tokenizer = self._pipe.get_tokenizer()
-            self._encode = model_info.encode_cut if is_gguf(config.model_dir) else model_info.encode
             defaults = self._pipe.get_config()
             self._eos = int(defaults.eos_token_id)
             self._next_id = 0
@@ -52,6 +52,8 @@ class ContinuousPipeline:
         self.step_tokens = settings.step_tokens
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
+        ask = partial(model_info.encode_cut if is_gguf(config.model_dir) else model_info.encode, self._tokenizer)
+        self._encode = text_encoder.make(config.model_dir, ask, self.vocabulary.pieces)
         self.grammars = model_info.grammars(config, self._tokenizer)
         self.image_token_counter: ImageTokenCounter | None = None
 
@@ -91,7 +93,7 @@ class ContinuousPipeline:
         return "lost" if status == genai.GenerationStatus.IGNORED else "finished"
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        return self._encode(self._tokenizer, text, add_special_tokens)
+        return self._encode(text, add_special_tokens)
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         return model_info.decode(self._tokenizer, tokens, skip_special_tokens)

@@ -1,6 +1,6 @@
 """An OpenVINO IR file (.xml and .bin) as a graph of layers and constants, read without openvino.
 
-Only what reading a detokenizer needs: kinds, attributes, integer and byte constants, edges. The layout is
+Only what reading tokenizers and detokenizers needs: kinds, attributes, integer and byte constants, edges. The layout is
 fixed by the IR format (version 11). Reading by hand takes 1 ms, needs no extension library, and there is no ov.Core
 that would crash the process when it is deleted before its model.
 """
@@ -46,8 +46,12 @@ class Graph:
         data = self.layers[layer].find("data")
         return {} if data is None else data.attrib
 
+    def source(self, layer: str, port: int) -> str:
+        """The layer that feeds an input."""
+        return self._sources[layer, str(port)]
+
     def source_kind(self, layer: str, port: int) -> str:
-        return self.kind(self._sources[layer, str(port)])
+        return self.kind(self.source(layer, port))
 
     def has_input(self, layer: str, port: int) -> bool:
         return (layer, str(port)) in self._sources

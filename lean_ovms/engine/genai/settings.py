@@ -177,7 +177,7 @@ def _properties(config: Config) -> dict[str, Any]:
     asked = read_object("plugin_config", config.plugin_config)
     # Pinned threads lose when a second busy process shares the cores, and the front end is one.
     result: dict[str, Any] = {"ENABLE_CPU_PINNING": False} if config.target_device == "CPU" else {}
-    if config.target_device == "CPU" and _is_small(config.model_dir / TEXT_MODEL):
+    if config.target_device == "CPU" and is_small(config.model_dir / TEXT_MODEL):
         result["INFERENCE_NUM_THREADS"] = 1
     if config.kv_cache_precision:
         result["KV_CACHE_PRECISION"] = config.kv_cache_precision
@@ -191,6 +191,7 @@ def _properties(config: Config) -> dict[str, Any]:
     return {**result, **asked}
 
 
-def _is_small(network: Path) -> bool:
+def is_small(network: Path) -> bool:
+    """Whether a step of a network is short: by the bytes of its weights."""
     weights = network.with_suffix(".bin")
     return weights.is_file() and weights.stat().st_size < SMALL_NETWORK

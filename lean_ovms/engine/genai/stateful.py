@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from ...errors import BadRequest, too_long
 from ...types import SamplingParams
 from ..errors import last_line
 from ..generation.pipeline import Handle, ImageTokenCounter, PipelineRequest, Status
-from . import generation_config, model_info, vocabulary
+from . import generation_config, model_info, text_encoder, vocabulary
 from .load_errors import TEXT_MODEL, as_start_error, check_files, is_gguf
 from .lora import adapters
 from .settings import WARM_LENGTHS, PipelineSettings, resolve_stateful
@@ -98,13 +99,14 @@ class StatefulPipeline:
         with as_start_error(config):
             self._pipe = self._open(config, settings)
             self._tokenizer = self._pipe.get_tokenizer()
-            self._encode = model_info.encode_cut if is_gguf(config.model_dir) else model_info.encode
             defaults = self._pipe.get_generation_config()
             self._eos = int(defaults.eos_token_id)
             for length in (n for n in WARM_LENGTHS if n + 8 < settings.context):
                 self._probe(length)
         self.info = model_info.describe(config, settings, settings.blocks, self._tokenizer, defaults)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
+        ask = partial(model_info.encode_cut if is_gguf(config.model_dir) else model_info.encode, self._tokenizer)
+        self._encode = text_encoder.make(config.model_dir, ask, self.vocabulary.pieces)
         self.grammars = model_info.grammars(config, self._tokenizer)
         self.image_token_counter: ImageTokenCounter | None = None
         self.recoverable = True
@@ -175,7 +177,7 @@ class StatefulPipeline:
         return "finished" if handle.finished else "running"  # type: ignore[attr-defined]  # every handle is ours
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        return self._encode(self._tokenizer, text, add_special_tokens)
+        return self._encode(text, add_special_tokens)
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         return model_info.decode(self._tokenizer, tokens, skip_special_tokens)

@@ -5,6 +5,7 @@ Here a request gets its limits: how many tokens it may generate, what ends it, h
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from ...errors import BadRequest, too_long, too_many_characters
@@ -37,7 +38,7 @@ class Admission:
         info = self._pipeline.info
         sampling = validation.sampling(submit.sampling, info.vocab_size, self._max_sequences)
         sampling = _assistant_params(sampling, info)
-        _check_capabilities(sampling, info)
+        _check_capabilities(sampling, submit.sampling, info)
         if sampling.prompt_logprobs and info.prefix_caching and "alternatives" not in info.capabilities:
             raise BadRequest(
                 "log probabilities of the prompt need a server that was started with --enable_prefix_caching false",
@@ -160,10 +161,11 @@ class Admission:
         ]
 
 
-def _check_capabilities(sampling: SamplingParams, info: ModelInfo) -> None:
+def _check_capabilities(sampling: SamplingParams, given: Collection[str], info: ModelInfo) -> None:
     """Refuse what this pipeline would not honour; the front end does not send it. Raises BadRequest."""
     for name, capability in CAPABILITIES.items():
-        if capability not in info.capabilities and getattr(sampling, name) != getattr(UNCHANGED, name):
+        unable = name in given and capability not in info.capabilities
+        if unable and getattr(sampling, name) != getattr(UNCHANGED, name):
             raise BadRequest(f"{name} is not supported by this model's pipeline", param=name)
 
 

@@ -8,7 +8,6 @@ requests) are refused here as BadRequest that names the field. So every number h
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from ...errors import BadRequest
@@ -56,7 +55,6 @@ NUMBERS = {
     "assistant_confidence_threshold": Range(0, 1),
 }
 FLAGS = ("ignore_eos", "logprobs", "prompt_logprobs", "report_progress", "report_prompt_ms", "thinking_open")
-_DEFAULTS = asdict(SamplingParams())
 MAX_STOP_IDS = 4096
 MAX_IDS = 1 << 19
 """More than the largest vocabularies have tokens; all but one of them may be allowed."""
@@ -87,7 +85,7 @@ def sampling(fields: dict[str, Any], vocab_size: int, max_sequences: int) -> Sam
     given = [name for name in LISTS if name in fields and not (name in NULLABLE and fields[name] is None)]
     lists: dict[str, Any] = {name: _list(fields[name], name) for name in given}
     result = SamplingParams(**{**fields, **lists})
-    _check_fields(result)
+    _check_fields(fields, result.seeds)
     for name in TOKENS:
         if ids := getattr(result, name):
             token_ids(list(ids), vocab_size, name)
@@ -122,31 +120,30 @@ def _list(value: Any, name: str) -> tuple[Any, ...]:
     return tuple(map(tuple, value))
 
 
-def _check_fields(params: SamplingParams) -> None:
-    for name, value, span in _changed(params, COUNTS):
+def _check_fields(fields: dict[str, Any], seeds: tuple[Any, ...]) -> None:
+    for name, value, span in _given(fields, COUNTS):
         if type(value) is not int:
             raise BadRequest(f"{name} is not an integer", param=name)
         _in_range(name, value, span)
-    for name, value, span in _changed(params, NUMBERS):
+    for name, value, span in _given(fields, NUMBERS):
         if type(value) not in (int, float) or not math.isfinite(value):
             raise BadRequest(f"{name} is not a finite number", param=name)
         _in_range(name, value, span)
     for name in FLAGS:
-        if type(getattr(params, name)) is not bool:
+        if name in fields and type(fields[name]) is not bool:
             raise BadRequest(f"{name} is not a boolean", param=name)
-    for seed in params.seeds:
+    for seed in seeds:
         if type(seed) is not int or not 0 <= seed <= MAX_SEED:
             raise BadRequest("seed out of range [0, 2^64)", param="seed")
 
 
-def _changed(params: SamplingParams, ranges: dict[str, Range]) -> list[tuple[str, Any, Range]]:
-    """Fields, with values and ranges, that are not at their defaults: most are, in most requests."""
-    found = []
-    for name, span in ranges.items():
-        value, default = getattr(params, name), _DEFAULTS[name]
-        if type(value) is not type(default) or value != default:
-            found.append((name, value, span))
-    return found
+def _given(fields: dict[str, Any], ranges: dict[str, Range]) -> list[tuple[str, Any, Range]]:
+    """Fields of the request, with values and ranges."""
+    return [
+        (name, fields[name], span)
+        for name, span in ranges.items()
+        if name in fields and not (name in OPTIONAL and fields[name] is None)
+    ]
 
 
 def _check_logits(params: SamplingParams, vocab_size: int) -> None:

@@ -41,6 +41,7 @@ class Drawing:
         return np.array([len(s.ids) - s.counted for s in self.sequences], np.uint64)
 
 
+NOBODY = Drawing([], [])
 _Draw = Callable[[Lines, Drawing, slice, Numbers], Tokens]
 
 

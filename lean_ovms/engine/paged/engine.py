@@ -47,10 +47,14 @@ class Engine:
         split: bool = True,
         caching: bool = True,
         prepare: Callable[[list[Matcher]], None] = one_by_one,
+        tile: int = 1,
     ) -> None:
-        """max_sequences: of one request (n, beams). split, caching: as in Scheduler. prepare: a step's masks."""
+        """max_sequences: of one request (n, beams). split, caching: as in Scheduler. prepare: a step's masks.
+
+        tile: as in ModelInputs; at most block_size, and 1 for a hybrid network, which has no row for padding.
+        """
         rows = Rows(max(min(step_tokens, MAX_ROWS), max_sequences), context, block_size)
-        network.allocate(blocks, rows.total)
+        network.allocate(blocks + (tile > 1), rows.total)
         self._network = network
         self._rows = rows
         self.blocks = BlockManager(blocks, block_size)
@@ -58,7 +62,7 @@ class Engine:
         self.max_sequences = rows.total
         self.steps = self.scheduled = 0
         self._prepare = prepare
-        self._inputs = ModelInputs(network, rows)
+        self._inputs = ModelInputs(network, rows, tile=tile, spare=blocks)
         self._batch = SamplingBatch(())
         self._running: Step | None = None
         self._cancelled: list[Request] = []

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import wide
-from .drawing import Drawing, draw
+from .drawing import NOBODY, Drawing, draw
 from .logits import NoToken, edit
 from .logprobs import details, named
 from .params import NO_LOGPROBS
@@ -39,8 +39,8 @@ class SamplingBatch:
         self.named = [n for n, i in enumerate(self.with_logprobs) if asked[i].logprob_token_ids]
         hot = [i for i, a in enumerate(asked) if a.temperature > 0]
         self.greedy = [i for i, a in enumerate(asked) if not a.temperature > 0]
-        self.few = Drawing([i for i in hot if asked[i].top_k], sequences)
-        self.many = Drawing([i for i in hot if not asked[i].top_k], sequences)
+        self.few = Drawing([i for i in hot if asked[i].top_k], sequences) if hot else NOBODY
+        self.many = Drawing([i for i in hot if not asked[i].top_k], sequences) if hot else NOBODY
         self.searching = any(s.request.search is not None for s in sequences)
         self.none = not (self.edited or self.with_logprobs or hot)
 

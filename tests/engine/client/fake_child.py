@@ -20,6 +20,7 @@ import time
 
 from lean_ovms.engine import protocol, record
 from lean_ovms.errors import BadRequest, EngineFailure
+from lean_ovms.types import SamplingParams
 
 INFO = {
     "vocab_size": 4,
@@ -134,7 +135,7 @@ class Actor:
             return
         tokens = [1, 2, 3] if record.want_tokens else None
         self.send(protocol.Accepted(record.id, 3, tokens))
-        if record.sampling["prompt_logprobs"]:
+        if SamplingParams(**record.sampling).prompt_logprobs:
             self.send(protocol.PromptLogprobs(record.id, [None, -1.0, -2.0]))
         if verb in ("count", "burst"):
             rows = list(self.rows(record, count))
@@ -162,9 +163,10 @@ class Actor:
             os.kill(os.getpid(), signal.SIGSTOP)
 
     def rows(self, record, count):
-        logprobs = record.sampling["logprobs"]
+        sampling = SamplingParams(**record.sampling)
+        logprobs = sampling.logprobs
         for token in range(count):
-            for index in range(record.sampling["n"]):
+            for index in range(sampling.n):
                 final = "stop" if token == count - 1 else None
                 yield protocol.Tokens(record.id, index, [token], [-float(token)] if logprobs else None, final)
 

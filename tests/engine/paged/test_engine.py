@@ -90,7 +90,7 @@ def test_a_text_alone_is_what_the_definition_says(asked, length):
 )
 def test_many_texts_together_are_what_each_is_alone(seed, blocks, step_tokens, caching):
     """Random arrivals, shared beginnings, cancellations, failed steps, and with few blocks many preemptions."""
-    dice, made = random.Random(seed), engine(blocks, step_tokens, caching=caching)
+    dice, made = random.Random(seed), engine(blocks, step_tokens, caching=caching, tile=(1, SIZE)[seed % 2])
     base = prompt(60, seed)
     live, texts, wanted = [], {}, {}
     waiting = []
@@ -125,6 +125,16 @@ def test_many_texts_together_are_what_each_is_alone(seed, blocks, step_tokens, c
     assert made._rows.free == made._rows.total
     if blocks < 50:
         assert made.scheduler.preemptions
+
+
+@pytest.mark.parametrize(("length", "computed"), [(1, 1), (2, 4), (4, 4), (5, 8), (31, 32)])
+def test_a_prompt_is_padded_to_few_lengths_and_answered_as_without(length, computed):
+    made = engine(tile=SIZE)
+    request = made.add(prompt(length), KINDS[0])
+    made.step()
+    assert made._network.tensors["input_ids"].shape == [computed]
+    assert run(made, request) == [alone(prompt(length), KINDS[0])]
+    assert made._network.tensors["input_ids"].shape == [1]
 
 
 def test_prompts_are_computed_in_chunks_beside_those_who_decode():

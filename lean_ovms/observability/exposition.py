@@ -1,0 +1,59 @@
+"""Prometheus' text format: https://prometheus.io/docs/instrumenting/exposition_formats/.
+
+What is the same in every scrape (names, help, labels, bounds) is written once for each series. A scrape fills in the
+numbers: 0.5 ms for 800 lines, where prometheus_client takes 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import accumulate
+
+from .families import Family
+from .histogram import Histogram
+
+Labels = tuple[str, ...]
+
+
+class Exposition:
+    """One family. Series of label values that are not given any more are forgotten."""
+
+    def __init__(self, family: Family) -> None:
+        self._family = family
+        self._head = f"# HELP {family.name} {_escaped(family.help)}\n# TYPE {family.name} {family.kind}\n"
+        self._templates: dict[Labels, str] = {}
+
+    def text(self, values: Mapping[Labels, float | Histogram]) -> str:
+        """The lines of a family; just its head where it has no values."""
+        if len(self._templates) > len(values):
+            self._templates = {labels: text for labels, text in self._templates.items() if labels in values}
+        return self._head + "".join([self._series(labels, value) for labels, value in values.items()])
+
+    def _series(self, labels: Labels, value: float | Histogram) -> str:
+        template = self._templates.get(labels)
+        if template is None:
+            template = self._templates[labels] = self._template(labels)
+        if isinstance(value, Histogram):
+            cumulative = list(accumulate(value.counts))
+            return template % (*cumulative, cumulative[-1], value.total)
+        return template % value
+
+    def _template(self, labels: Labels) -> str:
+        """The lines of one series, with %s for each number."""
+        family = self._family
+        named = dict(zip(family.labels, labels, strict=True))
+        if family.kind != "histogram":
+            return _line(family.name, named)
+        bounds = [*(f"{bound:g}" if bound < 1e6 else f"{bound:.0f}" for bound in family.buckets), "+Inf"]
+        buckets = [_line(f"{family.name}_bucket", {"le": bound, **named}) for bound in bounds]
+        return "".join([*buckets, _line(f"{family.name}_count", named), _line(f"{family.name}_sum", named)])
+
+
+def _line(name: str, labels: Mapping[str, str]) -> str:
+    pairs = ",".join(f'{label}="{_escaped(labels[label], quote=True)}"' for label in sorted(labels))
+    return f"{name}{{{pairs}}} ".replace("%", "%%") + "%s\n" if pairs else f"{name} %s\n"
+
+
+def _escaped(text: str, *, quote: bool = False) -> str:
+    text = text.replace("\\", r"\\").replace("\n", r"\n")
+    return text.replace('"', r"\"") if quote else text

@@ -1,0 +1,43 @@
+"""Memory, CPU time and descriptors of this process, from Linux' /proc; nothing where there is none."""
+
+from __future__ import annotations
+
+import os
+import resource
+from functools import cache
+
+from .families import Family
+
+_HERTZ, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+FAMILIES = (
+    Family("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", ()),
+    Family("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.", ()),
+    Family("process_start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.", ()),
+    Family("process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.", ()),
+    Family("process_open_fds", "gauge", "Number of open file descriptors.", ()),
+    Family("process_max_fds", "gauge", "Maximum number of open file descriptors.", ()),
+)
+"""Names and help of Prometheus' client libraries."""
+
+
+def read() -> dict[str, float]:
+    """The value of each family."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()  # the third field of proc(5) is the first here
+        return {
+            "process_virtual_memory_bytes": int(fields[20]),
+            "process_resident_memory_bytes": int(fields[21]) * _PAGE,
+            "process_start_time_seconds": _booted_at() + int(fields[19]) / _HERTZ,
+            "process_cpu_seconds_total": (int(fields[11]) + int(fields[12])) / _HERTZ,
+            "process_open_fds": len(os.listdir("/proc/self/fd")),
+            "process_max_fds": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        }
+    except (OSError, IndexError, ValueError):
+        return {}
+
+
+@cache
+def _booted_at() -> float:
+    with open("/proc/stat", "rb") as file:
+        return next(float(line.split()[1]) for line in file if line.startswith(b"btime "))
