@@ -11,6 +11,7 @@ BENCHES = {
     "start": ("start", "main"),
     "rivals": ("rivals", "main"),
     "compare": ("compare", "main"),
+    "prefix": ("prefix", "main"),
     "front": ("front", "main"),
     "parts": ("parts", "main"),
     "serve": ("serve", "main"),

@@ -9,15 +9,12 @@ generates all its tokens. `start` is from the command to the first token, `idle`
 from __future__ import annotations
 
 import argparse
-import http.client
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import figures, plots, race, rivals
-from bench.client import chat
+from bench import figures, plots, race, rivals, turn
 from bench.processes import KvBudget, closing, rss_mb
 from bench.race import Contestant
 from bench.report import Report, options, shown
@@ -102,21 +99,8 @@ def of_servers(contestants: Sequence[Contestant], starts: Mapping[str, dict[str,
 def answer(where: Mapping[str, Any], question: str) -> tuple[str, int]:
     """A server's greedy answer to a question, and how many tokens the prompt had."""
     fields = {name: value for name, value in where["fields"].items() if name != "ignore_eos"}
-    line = http.client.HTTPConnection(where.get("host", "127.0.0.1"), where["port"], timeout=60)
-    body = json.dumps(chat(question, 24, fields))
-    line.request("POST", where["path"], body, {"Content-Type": "application/json"})
-    lines = line.getresponse().read().decode().splitlines()
-    line.close()
-    return joined(line.removeprefix("data: ") for line in lines if line.startswith("data: {"))
-
-
-def joined(events: Any) -> tuple[str, int]:
-    """The text of a stream's chunks, and the prompt tokens of their usage."""
-    text, tokens = "", 0
-    for event in map(json.loads, events):
-        text += "".join(choice["delta"].get("content") or "" for choice in event["choices"])
-        tokens = (event.get("usage") or {}).get("prompt_tokens", tokens)
-    return text.strip(), tokens
+    reply = turn.over_http({**where, "fields": fields}, 24)([{"role": "user", "content": question}])
+    return reply.text.strip(), reply.usage.get("prompt_tokens", 0)
 
 
 def agreement(theirs: Sequence[tuple[str, int]], ours: Sequence[tuple[str, int]]) -> dict[str, str]:

@@ -116,6 +116,24 @@ def compare(folder: str, rows: list[dict], once: list[dict]) -> None:
     _save(figure, folder, "compare")
 
 
+def prefix(folder: str, seen: dict) -> None:
+    """Time to first token, turn by turn, in both conversations."""
+    from statistics import median
+
+    figure, axes = _axes(1, 2)
+    for axis, which in zip(axes[0], (1, 2), strict=True):
+        turns = [turn for conversation, turn in seen if conversation == which]
+        for who in seen[which, turns[0]]:
+            middle = [median(reply.first_s for reply in seen[which, turn][who]) * 1e3 for turn in turns]
+            axis.plot(turns, middle, marker=".", label=who)
+        axis.set_yscale("log")
+        axis.set_title(f"conversation {which}: time to first token, ms", fontsize=9)
+        axis.set_xlabel("turn")
+        axis.grid(alpha=0.3, which="both")
+    axes[0][0].legend(fontsize=8)
+    _save(figure, folder, "prefix")
+
+
 def timeline(folder: str, spans: dict[str, float], limit_s: float) -> None:
     """A request's way as a staircase: one bar per room, from when it came in to when it left."""
     figure, axes = _axes(1, 1, width=9.0, height=5.0)

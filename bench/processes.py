@@ -119,7 +119,10 @@ def answering(function) -> None:
 
 
 class Server:
-    """An HTTP server in processes of its own, listening on this machine. pids: by role, for CPU times."""
+    """An HTTP server in processes of its own, listening on this machine. pids: by role, for CPU times.
+
+    began: perf_counter() at its start.
+    """
 
     def __init__(self, command: Sequence[str], port: int, ready: str = "/health", timeout_s: float = 600.0) -> None:
         self.port = port
@@ -132,8 +135,14 @@ class Server:
     @property
     def pids(self) -> dict[str, int]:
         """The process that was started, and the heaviest child of it if there is one."""
-        inner = sorted(family(self.pid)[1:], key=cpu_s)
-        return {"front": self.pid, **({"engine": inner[-1]} if inner else {})}
+        return dict(zip(("front", "engine"), self.all_pids.values(), strict=False))
+
+    @property
+    def all_pids(self) -> dict[str, int]:
+        """The process that was started, and all that it has started, the heaviest first."""
+        inner = sorted(family(self.pid)[1:], key=cpu_s, reverse=True)
+        names = ("front", "engine", *(f"helper {number}" for number in range(1, len(inner))))
+        return dict(zip(names, (self.pid, *inner), strict=False))
 
     def _await(self, path: str, timeout_s: float) -> None:
         end = time.monotonic() + timeout_s

@@ -120,17 +120,6 @@ def test_weights_that_are_given_are_taken() -> None:
         weights.close()
 
 
-def test_the_text_of_a_stream_and_its_prompt_tokens() -> None:
-    events = [
-        '{"choices": [{"delta": {"role": "assistant", "content": null}}]}',
-        '{"choices": [{"delta": {"content": " Hi"}}]}',
-        '{"choices": [{"delta": {"content": " you"}}], "usage": null}',
-        '{"choices": [], "usage": {"prompt_tokens": 9}}',
-    ]
-
-    assert compare.joined(events) == ("Hi you", 9)
-
-
 def test_answers_that_agree_are_counted() -> None:
     ours, theirs = [("a", 1), ("b", 2), ("c", 3)], [("a", 1), ("x", 2), ("c", 4)]
 
