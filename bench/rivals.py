@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+from collections import ChainMap
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
@@ -54,6 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--program", action="append", default=[], metavar="NAME=FILE", help="the executable of a rival by name"
     )
+    parser.add_argument("--threads", type=int, default=0, help="of a recipe; 0: one for the embedded model, else cores")
     weights.add_options(parser)
 
 
@@ -111,9 +114,10 @@ class Entries:
 
     def _start(self, name: str, command: str) -> Server:
         """A rival's own server on a free port, once it is ready. command: "" for a recipe's."""
-        port = free_port()
+        port, args = free_port(), self._args
+        threads = args.threads or (os.cpu_count() if args.model_path else 1)  # lean_ovms takes as many, by its size
         if command:
-            line, ready = filled(command, {"port": str(port), "model": self._weights["model"]}), self._args.ready
+            line, ready = filled(command, {"port": str(port), "model": self._weights["model"]}), args.ready
         elif name not in RECIPES:
             raise Unavailable(f"neither a recipe ({', '.join(RECIPES)}) nor NAME=URL nor NAME=COMMAND")
         else:
@@ -121,5 +125,6 @@ class Entries:
             program = recipe.found(self._programs.get(name, ""))
             if not program:
                 raise Unavailable(f"not installed: {recipe.install}")
-            line, ready = recipe.line(program, port, self._weights), recipe.ready
+            values = ChainMap({"program": program, "port": str(port), "threads": str(threads)}, self._weights)
+            line, ready = filled(recipe.command, values), recipe.ready
         return Server(line, port, ready)

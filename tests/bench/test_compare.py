@@ -52,7 +52,7 @@ def test_every_recipe_has_its_program_its_port_and_weights_and_says_how_to_insta
     recipe = RECIPES[name]
     weights = {"model": "/ov", "gguf": "/a.gguf", "hf": "/hf"}
 
-    line = recipe.line("/bin/prog", 4321, weights)
+    line = filled(recipe.command, {"program": "/bin/prog", "port": "4321", "threads": "1", **weights})
 
     assert "/bin/prog" in line
     assert "4321" in line
@@ -70,7 +70,9 @@ def test_a_program_is_found_where_it_is_named_and_a_module_in_this_python() -> N
 
 
 def options(**more: object) -> argparse.Namespace:
-    return argparse.Namespace(**{"model_path": "", "gguf": "", "hf": "", "program": [], "ignore_eos": True} | more)
+    return argparse.Namespace(
+        **{"model_path": "", "gguf": "", "hf": "", "program": [], "ignore_eos": True, "threads": 0} | more
+    )
 
 
 @pytest.mark.parametrize(
