@@ -1,4 +1,4 @@
-"""python -m bench parts | front | engine | serve | rivals | stall | start | timeline | embed | speech [options]"""
+"""python -m bench NAME [options]: NAME is one of BENCHES."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ BENCHES = {
     "stall": ("stall", "main"),
     "start": ("start", "main"),
     "rivals": ("rivals", "main"),
+    "compare": ("compare", "main"),
+    "prefix": ("prefix", "main"),
     "front": ("front", "main"),
     "parts": ("parts", "main"),
     "serve": ("serve", "main"),

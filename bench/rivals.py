@@ -6,82 +6,125 @@
 from __future__ import annotations
 
 import argparse
-import shlex
+import os
+from collections import ChainMap
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from bench import plots, race
+from bench import plots, race, weights
 from bench.processes import Server, Worker, closing, free_port, lean_ovms
 from bench.race import Contestant
-from bench.recipes import RECIPES
+from bench.recipes import RECIPES, filled
 from bench.report import Report, options
 from bench.serve import over_http, runner
-from lean_ovms.config import Config
+from bench.weights import Unavailable, Weights
 
 
 def main(argv: Sequence[str]) -> None:
     """The race."""
     parser = options("rivals", __doc__)
     race.add_options(parser)
+    add_options(parser)
+    parser.add_argument("--no_limit", action="store_true", help="leave out the bare loop; ratios are to ours then")
+    args = parser.parse_args(argv)
+    chosen = race.server_options(args)
+    report = Report("rivals", args)
+    entries = Entries(args)
+    with closing(entries):
+        if not args.no_limit:
+            entries.bare("limit", "bare", chosen)
+        entries.ours(chosen)
+        for rival in args.rival or ["plain"]:
+            try:
+                entries.rival(rival)
+            except Unavailable as reason:
+                raise SystemExit(f"{rival}: {reason}") from None
+        results = race.race(args, report, entries.contestants)
+    race.tables(report, "rivals")
+    if args.plots:
+        plots.race(args.plots, "rivals", results)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of rivals."""
     parser.add_argument("--rival", action="append", default=[], help=f"{', '.join(RECIPES)}, NAME=URL or NAME=COMMAND")
     parser.add_argument("--rival_model", default="demo", help="the model's name at the rivals")
     parser.add_argument("--path", default="/v1/chat/completions", help="at the rivals; OVMS: /v3/chat/completions")
     parser.add_argument(
         "--ready", default="/v1/models", help="path that answers 200 when a rival that is started is ready"
     )
-    parser.add_argument("--no_limit", action="store_true", help="leave out the bare loop; ratios are to ours then")
-    args = parser.parse_args(argv)
-    chosen = race.server_options(args)
-    report = Report("rivals", args)
-    load = Worker("client")
-    closers: list[Worker | Server] = [load]
-    contestants = []
-    with closing(Closer(closers)):
-        if not args.no_limit:
-            closers.append(bare := Worker("bare", *chosen))
-            run = runner(bare, ignore_eos=args.ignore_eos)
-            contestants.append(Contestant(name="limit", run=run, pids={"engine": bare.pid}))
-        closers.append(ours := lean_ovms(chosen))
-        contestants.append(over_http("lean_ovms", load, ours, args.ignore_eos))
-        for rival in args.rival or ["plain"]:
-            contestants.append(enter(rival, args, load, closers))
-        results = race.race(args, report, contestants)
-    race.tables(report, "rivals")
-    if args.plots:
-        plots.race(args.plots, "rivals", results)
+    parser.add_argument(
+        "--program", action="append", default=[], metavar="NAME=FILE", help="the executable of a rival by name"
+    )
+    parser.add_argument("--threads", type=int, default=0, help="of a recipe; 0: one for the embedded model, else cores")
+    weights.add_options(parser)
 
 
-class Closer:
-    """Closes what a list holds at the end."""
+class Entries:
+    """Contestants, and the processes that they need."""
 
-    def __init__(self, things: list) -> None:
-        self._things = things
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+        self._weights = Weights(args)
+        self._programs = dict(pair.partition("=")[::2] for pair in args.program)
+        self._load = Worker("client")
+        self._closers: list[Worker | Server | Weights] = [self._weights, self._load]
+        self._fields: dict[str, object] = {"ignore_eos": True} if args.ignore_eos else {}
+        self.contestants: list[Contestant] = []
 
     def close(self) -> None:
-        """All of them."""
-        for thing in self._things:
+        """End all processes."""
+        for thing in self._closers:
             thing.close()
 
+    def bare(self, name: str, module: str, chosen: Sequence[str]) -> None:
+        """A bare loop in a process of its own."""
+        self._closers.append(worker := Worker(module, *chosen))
+        run = runner(worker, ignore_eos=self._args.ignore_eos)
+        self.contestants.append(Contestant(name=name, run=run, pids={"engine": worker.pid}))
 
-def enter(rival: str, args: argparse.Namespace, load: Worker, closers: list) -> Contestant:
-    """A rival as a contestant, started if it has to be."""
-    name, _, where = rival.partition("=")
-    where = where or RECIPES[name].command
-    fields = {"model": args.rival_model, **({"ignore_eos": True} if args.ignore_eos else {})}
-    if where.startswith("http://"):
-        parts = urlsplit(where)
-        there = {"host": parts.hostname, "port": parts.port or 80, "path": args.path, "fields": fields}
-        return Contestant(name=name, run=runner(load, **there), pids={"client": load.pid})
-    closers.append(server := start(name, where, args))
-    fields = {**fields, **(RECIPES[name].fields if name in RECIPES else {})}
-    return over_http(name, load, server, False, path=args.path, fields=fields)
+    def ours(self, chosen: Sequence[str]) -> Contestant:
+        """lean_ovms."""
+        self._closers.append(server := lean_ovms(chosen))
+        self.contestants.append(over_http("lean_ovms", self._load, server, self._args.ignore_eos))
+        return self.contestants[-1]
 
+    def rival(self, rival: str) -> Contestant:
+        """A rival, started if it has to be. Raises Unavailable for one that is not installed."""
+        args = self._args
+        name, _, where = rival.partition("=")
+        fields = {"model": args.rival_model, **self._fields}
+        if where.startswith("http://"):
+            parts = urlsplit(where)
+            there = {"host": parts.hostname, "port": parts.port or 80, "path": args.path, "fields": fields}
+            entry = Contestant(name=name, run=runner(self._load, **there), pids={"client": self._load.pid}, where=there)
+        else:
+            server = self._start(name, where)
+            self._closers.append(server)
+            recipe = RECIPES.get(name)
+            fields |= recipe.fields if recipe else {}
+            entry = over_http(name, self._load, server, False, path=args.path, fields=fields)
+        self.contestants.append(entry)
+        return entry
 
-def start(name: str, command: str, args: argparse.Namespace) -> Server:
-    """The rival's own server on a free port, once it is ready."""
-    port = free_port()
-    values = {"{port}": str(port), "{model}": str(Config(model_path=args.model_path).model_dir)}
-    line = shlex.split(command)
-    for mark, value in values.items():
-        line = [part.replace(mark, value) for part in line]
-    return Server(line, port, RECIPES[name].ready if name in RECIPES else args.ready)
+    def leave(self) -> None:
+        """The last contestant ends, so that it can be started again."""
+        self.contestants.pop()
+        self._closers.pop().close()
+
+    def _start(self, name: str, command: str) -> Server:
+        """A rival's own server on a free port, once it is ready. command: "" for a recipe's."""
+        port, args = free_port(), self._args
+        threads = args.threads or (os.cpu_count() if args.model_path else 1)  # lean_ovms takes as many, by its size
+        if command:
+            line, ready = filled(command, {"port": str(port), "model": self._weights["model"]}), args.ready
+        elif name not in RECIPES:
+            raise Unavailable(f"neither a recipe ({', '.join(RECIPES)}) nor NAME=URL nor NAME=COMMAND")
+        else:
+            recipe = RECIPES[name]
+            program = recipe.found(self._programs.get(name, ""))
+            if not program:
+                raise Unavailable(f"not installed: {recipe.install}")
+            values = ChainMap({"program": program, "port": str(port), "threads": str(threads)}, self._weights)
+            line, ready = filled(recipe.command, values), recipe.ready
+        return Server(line, port, ready)

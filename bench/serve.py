@@ -70,4 +70,5 @@ def over_http(name: str, load: Worker, server: Server, ignore_eos: bool, **more:
     """A server; its CPU times include the client's, which shares the machine."""
     fields = {"model": "demo", **({"ignore_eos": True} if ignore_eos else {})}
     where = {"port": server.port, "path": PATH, "fields": fields, **more}
-    return Contestant(name=name, run=runner(load, **where), pids={**server.pids, "client": load.pid})
+    pids = {**server.all_pids, "client": load.pid}
+    return Contestant(name=name, run=runner(load, **where), pids=pids, where=where, began=server.began)

@@ -1,0 +1,39 @@
+"""The limit of the paged engine: the loop of bare.py on it. python -m bench.bare_paged [options of the server]."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+
+from bench import bare
+from bench.processes import answering
+from lean_ovms.config import Config
+from lean_ovms.engine.generation.pipeline import Handle, PipelineRequest
+from lean_ovms.engine.paged.pipeline import PagedPipeline
+from lean_ovms.types import SamplingParams
+
+
+class Loop(bare.Loop):
+    """Adds requests, steps, reads."""
+
+    @staticmethod
+    def load(config: Config) -> PagedPipeline:
+        """The pipeline, warm."""
+        return PagedPipeline(replace(config, pipeline_type="PAGED"))
+
+    def begin(self, ids: np.ndarray, max_tokens: int, ignore_eos: bool) -> Handle:
+        """Add a request to the next steps."""
+        stops = frozenset() if ignore_eos else self._stops
+        sampling = SamplingParams(temperature=0.0, ignore_eos=ignore_eos)
+        return self._engine.add(
+            PipelineRequest(
+                tokens=ids.tolist(), sampling=sampling, max_tokens=max_tokens, min_tokens=0, seed=0, stops=stops
+            )
+        )
+
+
+if __name__ == "__main__":
+    loop = Loop(sys.argv[1:])
+    answering(loop.answer)

