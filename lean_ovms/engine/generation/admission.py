@@ -165,6 +165,8 @@ def _check_capabilities(sampling: SamplingParams, info: ModelInfo) -> None:
     for name, capability in CAPABILITIES.items():
         if capability not in info.capabilities and getattr(sampling, name) != getattr(UNCHANGED, name):
             raise BadRequest(f"{name} is not supported by this model's pipeline", param=name)
+    if sampling.prompt_logprobs and sampling.beams > 1 and "alternatives" not in info.capabilities:
+        raise BadRequest("log probabilities of the prompt cannot be combined with beam search", param="best_of")
 
 
 def _check_constrained(sampling: SamplingParams, info: ModelInfo) -> SamplingParams:
