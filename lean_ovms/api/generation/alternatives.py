@@ -30,8 +30,6 @@ def read(values: Json, sampling: SamplingParams, *, known: bool, limit: int) -> 
         raise BadRequest("prompt_logprobs are not available when stream is true", param="prompt_logprobs")
     if name == "top_logprobs" and requested and not sampling.logprobs:
         raise BadRequest("top_logprobs needs logprobs to be true", param="top_logprobs")
-    if sampling.beams > 1 and (requested or ids):
-        return sampling, [f"{name} holds the chosen token alone: alternatives of beams are not reported"]
     if requested:
         sampling = replace(sampling, top_logprobs=requested)
     if ids:  # as in vLLM: instead of the likeliest

@@ -167,6 +167,8 @@ def _check_capabilities(sampling: SamplingParams, given: Collection[str], info: 
         unable = name in given and capability not in info.capabilities
         if unable and getattr(sampling, name) != getattr(UNCHANGED, name):
             raise BadRequest(f"{name} is not supported by this model's pipeline", param=name)
+    if sampling.prompt_logprobs and sampling.beams > 1 and "alternatives" not in info.capabilities:
+        raise BadRequest("log probabilities of the prompt cannot be combined with beam search", param="best_of")
 
 
 def _check_constrained(sampling: SamplingParams, info: ModelInfo) -> SamplingParams:

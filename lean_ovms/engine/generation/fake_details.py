@@ -11,6 +11,7 @@ from .pipeline import PipelineRequest
 class FakeDetails(NamedTuple):
     """Of one token: the script is always the likeliest."""
 
+    logprob: float
     rank: int
     top: list[tuple[int, float]]
 
@@ -23,9 +24,9 @@ def logprob(token: int) -> float:
 def details(token: int, most: int, named: tuple[int, ...] = ()) -> FakeDetails:
     """The token itself and those that follow it in the vocabulary, each a half less likely; or the named ones."""
     if named:
-        return FakeDetails(1, [(other, logprob(other)) for other in named])
+        return FakeDetails(logprob(token), 1, [(other, logprob(other)) for other in named])
     others = [(token + place) % VOCAB_SIZE for place in range(most)]
-    return FakeDetails(1, [(other, logprob(token) - place / 2) for place, other in enumerate(others)])
+    return FakeDetails(logprob(token), 1, [(other, logprob(token) - place / 2) for place, other in enumerate(others)])
 
 
 def permitted(answer: list[int], request: PipelineRequest) -> list[int]:

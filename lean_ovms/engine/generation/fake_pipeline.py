@@ -312,11 +312,15 @@ class FakePipeline:
 
     def _sample_beams(self, handle: FakeHandle) -> None:
         """All beams at once, worst first, under arbitrary keys; each worse one starts a token later."""
-        answer, outputs = handle.answer, {}
+        answer, outputs, asked = handle.answer, {}, handle.request.sampling
         for rank in reversed(range(handle.request.sampling.beams)):
             start = rank % max(1, len(answer) - 1)
             ids = answer[start:-1] + answer[:start] + answer[-1:]
-            outputs[100 + rank] = _output(ids, -float(rank))
+            made = outputs[100 + rank] = _output(ids, -float(rank))
+            if self.script.capable:
+                made.details = [details(token, asked.top_logprobs, asked.logprob_token_ids) for token in ids]
+                echoed = handle.request.tokens[1:] if handle.request.echo and not rank else []
+                made.prompt_details = [details(token, asked.prompt_top_logprobs) for token in echoed]
         handle.outputs.append(outputs)
         handle.state = "finished"
 

@@ -136,10 +136,18 @@ def emit_beams(sequence: Sequence, outputs: Mapping[int, Output], out: list[Reco
     """The n best results of a beam search, best first; they all come with its end."""
     request = sequence.request
     ranked = sorted(outputs.values(), key=lambda output: output.score, reverse=True)
+    if sequence.echo:
+        known = cast(DetailedOutput, ranked[0]).prompt_details
+        record = PromptLogprobs(request.id, [None, *(detail.logprob for detail in known)])
+        record.ranks, record.top = [detail.rank for detail in known], [detail.top for detail in known]
+        sequence.echo = False
+        out.append(record)
     for rank, output in enumerate(ranked[: request.sampling.n]):
         if rank in request.unfinished:
             ids = output.generated_ids
             reason = "stop" if ids and ids[-1] in sequence.stops else "length"
             logprobs = output.generated_log_probs if sequence.logprobs else None
-            out.append(Tokens(request.id, rank, ids, logprobs, reason))
+            tokens = Tokens(request.id, rank, ids, logprobs, reason)
+            detailed = sequence.details and logprobs is not None
+            out.append(_with_alternatives(tokens, cast(DetailedOutput, output), 0) if detailed else tokens)
     return True

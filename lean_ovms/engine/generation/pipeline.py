@@ -56,6 +56,7 @@ class PipelineRequest:
     echo: the first output starts with the prompt's ids and log probabilities. constraint: a structural tag that the
     generated tokens match from the first on, or "". image_prompt: what a model with vision computes instead of tokens.
     bad_words: ids of each way to write a bad word. thinking: None: no limit. Both need the capability logit_edits.
+    group: equal for the choices of one request, which begin with the same prompt; None for a single one.
     native: the pipeline's own form of the request, which `check` may leave here for `add`.
     """
 
@@ -71,6 +72,7 @@ class PipelineRequest:
     image_prompt: ImagePrompt | None = None
     bad_words: tuple[tuple[int, ...], ...] = ()
     thinking: Thinking | None = None
+    group: int | None = None
     native: object = field(default=None, init=False, compare=False, repr=False)  # not copied by replace()
 
 
@@ -91,6 +93,9 @@ class Details(Protocol):
     """Of one token, from the model's own logits: its rank (1: the likeliest) and [id, log probability] of others."""
 
     @property
+    def logprob(self) -> float: ...
+
+    @property
     def rank(self) -> int: ...
 
     @property
@@ -101,7 +106,7 @@ class DetailedOutput(Output, Protocol):
     """The output of a pipeline with the capability "alternatives", for a request with alternatives or an echo.
 
     details: of each generated token. prompt_details: of each prompt token but the first, with the first output of a
-    request with echo.
+    request with echo; of a beam search, with the best.
     """
 
     @property

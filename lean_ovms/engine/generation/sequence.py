@@ -153,4 +153,5 @@ class Sequence:
             image_prompt=self.request.image_prompt,
             bad_words=self.request.bad_words,
             thinking=self.request.thinking,
+            group=self.request.id if sampling.n > 1 else None,
         )

@@ -202,5 +202,3 @@ def _check_beams(params: SamplingParams) -> None:
             "presence_penalty, frequency_penalty and repetition_penalty cannot be used with beam search",
             param="best_of",
         )
-    if params.prompt_logprobs:
-        raise BadRequest("log probabilities of the prompt cannot be combined with beam search", param="best_of")

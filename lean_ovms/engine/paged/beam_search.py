@@ -17,18 +17,22 @@ from numpy.typing import NDArray
 
 from .grammar import Matcher
 from .logits import edit
-from .logprobs import log_sum_exp
-from .params import Params
-from .sequence import Output, Request, Sequence
+from .logprobs import log_sum_exp, top
+from .params import NO_LOGPROBS, Params
+from .sequence import Output, Request, Sequence, TokenLogprobs
 
 
 class Continuation(NamedTuple):
-    """parent with one more token. score: cumulative log probability; logprob: of the token, before any edit."""
+    """parent with one more token. score: cumulative log probability; logprob: of the token, before any edit.
+
+    detail: where log probabilities are asked for.
+    """
 
     parent: Sequence
     token: int
     score: float
     logprob: float
+    detail: TokenLogprobs | None
 
 
 class BeamSearch:
@@ -44,7 +48,7 @@ class BeamSearch:
         """Nothing but the prompt is left of a search that was preempted; the sequence to compute it with."""
         first = request.sequences[0]
         del first.ids[first.prompt :], request.sequences[1:]
-        first.score, first.logprobs, self.finished = 0.0, [], []
+        first.score, first.logprobs, first.new_details, self.finished = 0.0, [], [], []
         first.matcher = self._matcher.fork() if self._matcher is not None else None
         return first
 
@@ -61,9 +65,13 @@ class BeamSearch:
         best = np.argpartition(totals, len(totals) - count)[len(totals) - count :]
         front, made = max(beam.score for beam in beams), beams[0].generated
         following: list[Continuation] = []
+        alternatives = self._alternatives(raw)
         for rank, place in enumerate(best[np.argsort(-totals[best], kind="stable")].tolist()):
             beam, token = divmod(place, vocab)
-            one = Continuation(beams[beam], token, float(totals[place]), float(raw[beam, token]))
+            logprob = float(raw[beam, token])
+            rank_of = int(np.count_nonzero(raw[beam] > raw[beam, token])) + 1 if alternatives else 0
+            detail = TokenLogprobs(logprob, rank_of, alternatives[beam]) if alternatives else None
+            one = Continuation(beams[beam], token, float(totals[place]), logprob, detail)
             if token in beams[0].stops:
                 if rank < width:
                     self._finish(one)
@@ -71,17 +79,27 @@ class BeamSearch:
                 following.append(one)
         return [] if self._over(front, made, beams[0].limit - beams[0].counted) else following
 
+    def _alternatives(self, raw: NDArray[np.float32]) -> list[list[tuple[int, float]]]:
+        """For each line of log probabilities the likeliest tokens, or the named ones; [] if none are asked for."""
+        ids = list(self._asked.logprob_token_ids)
+        if ids:
+            return [list(zip(ids, line[ids].tolist(), strict=True)) for line in raw]
+        if self._asked.logprobs > 0:
+            return top(raw, np.zeros(len(raw)), self._asked.logprobs)
+        return [[] for _ in raw] if self._asked.logprobs != NO_LOGPROBS else []
+
     def close(self, beams: Seq[Sequence]) -> list[Output]:
         """The `width` best hypotheses, best first; beams are running ones that have no more room."""
         for beam in beams:
             ids = beam.ids[beam.counted :].tolist()
-            self.finished.append(Output(ids, beam.logprobs, self._score(beam.score, len(ids))))
+            self.finished.append(Output(ids, beam.logprobs, self._score(beam.score, len(ids)), beam.new_details))
         return sorted(self.finished, key=lambda output: -output.score)[: self._asked.beams]
 
     def _finish(self, one: Continuation) -> None:
         ids = [*one.parent.ids[one.parent.counted :], one.token]
         logprobs = [*one.parent.logprobs, one.logprob]
-        self.finished.append(Output(ids, logprobs, self._score(one.score, len(ids))))
+        details = [*one.parent.new_details, *([one.detail] if one.detail is not None else [])]
+        self.finished.append(Output(ids, logprobs, self._score(one.score, len(ids)), details))
 
     def _over(self, front: float, made: int, most: int) -> bool:
         """front: the best running total, of texts with `made` tokens, which may have `most`."""

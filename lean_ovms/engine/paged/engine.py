@@ -301,6 +301,7 @@ class Engine:
         full = [beam for beam in request.sequences if len(beam.ids) >= beam.limit]
         if full or not following:
             request.final = search.close(full)
+            request.final[0].prompt_details = request.prompt_details
             request.ready = True
             for beam in list(request.sequences):
                 self.scheduler.leave(beam)
@@ -324,6 +325,8 @@ class Engine:
             beam.ids.append(one.token)
             beam.score = one.score
             beam.logprobs.append(one.logprob)
+            if one.detail is not None:
+                beam.new_details.append(one.detail)
             self._rows.newest[beam.row] = one.token
             beam.follow(one.token)
         return [beam for beam, _ in pairs]

@@ -87,7 +87,9 @@ def _groups(lines: Lines, drawing: Drawing, part: slice) -> list[_Near]:
         if not len(place):
             continue
         columns, theirs = _columns(near[place], counts[place])
-        values = body[place[:, None, None], np.arange(wide.COLUMN)[:, None], columns[:, None, :]]
+        values = np.empty((len(place), wide.COLUMN, columns.shape[1]), np.float32)
+        for row, line in enumerate(place.tolist()):  # half the time of one index over all
+            np.take(body[line], columns[row], axis=1, out=values[row], mode="clip")
         values[np.broadcast_to(~theirs[:, None, :], values.shape)] = -np.inf
         weights = np.concatenate([values.reshape(len(place), -1), tail[place]], axis=1)
         weights -= highest[place]
@@ -119,23 +121,18 @@ def _draw(lines: Lines, group: _Near, drawing: Drawing, part: slice, positions: 
         target = uniform(seeds[left], positions[place[left]], trial) * (low + far[left])
         at = (edges[left] <= np.minimum(target, np.nextafter(low, 0))[:, None]).sum(axis=1)
         chosen[place[left]], value = group.ids(left, at), weights[left, at]
+        value[target >= low] = 0  # a far token, which weighs at most NEAR
         limited = (top_p[left] < 1) & (value < 1)
-        again, unsure = np.zeros(len(left), bool), np.zeros(len(left), bool)
-        for row in np.flatnonzero(target >= low).tolist():
+        floor = np.maximum(value, np.float32(NEAR))
+        outside = _outside(lines, group, drawing, part, (least, most), (left, floor, limited))
+        cut = left[outside]
+        weights[cut] = np.where(weights[cut] > floor[outside, None], weights[cut], 0)
+        edges[cut], far[cut] = weights[cut].cumsum(axis=1, dtype=np.float64), 0
+        again, unsure = outside.copy(), limited & ~outside & (value <= NEAR)
+        for row in np.flatnonzero((target >= low) & ~outside).tolist():
             token = _far_token(lines, group, int(left[row]), drawing, part, float(target[row] - low[row]))
-            again[row], unsure[row] = token < 0, token >= 0 and top_p[left[row]] < 1
+            again[row], unsure[row] = token < 0, unsure[row] and token >= 0
             chosen[place[left[row]]] = max(0, token)
-        if limited.any():
-            above = np.where(weights[left] > value[:, None], weights[left], 0).sum(axis=1, dtype=np.float64)
-            near = limited & (target < low)
-            outside = near & (above >= top_p[left] * most[left]) & (value > NEAR)
-            unsure |= near & ~outside & (above >= top_p[left] * least[left])
-            # What is less likely than the border of the near columns may be less likely than something far.
-            unsure |= near & (value <= NEAR)
-            cut, floor = left[outside], value[outside]
-            weights[cut] = np.where(weights[cut] > floor[:, None], weights[cut], 0)
-            edges[cut], far[cut] = weights[cut].cumsum(axis=1, dtype=np.float64), 0
-            again |= outside
         for line in place[left[unsure]].tolist():
             one = slice(part.start + line, part.start + line + 1)
             whole = weights_of(lines[line : line + 1], drawing.temperature[one], drawing.min_p[one])
@@ -148,6 +145,32 @@ def _draw(lines: Lines, group: _Near, drawing: Drawing, part: slice, positions: 
     for line in place[left].tolist():
         one = slice(part.start + line, part.start + line + 1)
         chosen[line] = draw_many(lines[line : line + 1], drawing, one, positions[line : line + 1], MAX_TRIALS)[0]
+
+
+def _outside(
+    lines: Lines,
+    group: _Near,
+    drawing: Drawing,
+    part: slice,
+    sums: tuple[NDArray[np.float64], NDArray[np.float64]],
+    asked: tuple[NDArray[np.int64], Lines, NDArray[np.bool_]],
+) -> NDArray[np.bool_]:
+    """For which of the lines `asked` (with a floor each, where limited) the tokens above the floor alone make top_p up.
+
+    sums: of all weights of each line, at least and at most; the exact one replaces both where it is needed.
+    """
+    (least, most), (left, floor, limited) = sums, asked
+    top_p = drawing.top_p[part][group.place[left]]
+    weights = group.weights[left]
+    above = np.where(weights > floor[:, None], weights, 0).sum(axis=1, dtype=np.float64)
+    open_ = limited & (above >= top_p * least[left]) & (above < top_p * most[left])
+    for row in left[open_].tolist():
+        place = int(group.place[row])
+        one = slice(part.start + place, part.start + place + 1)
+        whole = weights_of(lines[place : place + 1], drawing.temperature[one], drawing.min_p[one])
+        least[row] = most[row] = wide.column_sums(whole).sum(dtype=np.float64)
+    outside: NDArray[np.bool_] = limited & (above >= top_p * most[left])
+    return outside
 
 
 def _far_token(lines: Lines, group: _Near, row: int, drawing: Drawing, part: slice, target: float) -> int:

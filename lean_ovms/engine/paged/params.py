@@ -22,6 +22,7 @@ class Params:
     prompt_logprobs: the same for the prompt's tokens. seed: with the place in the text it determines the random number.
     beams: 1 is off. lookahead: most tokens guessed per step; ngram: longest run of tokens that a guess goes on from.
     priority: smaller goes first. salt: texts find only blocks of the same salt in the prefix cache.
+    group: texts of one group begin with the same prompt and share its blocks, also without a prefix cache; "": none.
     """
 
     temperature: float = 0.0
@@ -50,6 +51,7 @@ class Params:
     ngram: int = 3
     priority: int = 0
     salt: str = ""
+    group: str = ""
 
     @property
     def penalised(self) -> bool:

@@ -153,6 +153,7 @@ class PagedPipeline:
             logprob_token_ids=asked.logprob_token_ids if asked.logprobs else (),
             prompt_logprobs=asked.prompt_top_logprobs if request.echo else NO_LOGPROBS,
             salt=asked.cache_salt,
+            group="" if request.group is None else str(request.group),
             beams=asked.beams,
             length_penalty=asked.length_penalty,
             early_stopping=asked.early_stopping,

@@ -78,8 +78,7 @@ class Scheduler:
     def computed(self, sequence: Sequence, tokens: int) -> None:
         """The first tokens of the sequence are in the cache: its full blocks can be found from now on."""
         self.rows.computed[sequence.row] = sequence.request.computed = tokens
-        if self.caching:
-            self._register(sequence, tokens)
+        self._register(sequence, tokens)
 
     def decode(self, sequence: Sequence) -> None:
         """Its prompt is computed."""
@@ -115,8 +114,7 @@ class Scheduler:
             self.waiting.remove(sequence)
         elif sequence.row >= 0:
             (self.prefilling if sequence.state == "prefill" else self.decoding).remove(sequence)
-            if self.caching:
-                self._register(sequence, int(self.rows.computed[sequence.row]))
+            self._register(sequence, int(self.rows.computed[sequence.row]))
             self.blocks.release(sequence.blocks)
             self.rows.give(sequence.row)
             sequence.blocks, sequence.chain, sequence.row = [], [], -1
@@ -184,10 +182,17 @@ class Scheduler:
 
         Log probabilities of a prompt need all of it computed.
         """
-        if not self.caching or sequence.needs_prompt_logprobs:
+        beginning = self._beginning(sequence)
+        if beginning is None or sequence.needs_prompt_logprobs:
             return []
-        parent = sequence.chain[-1] if sequence.chain else sequence.params.salt
+        parent = sequence.chain[-1] if sequence.chain else beginning
         return self.blocks.match(sequence.ids, start, len(sequence.ids) - 1, parent)
+
+    def _beginning(self, sequence: Sequence) -> str | None:
+        """What its text is found by in the prefix cache; None: it is not in there."""
+        if self.caching:
+            return sequence.params.salt
+        return sequence.params.group or None if not self._network.hybrid else None
 
     # --- growth
 
@@ -201,8 +206,7 @@ class Scheduler:
             if sequence.row < 0:
                 continue  # preempted for one before it
             computed = int(self.rows.computed[sequence.row])
-            if self.caching:
-                self._register(sequence, computed)
+            self._register(sequence, computed)
             self._grow(sequence, computed + 1)
 
     def _grow(self, sequence: Sequence, tokens: int) -> bool:
@@ -221,6 +225,7 @@ class Scheduler:
     def _chunks(self) -> list[Chunk]:
         """Guesses to be verified, then prompts."""
         chunks: list[Chunk] = []
+        groups: set[str] = set()
         budget = self._step_tokens - len(self._plain)
         for sequence in [s for s in self.decoding if s.params.lookahead]:
             if sequence.row >= 0:
@@ -228,9 +233,20 @@ class Scheduler:
         for sequence, kept in self._prompts(budget):
             if budget <= kept:
                 break
-            if sequence.row >= 0:
+            if sequence.row >= 0 and not self._waits(sequence, groups):
                 budget -= self._prompt(sequence, budget - kept, chunks)
         return chunks
+
+    def _waits(self, sequence: Sequence, groups: set[str]) -> bool:
+        """Whether another text of its group (groups: those that do) computes blocks in this step that it can share."""
+        group = sequence.params.group
+        if not group or self._beginning(sequence) is None:
+            return False
+        left = len(sequence.ids) - int(self.rows.computed[sequence.row])
+        if group in groups and left > self.blocks.block_size and not sequence.needs_prompt_logprobs:
+            return True
+        groups.add(group)
+        return False
 
     def _prompts(self, budget: int) -> list[tuple[Sequence, int]]:
         """Prompts in the order in which they are computed, each with the tokens of the step to keep for those behind.
@@ -290,10 +306,13 @@ class Scheduler:
         self._regroup, self.changed = False, True
 
     def _register(self, sequence: Sequence, tokens: int) -> None:
+        beginning = self._beginning(sequence)
+        if beginning is None:
+            return
         chain, size = sequence.chain, self.blocks.block_size
         while (len(chain) + 1) * size <= tokens:
             at = len(chain)
-            parent = chain[-1] if at else sequence.params.salt
+            parent = chain[-1] if at else beginning
             chain.append(self.blocks.register(sequence.blocks[at], sequence.ids[at * size : (at + 1) * size], parent))
 
     def _preempt(self, victim: Sequence) -> None:

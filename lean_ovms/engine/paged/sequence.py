@@ -121,7 +121,8 @@ class Sequence:
     taken up again brings some in its prompt). row: its place in the tables of running sequences, -1 if it does not run.
     blocks: its KV blocks in order; chain: the serial numbers of those that are in the prefix cache.
     guess: tokens that the running step computes for, behind ids. preempted: it has given its blocks back once.
-    echo: the first output starts with the prompt. score, logprobs: of a beam, cumulative and token by token.
+    echo: the first output starts with the prompt, that of beams has its log probabilities.
+    score, logprobs: of a beam, cumulative and token by token.
     """
 
     request: Request
@@ -204,6 +205,7 @@ def forked(parent: Sequence, index: int, seed: int) -> Sequence:
         thinking=parent.thinking.copy() if parent.thinking is not None else None,
         score=parent.score,
         logprobs=list(parent.logprobs),
+        new_details=list(parent.new_details),
     )
 
 

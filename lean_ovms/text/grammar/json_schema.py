@@ -16,31 +16,31 @@ from typing import Any
 
 from ...errors import GrammarInvalid, GrammarTooComplex
 from ...types import Json
+from . import one_of
 from .ebnf import Ebnf, chain, either, literal, optional, repeat
 from .numbers import integer, number
 from .regex import NotSupported, pattern
+from .schema_bounds import MAX_ITEMS, MAX_LENGTH
 from .schema_keywords import (
     ANNOTATIONS,
-    KIND_OF_KEYWORD,
     UNSUPPORTED,
     Schema,
     count,
+    excluded_texts,
     has_no_effect,
-    has_type,
+    items_of,
+    kinds_of,
     number_bounds,
     schemas,
-    types_of,
     without,
 )
-from .schema_merge import Root, merge, resolve_reference
-from .strings import CHAR, characters, format_of, outside
+from .schema_merge import Contradiction, Root, merge, resolve_reference
+from .schema_validity import allows
+from .strings import CHAR, characters, excluding, format_of, outside
 
 MAX_DEPTH = 48
 MAX_NODES = 4000
 """Most schemas visited for one grammar, merged and referenced ones each time: 40 ms of work."""
-MAX_LENGTH = 256
-MAX_ITEMS = 64
-"""Longer bounds are not enforced: they take seconds to compile and milliseconds a token."""
 
 WIDE = '" "? | "\\n" [ \\t]{0,24}'
 NARROW = '" "?'
@@ -53,6 +53,8 @@ class JsonValues:
     words = ("true", "false", "null")
     char = CHAR
     quote = '"'
+    excludes = True
+    """Strings can leave out a list of texts."""
 
     def __init__(self, ebnf: Ebnf, root: Schema, blanks: str = NARROW) -> None:
         """root: the schema that references are resolved in. ignored: keywords that cannot be enforced."""
@@ -61,6 +63,7 @@ class JsonValues:
         self.ignored: set[str] = set()
         self._blanks = blanks
         self._refs: dict[str, str] = {}
+        self._place: list[str] = []  # names of the properties around what is being written
         self._nodes = self._depth = 0
 
     # --- any schema
@@ -79,21 +82,45 @@ class JsonValues:
     def _value(self, schema: Schema) -> str:
         if schema is True or schema == {}:
             return self.anything()
+        if schema is False:
+            raise Contradiction("The schema allows nothing")
         if not isinstance(schema, dict):
-            raise GrammarInvalid("The schema allows nothing" if schema is False else "A schema is not an object")
+            raise GrammarInvalid("A schema is not an object")
         if isinstance(reference := schema.get("$ref"), str):
             return self._reference(reference, schema)
-        if "const" in schema:
-            return self.constant(schema["const"])
-        if "enum" in schema:
-            return self._enum(schema)
+        if "const" in schema or "enum" in schema:
+            return self._listed_values(schema)
         if "allOf" in schema:
             return self.value(self._combine(without(schema, "allOf"), schemas(schema, "allOf")))
         for word in ("anyOf", "oneOf"):
             if word in schema:
-                base = without(schema, word)
-                return self.ebnf.choice([self.value(self._combine(base, [part])) for part in schemas(schema, word)])
+                return self._alternatives(without(schema, word), schemas(schema, word), exactly_one=word == "oneOf")
         return self._by_type(schema)
+
+    def _alternatives(self, base: Json, parts: list[Schema], *, exactly_one: bool) -> str:
+        """Those that contradict what is beside them are left out."""
+        branches, options, error = [], [], Contradiction("The schema allows nothing")
+        for part in parts:
+            try:
+                branches.append(self._combine(base, [part]))
+            except Contradiction as found:
+                error = found
+        for branch in self._one_of(branches) if exactly_one else branches:
+            try:
+                options.append(self.value(branch))
+            except Contradiction as found:
+                error = found
+        if not options:
+            raise error
+        return self.ebnf.choice(options)
+
+    def _one_of(self, branches: list[Schema]) -> list[Schema]:
+        """Alternatives none of whose values another one allows; these, with a notice, if it is not known how."""
+        try:
+            return one_of.exclusive(branches, self.root, texts=self.excludes)
+        except one_of.Overlap:
+            self.ignored.add(" of ".join(("oneOf", *[".".join(self._place)] * bool(self._place))))
+            return branches
 
     def _combine(self, base: Json, parts: list[Schema]) -> Schema:
         """All of these as one schema; a single part is not changed, so that a reference in it may be recursive."""
@@ -108,26 +135,31 @@ class JsonValues:
         if reference not in self._refs:
             target = resolve_reference(self.root, reference)
             name = self._refs[reference] = self.ebnf.name(reference.rpartition("/")[2] or "whole")
-            self.ebnf.define(name, self.value(target))
+            try:
+                self.ebnf.define(name, self.value(target))
+            except Contradiction:
+                del self._refs[reference]
+                raise
         return self._refs[reference]
 
-    def _enum(self, schema: Json) -> str:
-        choices = schema["enum"]
+    def _listed_values(self, schema: Json) -> str:
+        """const or enum, without the values that are not valid by what is beside it."""
+        choices = [schema["const"]] if "const" in schema else schema["enum"]
         if not isinstance(choices, list) or not choices:
             raise GrammarInvalid("enum is not a list with values")
-        kinds = types_of(schema)
-        fitting = [c for c in choices if not kinds or any(has_type(c, kind) for kind in kinds)]
+        fitting = [value for value in choices if allows(schema, value, self.root) is not False]
         if not fitting:
-            raise GrammarInvalid("no value of an enum has the type beside it")
-        return self.ebnf.rule("choice", self.ebnf.words([self.written(c) for c in fitting]))
+            raise Contradiction("no value of const or enum is allowed by what is beside it")
+        if "const" in schema:
+            return self.constant(fitting[0])
+        return self.ebnf.rule("choice", self.ebnf.words([self.written(value) for value in fitting]))
 
     def _by_type(self, schema: Json) -> str:
-        kinds = types_of(schema) or [k for k, words in KIND_OF_KEYWORD.items() if any(w in schema for w in words)]
-        if schema.get("nullable") is True and "null" not in kinds:
-            kinds = [*kinds, "null"]
+        kinds = kinds_of(schema)
         if not kinds:
             return self.anything()
-        self._ignore(schema, UNSUPPORTED)
+        excluding_texts = self.excludes and kinds == ["string"] and excluded_texts(schema) is not None
+        self._ignore(schema, [word for word in UNSUPPORTED if word != "not" or not excluding_texts])
         makers: dict[str, Callable[[Json], str]] = {
             "object": self.object,
             "array": self.array,
@@ -164,6 +196,11 @@ class JsonValues:
 
     def string(self, schema: Json) -> str:
         inside = self._inside(schema)
+        words = excluded_texts(schema) if self.excludes else None
+        if words:
+            inside = excluding(self.ebnf, self.char, words)
+            if inside is None:
+                self.ignored.add("not")
         if inside is None:
             inside = characters(self.ebnf, self.char, *self.lengths(schema))
         return self.ebnf.rule("string", f"{literal(self.quote)} {inside} {literal(self.quote)}")
@@ -220,7 +257,7 @@ class JsonValues:
 
     def array(self, schema: Json) -> str:
         least, most = self._bounds(schema, "minItems", "maxItems", MAX_ITEMS)
-        first, items = self._items(schema)
+        first, items = items_of(schema)
         if most is not None:
             first = first[:most]
         parts = [(self.value(item), place < least) for place, item in enumerate(first)]
@@ -231,14 +268,6 @@ class JsonValues:
             raise GrammarInvalid("minItems is more than there can be")
         left = None if most is None else most - len(first)
         return self.ebnf.rule("array", self._listed(parts, more, max(0, least - len(first)), left))
-
-    def _items(self, schema: Json) -> tuple[list[Schema], Schema]:
-        first, items = schema.get("prefixItems", []), schema.get("items", True)
-        if isinstance(items, list):  # before draft 2020-12
-            first, items = items, schema.get("additionalItems", True)
-        if not isinstance(first, list):
-            raise GrammarInvalid("prefixItems is not a list")
-        return first, items
 
     def _listed(self, first: list[tuple[str, bool]], more: str | None, least: int, most: int | None) -> str:
         blanks, comma = self.blanks, self.comma()
@@ -262,11 +291,17 @@ class JsonValues:
 
     def object(self, schema: Json) -> str:
         properties, needed, more = self.members(schema)
-        members = [(self.member(name, part), name in needed) for name, part in properties.items()]
+        members = []
+        for name, part in properties.items():
+            try:
+                members.append((self.member(name, part), name in needed))
+            except Contradiction:
+                if name in needed:
+                    raise
         other = None
         if more is not False:
             other = self.ebnf.rule("other", f"{self.other_key(list(properties))} {self.colon()} {self.value(more)}")
-        self._count_members(schema, properties, needed, other)
+        self._count_members(schema, len(members), needed, other)
         body = chain(self.ebnf, members, self.comma(), other)
         blanks = self.blanks
         return self.ebnf.rule("object", f'"{{" {blanks} {body} {blanks} "}}"' if body else f'"{{" {blanks} "}}"')
@@ -286,11 +321,11 @@ class JsonValues:
         # A required name without a schema of its own gets that of additional properties.
         return {**properties, **dict.fromkeys(unknown, True if more is False else more)}, set(needed), more
 
-    def _count_members(self, schema: Json, properties: Json, needed: set[str], other: str | None) -> None:
+    def _count_members(self, schema: Json, named: int, needed: set[str], other: str | None) -> None:
         least, most = count(schema, "minProperties") or 0, count(schema, "maxProperties")
         if least > len(needed):
             self.ignored.add("minProperties")
-        if most is not None and (other is not None or len(properties) > most):
+        if most is not None and (other is not None or named > most):
             self.ignored.add("maxProperties")
 
     def colon(self) -> str:
@@ -299,8 +334,16 @@ class JsonValues:
     def member(self, name: str, schema: Schema) -> str:
         """One property with its value."""
         return self.ebnf.rule(
-            name, f"{literal(json.dumps(name, ensure_ascii=False))} {self.colon()} {self.value(schema)}"
+            name, f"{literal(json.dumps(name, ensure_ascii=False))} {self.colon()} {self.within(name, schema)}"
         )
+
+    def within(self, name: str, schema: Schema) -> str:
+        """The value of a property."""
+        self._place.append(name)
+        try:
+            return self.value(schema)
+        finally:
+            self._place.pop()
 
     def other_key(self, taken: list[str]) -> str:
         """A property's name other than these (among names without escapes: a repeated name would override)."""

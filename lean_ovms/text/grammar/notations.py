@@ -24,6 +24,7 @@ class PythonValues(JsonValues):
 
     words = ("True", "False", "None")
     char = '[^"\\\\\\x00-\\x1f\\x7f] | "\\\\" ["\\\\nrt]'
+    excludes = False
 
     def written(self, value: Any) -> str:
         return _python(value)
@@ -31,6 +32,8 @@ class PythonValues(JsonValues):
 
 class RawValues(JsonValues):
     """A notation in which strings are plain text up to an end mark."""
+
+    excludes = False
 
     def _raw(self, schema: Json, end: str) -> str:
         """A string and its end mark. With length bounds it has no "<": the mark could not be told from it."""
@@ -54,6 +57,8 @@ class XmlValues(RawValues):
             return f"{self.ebnf.words(choices)} {literal(end)}"
         if not self._strings(whole):
             return f"{self.value(schema)} {literal(end)}"
+        if "oneOf" in whole:
+            self.ignored.add("oneOf")
         return self.ebnf.rule("text", self._raw(whole, end))
 
     def _whole(self, schema: Schema) -> Schema:
@@ -95,7 +100,7 @@ class GemmaValues(RawValues):
         return '":"'
 
     def member(self, name: str, schema: Schema) -> str:
-        return self.ebnf.rule(name, f"{literal(_gemma_key(name))} {self.colon()} {self.value(schema)}")
+        return self.ebnf.rule(name, f"{literal(_gemma_key(name))} {self.colon()} {self.within(name, schema)}")
 
     def other_key(self, taken: list[str]) -> str:
         return "[a-zA-Z_] [a-zA-Z0-9_]{0,63}"

@@ -60,6 +60,26 @@ def types_of(schema: Json) -> list[str]:
     return list(dict.fromkeys(kinds))
 
 
+def kinds_of(schema: Json) -> list[str]:
+    """The types of the values that a grammar of the schema has; none: any.
+
+    A schema that names no type has those that its keywords are about.
+    """
+    kinds = types_of(schema) or [k for k, words in KIND_OF_KEYWORD.items() if any(w in schema for w in words)]
+    return [*kinds, "null"] if schema.get("nullable") is True and "null" not in kinds else kinds
+
+
+def excluded_texts(schema: Json) -> list[str] | None:
+    """What `not` excludes from the strings of a schema, if it is nothing but a list of texts."""
+    other = schema.get("not")
+    if not isinstance(other, dict) or len(other) != 1 or not ({"enum", "const"} & set(other)):
+        return None
+    words = other.get("enum", [other.get("const")])
+    fitting = isinstance(words, list) and all(isinstance(word, str) for word in words)
+    free = not any(word in schema for word in ("pattern", "format", "minLength", "maxLength"))
+    return words if fitting and free else None
+
+
 def has_type(value: Any, kind: str) -> bool:
     """Whether a value has that type."""
     if kind in ("number", "integer"):
@@ -89,6 +109,16 @@ def count(schema: Json, word: str) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0 or value != int(value):
         raise GrammarInvalid(f"{word} is not a count")
     return int(value)
+
+
+def items_of(schema: Json) -> tuple[list[Schema], Schema]:
+    """The schemas of an array's first items, and that of all others."""
+    first, items = schema.get("prefixItems", []), schema.get("items", True)
+    if isinstance(items, list):  # before draft 2020-12
+        first, items = items, schema.get("additionalItems", True)
+    if not isinstance(first, list):
+        raise GrammarInvalid("prefixItems is not a list")
+    return first, items
 
 
 def number_bounds(schema: Json, step: float) -> tuple[float | None, float | None, float | None, float | None]:

@@ -13,6 +13,10 @@ MAX_MERGES = 2000
 """For one grammar: 10 ms. Twenty definitions of two references each would be a million."""
 
 
+class Contradiction(GrammarInvalid):
+    """No value is valid by a schema."""
+
+
 class Root:
     """The schema that references are resolved in, and the number of merges left for it."""
 
@@ -93,24 +97,68 @@ def _merge_two(one: Json, other: Json, root: Root) -> Json:
 def _merge_keyword(key: str, one: Any, other: Any, root: Root) -> Any:
     if key == "properties" and isinstance(one, dict) and isinstance(other, dict):
         shared = {
-            name: merge(one[name], [other[name]], root)
-            for name in one
-            if name in other and one[name] != other[name] and isinstance(one[name], dict)
+            name: _both(one[name], other[name], root) for name in one if name in other and one[name] != other[name]
         }
         return {**one, **other, **shared}
-    if key == "required" and isinstance(one, list) and isinstance(other, list):
-        return [*one, *(name for name in other if name not in one)]
-    if key == "enum" and isinstance(one, list) and isinstance(other, list):
-        return [value for value in one if value in other]
+    if key in ("required", "enum", "anyOf", "oneOf") and isinstance(one, list) and isinstance(other, list):
+        return _merge_lists(key, one, other, root)
+    if key == "const":
+        raise Contradiction(f"constants exclude each other: {one!r} and {other!r}"[:120])
     if key == "type":
         return _common_types(one, other)
     if key in _LOWER_BOUNDS and _numbers(one, other):
         return max(one, other)
     if key in _UPPER_BOUNDS and _numbers(one, other):
         return min(one, other)
-    if key in ("anyOf", "oneOf"):
-        return other  # the outer one is being expanded already
+    if key in ("items", "additionalProperties") and not isinstance(one, list) and not isinstance(other, list):
+        return _both(one, other, root)
+    if key == "not":
+        return _either(one, other)
     return other
+
+
+def _both(one: Any, other: Any, root: Root) -> Any:
+    """A schema for the values of a part that may be left out; False if there are none."""
+    try:
+        return merge({}, [one, other], root)
+    except Contradiction:
+        return False
+
+
+def _merge_lists(key: str, one: list[Any], other: list[Any], root: Root) -> list[Any]:
+    if key == "required":
+        return [*one, *(name for name in other if name not in one)]
+    if key != "enum":
+        return _pairs(one, other, root)
+    both = [value for value in one if value in other]
+    if not both:
+        raise Contradiction("two lists of values that must both hold have none in common")
+    return both
+
+
+def _pairs(one: list[Any], other: list[Any], root: Root) -> list[Any]:
+    """Alternatives of two lists that must both hold: one of each. Of exactly one pair if it is exactly one of each."""
+    found = []
+    for first in one:
+        for second in other:
+            try:
+                both = merge({}, [first, second], root)
+            except Contradiction:
+                continue  # they exclude each other
+            if both is not False:
+                found.append(both)
+    if not found:
+        raise Contradiction("alternatives exclude each other")
+    return found
+
+
+def _either(one: Any, other: Any) -> Any:
+    """What is excluded by either of two schemas under `not`."""
+    lists = [part.get("enum") if isinstance(part, dict) and len(part) == 1 else None for part in (one, other)]
+    first, second = lists
+    if isinstance(first, list) and isinstance(second, list):
+        return {"enum": [*first, *(value for value in second if value not in first)]}
+    return {"anyOf": [one, other]}
 
 
 def _common_types(one: Any, other: Any) -> Any:
@@ -119,7 +167,7 @@ def _common_types(one: Any, other: Any) -> Any:
     both = [t for t in first if t in second or (t == "integer" and "number" in second)]
     both += [t for t in second if t not in both and t == "integer" and "number" in first]
     if not both:
-        raise GrammarInvalid(f"types exclude each other: {one!r} and {other!r}"[:120])
+        raise Contradiction(f"types exclude each other: {one!r} and {other!r}"[:120])
     return both
 
 

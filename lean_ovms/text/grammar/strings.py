@@ -5,7 +5,7 @@ Knows no schemas.
 
 from __future__ import annotations
 
-from .ebnf import Ebnf, either, literal, repeat
+from .ebnf import Ebnf, char_class, either, literal, repeat
 
 CHAR = (
     r'[^"\\\x00-\x1f\x7f] | "\\" (["\\/bfnrt] | '
@@ -37,6 +37,8 @@ _FORMATS = {
 _PLAIN = r"a-zA-Z0-9_. $@:\-"
 _WORD = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 MAX_DEPTH = 48
+MAX_EXCLUDED = 600
+"""Characters of texts that a string must not be."""
 
 
 def characters(ebnf: Ebnf, char: str, least: int, most: int | None) -> str:
@@ -77,6 +79,31 @@ def outside(ebnf: Ebnf, words: list[str]) -> str:
     """
     plain = sorted({w for w in words if w and all((c.isalnum() and c.isascii()) or c in "_-. $@:" for c in w)})
     return ebnf.rule("name", _leaving(ebnf, plain, 0))
+
+
+def excluding(ebnf: Ebnf, char: str, words: list[str]) -> str | None:
+    """The inside of a JSON string that is any text but these; None where that cannot be written.
+
+    As far as a text is the beginning of a word it has no escapes by which a letter could be written otherwise.
+    """
+    if sum(map(len, words)) > MAX_EXCLUDED or not all(c.isprintable() and c not in '"\\' for w in words for c in w):
+        return None
+    return _differing(ebnf, characters(ebnf, char, 0, None), words)
+
+
+def _differing(ebnf: Ebnf, rest: str, words: list[str]) -> str:
+    heads = sorted({word[0] for word in words if word})
+    options = [] if "" in words else ['""']
+    options += [
+        f"{literal(head)} {ebnf.rule('text', _differing(ebnf, rest, [w[1:] for w in words if w[:1] == head]))}"
+        for head in heads
+    ]
+    other = char_class(
+        [(0, 31), (34, 34), (92, 92), (127, 127), *((ord(head), ord(head)) for head in heads)], negated=True
+    )
+    escape = ebnf.rule("escape", r'"\\" (["\\bfnrt] | "u00" ([01] [0-9a-fA-F] | "7" [fF]))')
+    rest = ebnf.rule("rest", rest)
+    return either([*options, f"{other} {rest}", f"{escape} {rest}"])
 
 
 def _leaving(ebnf: Ebnf, words: list[str], depth: int) -> str:

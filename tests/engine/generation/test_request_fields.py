@@ -75,6 +75,15 @@ def test_a_prompt_is_scored_with_alternatives_beside_the_prefix_cache():
     rig.run()
 
 
+def test_beams_have_alternatives_and_come_behind_the_prompts_log_probabilities():
+    answer = Rig(capable=True).ask("abc", prompt_logprobs=True, logprobs=True, top_logprobs=2, beams=3, n=2)
+    assert answer.prompt_logprobs == [None, score(ord("b")), score(ord("c"))]
+    for index in (0, 1):
+        assert [top[0][0] for top in answer.top[index]] == answer.tokens[index]
+    refused = Rig().ask("abc", prompt_logprobs=True, logprobs=True, beams=3).refused
+    assert "combined with beam search" in refused[1]
+
+
 def test_cached_tokens_come_from_the_pipeline_that_counts_them():
     rig = Rig(capable=True, prefix_caching=True, step_tokens=4)
     assert rig.ask("hello").cached == 0

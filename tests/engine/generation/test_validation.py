@@ -143,7 +143,6 @@ def test_sequences_have_a_limit_before_anything_is_made_of_them(name, changes):
         ({"beams": 2, "presence_penalty": 0.1}, "best_of"),
         ({"beams": 2, "frequency_penalty": -0.1}, "best_of"),
         ({"beams": 2, "repetition_penalty": 1.1}, "best_of"),
-        ({"beams": 2, "prompt_logprobs": True}, "best_of"),
         ({"beams": 2, "n": 3}, "n"),
         ({"num_assistant_tokens": 2, "assistant_confidence_threshold": 0.5}, "num_assistant_tokens"),
         ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),

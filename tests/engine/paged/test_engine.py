@@ -237,6 +237,28 @@ def test_n_texts_share_the_prompt_and_are_what_n_requests_would_be():
     assert len({tuple(ids) for ids in texts.values()}) == 4
 
 
+@pytest.mark.parametrize("caching", [True, False])
+@pytest.mark.parametrize(("length", "step_tokens"), [(30, 64), (90, 32), (4, 32), (33, 32)])
+def test_texts_of_a_group_compute_their_prompt_once(caching, length, step_tokens):
+    """Also when they come together, and without a prefix cache; others share nothing then."""
+    made = engine(step_tokens=step_tokens, caching=caching)
+    hot = [Params(max_tokens=5, temperature=1.0, seed=i, group="7") for i in range(3)]
+    texts = run(made, *(made.add(prompt(length), asked) for asked in hot))
+    assert texts == [alone(prompt(length), asked) for asked in hot]
+    whole = (length - 1) // SIZE * SIZE
+    assert made._network.computed == length + 2 * (length - whole) + 3 * 4
+    before = made._network.computed
+    run(made, made.add(prompt(length), replace(hot[0], group="8")))
+    assert made._network.computed - before == (length - whole if caching else length) + 4
+
+
+def test_texts_of_a_group_in_a_small_cache_are_what_each_is_alone():
+    made = engine(blocks=20, caching=False)
+    hot = [Params(max_tokens=30, temperature=1.0, seed=i, group="7") for i in range(4)]
+    assert run(made, *(made.add(prompt(30), asked) for asked in hot)) == [alone(prompt(30), asked) for asked in hot]
+    assert made.scheduler.preemptions
+
+
 def test_more_texts_than_fit_a_step_wait_for_each_other():
     made = engine(step_tokens=8)  # two tokens are kept for prompts: six texts at once
     asked = Params(max_tokens=6, temperature=1.0, n=4)
@@ -339,6 +361,29 @@ def test_log_probabilities_of_beams_are_the_models_own():
         for place, token in enumerate(output.generated_ids):
             line = logits_after(ids + output.generated_ids[:place])[None]
             assert output.generated_log_probs[place] == pytest.approx((line - log_sum_exp(line))[0, token], abs=1e-5)
+
+
+def test_beams_have_alternatives_and_the_prompts_log_probabilities():
+    """Also of a search that begins again."""
+    ids = prompt(10)
+    asked = Params(max_tokens=8, beams=3, logprobs=2, prompt_logprobs=1, stops=frozenset({1, 2}), logit_bias={5: 3.0})
+    for blocks in (64, 12):
+        made = engine(blocks)
+        searches = [made.add(ids, asked, echo=True) for _ in range(2)]
+        while made.busy():
+            made.step()
+        assert bool(made.scheduler.preemptions) is (blocks == 12)
+        for search in searches:
+            outputs = search.read()
+            assert len(outputs[0].prompt_details) == 9
+            for output in outputs.values():
+                assert len(output.details) == len(output.generated_ids)
+                for place, (token, detail) in enumerate(zip(output.generated_ids, output.details, strict=True)):
+                    line = logits_after(ids + output.generated_ids[:place])[None]
+                    values = (line - log_sum_exp(line))[0]
+                    assert [i for i, _ in detail.top] == np.argsort(-values, kind="stable")[:2].tolist()
+                    assert detail.rank == (values > values[token]).sum() + 1
+                    assert detail.logprob == pytest.approx(values[token], abs=1e-5)
 
 
 def test_guessed_tokens_have_the_same_alternatives():

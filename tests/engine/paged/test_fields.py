@@ -259,8 +259,10 @@ def test_a_salt_separates_caches_and_cached_tokens_are_exact(paged):
     assert ask(paged, [*prompt[:40], 3, 4], cache_salt="yours").cached == 32
 
 
-def test_the_choices_of_a_request_share_the_blocks_of_its_prompt(paged):
-    dice = random.Random(9)
+@pytest.mark.parametrize("caching", [True, False])
+def test_the_choices_of_a_request_share_the_blocks_of_its_prompt(paged, monkeypatch, caching):
+    monkeypatch.setattr(paged._engine.scheduler, "caching", caching)
+    dice = random.Random(9 + caching)
     prompt = [dice.randrange(3, 2000) for _ in range(330)]
     blocks = paged._engine.blocks
     rig = Rig(pipeline=paged)
