@@ -1,4 +1,4 @@
-"""python -m bench parts | front | engine | serve | rivals | stall | start | timeline | embed | speech [options]"""
+"""python -m bench NAME [options]: the names are those of BENCHES."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ BENCHES = {
     "serve": ("serve", "main"),
     "engine": ("serve", "engine"),
     "timeline": ("timeline", "main"),
+    "first_token": ("first_token", "main"),
     "embed": ("embed", "main"),
     "speech": ("speech", "main"),
 }
