@@ -17,6 +17,7 @@ BENCHES = {
     "serve": ("serve", "main"),
     "engine": ("serve", "engine"),
     "timeline": ("timeline", "main"),
+    "first_token": ("first_token", "main"),
     "embed": ("embed", "main"),
     "speech": ("speech", "main"),
 }

@@ -16,8 +16,6 @@ from typing import Any
 
 from .. import __version__
 from ..api.app import App
-from ..api.fields import read as read_fields
-from ..api.generation.sampling import SAMPLING
 from ..config import Config
 from ..deployment.desired import server_config
 from ..deployment.manager import ModelManager
@@ -85,6 +83,11 @@ def _check(config: Config) -> None:
     if store and "://" not in store and not Path(store).absolute().parent.is_dir():
         raise WrongOptions(f"--response_store {store}: there is no directory {Path(store).absolute().parent}")
     given = read_object("override_generation_config", config.override_generation_config)
+    if not given:
+        return
+    from ..api.fields import read as read_fields  # modules that the start does not need otherwise
+    from ..api.generation.sampling import SAMPLING
+
     try:
         read_fields(SAMPLING, {name: value for name, value in given.items() if name in SAMPLING.places})
     except BadRequest as error:

@@ -186,5 +186,5 @@ async def test_open_sessions_are_counted() -> None:
         )
 
     async with session(app), session(app):
-        assert shown() == "lean_ovms_realtime_sessions 2.0"
-    assert shown() == "lean_ovms_realtime_sessions 0.0"
+        assert shown() == "lean_ovms_realtime_sessions 2"
+    assert shown() == "lean_ovms_realtime_sessions 0"
