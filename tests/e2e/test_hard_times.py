@@ -119,7 +119,6 @@ def children(pid: int) -> list[int]:
         return [int(child) for child in file.read().split()]
 
 
-@pytest.mark.slow
 def test_an_idle_server_uses_no_cpu_and_stops_on_a_signal() -> None:
     process = start_process()
     process.wait_for("ready")

@@ -98,6 +98,7 @@ def test_any_cut_gives_the_result_of_the_rule(include):
         assert run(parts, stop, include) == by_the_rule(text, stop, include), (parts, stop)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "stop"),
     [
