@@ -39,6 +39,17 @@ def drop_signal_stack() -> None:
     _sigaltstack(_Stack(None, SS_DISABLE, 0), None)
 
 
+SLOW_FOLDERS = {Path(__file__).parent / name for name in ("e2e", "threats", "bench")}
+"""Their tests start servers."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that needs a model or a server is slow: alone, it waits until they are ready."""
+    for item in items:
+        if item.get_closest_marker("model") or SLOW_FOLDERS & {*item.path.parents}:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     """OpenVINO (2026.4) can leave the thread with a signal stack whose memory is unmapped.

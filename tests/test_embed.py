@@ -53,6 +53,7 @@ def test_importing_the_package_is_light_and_starts_nothing() -> None:
     assert done.stdout.split()[1:] == ["1", "lean_ovms"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["embed", "asgi", "ray_serve"])
 def test_importing_what_embeds_starts_nothing(module: str) -> None:
     code = (
@@ -64,6 +65,7 @@ def test_importing_what_embeds_starts_nothing(module: str) -> None:
     assert done.stdout.split() == ["1", "True", "False", "False"]
 
 
+@pytest.mark.slow
 async def test_a_server_in_this_loop_listens_and_is_gone_after_its_block() -> None:
     async with running(**LOCAL) as server, httpx.AsyncClient(base_url=server.addresses[0]) as http:
         assert (await http.get("/v2/health/ready")).status_code == 200
@@ -74,6 +76,7 @@ async def test_a_server_in_this_loop_listens_and_is_gone_after_its_block() -> No
             await http.get(server.addresses[0] + "/v2/health/ready")
 
 
+@pytest.mark.slow
 async def test_running_requests_finish_when_the_block_ends() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "temperature": 0}
     async with httpx.AsyncClient(timeout=20) as http:
@@ -85,6 +88,7 @@ async def test_running_requests_finish_when_the_block_ends() -> None:
         assert (await asked).json()["choices"][0]["message"]["content"].endswith("step by step")
 
 
+@pytest.mark.slow
 async def test_an_exception_in_the_block_stops_the_engines() -> None:
     with pytest.raises(KeyError):
         async with running(**LOCAL) as server:
@@ -101,6 +105,7 @@ async def test_a_start_that_fails_says_why_and_leaves_nothing() -> None:
             raise AssertionError
 
 
+@pytest.mark.slow
 async def test_two_servers_live_in_one_loop() -> None:
     async with running(**LOCAL) as one, running(**{**LOCAL, "model_name": "n"}) as two:
         assert one.addresses != two.addresses
@@ -125,6 +130,7 @@ def test_a_loop_in_another_thread_will_do() -> None:
 # --- asked without sockets
 
 
+@pytest.mark.slow
 async def test_the_client_streams_what_it_also_answers_at_once() -> None:
     async with opened(**FAKE, **SLOW) as app:
         client = Client(app)
@@ -138,6 +144,7 @@ async def test_the_client_streams_what_it_also_answers_at_once() -> None:
         assert (events[0], events[-1]) == ("response.created", "response.completed")
 
 
+@pytest.mark.slow
 async def test_a_refusal_is_an_exception_with_openais_error() -> None:
     async with opened(**FAKE) as app:
         client = Client(app)
@@ -150,6 +157,7 @@ async def test_a_refusal_is_an_exception_with_openais_error() -> None:
             await client.chat_stream("x", temperature=9).__anext__()
 
 
+@pytest.mark.slow
 async def test_the_client_knows_the_key_of_its_app() -> None:
     async with opened(**FAKE, api_key="secret") as app:
         assert await Client(app).chat("x", max_tokens=2)
@@ -237,6 +245,7 @@ async def test_a_hosts_misspelt_variable_stops_its_start(monkeypatch: pytest.Mon
     assert "did you mean LEAN_OVMS_MODEL_PATH?" in sent[0]["message"]
 
 
+@pytest.mark.slow
 async def test_every_model_of_a_repository_is_served(tmp_path: Path) -> None:
     """One that cannot be loaded is answered for, and leaves the others alone."""
     for name in ("a", "org/b", "broken"):

@@ -70,6 +70,7 @@ async def test_every_route_is_told(make_app: MakeApp) -> None:
     assert told == {(route.path, route.method) for route in collect()}
 
 
+@pytest.mark.slow
 async def test_the_document_holds_together(make_app: MakeApp) -> None:
     app, _ = await make_app()
     told = await document(app)

@@ -258,12 +258,14 @@ def run(*flags: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
+@pytest.mark.slow
 def test_log_lines_have_the_form_and_level_asked_for() -> None:
     done = run("--model_path", "/no/such", "--log_format", "json", "--log_level", "ERROR")
     [line] = [json.loads(line) for line in done.stderr.splitlines()]
     assert (line["level"], line["logger"]) == ("ERROR", "lean_ovms")
 
 
+@pytest.mark.slow
 def test_a_stop_waits_no_longer_than_asked(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     script = json.dumps({"step_s": 0.2, "answer": "x" * 5000})
@@ -285,6 +287,7 @@ def test_a_stop_waits_no_longer_than_asked(tmp_path: Path) -> None:
             popen.wait()
 
 
+@pytest.mark.slow
 async def test_a_load_that_takes_longer_than_asked_is_given_up() -> None:
     engine = Engine(Config(engine_load_timeout_s=1.0), [sys.executable, "-c", "import time; time.sleep(60)"])
     with pytest.raises(StartError, match="did not load within 1 s"):

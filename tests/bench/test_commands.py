@@ -37,7 +37,6 @@ def test_a_name_that_is_no_benchmark_lists_those_that_are(monkeypatch, capsys) -
     assert "serve" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_parts(run) -> None:
     rows = run(parts.main, "--ms 0.1 --rounds 2")
 
@@ -45,7 +44,6 @@ def test_parts(run) -> None:
     assert all(0 < row["best_us"] <= row.get("median_us", row["best_us"]) for row in rows)
 
 
-@pytest.mark.slow
 def test_front(run) -> None:
     rows = run(front.main, "--connections 2 --rounds 1 --seconds 0.05 --tokens 5 --step_ms 2")
 
@@ -161,7 +159,6 @@ def test_timeline_adds_up_to_the_time_to_first_token(run, tmp_path: Path) -> Non
 
 
 @pytest.mark.model
-@pytest.mark.slow
 def test_engines() -> None:
     options = ["--streams", "2", "--tokens", "4", "--rounds", "1"]
     done = subprocess.run(

@@ -308,6 +308,7 @@ def test_the_help_calls_no_default_none_which_is_a_value_of_some_options() -> No
     assert "default: none" not in " ".join(parser().format_help().split())
 
 
+@pytest.mark.slow
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys\n"
@@ -325,6 +326,7 @@ def test_a_wrong_flag_ends_with_status_2_and_one_line() -> None:
     assert done.stderr.splitlines() == ["lean_ovms: unrecognized arguments: --nope (--help lists the options)"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "message"), [("{", "is not valid JSON"), ("[1]", "is not a JSON object")])
 def test_an_option_that_is_an_object_is_checked_at_once(text: str, message: str) -> None:
     for row in fields(Config):

@@ -51,6 +51,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
 PULL = ("--pull", "--source_model", "org/model", "--model_repository_path", "models")
 
 
+@pytest.mark.slow
 def test_pull_downloads_writes_the_graph_and_ends(
     run: Run, tmp_path: Path, served: list[Config], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,6 +66,7 @@ def test_pull_downloads_writes_the_graph_and_ends(
     ]
 
 
+@pytest.mark.slow
 def test_the_same_pull_again_only_updates_the_graph(run: Run, tmp_path: Path, server: HubServer) -> None:
     run(*PULL)
     graph = tmp_path / "models/org/model/graph.pbtxt"
@@ -76,6 +78,7 @@ def test_the_same_pull_again_only_updates_the_graph(run: Run, tmp_path: Path, se
     assert graph.with_suffix(".pbtxt.bak").read_text() == first
 
 
+@pytest.mark.slow
 def test_overwriting_pulls_anew(run: Run, tmp_path: Path, server: HubServer) -> None:
     run(*PULL)
     server.repos["org/model"].files["config.json"] = b'{"new": 1}'
@@ -116,6 +119,7 @@ def test_model_name_stands_in_for_source_model(run: Run, tmp_path: Path) -> None
     assert (tmp_path / "models/org/model/openvino_model.bin").exists()
 
 
+@pytest.mark.slow
 def test_without_a_repository_models_are_pulled_to_the_users_cache(
     run: Run, served: list[Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,6 +142,7 @@ def test_a_cache_that_cannot_be_made_stops_the_start(
     assert "give another --model_repository_path" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_source_model_is_pulled_and_served_by_its_graph(run: Run, served: list[Config], tmp_path: Path) -> None:
     argv = ("--source_model", "org/model", "--model_repository_path", "models", "--rest_port", "0")
     assert run(*argv, "--task", "text_generation", "--kv_cache_precision", "u8", "--prompt_lookup", "true") == 0
@@ -160,6 +165,7 @@ def test_a_gguf_file_is_pulled_and_served(run: Run, served: list[Config], server
     assert spec.name == "org/quants"
 
 
+@pytest.mark.slow
 def test_a_draft_is_pulled_into_the_model(run: Run, served: list[Config], server: HubServer, tmp_path: Path) -> None:
     server.repos["org/draft"] = Repo(model_files(b"small"))
     argv = ("--source_model", "org/model", "--model_repository_path", "models", "--draft_source_model", "org/draft")
@@ -274,6 +280,7 @@ def test_configure_of_a_gguf_file(run: Run, tmp_path: Path) -> None:
     assert node_options((tmp_path / "m/graph.pbtxt").read_text())[1]["models_path"] == "./a.gguf"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spelled",
     [
@@ -315,6 +322,7 @@ def test_a_model_path_is_written_as_given_and_told_when_nothing_is_there(
     assert "there is nothing at /not/yet yet" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_console_command_lists_without_loading_anything_heavy(tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     (tmp_path / "m/graph.pbtxt").touch()

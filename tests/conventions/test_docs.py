@@ -44,6 +44,7 @@ BY_NAME = re.compile(
 TEXTS = (".cfg", ".html", ".json", ".md", ".py", ".service", ".toml", ".yaml", ".yml", "Containerfile")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["lean_ovms", "docs", "bench", "tools", "README.md", "setup.cfg"])
 def test_nothing_says_to_install_this_package_by_its_name(place: str) -> None:
     """No index has it. Whoever took the name there could give our users anything."""

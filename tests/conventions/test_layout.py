@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -185,8 +186,9 @@ def imports(source: str, package: tuple[str, ...]) -> Iterator[str]:
             yield from (f"{name}.{alias.name}" for alias in node.names)
 
 
-def imported(path: Path) -> Iterator[str]:
-    return imports(path.read_text("utf-8"), ("lean_ovms", *path.relative_to(ROOT).parent.parts))
+@cache
+def imported(path: Path) -> tuple[str, ...]:
+    return tuple(imports(path.read_text("utf-8"), ("lean_ovms", *path.relative_to(ROOT).parent.parts)))
 
 
 def modules() -> list[tuple[Path, str]]:
@@ -201,7 +203,7 @@ def rule_of(module: str) -> str:
     return found[0] if found else parts[0]
 
 
-def refused(module: str, names: Iterator[str]) -> list[str]:
+def refused(module: str, names: Iterable[str]) -> list[str]:
     """Those of the imports of `module` that its rule does not allow."""
     mine = rule_of(module)
     if mine in EVERYTHING:

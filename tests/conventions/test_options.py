@@ -52,6 +52,7 @@ def another(row: Field[Any]) -> Any:
     return "some text"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.name)
 def test_flag_variable_and_file_set_the_option(row: Field[Any], tmp_path: Path) -> None:
     value, path = another(row), tmp_path / "options.json"

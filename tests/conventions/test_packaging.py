@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import lean_ovms
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +32,7 @@ def test_the_version_is_one_that_an_index_takes() -> None:
     assert re.fullmatch(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?", lean_ovms.__version__)
 
 
+@pytest.mark.slow
 def test_the_description_has_no_link_into_the_source() -> None:
     plain = metadata()
     assert not re.search(r"\]\((?!https?://|#)", plain)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 WITHOUT_POSIX = """
@@ -51,6 +53,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_everything_but_the_engines_is_imported_on_windows_which_is_said_to_be_too_little() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", WITHOUT_POSIX],
@@ -65,6 +68,7 @@ def test_everything_but_the_engines_is_imported_on_windows_which_is_said_to_be_t
     assert sentence in done.stdout
 
 
+@pytest.mark.slow
 def test_a_server_without_uvloop_runs_and_says_that_it_is_slower() -> None:
     program = """
 import asyncio, logging, sys

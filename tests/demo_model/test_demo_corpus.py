@@ -48,6 +48,7 @@ def test_words_of_the_evaluation_are_in_no_list() -> None:
         assert word.lower() not in lexicon, word
 
 
+@pytest.mark.slow
 def test_wordings_of_the_evaluation_are_never_drawn() -> None:
     seen = [m["content"] for seed in range(2000) for m in corpus.draw(seed)[0].messages if m["role"] == "user"]
     assert not any(heldout.held_out(text) for text in seen)

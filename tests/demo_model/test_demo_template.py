@@ -138,6 +138,7 @@ def test_markers_of_one_family_only(folder: Path) -> None:
         assert marker not in text
 
 
+@pytest.mark.slow
 def test_equal_to_transformers(folder: Path, template: jinja2.Template) -> None:
     from transformers import AutoTokenizer
 

@@ -18,7 +18,7 @@ from lean_ovms.config import DEMO_MODEL
 from tests.deployment.graphs import graph
 from tests.e2e.conftest import Process, start_process, until
 
-pytestmark = [pytest.mark.model, pytest.mark.slow]
+pytestmark = pytest.mark.model
 
 COUNT = "<|im_start|>user\nCount from 1 to 30.<|im_end|>\n<|im_start|>assistant\n"
 """What the model is sure of, so that no token depends on who else is in the batch."""

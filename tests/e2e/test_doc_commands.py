@@ -149,7 +149,6 @@ def test_requests_are_answered(block: Block, server: Process, tmp_path: Path) ->
 
 
 @pytest.mark.model
-@pytest.mark.slow
 @pytest.mark.skipif(curl is None, reason="curl is not installed")
 def test_audio_is_transcribed(tmp_path: Path) -> None:
     """With the small Whisper of the tests and a recording that it knows, in place of the reader's."""
@@ -177,7 +176,6 @@ def walk(folder: Path, block: Block) -> Process:
     return start_process(*options, env={"LEAN_OVMS_FAKE_ENGINE": "true"})
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(curl is None, reason="curl is not installed")
 def test_the_walk_through_first_model(folder: Path) -> None:
     _, serve, ask, key, serve_with_key, ask_with_key, _, health = [b for b in BLOCKS if b.file == WALK]

@@ -126,7 +126,6 @@ def idle_for(duration_s: float, pids: list[int]) -> bool:
     return before == [cpu_seconds(pid) for pid in pids]
 
 
-@pytest.mark.slow
 def test_an_idle_server_uses_no_cpu_and_stops_on_a_signal() -> None:
     with start_process() as process:
         process.wait_for("ready")

@@ -18,7 +18,7 @@ from tests.recordings import wav
 
 SPOKEN = wav(recordings()["three five seven eight four zero"])
 
-pytestmark = [pytest.mark.model, pytest.mark.slow]
+pytestmark = pytest.mark.model
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,6 @@ CHROMIUM = os.environ.get("PAGE_BROWSER") or next(
 )
 pytestmark = [
     pytest.mark.model,
-    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
     pytest.mark.filterwarnings("default"),
 ]

@@ -11,8 +11,6 @@ import pytest
 
 from tests.e2e.conftest import Process, start_process
 
-pytestmark = pytest.mark.slow
-
 
 def _server(task: str) -> Iterator[Process]:
     with start_process("--fake_engine", "--task", task, "--model_name", "m") as process:

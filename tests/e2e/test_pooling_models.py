@@ -16,7 +16,7 @@ from lean_ovms.models.text_model import TextModel
 from lean_ovms.pooling_types import EMBED, SCORE, PoolingParams
 from lean_ovms.repository.listing import servable
 
-pytestmark = [pytest.mark.model, pytest.mark.slow]
+pytestmark = pytest.mark.model
 
 ZIP = Path(__file__).parents[1] / "data" / "pooling_models.zip"
 EXACT = '{"INFERENCE_PRECISION_HINT": "f32"}'

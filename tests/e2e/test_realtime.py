@@ -68,7 +68,6 @@ def check_items(events: list[Any]) -> list[str]:
     return texts
 
 
-@pytest.mark.slow
 async def test_the_openai_client_on_the_scripted_engine() -> None:
     audio = silence(0.5, 24000) + tone(1, 0.35, 24000) + silence(1, 24000) + tone(0.5, 0.75, 24000) + silence(1, 24000)
     async with running(rest_port=0, rest_bind_address="127.0.0.1", realtime_partials=False, **FAKE) as server:
@@ -87,7 +86,6 @@ async def test_the_openai_client_on_the_scripted_engine() -> None:
             assert refused.value.response.status_code == 401
 
 
-@pytest.mark.slow
 async def test_vllms_client_and_a_browsers_handshake_on_the_scripted_engine() -> None:
     async with running(rest_port=0, rest_bind_address="127.0.0.1", drain_timeout_s=10, **FAKE) as server:
         url = server.addresses[0].replace("http", "ws") + "/v1/realtime"
@@ -145,7 +143,6 @@ def at_24khz(audio: bytes) -> bytes:
 
 
 @pytest.mark.model
-@pytest.mark.slow
 async def test_the_openai_client_on_a_real_model(server: Process) -> None:
     names = ("on-on-three-six-on", "four-yes", "no-off")
     audio = b"".join(silence(0.6) + recording(name)[0] + silence(1.2) for name in names)
@@ -159,7 +156,6 @@ async def test_the_openai_client_on_a_real_model(server: Process) -> None:
 
 
 @pytest.mark.model
-@pytest.mark.slow
 async def test_vllms_client_on_a_real_model(server: Process) -> None:
     audio, words = recording("on-on-three-six-on")
     async with websockets.connect(server.url.replace("http", "ws") + "/v1/realtime") as client:

@@ -7,12 +7,9 @@ import signal
 from typing import Any
 
 import httpx
-import pytest
 
 from tests import databases
 from tests.e2e.conftest import Process, start_process
-
-pytestmark = pytest.mark.slow
 
 
 def server(kept_in: str) -> Process:

@@ -15,8 +15,6 @@ import pytest
 from tests.e2e.conftest import Process, start_process
 from tests.recordings import film, pcm, sound, tone, wav
 
-pytestmark = pytest.mark.slow
-
 LOUDNESS = (0.35, 0.15, 0.75)
 TEXT = "three one seven"
 

@@ -14,7 +14,7 @@ from lean_ovms.repository.listing import servable
 from lean_ovms.speech_types import TextDelta, TranscribeParams, TurnDetection, TurnStarted, TurnStopped, WindowDone
 from tests.engine.speech.words import EXACT, recordings, unpacked
 
-pytestmark = [pytest.mark.model, pytest.mark.slow]
+pytestmark = pytest.mark.model
 
 GRAPH = """
 input_stream: "HTTP_REQUEST_PAYLOAD:input"

@@ -162,6 +162,7 @@ def look(reply):
     return None if found is None else {t.index: (t.tokens, t.reason) for t in found}
 
 
+@pytest.mark.slow
 @given(st.lists(steps, max_size=40))
 def test_a_mailbox_gives_what_came_once_and_one_end(script):
     sent = []

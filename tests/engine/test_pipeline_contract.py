@@ -120,6 +120,7 @@ def test_a_stop_token_ends_and_is_part_of_the_ids(each):
     assert each.status(handle) == "finished"
 
 
+@pytest.mark.slow
 def test_the_same_request_gives_the_same_tokens_alone_and_among_others(each):
     (alone,) = finish(each, each.add(work(max_tokens=20)))
     handles = [each.add(work([60 + i, 7, 9], max_tokens=15)) for i in range(3)]

@@ -59,6 +59,7 @@ SOME = [
 ]
 
 
+@pytest.mark.slow
 @given(st.lists(records, max_size=4))
 def test_every_record_comes_out_as_it_went_in(sent):
     assert protocol.Decoder().feed(protocol.encode(sent)) == sent

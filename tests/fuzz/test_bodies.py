@@ -117,6 +117,7 @@ async def answer(path: str, data: bytes) -> None:
     assert not engine.mail.busy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", BODIES)
 def test_any_body_is_answered(path: str) -> None:
     import asyncio

@@ -133,6 +133,7 @@ def longest_s(path: str, data: list[bytes]) -> float:
     return min(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ENDPOINTS)
 def test_what_no_library_would_write_is_answered_soon(path: str) -> None:
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -170,6 +171,7 @@ HEAVY = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("name", HEAVY)
 def test_the_largest_bodies_do_not_hold_up_the_loop(path: str, name: str) -> None:

@@ -57,6 +57,7 @@ async def all_answered(path: str, data: list[bytes]) -> None:
     app.offload.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ENDPOINTS)
 def test_every_body_has_one_outcome(path: str) -> None:
     @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)

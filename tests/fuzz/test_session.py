@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -78,6 +79,7 @@ def cut(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in itertools.pairwise(places)]
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(CONVERSATIONS, st.lists(st.integers(0, 4000), max_size=8))
 @example(b"\r\n\r", [1, 2])

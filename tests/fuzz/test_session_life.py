@@ -8,6 +8,7 @@ import asyncio
 from typing import Any
 
 import h11
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -107,6 +108,7 @@ def check_received(data: bytes) -> None:
         client.start_next_cycle()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(ANSWERS, min_size=1, max_size=4), st.lists(ACTIONS, max_size=12))
 def test_every_life_ends_well(answers: list[str], actions: list[tuple[str, Any]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import orjson
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +42,7 @@ async def all_answered(data: list[bytes]) -> None:
     await app.close()
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(bodies(), min_size=20, max_size=20))
 def test_every_body_has_one_outcome(data: list[bytes]) -> None:

@@ -30,12 +30,14 @@ def nothing_is_left(repository: Path) -> bool:
     return not (repository / staging.HIDDEN).exists()
 
 
+@pytest.mark.slow
 def test_a_model_is_pulled_without_what_nobody_reads(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
     assert pull(order(), open_hub) is True
     assert tree(order().target) == PULLED
     assert nothing_is_left(order().repository)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_there_is_not_asked_for(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
     pull(order(), open_hub)
     (order().target / "config.json").write_text("mine")
@@ -45,6 +47,7 @@ def test_a_model_that_is_there_is_not_asked_for(server: HubServer, order: MakeRe
     assert (order().target / "config.json").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_overwriting_replaces_the_whole_directory(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
     pull(order(), open_hub)
     (order().target / "stray").write_text("x")
@@ -63,6 +66,7 @@ def test_a_download_that_breaks_off_goes_on_where_it_stopped(
     assert tree(order().target) == PULLED
 
 
+@pytest.mark.slow
 def test_a_later_pull_goes_on_where_the_first_gave_up(
     server: HubServer, order: MakeRequest, open_hub: OpenHub, waits: list[float]
 ) -> None:
@@ -78,6 +82,7 @@ def test_a_later_pull_goes_on_where_the_first_gave_up(
     assert tree(order().target) == PULLED
 
 
+@pytest.mark.slow
 def test_what_came_of_another_commit_is_not_used(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
     server.repos["org/model"].faults["openvino_model.bin"] = [Fault(cut=100_000)] + [Fault(status=500)] * 9
     with pytest.raises(PullError):
@@ -90,12 +95,14 @@ def test_what_came_of_another_commit_is_not_used(server: HubServer, order: MakeR
     assert (order().target / "openvino_model.bin").read_bytes() == new
 
 
+@pytest.mark.slow
 def test_content_that_is_too_short_is_completed(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
     server.repos["org/model"].faults["openvino_model.bin"] = [Fault(short=1000)]
     pull(order(), open_hub)
     assert tree(order().target) == PULLED
 
 
+@pytest.mark.slow
 def test_spoiled_content_is_fetched_once_more(
     server: HubServer, order: MakeRequest, open_hub: OpenHub, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -115,6 +122,7 @@ def test_content_with_the_wrong_hash_never_looks_like_a_model(
     assert not order().target.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["", "openvino_model.bin"])
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
 def test_a_hub_that_is_busy_is_asked_again(
@@ -125,6 +133,7 @@ def test_a_hub_that_is_busy_is_asked_again(
     assert tree(order().target) == PULLED
 
 
+@pytest.mark.slow
 def test_retry_after_is_heeded_within_reason(
     server: HubServer, order: MakeRequest, open_hub: OpenHub, waits: list[float]
 ) -> None:
@@ -137,6 +146,7 @@ def test_retry_after_is_heeded_within_reason(
     assert waits == [7.0, 60.0, 2.0]
 
 
+@pytest.mark.slow
 def test_a_server_that_stalls_is_left_and_asked_again(
     server: HubServer, order: MakeRequest, open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +197,7 @@ def test_a_token_opens_it_and_never_reaches_the_storage(
     assert {seen.token for seen in server.seen if seen.path.startswith("/storage/")} == {""}
 
 
+@pytest.mark.slow
 def test_a_proxy_is_used(server: HubServer, order: MakeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", server.url)
     monkeypatch.setenv("no_proxy", "localhost")
@@ -432,6 +443,7 @@ def start(server: HubServer, repository: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
 
 
+@pytest.mark.slow
 def test_two_processes_do_not_pull_the_same_model_twice(server: HubServer, order: MakeRequest) -> None:
     server.repos["org/model"].faults["openvino_model.bin"] = [Fault(stall_s=1.0)]
     both = [start(server, order().repository) for _ in range(2)]
@@ -442,6 +454,7 @@ def test_two_processes_do_not_pull_the_same_model_twice(server: HubServer, order
     assert nothing_is_left(order().repository)
 
 
+@pytest.mark.slow
 def test_a_killed_pull_is_gone_on_with_by_the_next(server: HubServer, order: MakeRequest, open_hub: OpenHub) -> None:
     weights = WEIGHTS * 40
     server.repos["org/model"].files["openvino_model.bin"] = weights
@@ -472,6 +485,7 @@ def test_without_the_library_the_message_has_the_command(
         pull(order(), HubClient)
 
 
+@pytest.mark.slow
 def test_progress_is_logged(order: MakeRequest, open_hub: OpenHub, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "lean_ovms.hub"):
         pull(order(), open_hub)

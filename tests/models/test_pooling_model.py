@@ -120,6 +120,7 @@ async def test_a_cancelled_request_is_cancelled_in_the_engine(model: PoolingMode
     assert (await model.stats()).queued == 0
 
 
+@pytest.mark.slow
 async def test_a_child_that_dies_fails_its_requests_and_is_replaced(model: PoolingModel) -> None:
     with pytest.raises(Unavailable) as caught:
         await model.encode(["<|die|>"], PARAMS)

@@ -55,6 +55,7 @@ def test_nothing_is_lost_and_no_piece_is_too_long(text: str, most: int) -> None:
     assert "".join("".join(pieces).split()) == "".join("".join(whole).split())
 
 
+@pytest.mark.slow
 def test_a_hostile_text_is_split_in_linear_time() -> None:
     """Most characters that a request may have, of kinds that end sentences and clauses."""
     for text in ("." * 4096, ". " * 2048, ", " * 2048, '!"' * 2048, "\n" * 4096, "。」" * 2048, "a" * 4096):

@@ -131,6 +131,7 @@ async def test_the_child_speaks_and_fails_one_text_only(in_child: VoiceModel) ->
     assert (await in_child.stats()).recoveries == 1
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_child_that_dies_fails_its_requests_and_is_replaced(in_child: VoiceModel) -> None:
     with pytest.raises(Unavailable) as caught:

@@ -29,6 +29,7 @@ def run(*flags: str, **settings: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **settings)
 
 
+@pytest.mark.slow
 def test_a_wrong_model_path_is_found_before_the_server_listens() -> None:
     done = run("--model_path", "/no/such/model", "--rest_port", "0")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
@@ -106,6 +107,7 @@ async def test_a_directory_that_has_been_checked_is_read_once(monkeypatch: pytes
         await close(app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "environ", "message"),
     [
@@ -132,6 +134,7 @@ def test_what_points_to_no_model_is_not_answered_by_the_demo_model(
     assert message in line
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_load_stops_the_start(tmp_path: Path) -> None:
     for name in ("openvino_model.xml", "openvino_tokenizer.xml", "openvino_detokenizer.xml"):
         (tmp_path / name).write_text("<nonsense/>")
@@ -141,6 +144,7 @@ def test_a_model_that_does_not_load_stops_the_start(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_named() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -174,6 +178,7 @@ def test_ctrl_c_while_all_is_imported_is_the_end_at_once() -> None:
     assert (done.returncode, done.stderr) == (130, "")
 
 
+@pytest.mark.slow
 def test_no_connection_takes_the_number_of_a_standard_stream_that_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     command = [sys.executable, "-m", "lean_ovms", "--fake_engine", "true", "--unix_socket", str(path)]

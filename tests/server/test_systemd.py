@@ -69,6 +69,7 @@ async def test_signs_of_life_come_within_the_period(listener: socket.socket) -> 
         await asyncio.wait([living])
 
 
+@pytest.mark.slow
 def test_a_server_tells_when_it_is_ready_and_when_it_stops(listener: socket.socket, tmp_path: Path) -> None:
     """Started as by the unit: no home, a working directory that cannot be written, nothing left behind."""
     place = tmp_path / "cwd"
@@ -101,6 +102,7 @@ class FakeSignals:
         self.stop, self.force = asyncio.Event(), asyncio.Event()
 
 
+@pytest.mark.slow
 async def test_signs_of_life_go_on_while_requests_are_finished(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

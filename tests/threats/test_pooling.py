@@ -10,8 +10,6 @@ import pytest
 
 from tests.threats.house import EmbeddingHouse, in_use, open_house, read_answer, request
 
-pytestmark = pytest.mark.slow
-
 EMBEDDINGS = "/v1/embeddings"
 EXTREMES = [-(2**63), -(2**31) - 1, -1, 2**31, 2**32, 2**63 - 1, 2**63, 1e308]
 

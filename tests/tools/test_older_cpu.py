@@ -68,7 +68,6 @@ def test_avx512_can_be_kept():
     assert ("AVX512F" in found["features"]) == ("avx512f" in older_cpu.CPUINFO.read_text("utf-8").split())
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("can_run")
 @pytest.mark.parametrize(
     ("command", "status"), [("exit 3", 3), ("kill -TERM $$", 143), ("kill -SEGV $$", 139), ("test -f $LD_PRELOAD", 0)]
@@ -77,14 +76,12 @@ def test_the_status_is_that_of_the_command(command, status):
     assert run("sh", "-c", command).returncode == status
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("can_run")
 def test_a_program_with_its_own_handler_of_sigsegv_runs():
     process = run(str(older_cpu.compiler()), "-fsyntax-only", str(older_cpu.SOURCE))
     assert (process.returncode, process.stderr) == (0, "")
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("can_run")
 def test_a_command_that_cannot_be_started_is_named():
     process = run("no-such-command")

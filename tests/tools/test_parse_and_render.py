@@ -20,6 +20,7 @@ def run(tool: str, *flags: str, given: str = "") -> subprocess.CompletedProcess[
     return subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=60)
 
 
+@pytest.mark.slow
 def test_recorded_output_is_parsed_line_by_line() -> None:
     chunks = ["<think>hm</th", "ink>ok <tool_", 'call>{"name": "f", "argu', 'ments": {"a": 1}}</tool_call>']
     cases: list[dict[str, Any]] = [
@@ -36,6 +37,7 @@ def test_recorded_output_is_parsed_line_by_line() -> None:
     assert (second["content"], second["reasoning_content"], second["finish_reason"]) == ("", "plain", "length")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "tool", "reasoning"),
     [("qwen3", "hermes3", "qwen3"), ("gpt_oss", "gptoss", "gptoss"), ("mistral7b_v03", "mistral", None)],
@@ -46,6 +48,7 @@ def test_detection(family: str, tool: str, reasoning: str | None) -> None:
     assert (found["tool_parser"], found["reasoning_parser"]) == (tool, reasoning)
 
 
+@pytest.mark.slow
 def test_a_conversation_is_rendered_and_a_refusal_is_said() -> None:
     template = str(TEMPLATES / "chat_template_qwen3.jinja")
     done = run("render_template.py", "--template", template, given='{"messages": [{"role": "user", "content": "hi"}]}')

@@ -33,6 +33,7 @@ print(resident_mb() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the settings are glibc's")
 def test_memory_of_large_blocks_is_returned() -> None:
     done = subprocess.run(

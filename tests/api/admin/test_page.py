@@ -49,6 +49,7 @@ async def test_files_are_compressed_and_sent_once(make_app: MakeApp, name: str) 
     assert (again.status, again.body) == (304, b"")
 
 
+@pytest.mark.slow
 def test_a_compressed_copy_of_the_wheel_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(page.FILES, tmp_path / "web")
     monkeypatch.setattr(page, "FILES", tmp_path / "web")
@@ -90,6 +91,7 @@ def test_the_page_is_small_and_whole() -> None:
     assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|style=", texts["index.html"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 def test_what_a_model_writes_stays_text(tmp_path: Path) -> None:
     """The Markdown renderer on a document of a few lines: elements with tag, properties and children."""

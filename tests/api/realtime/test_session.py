@@ -111,6 +111,7 @@ async def test_a_client_that_leaves_frees_the_engine() -> None:
     assert not service._clients
 
 
+@pytest.mark.slow
 async def test_audio_ahead_of_the_engine_is_bounded() -> None:
     """The session receives nothing more, so its transport reads nothing more; then it goes on where it was."""
     app, engine = await speech_app(realtime_ahead_s=2)
@@ -135,6 +136,7 @@ async def test_audio_ahead_of_the_engine_is_bounded() -> None:
         assert len(words) == 90
 
 
+@pytest.mark.slow
 async def test_many_short_utterances_wait_for_their_turn() -> None:
     app, engine = await speech_app()
     async with session(app) as client:

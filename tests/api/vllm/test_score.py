@@ -11,6 +11,7 @@ from tests.api.conftest import MakePooling, ask, refused
 NAMES = [("queries", "documents"), ("queries", "items"), ("text_1", "text_2"), ("data_1", "data_2")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/score", "/v1/score"])
 @pytest.mark.parametrize("names", NAMES)
 async def test_every_pair_of_names(make_pooling: MakePooling, path: str, names: tuple[str, str]) -> None:

@@ -183,7 +183,6 @@ async def test_our_end_of_the_pipe_is_not_inherited_by_later_children():
         other.wait()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", ["holder", "escapee"])
 async def test_a_pipe_that_a_grandchild_holds_open_does_not_hide_the_death(part):
     life = Life()

@@ -341,6 +341,7 @@ asked = st.tuples(
 events = st.lists(st.one_of(asked, st.integers(0, 40), st.just("turn")), max_size=40)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(events, st.booleans(), st.booleans())
 def test_every_request_ends_once_and_no_slot_is_idle_while_something_waits(events, across, caching):

@@ -61,6 +61,7 @@ def test_a_wrong_grammar_is_told_in_the_helpers_words(make):
         make().check("wrong", Bounds())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tag", ["work", "hang"])
 def test_one_that_takes_too_long_is_killed_and_the_next_gets_a_new_process(make, tag):
     checker = make(settings=IMPATIENT)

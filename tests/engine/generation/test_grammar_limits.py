@@ -112,6 +112,7 @@ def test_the_same_in_ebnf(text, places):
     assert overlap(text, quotes=True) == places
 
 
+@pytest.mark.slow
 def test_the_look_is_linear():
     began = time.process_time()
     for text in ("(" * 60000, "{" * 60000, "[" * 60000, "\\" * 60001, "a{9" * 20000, '"' * 60001):

@@ -452,6 +452,7 @@ def test_an_add_that_raises_after_all_fails_its_request_alone():
 # --- the law: one final per sequence, whatever happens
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32),

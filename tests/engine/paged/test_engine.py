@@ -84,6 +84,7 @@ def test_a_text_alone_is_what_the_definition_says(asked, length):
     assert run(made, made.add(prompt(length), asked)) == [alone(prompt(length), asked)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize(
     ("blocks", "step_tokens", "caching"), [(400, 32, True), (60, 32, True), (48, 16, False), (36, 64, True)]
@@ -271,6 +272,7 @@ def test_more_texts_than_fit_a_step_wait_for_each_other():
     assert all(request.status == "finished" for request in requests)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", [400, 34, 28])
 def test_n_texts_and_others_in_a_small_cache(blocks):
     made = engine(blocks)

@@ -361,6 +361,7 @@ def test_a_state_that_is_too_complex_leaves_no_token(guidance):
         matcher.apply(np.zeros(WIDTH, np.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("least", "most"), [(0, 101), (99, 201), (150, 200), (3, None)])
 def test_a_string_has_as_many_characters_as_its_schema_allows(guidance, least, most):
     schema = {"type": "string", "minLength": least} | ({} if most is None else {"maxLength": most})
@@ -422,6 +423,7 @@ class Reader:
         self.read = 0
 
 
+@pytest.mark.slow
 def test_long_grammars_are_read_in_a_process_and_short_ones_here():
     reader = Reader()
     guidance = Guidance(PIECES, WIDTH, [EOS], reader)

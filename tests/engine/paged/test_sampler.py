@@ -69,6 +69,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", CASES)
 def test_tokens_are_drawn_from_the_distribution_that_is_asked_for(asked):
     """Chi-square with a fixed seed; outside of the cut nothing is ever drawn."""
@@ -94,6 +95,7 @@ def test_a_wide_vocabulary_is_cut_at_the_same_place(asked):
         assert expected(line, **asked)[token] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["peaked", "long tail", "flat"])
 @pytest.mark.parametrize(
     "asked",

@@ -17,7 +17,7 @@ from lean_ovms.errors import BadRequest, StartError
 from lean_ovms.speech_types import TRANSLATE, TranscribeParams
 from tests.engine.speech.words import EXACT, recordings, samples, times, unpacked
 
-pytestmark = [pytest.mark.model, pytest.mark.slow]
+pytestmark = pytest.mark.model
 
 PLAIN = TranscribeParams(fallback=False)
 TIMED = TranscribeParams(fallback=False, segments=True)

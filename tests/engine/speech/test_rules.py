@@ -60,6 +60,7 @@ def test_a_timestamp_is_taken_if_together_they_are_likelier_than_any_text() -> N
     assert int(line.argmax()) >= T
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, SIZE - 1), max_size=12))
 def test_something_may_always_follow(tokens: list[int]) -> None:
     line = np.zeros(SIZE, np.float32)

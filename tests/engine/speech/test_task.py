@@ -24,6 +24,7 @@ def events(rig: Rig, number: int) -> tuple[Any, ...]:
     return turns, rig.windows(number), rig.text(number)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(cuts=st.lists(st.integers(1, 50 * 16000), max_size=12), turns=st.booleans())
 def test_any_cut_of_the_audio_gives_the_same_events(cuts: list[int], turns: bool) -> None:
@@ -142,6 +143,7 @@ def test_two_long_files_take_turns_and_a_live_request_goes_first() -> None:
     assert max(place for place, one in enumerate(order) if one == live) <= 4
 
 
+@pytest.mark.slow
 def test_a_second_long_file_does_not_make_the_first_one_wait_until_it_has_caught_up() -> None:
     rig = Rig()
     first = rig.submit(sound((0.5, 200)))

@@ -120,6 +120,7 @@ def gone(pid):
         return True
 
 
+@pytest.mark.slow
 def test_ready_tells_the_model_and_its_vocabulary():
     with child(fake_engine=True) as found:
         ready = found.next()
@@ -143,6 +144,7 @@ def test_it_exits_with_0_when_the_pipe_closes_in_the_middle_of_an_answer(fake):
     assert fake.close() == 0
 
 
+@pytest.mark.slow
 def test_a_pipe_that_closes_before_the_first_frame_is_no_error():
     with child() as found:
         assert found.close() == 0
@@ -220,6 +222,7 @@ def test_a_model_that_does_not_load_is_told_in_one_line_and_exits_with_3(options
         assert found.process.wait(GRACE_S) == 3
 
 
+@pytest.mark.slow
 def test_a_task_without_an_implementation_does_not_load():
     with child(task="image_generation", fake_engine=True) as found:
         record = found.next()
@@ -228,6 +231,7 @@ def test_a_task_without_an_implementation_does_not_load():
         assert found.process.wait(GRACE_S) == 3
 
 
+@pytest.mark.slow
 def test_a_broken_model_file_is_told_in_one_line(tmp_path):
     (tmp_path / "openvino_model.xml").write_text("<net")
     with child(model_path=str(tmp_path)) as found:
@@ -238,6 +242,7 @@ def test_a_broken_model_file_is_told_in_one_line(tmp_path):
         assert found.process.wait(GRACE_S) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [[], ["x"], ["1", "2"]])
 def test_wrong_use_is_told(arguments):
     done = subprocess.run(
@@ -273,6 +278,7 @@ os._exit(1)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["hang", "load"])
 def test_it_dies_with_its_parent_even_while_it_computes_or_loads(state):
     parent = subprocess.Popen(

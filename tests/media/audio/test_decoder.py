@@ -69,6 +69,7 @@ async def test_a_file_that_is_too_large_is_a_413(audio: AudioDecoder) -> None:
         await small.decode(memoryview(bytes(100)))
 
 
+@pytest.mark.slow
 async def test_a_long_file_waits_for_its_reader(audio: AudioDecoder) -> None:
     """Two hours of silence in little bytes: what nobody reads is not decoded, and leaving ends the process."""
     long = AudioDecoder(Config())
@@ -94,6 +95,7 @@ def _cpu_ticks(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
+@pytest.mark.slow
 async def test_processes_are_limited_and_given_back() -> None:
     audio = AudioDecoder(Config(max_audio_decoders=2))
     streams = [await audio.decode(memoryview(SECOND)) for _ in range(2)]
@@ -106,6 +108,7 @@ async def test_processes_are_limited_and_given_back() -> None:
     await audio.close()
 
 
+@pytest.mark.slow
 async def test_too_many_files_are_a_503(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoder, "WAITING_FILES", 1)
     audio = AudioDecoder(Config(max_audio_decoders=1))
@@ -128,6 +131,7 @@ async def test_one_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None
     assert audio._slots.taken == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [
@@ -173,6 +177,7 @@ async def test_the_environment_has_no_secrets(monkeypatch: pytest.MonkeyPatch) -
     assert b"API_KEY" not in names
 
 
+@pytest.mark.slow
 async def test_the_process_limits_itself(audio: AudioDecoder) -> None:
     stream = await audio.decode(memoryview(SECOND))
     with open(f"/proc/{stream._process.pid}/limits", encoding="ascii") as text:

@@ -50,6 +50,7 @@ async def test_a_process_is_kept_for_the_next_image_and_after_a_bad_one(decoders
     assert decoders.pids == pids
 
 
+@pytest.mark.slow
 async def test_a_process_that_was_ended_while_it_waited_is_no_images_fault(decoders):
     await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
     [pid] = decoders.pids
@@ -122,6 +123,7 @@ async def test_a_client_that_leaves_ends_the_work(decoders):
     assert slow.pids == []
 
 
+@pytest.mark.slow
 async def test_unpacking_that_takes_too_much_memory_is_refused(decoders):
     """A header that promises more than the limit of pixels is refused before; here the limit itself is the lie."""
     large = file(picture("red", (3000, 3000)), "PNG")

@@ -107,6 +107,7 @@ def test_sizes_at_the_edge_are_taken(size):
     assert first(file(picture((1, 2, 3), size)))[:2] == (size[1], size[0])
 
 
+@pytest.mark.slow
 def test_a_bomb_is_refused_by_what_it_says_of_itself():
     with pytest.raises(BadRequest, match="larger than this server's limit"):
         decode(file(Image.new("1", (30000, 30000))), FRAME)
@@ -122,6 +123,7 @@ def png(*chunks):
 HEADER = (b"IHDR", (8).to_bytes(4, "big") * 2 + bytes([8, 2, 0, 0, 0]))
 
 
+@pytest.mark.slow
 def test_text_that_unpacks_to_much_is_refused():
     bomb = b"key\0\0" + zlib.compress(bytes(80 << 20), 9)
     pixels = zlib.compress(bytes(8 * 25))

@@ -270,14 +270,15 @@ def test_what_a_grammar_cannot_say_is_not_supported(text: str) -> None:
         pattern(text, Ebnf())
 
 
+@pytest.mark.slow
 def test_a_long_pattern_takes_linear_time() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     for text in ("a" * 20000, "[a-z]" * 5000, "a|" * 10000, "((a))" * 4000, "\\" * 20001, "a{" * 10000):
         try:
             pattern(text, Ebnf())
         except NotSupported:
             continue
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 # --- grammars in token text

@@ -71,6 +71,7 @@ def test_whatever_can_be_doubted_is_h11s(raw: bytes) -> None:
     assert parse_simple_head(raw) is None
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_a_head_that_is_read_here_is_the_one_that_h11_reads(data: st.DataObject) -> None:

@@ -96,6 +96,7 @@ def test_a_script_gives_the_recorded_events(name: str) -> None:
     assert named(parse_frames(data)) == recorded()[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("queued", [False, True])
 def test_every_script_obeys_the_rules(name: str, queued: bool) -> None:
@@ -121,6 +122,7 @@ PIECES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(PIECES, max_size=6), min_size=1, max_size=3), st.sampled_from(["stop", "length", None]))
 def test_any_stream_of_any_choices_obeys_the_rules(choices: list[list[Any]], ending: str | None) -> None:

@@ -142,6 +142,7 @@ async def _all(response: Any) -> bytes:
     return b"".join([part async for part in parts(response)])
 
 
+@pytest.mark.slow
 async def test_what_a_dead_server_was_making_has_failed_for_the_others(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +191,7 @@ def own_postgres() -> Iterator[databases.Server]:
         yield server
 
 
+@pytest.mark.slow
 async def test_a_database_that_goes_away_is_a_503_until_it_is_back(
     make_app: MakeApp, own_postgres: databases.Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -227,6 +229,7 @@ async def test_a_database_that_goes_away_is_a_503_until_it_is_back(
         assert databases.PASSWORD.replace("%2F", "/") not in text
 
 
+@pytest.mark.slow
 async def test_a_database_that_hangs_holds_up_nobody(
     make_app: MakeApp, own_postgres: databases.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,6 +271,7 @@ async def test_without_psycopg_the_start_says_what_to_install(
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.slow
 async def test_a_write_that_was_given_up_is_not_done_later(
     own_postgres: databases.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def connection(kept_in: str) -> Iterator[Connection]:
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+@pytest.mark.slow
 @FEW
 @given(OPERATIONS)
 def test_what_is_kept_is_what_somebody_owns(connection: Connection, operations: list[tuple[str, int, int]]) -> None:
@@ -128,6 +129,7 @@ def test_what_is_kept_is_what_somebody_owns(connection: Connection, operations: 
         connection.execute("ROLLBACK TO example")
 
 
+@pytest.mark.slow
 def test_a_long_conversation_costs_each_item_once(connection: Connection) -> None:
     before: list[Entry] = []
     for turn in range(30):
