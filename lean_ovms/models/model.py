@@ -20,7 +20,7 @@ from ..errors import BadRequest, ModelNotFound, StartError, Unavailable, WrongOp
 from ..observability.logging import safe
 from ..observability.metrics import Metrics
 from ..repository import weights
-from ..repository.model_dir import VISION_WEIGHTS, ModelDir, weights_bytes
+from ..repository.model_dir import MISSING, VISION_WEIGHTS, ModelDir, weights_bytes
 from ..repository.model_dir import read as read_model_dir
 from ..types import EngineStats, ModelInfo, Vocabulary
 from ..util.concurrency import InFlight, Offload
@@ -130,11 +130,8 @@ class Model:
         try:
             await self._read_directory()
             await self.adapters.check()
-            short = (
-                "" if self.config.fake_engine else await asyncio.to_thread(weights.short_file, self.config.model_dir)
-            )
-            if short:
-                raise WrongOptions(short)
+            if not self.config.fake_engine:
+                await asyncio.to_thread(self._check_weights)
         except StartError as error:
             raise WrongOptions(str(error), reason=error.reason) from error
         self._checked = True
@@ -195,6 +192,10 @@ class Model:
         self._vocabulary = vocabulary
         self._prepare(info)
         self._info = info
+
+    def _check_weights(self) -> None:
+        if short := weights.short_file(self.config.model_dir, needed_only=True):
+            raise StartError(short, reason=MISSING)
 
     async def _read_once(self) -> None:
         """Read the directory, unless `check` has just done it."""

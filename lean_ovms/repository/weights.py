@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from .model_dir import SPEECH_WEIGHTS, SPEECHT5, TOKENIZERS
 from .model_dir import WEIGHTS as NETWORKS
 
 _CONSTANT = re.compile(rb'<data element_type="(\w+)"[^>]*? offset="(\d+)" size="(\d+)"')
@@ -29,9 +30,14 @@ def precision(directory: Path) -> str:
     return max(sizes, key=lambda kind: sizes[kind], default="")
 
 
-def short_file(directory: Path) -> str:
-    """A sentence about a file that ends too early, as after a copy that broke off; "" if there is none."""
+def short_file(directory: Path, *, needed_only: bool = False) -> str:
+    """A sentence about a file that ends too early, as after a copy that broke off; "" if there is none.
+
+    needed_only: of networks that no model does without, not of what else lies there.
+    """
     for network in sorted(directory.glob("*.xml")):
+        if needed_only and network.name not in (*NETWORKS, *SPEECH_WEIGHTS, *SPEECHT5, *TOKENIZERS):
+            continue
         if _is_cut(network):
             return f"{network} ends too early: copy, pull or export the model again"
         needed = max((place + size for _, place, size in _constants(network)), default=0)

@@ -5,6 +5,7 @@ Knows neither the parents nor the children.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import select
@@ -79,8 +80,11 @@ def die_with_parent() -> None:
 
 
 def write_lines_at_once() -> None:
-    """Let C and C++ code write each line of its stdout as it is printed: a buffer would be lost at a crash."""
+    """Write each line of stdout as it is printed, by Python or by C and C++ code: a buffer would be lost at a crash."""
     import ctypes
+
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
 
     try:
         libc = ctypes.CDLL(None)

@@ -37,6 +37,17 @@ def test_a_file_that_broke_off_is_named_with_both_sizes(tmp_path: Path) -> None:
     assert "has 0 of 100 bytes" in weights.short_file(tmp_path)
 
 
+def test_a_network_without_its_end_is_named(tmp_path: Path) -> None:
+    network(tmp_path, [("u4", 0, 60)], 60)
+    network(tmp_path, [("u4", 0, 60)], 10, "other")
+    (tmp_path / "openvino_tokenizer.xml").write_text('<net name="a"><layers>' + " " * 3000)
+    cut = f"{tmp_path / 'openvino_tokenizer.xml'} ends too early: copy, pull or export the model again"
+    assert weights.short_file(tmp_path, needed_only=True) == cut
+    (tmp_path / "openvino_tokenizer.xml").unlink()
+    assert weights.short_file(tmp_path, needed_only=True) == ""
+    assert "other.bin has 10 of 60 bytes" in weights.short_file(tmp_path)
+
+
 def test_the_demo_model_is_whole() -> None:
     assert weights.short_file(DEMO) == ""
     assert weights.precision(DEMO)
@@ -54,6 +65,9 @@ def test_what_is_needed_and_free_is_said(tmp_path: Path, caplog: pytest.LogCaptu
         check_files(config)
         said = r"bad_alloc; its weights take 0\.0 GB, 0\.0 GB of memory are free"
         with pytest.raises(StartError, match=said), as_start_error(config):
+            raise RuntimeError("std::bad_alloc")
+        large = Config(model_path=str(tmp_path), cache_size=900)
+        with pytest.raises(StartError, match=r"are free, and --cache_size asks for 900 GB"), as_start_error(large):
             raise RuntimeError("std::bad_alloc")
     assert "the model may not fit: its weights take" in caplog.text
 

@@ -107,7 +107,7 @@ KEEP_ALIVE = Field(
     kind="any",
     help="Ollama's: how long a model that requests load stays in memory afterwards; 0: not at all, negative: for ever",
     read=_keep_alive,
-    schema={"type": ["number", "string"]},
+    schema=schemas.any_of(schemas.NUMBER, schemas.STRING),
 )
 ANSWERING = (
     MODEL,

@@ -17,8 +17,8 @@ from ...config import Config
 from ...errors import StartError
 from ...repository import weights
 from ...repository.model_dir import TOKENIZERS
+from ...util.free_memory import free_memory_bytes
 from ..errors import last_line
-from .settings import free_memory_bytes
 
 log = logging.getLogger(__name__)
 

@@ -117,7 +117,7 @@ async def test_a_flood_is_read_and_counted(caplog: pytest.LogCaptureFixture) -> 
     counts = [record.args[1] for record in caplog.records if "left out" in record.message]
     shown = [record for record in caplog.records if "left out" not in record.message]
     assert sum(counts) + len(shown) == total
-    assert len(shown) <= MAX_RECORDS * len(counts)
+    assert len(shown) <= MAX_RECORDS * (len(counts) + 1)  # the last line may be in a window of its own
 
 
 def _write_all(fd: int, data: bytes) -> None:
@@ -234,8 +234,9 @@ runpy.run_module("lean_ovms.engine.worker", run_name="__main__")
 
 
 async def test_the_log_of_the_real_child_is_as_it_was_and_what_is_printed_in_it_is_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     engine = Engine(Config(fake_engine=True, log_path=str(tmp_path / "log")), [sys.executable, "-c", NATIVE])
     with caplog.at_level("INFO"):
         try:
