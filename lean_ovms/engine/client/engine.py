@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import logging
 import math
+import time
 from collections.abc import AsyncIterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,7 @@ class Engine:
         self._unready = 0  # restarts in a row without a healthy life
         self._ready_at = 0.0
         self._expected_at = 0.0
+        self._clock = time.monotonic  # the loop's from its first child on; also read in threads, which have no loop
         self._load_s = 1.0
 
     @property
@@ -110,6 +112,7 @@ class Engine:
         if self.state == "stopped":
             raise StartError("the engine was stopped before it was started")
         loop = asyncio.get_running_loop()
+        self._clock = loop.time
         started_at = loop.time()
         self._expected_at = started_at + self._load_s
         child = self._child = Child(self._deliver, self._on_lost)
@@ -315,7 +318,7 @@ class Engine:
         return self._with_retry(Unavailable(text, code="engine_restarted"))
 
     def _with_retry(self, error: Unavailable) -> Unavailable:
-        left_s = self._expected_at - asyncio.get_running_loop().time()
+        left_s = self._expected_at - self._clock()
         error.retry_after_s = max(1, min(60, math.ceil(left_s)))
         return error
 

@@ -2,13 +2,15 @@
 
 Windows are encoded one by one; those that were waiting are then decoded as a group, a token of each in every step, and
 leave as they end. The decoder has no mask, so the rows of a group have equally many tokens, and none can join later:
-the next group of files begins when the last one has ended, a window of a live request at once.
+the next group of files begins when the last one has ended. A window that should not wait has a group of its own at
+once, and every other step.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +22,7 @@ from ...speech_types import TRANSLATE, SpeechInfo, TranscribeParams
 from ...types import ModelInfo, Vocabulary
 from ..errors import last_line
 from .alignment import word_times
+from .groups import BeamGroup, Group, Lane
 from .logits import Rules
 from .mel import HOP, LogMel
 from .recognizer import Job
@@ -31,57 +34,6 @@ log = logging.getLogger(__name__)
 SLOTS = 8
 """Windows in work."""
 SPECIAL = re.compile(r"<\|[^|<>]*\|>")
-MAX_BEAMS = 8
-
-
-class Group:
-    """Rows that are decoded together, with the decoder's state."""
-
-    def __init__(self, rows: list[Row], decoding: Any, files: WhisperFiles, rules: Rules) -> None:
-        self.rows = rows  # that have not ended
-        self._places = rows
-        self._decoding = decoding
-        self._files = files
-        self._rules = rules
-        self._next = np.full((len(rows), 1), files.eot, np.int64)
-        self._started = False
-
-    def step(self) -> list[Row]:
-        """A token of each row; those that have ended, which are in the group no more.
-
-        What the decoder computes for them until the last one has ended is of no use. Taking them out of its state costs
-        more: openvino (2026.4) fails in the next group after a state was set.
-        """
-        if not self._started:
-            self._first()
-        else:
-            self._take(self._decoding.step(self._next)[:, -1])
-        ended = [row for row in self.rows if row.ended or row.job.cancelled]
-        if ended:
-            self.rows = [row for row in self.rows if row not in ended]
-        if not self.rows:
-            self._decoding.close()
-        return ended
-
-    def _first(self) -> None:
-        """Read the prompt: <|startoftranscript|> first, whose logits tell the language and whether there is speech."""
-        self._started = True
-        heads = np.array([[*row.prompt, self._files.sot] for row in self.rows], np.int64)
-        lines = self._decoding.step(heads)[:, -1]
-        for row, line in zip(self.rows, lines, strict=True):
-            row.hear_speech(line)
-            if self._files.languages and not row.language:
-                row.hear_language(line)
-        rest = [row.opening() + ([] if row.job.times else [self._files.no_timestamps]) for row in self.rows]
-        if rest[0]:
-            lines = self._decoding.step(np.array(rest, np.int64))[:, -1]
-        self._take(lines)
-
-    def _take(self, lines: NDArray[np.float32]) -> None:
-        lines = np.array(lines, np.float32)
-        for place, row in enumerate(self._places):
-            if row in self.rows:
-                self._next[place] = row.take(lines[place], self._rules)
 
 
 class DecodeLoop:
@@ -96,14 +48,13 @@ class DecodeLoop:
         self._pieces = vocabulary.pieces
         self._mel = LogMel(files.mels, files.frames)
         self._rules = Rules(files)
-        self._new: list[Row] = []  # to be encoded
-        self._encoded: list[Row] = []
-        self._groups: list[Group] = []
+        self._files_lane, self._soon_lane = Lane(), Lane()
+        self._turns = deque((self._files_lane, self._soon_lane))  # the last one has stepped last
         self.info = self._describe()
 
     def _describe(self) -> ModelInfo:
         files = self._files
-        capabilities = ["logprobs", "timed_stream", "fallback"]
+        capabilities = ["logprobs", "timed_stream", "fallback", "beams"]
         if files.heads:
             capabilities.append("words")
         return ModelInfo(
@@ -144,36 +95,41 @@ class DecodeLoop:
             raise BadRequest("The model does not translate", param="model")
         if params.words and not self._files.heads:
             raise BadRequest("Word timestamps not supported for this model", param="timestamp_granularities")
-        if params.beams > 1:
-            raise BadRequest("Beam search is not supported for this model", param="use_beam_search")
 
-    def room(self, live: bool) -> bool:
-        decoding = [row for group in self._groups for row in group.rows if not row.job.cancelled]
-        if len(decoding) + sum(not row.job.cancelled for row in (*self._new, *self._encoded)) >= SLOTS:
+    def room(self, soon: bool) -> bool:
+        if self._files_lane.size + self._soon_lane.size >= SLOTS:
             return False
-        return live or all(row.job.params.live for row in decoding)
+        return soon or not self._files_lane.decoding
 
     def start(self, jobs: list[Job]) -> None:
         for job in jobs:
             prompt = self._prompt(job.prompt, job.params.hotwords)
-            self._new.append(Row(job, self._files, self._pieces, prompt))
+            lane = self._soon_lane if job.soon else self._files_lane
+            lane.new.append(Row(job, self._files, self._pieces, prompt))
 
     def step(self) -> None:
-        """Encode a window, if one is new; else a token of each row."""
-        self._new = [row for row in self._new if not row.job.cancelled]
-        if self._new:
-            row = self._new.pop(0)
+        """Encode a window, if one is new; else a token of each row. Of the lanes in turn."""
+        for lane in self._turns:
+            lane.drop_cancelled()
+        lane = next((lane for lane in self._turns if lane.busy), self._files_lane)
+        self._turns.remove(lane)
+        self._turns.append(lane)
+        self._advance(lane)
+
+    def _advance(self, lane: Lane) -> None:
+        if lane.new:
+            row = lane.new.pop(0)
             row.hidden = self._network.encode(self._mel(row.job.samples))
-            self._encoded.append(row)
+            lane.encoded.append(row)
             return
-        if self._encoded:
-            self._begin([row for row in self._encoded if not row.job.cancelled])
-            self._encoded = []
-        for group in self._groups:
+        if lane.encoded:
+            lane.groups += self._grouped(lane.encoded)
+            lane.encoded = []
+        for group in lane.groups:
             for row in group.step():
                 if not row.job.cancelled:
-                    self._ended(row)
-        self._groups = [group for group in self._groups if group.rows]
+                    self._ended(row, lane)
+        lane.groups = [group for group in lane.groups if group.rows]
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         if skip_special_tokens:
@@ -196,19 +152,26 @@ class DecodeLoop:
         ids = [int(token) for one in self._tokenizer.encode(wanted) for token in one if token < files.eot]
         return [files.prev, *ids[-(files.positions // 2 - 1) :]]
 
-    def _begin(self, rows: list[Row]) -> None:
-        """Groups of rows that have equally long prompts."""
+    def _grouped(self, rows: list[Row]) -> list[Group | BeamGroup]:
+        """Groups of rows that have equally long prompts; one with beams is alone."""
         kinds: dict[tuple[int, bool], list[Row]] = {}
+        found: list[Group | BeamGroup] = []
         for row in rows:
+            if (width := row.job.params.beams) > 1:
+                assert row.hidden is not None
+                decoding = self._network.begin(np.repeat(row.hidden, width, axis=0))
+                found.append(BeamGroup(row, decoding, self._files, self._rules))
+                continue
             kinds.setdefault((len(row.prompt), row.job.times), []).append(row)
         for members in kinds.values():
             hidden = np.concatenate([row.hidden for row in members if row.hidden is not None])
-            self._groups.append(Group(members, self._network.begin(hidden), self._files, self._rules))
+            found.append(Group(members, self._network.begin(hidden), self._files, self._rules))
+        return found
 
-    def _ended(self, row: Row) -> None:
+    def _ended(self, row: Row, lane: Lane) -> None:
         if not row.credible():
             row.again()
-            self._encoded.append(row)
+            lane.encoded.append(row)
             return
         words = None
         if row.job.times and row.job.params.words and row.hidden is not None:

@@ -62,7 +62,7 @@ class FakeRecognizer:
                 param="language",
             )
 
-    def room(self, live: bool) -> bool:
+    def room(self, soon: bool) -> bool:
         self._jobs = [(job, work) for job, work in self._jobs if not job.cancelled]
         return len(self._jobs) < self._slots
 

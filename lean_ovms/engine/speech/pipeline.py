@@ -74,7 +74,7 @@ class PipelineRecognizer:
         if params.beams > 1 and "beams" not in info.capabilities:
             raise BadRequest("Beam search is not supported for this model", param="use_beam_search")
 
-    def room(self, live: bool) -> bool:
+    def room(self, soon: bool) -> bool:
         return self._job is None
 
     def start(self, jobs: list[Job]) -> None:

@@ -35,7 +35,8 @@ class Job:
     """A window that is computed. samples: all of it. start: its time in the request's audio, in seconds.
 
     language: "" to detect it. prompt: text that comes before it. max_tokens: 0: the model's limit. times: segments or
-    words are wanted and may be computed. stream: `pieces` are wanted before the result.
+    words are wanted and may be computed. stream: `pieces` are wanted before the result. soon: as
+    in Recognizer.room.
     pieces: new text since they were last taken. One of result and error is set when the job is done; it is never
     touched again after `cancelled` is set.
     """
@@ -48,6 +49,7 @@ class Job:
     max_tokens: int = 0
     times: bool = False
     stream: bool = False
+    soon: bool = False
     pieces: list[TextDelta] = field(default_factory=list)
     result: Result | None = None
     error: RequestError | None = None
@@ -77,8 +79,8 @@ class Recognizer(Protocol):
         """Raises RequestError for params that this model cannot serve."""
         ...
 
-    def room(self, live: bool) -> bool:
-        """Whether it takes another job now. live: of a live request."""
+    def room(self, soon: bool) -> bool:
+        """Whether it takes another job now. soon: one that should not wait for those in work."""
         ...
 
     def start(self, jobs: list[Job]) -> None:

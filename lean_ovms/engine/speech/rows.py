@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...speech_types import TextDelta
+from .beams import Beam
 from .logits import Rules, choose, log_sum, penalize, probability
 from .recognizer import Job, Result
 from .segments import compression_ratio, segments_of, text_of
@@ -44,7 +45,7 @@ class Row:
         self._rung = -1
         room = files.positions - self.prompt_length - 1
         self.limit = max(1, min(job.max_tokens or room, room))
-        self._streams = job.stream and len(self._ladder) == 1
+        self._streams = job.stream and len(self._ladder) == 1 and job.params.beams == 1
         self.again()
 
     def again(self) -> None:
@@ -111,6 +112,12 @@ class Row:
             self._stream(token, logprob)
         if len(self.tokens) >= self.limit:
             self.ended = True
+
+    def take_all(self, beam: Beam) -> None:
+        """What a search has found; it ends the row."""
+        self.tokens, self.logprobs = list(beam.tokens), list(beam.logprobs)
+        self._sum = beam.total
+        self.ended = True
 
     def _stream(self, token: int, logprob: float) -> None:
         text = self._decoder.decode(self._pieces[token])

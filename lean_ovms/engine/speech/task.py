@@ -184,13 +184,21 @@ class SpeechTask:
             return None
         waiting = [one for one in self._sessions.values() if one.waiting]
         for session in sorted(waiting, key=_order):
-            if not self.recognizer.room(session.params.live):
+            if not self.recognizer.room(self._soon(session)):
                 return None
             if self._worth_it(session):
                 return session
         if self._running:
             return None
         return next((one for one in self._sessions.values() if one.partial_due), None)
+
+    def _soon(self, session: Session) -> bool:
+        """It is live, or short beside long requests alone. Short ones that come while it is in work wait for it: then
+        they are computed together."""
+        if session.params.live:
+            return True
+        alone = all(one.long or one.params.live for one in self._running.values())
+        return alone and not session.long and any(one.long for one in self._sessions.values())
 
     def _worth_it(self, session: Session) -> bool:
         """Drop windows without speech before the next one; whether there is one."""
@@ -213,10 +221,13 @@ class SpeechTask:
         if session.waiting:
             self._turn = max(self._turn, session.turn)
             session.turn += 1
+            soon = self._soon(session)
             job = session.start()
+            job.soon = soon
             self.out.append(WindowStarted(session.id))
         else:
             job = session.start_partial()
+            job.soon = True
         if len(job.samples) < MIN_SAMPLES:
             job.samples = _padded(job.samples)
         self._running[job] = session

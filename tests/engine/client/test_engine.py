@@ -38,6 +38,18 @@ def gone(pid):
 # --- a request ---
 
 
+async def test_a_thread_can_ask_why_an_engine_is_not_ready():
+    """A large form is read in a thread, which has no event loop."""
+    engine = Engine(Config(), command())
+    starting = asyncio.ensure_future(engine.start())
+    await asyncio.sleep(0)
+    error = await asyncio.to_thread(engine.unavailable)
+    assert isinstance(error, Unavailable)
+    assert 1 <= error.retry_after_s <= 60
+    await starting
+    await engine.stop()
+
+
 async def test_start_tells_what_the_model_is():
     engine = Engine(Config(), command())
     assert engine.state == "loading"

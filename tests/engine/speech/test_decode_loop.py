@@ -88,6 +88,17 @@ def test_segments_are_the_pipelines(loop: DecodeLoop, oracle: Any) -> None:
         assert all(one.no_speech_prob is not None and 0 <= one.no_speech_prob <= 1 for one in found.segments)
 
 
+@pytest.mark.parametrize("width", [2, 4])
+def test_beams_find_the_pipelines_texts(loop: DecodeLoop, oracle: Any, width: int) -> None:
+    params = TranscribeParams(fallback=False, beams=width, logprobs=True)
+    work = jobs(params, stream=True)
+    for job, result, data in zip(work, run(loop, work), recordings().values(), strict=True):
+        expected = oracle.generate(samples(data).tolist(), num_beams=width)
+        assert (result.text, result.stopped) == (expected.texts[0], "stop")
+        assert "".join(piece.text for piece in job.pieces) == result.text
+        assert all(-10 < logprob <= 0 for piece in job.pieces for _, logprob in piece.logprobs or ())
+
+
 def test_prompts_and_tasks_are_the_pipelines(loop: DecodeLoop, oracle: Any) -> None:
     data = samples(recordings()["up stop"])
     work = Job(data, 0.0, PLAIN, prompt="one two <|de|><|translate|>")
@@ -133,11 +144,11 @@ def test_words_are_near_where_they_were_spoken(loop: DecodeLoop) -> None:
 def test_a_window_in_work_does_not_change_by_others_that_come_and_go(loop: DecodeLoop) -> None:
     expected = [one.text for one in run(loop, jobs(PLAIN), 1)]
     live, (first, *rest) = TranscribeParams(fallback=False, live=True), jobs(PLAIN)
-    late = Job(samples(recordings()["up stop"]), 0.0, live)
+    late = Job(samples(recordings()["up stop"]), 0.0, live, soon=True)
     loop.start([first, *rest])
-    while loop.room(live=False):
+    while loop.room(soon=False):
         loop.step()
-    assert loop.room(live=True)
+    assert loop.room(soon=True)
     loop.start([late])
     rest[0].cancelled = True
     while not all(job.done or job.cancelled for job in (first, *rest, late)):
@@ -190,7 +201,7 @@ def test_a_text_that_is_not_credible_is_decoded_again_hotter(loop: DecodeLoop) -
 def test_what_the_model_cannot_do_is_refused(loop: DecodeLoop) -> None:
     for params, match in (
         (TranscribeParams(language="xx"), "does not know the language 'xx', only en, de"),
-        (TranscribeParams(beams=2), "Beam search"),
+        (TranscribeParams(words=True, task=TRANSLATE, language="fr"), "does not know the language 'fr'"),
     ):
         with pytest.raises(BadRequest, match=match):
             loop.check(params)

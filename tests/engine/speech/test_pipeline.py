@@ -76,7 +76,7 @@ def finish(loaded: PipelineRecognizer, job: Job) -> Result:
     loaded.start([job])
     while not job.done:
         loaded.step()
-    while not loaded.room(live=False):
+    while not loaded.room(soon=False):
         loaded.step()
     assert job.result is not None
     return job.result
@@ -100,9 +100,9 @@ def test_a_cancelled_window_stops_at_the_next_token_and_the_next_one_waits_for_i
     loaded.start([job])
     job.cancelled = True
     loaded.step()
-    assert not loaded.room(live=True)
+    assert not loaded.room(soon=True)
     pipeline.gate.set()
-    while not loaded.room(live=True):
+    while not loaded.room(soon=True):
         loaded.step()
     assert pipeline.statuses == [openvino_genai.StreamingStatus.CANCEL]
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lean_ovms.engine.protocol import Audio, AudioUsed, SpeechTurn, WindowTranscribed
 from lean_ovms.engine.speech.fake_recognizer import DIE, FAIL
+from lean_ovms.engine.speech.recognizer import Job
 from lean_ovms.speech_types import TurnDetection
 from tests.engine.speech.rig import Rig, sound
 
@@ -248,3 +249,29 @@ def test_partial_results_grow_and_the_final_text_continues_them() -> None:
     assert rig.text(number).split() == ["one", "two", "three", "four", "five", "six", "seven", "eight"]
     assert len(before) > 2
     assert DIE not in rig.text(number)
+
+
+def test_a_short_request_beside_long_ones_has_a_batch_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(streams=8)
+    begun: list[tuple[str, bool]] = []
+    start = rig.task.recognizer.start
+
+    def watched(jobs: list[Job]) -> None:
+        begun.extend((f"{len(job.samples) / 16000:.0f}", job.soon) for job in jobs)
+        start(jobs)
+
+    monkeypatch.setattr(rig.task.recognizer, "start", watched)
+    rig.submit(sound((0.35, 50)))
+    for _ in range(8):
+        rig.worker.turn()
+    for seconds in (3, 4):  # the second one waits for the first, and would be computed with a third
+        rig.submit(sound((0.55, seconds)))
+    rig.submit(sound((0.55, 2)), turns=TurnDetection(), live=True)
+    rig.run()
+    soon = {seconds for seconds, early in begun if early}
+    assert {seconds for seconds, _ in begun} - soon == {"30", "20", "4"}
+    assert soon == {"3", "2"}
+    begun.clear()
+    rig.submit(sound((0.55, 3)))
+    rig.run()
+    assert begun == [("3", False)]

@@ -1,0 +1,124 @@
+"""Rows that are decoded together, token by token. Knows no openvino."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .beams import Beams
+from .logits import Rules
+from .rows import Row
+from .whisper_files import WhisperFiles
+
+
+def first_logits(decoding: Any, rows: list[Row], files: WhisperFiles, width: int = 1) -> NDArray[np.float32]:
+    """Read the prompts: <|startoftranscript|> first, whose logits tell the language and whether there is speech.
+
+    width: copies of each row. The logits of the first token, [rows * width, vocabulary].
+    """
+    heads = np.array([[*row.prompt, files.sot] for row in rows], np.int64)
+    lines = decoding.step(np.repeat(heads, width, axis=0))[:, -1]
+    for row, line in zip(rows, lines[::width], strict=True):
+        row.hear_speech(line)
+        if files.languages and not row.language:
+            row.hear_language(line)
+    rest = np.array([row.opening() + ([] if row.job.times else [files.no_timestamps]) for row in rows], np.int64)
+    if rest.shape[1]:
+        lines = decoding.step(np.repeat(rest, width, axis=0))[:, -1]
+    found: NDArray[np.float32] = lines
+    return found
+
+
+class Group:
+    """Rows that are decoded together, with the decoder's state."""
+
+    def __init__(self, rows: list[Row], decoding: Any, files: WhisperFiles, rules: Rules) -> None:
+        self.rows = rows  # that have not ended
+        self._places = rows
+        self._decoding = decoding
+        self._files = files
+        self._rules = rules
+        self._next = np.full((len(rows), 1), files.eot, np.int64)
+        self._started = False
+
+    def step(self) -> list[Row]:
+        """A token of each row; those that have ended, which are in the group no more.
+
+        What the decoder computes for them until the last one has ended is of no use. Taking them out of its state costs
+        more: openvino (2026.4) fails in the next group after a state was set.
+        """
+        if not self._started:
+            self._started = True
+            self._take(first_logits(self._decoding, self.rows, self._files))
+        else:
+            self._take(self._decoding.step(self._next)[:, -1])
+        ended = [row for row in self.rows if row.ended or row.job.cancelled]
+        if ended:
+            self.rows = [row for row in self.rows if row not in ended]
+        if not self.rows:
+            self._decoding.close()
+        return ended
+
+    def _take(self, lines: NDArray[np.float32]) -> None:
+        lines = np.array(lines, np.float32)
+        for place, row in enumerate(self._places):
+            if row in self.rows:
+                self._next[place] = row.take(lines[place], self._rules)
+
+
+class BeamGroup:
+    """A row by beam search. decoding: of as many copies of it as there are beams."""
+
+    def __init__(self, row: Row, decoding: Any, files: WhisperFiles, rules: Rules) -> None:
+        self.rows = [row]
+        self._decoding = decoding
+        self._files = files
+        params = row.job.params
+        self._beams = Beams(params.beams, row.limit, files.eot, rules, params, row.job.times)
+        self._started = False
+
+    def step(self) -> list[Row]:
+        """A token of each beam; the row, when it has ended."""
+        [row] = self.rows
+        if self._started:
+            lines = self._decoding.step(self._beams.tokens, self._beams.parents)[:, -1]
+        else:
+            self._started = True
+            lines = first_logits(self._decoding, self.rows, self._files, self._beams.width)
+        if not self._beams.take(np.array(lines, np.float32)) and not row.job.cancelled:
+            return []
+        row.take_all(self._beams.best)
+        self.rows = []
+        self._decoding.close()
+        return [row]
+
+
+class Lane:
+    """Windows in work that wait for each other: to be encoded, encoded, decoded."""
+
+    def __init__(self) -> None:
+        self.new: list[Row] = []
+        self.encoded: list[Row] = []
+        self.groups: list[Group | BeamGroup] = []
+
+    def drop_cancelled(self) -> None:
+        """Forget those that are not wanted any more; a group does it in its next step."""
+        self.new = [row for row in self.new if not row.job.cancelled]
+        self.encoded = [row for row in self.encoded if not row.job.cancelled]
+
+    @property
+    def decoding(self) -> list[Row]:
+        """The rows of the groups that are wanted."""
+        return [row for group in self.groups for row in group.rows if not row.job.cancelled]
+
+    @property
+    def size(self) -> int:
+        """Windows in work."""
+        return len(self.decoding) + sum(not row.job.cancelled for row in (*self.new, *self.encoded))
+
+    @property
+    def busy(self) -> bool:
+        """A step would do something."""
+        return bool(self.new or self.encoded or self.groups)
