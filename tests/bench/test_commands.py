@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as command
-from bench import front, parts, rivals, serve, stall, start, timeline
+from bench import first_token, front, parts, rivals, serve, stall, start, timeline
 
 Rows = list[dict]
 ROOT = Path(__file__).parents[2]
@@ -43,6 +43,16 @@ def test_parts(run) -> None:
 
     assert {"fields read (JSON included)", "a delta to a chunk"} <= {row["case"] for row in rows}
     assert all(0 < row["best_us"] <= row.get("median_us", row["best_us"]) for row in rows)
+
+
+@pytest.mark.slow
+def test_first_token(run) -> None:
+    rows = run(first_token.main, "--requests 3")
+
+    assert {row["case"].split(":")[0] for row in rows} == {"front", "child"}
+    assert all(0 < row["warm_us"] and 0 < row["evicted_us"] for row in rows)
+    network = next(row["warm_us"] for row in rows if row["case"] == "child: network")
+    assert network < sum(row["warm_us"] for row in rows)
 
 
 @pytest.mark.slow
