@@ -50,7 +50,7 @@ def test_first_token(run) -> None:
     rows = run(first_token.main, "--requests 3")
 
     assert {row["case"].split(":")[0] for row in rows} == {"front", "child"}
-    assert all(0 < row["warm_us"] and 0 < row["evicted_us"] for row in rows)
+    assert all(row["warm_us"] > 0 and row["evicted_us"] > 0 for row in rows)
     network = next(row["warm_us"] for row in rows if row["case"] == "child: network")
     assert network < sum(row["warm_us"] for row in rows)
 
