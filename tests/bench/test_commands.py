@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as command
-from bench import compare, front, parts, prefix, rivals, serve, stall, start, timeline
+from bench import compare, first_token, front, parts, prefix, rivals, serve, stall, start, timeline
 
 Rows = list[dict]
 ROOT = Path(__file__).parents[2]
@@ -42,6 +42,15 @@ def test_parts(run) -> None:
 
     assert {"fields read (JSON included)", "a delta to a chunk"} <= {row["case"] for row in rows}
     assert all(0 < row["best_us"] <= row.get("median_us", row["best_us"]) for row in rows)
+
+
+def test_first_token(run) -> None:
+    rows = run(first_token.main, "--requests 3")
+
+    assert {row["case"].split(":")[0] for row in rows} == {"front", "child"}
+    assert all(row["warm_us"] > 0 and row["evicted_us"] > 0 for row in rows)
+    network = next(row["warm_us"] for row in rows if row["case"] == "child: network")
+    assert network < sum(row["warm_us"] for row in rows)
 
 
 def test_front(run) -> None:

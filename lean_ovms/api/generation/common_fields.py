@@ -219,8 +219,8 @@ def stream_options(field: Field, values: Json) -> dict[str, bool]:
         return {option.name: option.default for option in field.fields}
     if not values["stream"]:
         raise BadRequest("stream_options provided, but stream not set to true", param=field.name)
-    known = sorted(option.name for option in field.fields)
-    if set(given) - set(known):
+    if not given.keys() <= {option.name for option in field.fields}:
+        known = sorted(option.name for option in field.fields)
         raise BadRequest(
             f"Found unexpected stream options. Properties accepted in stream_options: {', '.join(known)}",
             param=field.name,

@@ -110,6 +110,7 @@ SAMPLING = FieldSet((
 ))  # fmt: skip
 """OVMS's and vLLM's parameters that the engine supports."""
 
+_PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 _BUILTIN = {field.name: field.builtin for field in SAMPLING if field.builtin is not None}
 
 
@@ -270,9 +271,9 @@ def _top_k(given: Json, defaults: Defaults) -> int:
 
 def _penalties(given: Json, defaults: Defaults, beams: int) -> dict[str, Any]:
     """The engine refuses penalties with beams: an error in a request, ignored in generation_config.json."""
-    neutral = {name: _BUILTIN[name] for name in ("repetition_penalty", "presence_penalty", "frequency_penalty")}
     if beams == 1:
-        return {name: _pick(given, defaults, name) for name in neutral}
+        return {name: _pick(given, defaults, name) for name in _PENALTIES}
+    neutral = {name: _BUILTIN[name] for name in _PENALTIES}
     for name, value in neutral.items():
         if given[name] not in (None, value):
             raise BadRequest(f"{name} cannot be combined with beam search (best_of > 1)", param=name)

@@ -101,6 +101,8 @@ def warnings(fields: FieldSet, body: Json, capabilities: Collection[str] = ()) -
 
     capabilities: the engine's.
     """
+    if body.keys() <= fields.names and NEEDS.keys().isdisjoint(body):
+        return []  # as nearly always
     unread = [name for name in body if name not in fields.places]
     ignored = [UNSUPPORTED[UNSUPPORTED.places[name]] for name in unread if name in UNSUPPORTED.places]
     ignored += [
