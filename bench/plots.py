@@ -127,6 +127,9 @@ def prefix(folder: str, seen: dict) -> None:
             middle = [median(reply.first_s for reply in seen[which, turn][who]) * 1e3 for turn in turns]
             axis.plot(turns, middle, marker=".", label=who)
         axis.set_yscale("log")
+        axis.yaxis.set_minor_formatter("{x:g}")
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.tick_params(axis="y", which="minor", labelsize=6)
         axis.set_title(f"conversation {which}: time to first token, ms", fontsize=9)
         axis.set_xlabel("turn")
         axis.grid(alpha=0.3, which="both")

@@ -89,9 +89,9 @@ def rounds(args: argparse.Namespace, report: Report, asks: Mapping[str, Ask]) ->
                     order = list(asks) if (number + turn) % 2 else list(reversed(asks))
                     replies = {name: asks[name](history) for name in order}
                     history.append({"role": "assistant", "content": replies["lean_ovms"].text})
-                    for name, reply in replies.items():
+                    for name in asks:
                         if number:
-                            seen.setdefault((which, turn), {}).setdefault(name, []).append(reply)
+                            seen.setdefault((which, turn), {}).setdefault(name, []).append(replies[name])
                 tick(bar, f"round {number + 1}")
     return seen
 

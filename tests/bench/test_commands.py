@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 from bench import __main__ as command
 from bench import compare, first_token, front, parts, prefix, rivals, serve, stall, start, timeline
+from bench.processes import lean_ovms
 
 Rows = list[dict]
 ROOT = Path(__file__).parents[2]
@@ -96,39 +98,36 @@ def test_rivals_with_the_plain_server(run) -> None:
 
 
 @pytest.mark.model
-@pytest.mark.slow
-def test_compare_with_one_rival_that_is_there_and_one_that_is_not(run, tmp_path: Path, capsys) -> None:
-    pytest.importorskip("fastapi")
+def test_compare_without_the_rivals_that_are_not_there(run, tmp_path: Path, capfd) -> None:
     pytest.importorskip("matplotlib")
     few = "--rounds 1 --concurrency 2 --rate 40 --requests 2 --tokens 4"
 
-    rows = run(compare.main, f"{few} --rival plain --rival vllm --program vllm=/none --markdown {tmp_path / 'table'}")
+    rows = run(compare.main, f"{few} --rival vllm --program vllm=/none --markdown {tmp_path / 'table'}")
 
-    *raced, bare, other, ours, plain = rows
-    names = ["bare: GenAI", "bare: paged", "lean_ovms", "plain"]
+    *raced, bare, other, ours = rows
+    names = ["bare: GenAI", "bare: paged", "lean_ovms"]
     assert [row["who"] for row in raced] == names * 2
-    assert [row["who"] for row in (bare, other, ours, plain)] == names
+    assert [row["who"] for row in (bare, other, ours)] == names
     assert all((row["tokens"], row["failed"]) == (8, 0) for row in raced)
     assert sum("ratio" not in row for row in raced) == 2  # one limit a case
-    assert plain["same_answers"] == ours["same_answers"] == "5 of 5"
+    assert ours["same_answers"] == "5 of 5"
     assert ours["start_s"]["median"] > 0
-    assert "vllm is left out: not installed" in capsys.readouterr().out
-    assert (tmp_path / "table").read_text().count("\n| 2 streams |") == 4
+    assert "vllm is left out: not installed" in capfd.readouterr().out
+    assert (tmp_path / "table").read_text().count("\n| 2 streams |") == 3
     assert (tmp_path / "compare.png").stat().st_size > 10_000
 
 
 @pytest.mark.model
-def test_prefix_tells_cached_tokens_as_the_blocks_have_them(run, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+def test_cached_tokens_are_those_of_the_blocks_in_every_turn_of_a_conversation() -> None:
+    args = argparse.Namespace(seed=1, turns=4, system_words=60, words=8, tokens=40, block_size=32)
+    server = lean_ovms([])
+    try:
+        rows = prefix.check(args, {"port": server.port, "path": serve.PATH, "fields": {"model": "demo"}})
+    finally:
+        server.close()
 
-    rows = run(prefix.main, "--rounds 1 --turns 3 --system_words 60 --words 8 --tokens 40 --shown 1,3")
-
-    *shown, checked = rows
-    ours = [(row["case"], row["cached_tokens"]) for row in shown if row["who"] == "lean_ovms"]
-    assert [case for case, _ in ours] == ["turn 1", "turn 3", "another conversation, turn 1"]
-    assert [cached > 0 for _, cached in ours] == [False, True, True]
-    assert (checked["turns"], checked["wrong"]) == (6, [])
-    assert (tmp_path / "prefix.png").stat().st_size > 10_000
+    assert [row["told"] for row in rows] == [row["expected"] for row in rows]
+    assert [row["told"] > 0 for row in rows] == [False, *[True] * 7]
 
 
 @pytest.mark.model
