@@ -24,7 +24,7 @@ from .params import Params
 from .rows import Rows
 from .sampler import Sampled, SamplingBatch, sample
 from .scheduler import Scheduler, Step
-from .sequence import Request, Sequence, forked
+from .sequence import GUESSES, Request, Sequence, forked
 
 Lines = NDArray[np.float32]
 MAX_ROWS = 1024
@@ -253,7 +253,9 @@ class Engine:
             for (sequence, place), token in zip(wanting, found.tokens.tolist(), strict=True):
                 if not sequence.guess or sequence.row < 0:
                     continue
-                if sequence.guess.pop(0) == token:
+                right_one = sequence.guess.pop(0) == token
+                sequence.credit = min(GUESSES, sequence.credit + (1 if right_one else -1))
+                if right_one:
                     self._rows.computed[sequence.row] += 1
                     right.append((sequence, place + 1))
                 else:

@@ -23,6 +23,13 @@ class Matcher(Protocol):
         """The next token; True when the grammar is over and nothing may follow."""
         ...
 
+    def forced(self) -> list[int]:
+        """Tokens of the text that has to come next, as far as the grammar leaves no choice.
+
+        The same text may have other tokens, of which the model chooses: these are a guess.
+        """
+        ...
+
     def fork(self) -> Matcher:
         """The same state for another text that goes on from here."""
         ...

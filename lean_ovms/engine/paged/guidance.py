@@ -39,6 +39,8 @@ TOO_COMPLEX = "the grammar is too complex to be matched with this text"
 PARALLEL, MASK_THREADS = 4, 8
 """Masks of a step from which on several threads share them, and how many threads."""
 COST_BYTES = 256 << 10
+MAX_FORCED_BYTES = 128
+"""Of a text without a choice that is guessed ahead in one step."""
 _BITS = np.where(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little") > 0, 0, -np.inf)
 _executor: Any = None  # of masks that several threads share
 FORBIDDEN = _BITS.astype(np.float32)
@@ -98,6 +100,7 @@ class Guidance:
         self._tokenizer: Any = None
         self._lock = threading.Lock()
         self._compiled: dict[str, Any] = {}
+        self._tokens = _Tokens(self._pieces, self._eos)
 
     def compile(self, tag: str) -> None:
         """Make it ready for `matcher`. Raises GrammarInvalid and GrammarTooComplex."""
@@ -128,13 +131,13 @@ class Guidance:
     def matcher(self, tag: str, stops: frozenset[int]) -> GuidanceMatcher:
         """A grammar at its beginning. stops: tokens that may end the text where the grammar can end."""
         self.compile(tag)
-        return GuidanceMatcher(self._compiled[tag].deep_copy(), stops | frozenset(self._eos), len(self._pieces))
+        return GuidanceMatcher(self._compiled[tag].deep_copy(), stops | frozenset(self._eos), self._tokens)
 
     def _built(self, tag: str) -> Any:
         grammar = self._texts.get(tag) or regular.lark(structural_tag.parse(tag))
         with self._lock:
             if self._tokenizer is None:
-                wrapper = llguidance.TokenizerWrapper(_Tokens(self._pieces, self._eos))
+                wrapper = llguidance.TokenizerWrapper(self._tokens)
                 self._tokenizer = llguidance.LLTokenizer(wrapper, len(self._pieces), self._eos)
         built = llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=LIMITS)
         _raise_for(built)
@@ -203,12 +206,13 @@ def _raise_for(state: Any) -> None:
 class GuidanceMatcher:
     """grammar.Matcher. The state of a text in its grammar, and the mask of what may come next."""
 
-    __slots__ = ("_ready", "_stops", "_width", "mask", "state")
+    __slots__ = ("_ready", "_stops", "_tokens", "_width", "mask", "state")
 
-    def __init__(self, state: Any, stops: frozenset[int], width: int) -> None:
+    def __init__(self, state: Any, stops: frozenset[int], tokens: _Tokens) -> None:
         self.state = state
         self._stops = stops
-        self._width = width
+        self._tokens = tokens
+        self._width = width = len(tokens.tokens)
         self.mask = np.zeros(-(-width // 32), np.uint32)
         self._ready = False
 
@@ -247,5 +251,12 @@ class GuidanceMatcher:
         self.state.consume_token(token)
         return False
 
+    def forced(self) -> list[int]:
+        text = b"" if self.state.is_stopped() else self.state.compute_ff_bytes()
+        try:
+            return self._tokens(text[:MAX_FORCED_BYTES]) if text else []
+        except ValueError:
+            return []
+
     def fork(self) -> GuidanceMatcher:
-        return GuidanceMatcher(self.state.deep_copy(), self._stops, self._width)
+        return GuidanceMatcher(self.state.deep_copy(), self._stops, self._tokens)

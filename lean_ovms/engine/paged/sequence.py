@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from .logits import LogitArrays, TokenCounts
     from .thinking import ThinkingState
 
+GUESSES = 4
+"""Wrong guesses by a grammar, more than right ones, after which a text is no longer guessed ahead."""
 State = Literal["waiting", "prefill", "decode", "over"]
 Status = Literal["running", "finished", "lost", "failed", "refused", "cancelled"]
 
@@ -120,7 +122,8 @@ class Sequence:
     prompt: tokens of the request's prompt. counted: where the tokens begin that count as generated (a request that is
     taken up again brings some in its prompt). row: its place in the tables of running sequences, -1 if it does not run.
     blocks: its KV blocks in order; chain: the serial numbers of those that are in the prefix cache.
-    guess: tokens that the running step computes for, behind ids. preempted: it has given its blocks back once.
+    guess: tokens that the running step computes for, behind ids. ahead: its grammar guesses them. credit: 0 when too
+    many of the grammar's were wrong. preempted: it has given its blocks back once.
     echo: the first output starts with the prompt, that of beams has its log probabilities.
     score, logprobs: of a beam, cumulative and token by token.
     """
@@ -141,6 +144,8 @@ class Sequence:
     counts: TokenCounts | None = None
     thinking: ThinkingState | None = None
     guess: list[int] = field(default_factory=list)
+    ahead: bool = False
+    credit: int = GUESSES
     preempted: bool = False
     score: float = 0.0
     echo: bool = False

@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lean_ovms.engine.paged import scheduler
 from lean_ovms.engine.paged.engine import Engine
 from lean_ovms.engine.paged.logprobs import log_sum_exp
 from lean_ovms.engine.paged.params import Params
 from lean_ovms.engine.paged.sampler import SamplingBatch, sample
-from lean_ovms.engine.paged.sequence import Request, Sequence
+from lean_ovms.engine.paged.sequence import GUESSES, Request, Sequence
 from tests.engine.paged.network import VOCAB, FakeNetwork, logits_after
 
 SIZE = 4
@@ -526,8 +527,90 @@ class Alternating:
         self.made += 1
         return self.made == self.most
 
+    def forced(self):
+        return []
+
     def fork(self):
         return Alternating(self.most, self.made)
+
+
+class Verse(Alternating):
+    """A grammar: of four tokens in a row three can be no others. It guesses them, and some wrong."""
+
+    def __init__(self, most, made=0, *, guesses=True, wrong=0):
+        super().__init__(most, made)
+        self.guesses, self.wrong = guesses, wrong
+
+    def _next(self, place):
+        return None if place % 4 == 0 else (7 * place) % VOCAB
+
+    def apply(self, line):
+        token = self._next(self.made)
+        if token is not None:
+            line[[i for i in range(VOCAB) if i != token]] = -np.inf
+
+    def consume(self, token):
+        assert self._next(self.made) in (None, token)
+        self.made += 1
+        return self.made == self.most
+
+    def forced(self):
+        end = next(p for p in range(self.made, self.made + 5) if self._next(p) is None)
+        found = [self._next(place) for place in range(self.made, end)] if self.guesses else []
+        return [token if (self.made + i) % 7 or not self.wrong else token + 1 for i, token in enumerate(found)]
+
+    def fork(self):
+        return Verse(self.most, self.made, guesses=self.guesses, wrong=self.wrong)
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+@pytest.mark.parametrize("blocks", [200, 24])
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"temperature": 1.0, "seed": 5, "logprobs": 2}, {"frequency_penalty": 0.5, "stops": frozenset({3, 9})}],
+)
+def test_what_a_grammar_leaves_no_choice_about_is_guessed_and_changes_nothing(monkeypatch, asked, blocks, wrong):
+    monkeypatch.setattr(scheduler, "MOST_AHEAD", 4)
+    found = []
+    for guesses in (False, True):
+        made = engine(blocks)
+        requests = [
+            made.add(prompt(10, i), Params(max_tokens=38, **asked), matcher=Verse(30, guesses=guesses, wrong=wrong))
+            for i in range(3)
+        ]
+        plain = made.add(prompt(9, 9), Params(max_tokens=30))
+        texts = run(made, *requests, plain)
+        assert texts[3] == alone(prompt(9, 9), Params(max_tokens=30))
+        found.append((texts, made.steps, {request.status for request in requests}))
+        assert made.scheduler.preemptions or blocks > 24
+    assert found[0][0] == found[1][0]
+    assert found[0][2] == found[1][2] == {"finished"}
+
+
+def test_guesses_of_a_grammar_save_steps_until_they_are_wrong_too_often():
+    steps = []
+    for options in ({"guesses": False}, {}, {"wrong": 1}):
+        made = engine()
+        run(made, made.add(prompt(10), Params(max_tokens=40), matcher=Verse(40, **options)))
+        steps.append(made.steps)
+    assert steps[1] <= 11
+    assert steps[1] < steps[2] < steps[0]
+    made = engine()
+    crowd = [made.add(prompt(10, i), Params(max_tokens=41), matcher=Verse(40)) for i in range(3)]
+    run(made, *crowd)
+    assert made.steps >= 40
+    made = engine()
+    matcher = Verse(60)
+    matcher.forced = lambda: [63]
+    run(made, made.add(prompt(10), Params(max_tokens=60), matcher=matcher))
+    assert made._network.computed <= 10 + 60 + GUESSES
+
+
+def test_nobody_is_preempted_or_lost_for_a_guess():
+    made = engine(blocks=10)
+    request = made.add(prompt(12), Params(max_tokens=28), matcher=Verse(28))
+    run(made, request)
+    assert (request.status, made.scheduler.preemptions) == ("finished", 0)
 
 
 @pytest.mark.parametrize("asked", [{}, {"n": 3, "temperature": 1.0}, {"beams": 3}])

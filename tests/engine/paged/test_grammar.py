@@ -305,6 +305,20 @@ def test_a_fork_goes_its_own_way(guidance):
     assert allowed(matcher) == allowed(other) == {tokens("d")[0]}
 
 
+def test_the_text_without_a_choice_is_known_in_tokens(guidance):
+    matcher = guidance.matcher(grammar('root ::= "{" "\\"name\\": " ("a" | "b") "}"'), frozenset({EOS}))
+    forced = matcher.forced()
+    assert b"".join(PIECES[token] for token in forced) == b'{"name": '
+    for token in forced:
+        assert token in allowed(matcher)
+        matcher.consume(token)
+    assert matcher.forced() == []
+    matcher.consume(tokens("a")[0])
+    assert matcher.forced() == tokens("}")
+    matcher.consume(tokens("}")[0])
+    assert matcher.forced() == []
+
+
 CALL = r"""
 root ::= TagDispatch(("<tool_call>", call))
 char ::= [^"\\\x00-\x1f\x7f] | "\\" (["\\/bfnrt] | "u" ([0-9a-ce-fA-CE-F] [0-9a-fA-F]{3} | [dD] [0-7] [0-9a-fA-F]{2}))
