@@ -2,6 +2,7 @@
 
 tokenizer   draw dialogs, train the vocabulary                     under a minute
 train       the model; goes on from its checkpoint if there is one about eighty minutes on one CPU core
+tune        train on from the exported weights: schemas, long prompts  half an hour
 export      checkpoint to the int8 OpenVINO folder                 under a minute
 evaluate    held-out prompts through openvino_genai, as a table    a minute
 draft       train and export the draft model                       a few minutes
@@ -15,7 +16,7 @@ import argparse
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-STEPS = ("tokenizer", "train", "export", "evaluate", "draft")
+STEPS = ("tokenizer", "train", "export", "tune", "evaluate", "draft")
 
 
 def main() -> None:
@@ -71,6 +72,19 @@ def run_train(options: argparse.Namespace) -> None:
 
     tokenizer = Tokenizer.from_file(str(options.work / "tokenizer.json"))
     train.train(tokenizer, train.MAIN_PLAN, model.MAIN, options.work / "model.pt", compiled=not options.eager)
+
+
+def run_tune(options: argparse.Namespace) -> None:
+    """From the weights in the target folder, back into it."""
+    from tokenizers import Tokenizer
+
+    from tools.demo_model import model, train
+    from tools.demo_model.published import published
+
+    tokenizer, checkpoint = Tokenizer.from_file(str(options.target / "tokenizer.json")), options.work / "tuned.pt"
+    begin = published()
+    train.train(tokenizer, train.TUNE_PLAN, model.MAIN, checkpoint, compiled=not options.eager, begin=begin)
+    _export(options, "tuned.pt", options.target, "MAIN")
 
 
 def run_export(options: argparse.Namespace) -> None:
