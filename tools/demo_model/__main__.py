@@ -1,8 +1,8 @@
-"""python -m tools.demo_model [step ...] makes the demo model; without steps, all of them in order.
+"""python -m tools.demo_model [step ...] makes the demo model; without steps, all but tune, in order.
 
 tokenizer   draw dialogs, train the vocabulary                     under a minute
 train       the model; goes on from its checkpoint if there is one about eighty minutes on one CPU core
-tune        train on from the exported weights: schemas, long prompts  half an hour
+tune        train on from the exported weights: schemas, long prompts  not part of what is shipped
 export      checkpoint to the int8 OpenVINO folder                 under a minute
 evaluate    held-out prompts through openvino_genai, as a table    a minute
 draft       train and export the draft model                       a few minutes
@@ -16,14 +16,15 @@ import argparse
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-STEPS = ("tokenizer", "train", "export", "tune", "evaluate", "draft")
+DEFAULT = ("tokenizer", "train", "export", "evaluate", "draft")
+STEPS = (*DEFAULT, "tune")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tools.demo_model", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("steps", nargs="*", metavar="step", help=f"any of {', '.join(STEPS)}; all by default")
+    parser.add_argument("steps", nargs="*", metavar="step", help=f"any of {', '.join(STEPS)}; by default all but tune")
     parser.add_argument(
         "--work", type=Path, default=ROOT / "build" / "demo_model", help="folder for checkpoints (default: %(default)s)"
     )
@@ -47,7 +48,7 @@ def main() -> None:
     if unknown:
         parser.error(f"unknown step {', '.join(sorted(unknown))}; there are {', '.join(STEPS)}")
     options.work.mkdir(parents=True, exist_ok=True)
-    for step in options.steps or STEPS:
+    for step in options.steps or DEFAULT:
         print(f"== {step}", flush=True)
         globals()[f"run_{step}"](options)
 
