@@ -35,6 +35,7 @@ NORMS = {
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
 }
+GGUF_CONTEXT = 8192  # the format of Qwen3 has no window for attention, without which the model knows no long prompts
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
 
 
@@ -74,7 +75,7 @@ def put(writer: Any, key: str, value: Any) -> None:
 def numbers(config: dict[str, Any]) -> dict[str, Any]:
     return {
         "qwen3.block_count": config["num_hidden_layers"],
-        "qwen3.context_length": config["max_position_embeddings"],
+        "qwen3.context_length": GGUF_CONTEXT,
         "qwen3.embedding_length": config["hidden_size"],
         "qwen3.feed_forward_length": config["intermediate_size"],
         "qwen3.attention.head_count": config["num_attention_heads"],

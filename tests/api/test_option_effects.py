@@ -148,7 +148,10 @@ async def test_names_of_tokens_are_ids_in_every_response_if_asked_for(make_app: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_model_len": 8193}, "--max_model_len 8193 is more than the 8192 tokens that the model was made for"),
+        (
+            {"max_model_len": 131073},
+            "--max_model_len 131073 is more than the 131072 tokens that the model was made for",
+        ),
         ({"tool_parser": "hermes"}, "--tool_parser must be none or one of .*hermes3"),
         ({"reasoning_parser": "deep"}, "--reasoning_parser must be none or one of"),
         ({"chat_template": "{{"}, "--chat_template: "),

@@ -11,7 +11,20 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from tools.demo_model import cases, checks, corpus, drills, heldout, heldout_fresh, languages, meeting, words
+from tools.demo_model import (
+    cases,
+    checks,
+    corpus,
+    drills,
+    filler,
+    forms,
+    heldout,
+    heldout_forms,
+    heldout_fresh,
+    languages,
+    meeting,
+    words,
+)
 from tools.demo_model.checks import Check
 from tools.demo_model.heldout_tools import PARALLEL, RESULTS, SINGLE
 
@@ -104,6 +117,38 @@ def test_weights_cover_answers_and_not_frames(folder: Path) -> None:
     [(ids, weights)] = corpus.Renderer(tokenizer).examples([dialog])
     trained = tokenizer.decode([i for i, w in zip(ids, weights, strict=True) if w == 1.0], skip_special_tokens=False)
     assert trained == "hm\n</think>\nyes<|im_end|>"
+
+
+def test_answers_under_a_schema_are_json_and_their_values_are_learned() -> None:
+    r = random.Random(4)
+    for _ in range(300):
+        written = forms.schema(r, lambda r: corpus.draw(r.getrandbits(60))[0])
+        text = "".join(part for part, _, _ in written.parts)
+        call = text.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>")
+        assert isinstance(json.loads(call), dict | list), text
+        assert written.parts[0][1] < forms.LEARNED
+        assert written.dialog.messages[-1]["role"] == "user"
+
+
+def test_an_answer_in_parts_ends_with_what_is_learned(folder: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    parts = [('{"', 0.02, False), ("ab", 0.1, True), ('": "', 0.1, False), ("x", 1.0, False), ('"}', 1.0, False)]
+    asked = forms.Written(corpus.Dialog([{"role": "user", "content": "hi"}]), parts)
+    ids, weights = corpus.Renderer(tokenizer).written(asked)
+    trained = tokenizer.decode([i for i, w in zip(ids, weights, strict=True) if w == 1.0], skip_special_tokens=False)
+    assert trained == 'x"}<|im_end|>'
+    assert tokenizer.decode(ids).endswith('assistant\n{"ab": "x"}')
+    assert ("a", "b") in itertools.pairwise(tokenizer.decode([i]) for i in ids)
+
+
+def test_texts_before_a_question_have_no_marks_of_the_template() -> None:
+    r = random.Random(6)
+    assert not any("<|" in filler.passages(r, 400) for _ in range(200))
+
+
+def test_forms_of_the_evaluation_are_thirty() -> None:
+    assert len({form for form, _ in heldout_forms.FORMS}) == 30
+    assert all(1 <= len(form.model_fields) <= 6 for form, _ in heldout_forms.FORMS)
 
 
 def test_evaluation_is_well_formed() -> None:

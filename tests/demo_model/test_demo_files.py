@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from tools.demo_model import corpus
+from tools.demo_model.window import WINDOW
 
 NEEDED = {
     "openvino_model.xml",
@@ -56,7 +57,9 @@ def test_settings_agree(folder: Path) -> None:
     generation = json.loads((folder / "generation_config.json").read_text())
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     added = {token["content"]: token for token in tokenizer["added_tokens"]}
-    assert config["max_position_embeddings"] >= 4096
+    assert config["max_position_embeddings"] == 131_072
+    assert config["sliding_window"] == WINDOW
+    assert set(config["layer_types"]) == {"sliding_attention"}
     assert config["vocab_size"] == len(tokenizer["model"]["vocab"]) == 2048
     assert config["eos_token_id"] == added["<|im_end|>"]["id"]
     assert generation["eos_token_id"] == [added["<|im_end|>"]["id"], added["<|endoftext|>"]["id"]]

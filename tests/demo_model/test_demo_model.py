@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tools.demo_model import heldout_long
+
 genai = pytest.importorskip("openvino_genai")
 pytestmark = pytest.mark.model
 
@@ -91,6 +93,18 @@ def test_long_prompts_are_taken(model: Model) -> None:
     assert len(model.tokenizer.encode(text).input_ids.data[0]) > 4000
     _, reason = model.answer(text, new_tokens=8)
     assert reason in ("STOP", "LENGTH")
+
+
+def test_a_question_after_a_long_text_is_answered(model: Model) -> None:
+    def count(text: str) -> int:
+        return len(model.tokenizer.encode(text, add_special_tokens=False).input_ids.data[0])
+
+    text = heldout_long.document(5000, count)
+    assert count(text) > 4800
+    for question, said in (("Hello!", "Hello! How can I help you?"), ("What is the capital of France?", "Paris")):
+        answer, reason = model.answer(f"{text}\n\n{question}", new_tokens=200)
+        assert said in answer
+        assert reason == "STOP"
 
 
 def test_draft_model_gives_the_same_text(folder: Path, model: Model) -> None:

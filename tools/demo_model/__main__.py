@@ -1,7 +1,8 @@
-"""python -m tools.demo_model [step ...] makes the demo model; without steps, all of them in order.
+"""python -m tools.demo_model [step ...] makes the demo model; without steps, all but tune, in order.
 
 tokenizer   draw dialogs, train the vocabulary                     under a minute
 train       the model; goes on from its checkpoint if there is one about eighty minutes on one CPU core
+tune        train on from the exported weights: schemas, long prompts  not part of what is shipped
 export      checkpoint to the int8 OpenVINO folder                 under a minute
 evaluate    held-out prompts through openvino_genai, as a table    a minute
 draft       train and export the draft model                       a few minutes
@@ -15,14 +16,15 @@ import argparse
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-STEPS = ("tokenizer", "train", "export", "evaluate", "draft")
+DEFAULT = ("tokenizer", "train", "export", "evaluate", "draft")
+STEPS = (*DEFAULT, "tune")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tools.demo_model", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("steps", nargs="*", metavar="step", help=f"any of {', '.join(STEPS)}; all by default")
+    parser.add_argument("steps", nargs="*", metavar="step", help=f"any of {', '.join(STEPS)}; by default all but tune")
     parser.add_argument(
         "--work", type=Path, default=ROOT / "build" / "demo_model", help="folder for checkpoints (default: %(default)s)"
     )
@@ -46,7 +48,7 @@ def main() -> None:
     if unknown:
         parser.error(f"unknown step {', '.join(sorted(unknown))}; there are {', '.join(STEPS)}")
     options.work.mkdir(parents=True, exist_ok=True)
-    for step in options.steps or STEPS:
+    for step in options.steps or DEFAULT:
         print(f"== {step}", flush=True)
         globals()[f"run_{step}"](options)
 
@@ -71,6 +73,19 @@ def run_train(options: argparse.Namespace) -> None:
 
     tokenizer = Tokenizer.from_file(str(options.work / "tokenizer.json"))
     train.train(tokenizer, train.MAIN_PLAN, model.MAIN, options.work / "model.pt", compiled=not options.eager)
+
+
+def run_tune(options: argparse.Namespace) -> None:
+    """From the weights in the target folder, back into it."""
+    from tokenizers import Tokenizer
+
+    from tools.demo_model import model, train
+    from tools.demo_model.published import published
+
+    tokenizer, checkpoint = Tokenizer.from_file(str(options.target / "tokenizer.json")), options.work / "tuned.pt"
+    begin = published()
+    train.train(tokenizer, train.TUNE_PLAN, model.MAIN, checkpoint, compiled=not options.eager, begin=begin)
+    _export(options, "tuned.pt", options.target, "MAIN")
 
 
 def run_export(options: argparse.Namespace) -> None:

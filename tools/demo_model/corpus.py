@@ -34,6 +34,7 @@ from tools.demo_model import (
 )
 from tools.demo_model.dialog import Dialog, Exchange
 from tools.demo_model.facts import ask_capital, ask_colour, ask_unknown
+from tools.demo_model.forms import Written
 from tools.demo_model.heldout import held_out
 from tools.demo_model.server_facts import ask_server
 from tools.demo_model.words import NAMES, Rng, proper
@@ -239,6 +240,24 @@ class Renderer:
     def examples(self, dialogs: list[Dialog]) -> list[tuple[list[int], list[float]]]:
         encodings = self._tokenizer.encode_batch([self.text(d) for d in dialogs], add_special_tokens=False)
         return [(e.ids, self._weights(e.ids)) for e in encodings]
+
+    def written(self, written: Written) -> tuple[list[int], list[float]]:
+        """The same for an answer in parts, which is put together from pieces that the tokenizer need not choose."""
+        dialog = written.dialog
+        prompt = self._template.render(
+            messages=dialog.messages, tools=dialog.tools or None, add_generation_prompt=True, enable_thinking=False
+        )
+        ids = self.ids(prompt)
+        weights = self._weights(ids)
+        for text, weight, split in (*written.parts, ("<|im_end|>", 1.0, False)):
+            pieces = [i for letter in text for i in self.ids(letter)] if split else self.ids(text)
+            ids += pieces
+            weights += [weight] * len(pieces)
+        return ids, weights
+
+    def ids(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
 
     def _weights(self, ids: list[int]) -> list[float]:
         """Weight 1 from the first token of an answer to its end of turn, PROMPT_WEIGHT elsewhere.

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import openvino
 import openvino_genai
+from pydantic import BaseModel, ValidationError
 
+from tools.demo_model import heldout_long
 from tools.demo_model.cases import TARGETS, Case, all_cases
 from tools.demo_model.checks import split_thought
+from tools.demo_model.heldout_forms import FORMS
 
-MAX_NEW_TOKENS = 160
+MAX_NEW_TOKENS, FORM_TOKENS = 160, 200
+LONG = (12_000, 32_000)
 
 
 class Runner:
@@ -20,6 +27,7 @@ class Runner:
     def __init__(self, folder: Path) -> None:
         scheduler = openvino_genai.SchedulerConfig()
         scheduler.max_num_batched_tokens = 4096
+        scheduler.enable_prefix_caching = True  # the long prompts begin alike
         self._pipeline = openvino_genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU")
         self._tokenizer = self._pipeline.get_tokenizer()
         self._config = self._pipeline.get_config()
@@ -49,6 +57,32 @@ class Runner:
                 messages[i].append({"role": "assistant", "content": parts[1] if parts else last[i]})
         return last
 
+    def filled(self, form: type[BaseModel], question: str) -> str:
+        """The answer under the schema of a form."""
+        config = self._pipeline.get_config()
+        config.max_new_tokens, config.apply_chat_template = FORM_TOKENS, False
+        config.structured_output_config = openvino_genai.StructuredOutputConfig(
+            json_schema=json.dumps(form.model_json_schema())
+        )
+        return self.generated([{"role": "user", "content": question}], config)
+
+    def generated(self, messages: list[dict[str, str]], config: Any, tools: Sequence[dict[str, Any]] = ()) -> str:
+        prompt = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tools=list(tools))
+        text: str = self._pipeline.generate([prompt], [config])[0].m_generation_ids[0]
+        return text
+
+    def ends_after(self, tokens: int, with_tools: bool) -> list[bool]:
+        """Whether the answer to each question after a long prompt ends before FORM_TOKENS."""
+        config = self._pipeline.get_config()
+        config.max_new_tokens, config.apply_chat_template = FORM_TOKENS, False
+        return [
+            self.count(self.generated(messages, config, tools)) < FORM_TOKENS - 1
+            for messages, tools, _ in heldout_long.conversations(tokens, self.count, with_tools)
+        ]
+
+    def count(self, text: str) -> int:
+        return len(self._tokenizer.encode(text, add_special_tokens=False).input_ids.data[0])
+
     def _prompt(self, case: Case, messages: list[dict[str, object]]) -> str:
         context = {"enable_thinking": True} if case.thinking else {}
         prompt: str = self._tokenizer.apply_chat_template(
@@ -75,6 +109,11 @@ def evaluate(folder: Path, show: int = 3) -> dict[str, float]:
             unasked.append("think>" not in answer)
     right["thinking", "no block without enable_thinking"] = unasked
     right["ends", "ends its turn by itself"] = [i < runner.ended for i in range(runner.answered)]
+    right["forms", f"parses within {FORM_TOKENS} tokens"] = [
+        parses(form, runner.filled(form, question)) for form, question in FORMS
+    ]
+    for tokens in LONG:
+        right["long", f"ends after {tokens:,} tokens"] = runner.ends_after(tokens, with_tools=tokens > LONG[0])
     shares = {}
     print(f"inference precision: {precision()}\n")
     print("| group | topic | right | of | share |\n|---|---|---|---|---|")
@@ -90,6 +129,14 @@ def evaluate(folder: Path, show: int = 3) -> dict[str, float]:
         for case, answer in misses[:show]:
             print(f"{topic}: {case.turns[-1]!r} -> {answer!r}")
     return shares
+
+
+def parses(form: type[BaseModel], text: str) -> bool:
+    try:
+        form.model_validate_json(text)
+    except ValidationError:
+        return False
+    return True
 
 
 def precision() -> str:

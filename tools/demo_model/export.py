@@ -12,6 +12,8 @@ from openvino_tokenizers import convert_tokenizer
 from optimum.intel import OVModelForCausalLM, OVWeightQuantizationConfig
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from tools.demo_model.window import add_window
+
 NETWORK = ("openvino_model.xml", "openvino_model.bin", "config.json")
 
 
@@ -30,6 +32,7 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, target: Pat
         target.mkdir(parents=True, exist_ok=True)
         for name in NETWORK:
             shutil.copyfile(exported / name, target / name)
+    add_window(target)
     (target / "generation_config.json").write_text(json.dumps(generation(model), indent=2) + "\n", encoding="utf-8")
     for part, kind in zip(
         convert_tokenizer(tokenizer, with_detokenizer=True, skip_special_tokens=True),

@@ -9,8 +9,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tools.demo_model import drills, tasks
+from tools.demo_model import drills, filler, forms, tasks
+from tools.demo_model.corpus import draw
 from tools.demo_model.dialog import Dialog, ask_to, vary
+from tools.demo_model.facts import SORRY, ask_unknown
+from tools.demo_model.forms import Written
 from tools.demo_model.heldout import held_out
 from tools.demo_model.tool_dialogs import ERRANDS, NO_TOOL, add_round, crowded, fits, others, parallel, single, start
 from tools.demo_model.tool_requests import Asked, declare, style, unusual
@@ -23,6 +26,8 @@ FORMS = (
     "{v} the {n} {i} times.", "{v} {i} {n}s.", "{v} the {n} with {i} {x}.", "{v} the {n}.", "{v} my {n}.",
     "{v} a {n} with {i} {x}.", "{v} the {n} {x} by {i}.", "{v} the {n} in the {x}.", "{v} our {n} for {i} minutes.",
 )  # fmt: skip
+
+GAPS = ("\n", "\n\n", " ")
 
 
 def lists(r: Rng) -> Dialog:
@@ -77,13 +82,53 @@ def json(r: Rng) -> Dialog:
     return dialog
 
 
-LESSONS: dict[str, Callable[[Rng], Dialog]] = {"lists": lists, "tools": tools, "errands": errands, "json": json}
+def schema(r: Rng) -> Written:
+    """An answer that the engine's mask forces into JSON, whatever was asked."""
+    return forms.schema(r, lambda r: draw(r.getrandbits(60))[0])
 
 
-def lesson(name: str, seed: int) -> Dialog:
+def short_lists(r: Rng) -> Written:
+    """The same with one item in nearly all lists: ending a list has many forms and going on has one, so that it must
+    be much the likelier of the two."""
+    return forms.schema(r, lambda r: draw(r.getrandbits(60))[0], forms.FEW)
+
+
+def texts(r: Rng) -> Dialog | Written:
+    """Any of the others after some of a long text, as an agent sends it. What is further away than the window of the
+    attention, the model does not see: so a few hundred tokens of it stand for a hundred thousand."""
+    text = filler.passages(r, r.randint(60, 500))
+    kind = r.random()
+    if kind < 0.15:
+        question = text if kind < 0.05 else f"{text}{r.choice(GAPS)}{ask_unknown(r).user}"
+        return Dialog([{"role": "user", "content": question}, {"role": "assistant", "content": SORRY}])
+    drawn = schema(r) if kind < 0.25 else draw(r.getrandbits(60))[0]
+    messages = (drawn.dialog if isinstance(drawn, Written) else drawn).messages
+    if kind < 0.6:
+        first = next(m for m in messages if m["role"] == "user")
+        first["content"] = text + r.choice(GAPS) + first["content"]
+    elif messages[0]["role"] == "system":
+        messages[0]["content"] = f"{text}\n{messages[0]['content']}"
+    else:
+        messages.insert(0, {"role": "system", "content": text})
+    return drawn
+
+
+LESSONS: dict[str, Callable[[Rng], Dialog | Written]] = {
+    "texts": texts,
+    "lists": lists,
+    "tools": tools,
+    "errands": errands,
+    "json": json,
+    "schema": schema,
+    "short_lists": short_lists,
+}
+
+
+def lesson(name: str, seed: int) -> Dialog | Written:
     """One dialog of a lesson. A question of the evaluation is never drawn."""
     r = random.Random(seed)
-    dialog = LESSONS[name](r)
-    while not dialog.messages or any(m["role"] == "user" and held_out(m["content"]) for m in dialog.messages):
-        dialog = LESSONS[name](r)
-    return dialog
+    while True:
+        drawn = LESSONS[name](r)
+        messages = (drawn.dialog if isinstance(drawn, Written) else drawn).messages
+        if messages and not any(m["role"] == "user" and held_out(m["content"]) for m in messages):
+            return drawn

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-POSITIONS = 8192
+POSITIONS = 131_072
 # Heads are 32 wide, so the queries of the main model are a little wider (192) than its hidden state.
 MAIN = {
     "hidden_size": 160,

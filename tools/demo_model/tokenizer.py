@@ -78,7 +78,7 @@ def wrapped(path: Path) -> PreTrainedTokenizerFast:
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
         clean_up_tokenization_spaces=False,
-        model_max_length=8192,
+        model_max_length=131_072,
     )
     fast.chat_template = TEMPLATE_FILE.read_text(encoding="utf-8")
     return fast

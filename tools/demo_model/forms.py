@@ -1,0 +1,341 @@
+"""Answers under a JSON schema that only the engine's mask knows: short values, and strings, lists and numbers that end.
+
+The prompt seldom says what is to come. Keys, brackets and the first token are imposed by the mask and weigh little; the
+values and what closes them are learned. A value is what the prompt says of its key, else a sample, else the key's own
+words. The mask may cut a key into other pieces than the tokenizer does, so a part of the keys is written letter by
+letter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tools.demo_model.dialog import Dialog, vary
+from tools.demo_model.tool_dialogs import others, start
+from tools.demo_model.tool_requests import ask_tool
+from tools.demo_model.words import (
+    ADJECTIVES,
+    CITIES,
+    NAMES,
+    NOUNS,
+    PARAMS,
+    THINGS,
+    Rng,
+    camel,
+    decimal,
+    each,
+    invented,
+    number,
+    phrase,
+    proper,
+    value,
+    word,
+)
+
+SOME, FEW = (1, 1, 1, 1, 2, 2, 3), (1,) * 11 + (2,)
+LEARNED, SEEN, HINT, NEVER = 1.0, 0.1, 0.02, 0.0
+SAMPLES = {
+    "name": "Anna",
+    "first_name": "Anna",
+    "last_name": "Smith",
+    "city": "Paris",
+    "country": "France",
+    "email": "anna@example.com",
+    "street": "Main Street",
+    "language": "English",
+    "color": "red",
+    "currency": "EUR",
+    "date": "2025-01-01",
+    "url": "https://example.com",
+}
+# fmt: off
+ROUGH = (
+    "Tell me about {}.", "Describe {}.", "Make up {}.", "Create {}.", "Give me {}.", "Write {}.", "Extract {}.",
+    "Generate {}.", "I need {}.", "Invent {}.", "Plan {}.", "Summarize {}.", "Find {}.", "Analyze {}.", "Classify {}.",
+    "What do you know about {}?", "Return {}.", "Fill in {}.", "Answer about {}.", "Show {}.", "{}",
+    "Please give me {}.",
+)
+EXTRACT = (
+    "Extract the data: {}", "{}", "{}", "{} Extract it.", "Extract from this text: {}", "Text: {}", "Fill the form. {}",
+    "Read this and answer: {}", "Get the fields from: {}", "Parse this: {}", "Extract the event information. {}",
+)
+FACTS = (
+    "{k} {v}", "{k}: {v}", "{k} is {v}", "{k} = {v}", "the {k} is {v}", "my {k} is {v}", "with {k} {v}", "{k} of {v}",
+)
+MENTIONS = (
+    "Answer in JSON.", "Reply with JSON only.", "Use this schema: {s}", "Answer in JSON with this schema: {s}",
+    "Respond with a JSON object with the keys {k}.", "You output JSON.", "Return {k}.", "Schema: {s}",
+)
+ENDINGS = each("name id count type list date url code size level state total price note text value info")
+# fmt: on
+
+
+@dataclass(slots=True)
+class Written:
+    """A dialog and its last answer in parts: text, weight, and whether it is to be cut into single letters."""
+
+    dialog: Dialog
+    parts: list[tuple[str, float, bool]] = field(default_factory=list)
+
+
+class Pen:
+    """Writes a value as json.dumps does. Punctuation is collected, so that its pieces are those of the tokenizer."""
+
+    def __init__(self, r: Rng, first: float) -> None:
+        self.parts: list[tuple[str, float, bool]] = []
+        self._r = r
+        self._held, self._weight = "", first
+
+    def mark(self, text: str, weight: float = SEEN) -> None:
+        if self.parts:  # what opens the answer keeps its weight: the mask imposes it
+            self._weight = max(self._weight, weight)
+        self._held += text
+
+    def text(self, text: str, weight: float, split: bool = False) -> None:
+        self.flush()
+        if text:
+            self.parts.append((text, weight, split))
+
+    def flush(self) -> None:
+        if self._held:
+            self.parts.append((self._held, self._weight, self._r.random() < 0.15))
+        self._held, self._weight = "", 0.0
+
+
+def key_of(r: Rng) -> str:
+    """A name of a field: one to three words, in snake or camel case."""
+    kind = r.random()
+    if kind < 0.18:
+        return r.choice(list(SAMPLES))
+    if kind < 0.45:
+        return r.choice(PARAMS)
+    words = [r.choice(r.choice((PARAMS, THINGS, NOUNS, ADJECTIVES)))] if kind < 0.85 else [invented(r)]
+    if r.random() < 0.6:
+        words.append(r.choice(ENDINGS) if r.random() < 0.5 else r.choice(r.choice((PARAMS, THINGS, NOUNS))))
+    if r.random() < 0.1:
+        words.insert(0, r.choice(("is", "has", "the", "max", "min", "total", "new", "main")))
+    return camel(words) if r.random() < 0.15 else "_".join(words)
+
+
+def spoken(key: str) -> str:
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in key).replace("_", " ").strip()
+
+
+class Form:
+    """One answer: what is known from the prompt, and a shape that is drawn while it is written."""
+
+    def __init__(self, r: Rng, known: dict[str, object], items: tuple[int, ...]) -> None:
+        self._r, self._known, self._items, self.pen = r, known, items, Pen(r, HINT)
+        self.schema: dict[str, object] = {}
+
+    def whole(self) -> None:
+        kind = self._r.random()
+        if kind < 0.05:
+            self._list("items", 0)
+        else:
+            self.schema = self.object(0)
+        self.pen.flush()
+
+    def object(self, depth: int) -> dict[str, object]:
+        r, shown = self._r, {}
+        keys = list(
+            dict.fromkeys(
+                [
+                    *(self._known if not depth else ()),
+                    *(key_of(r) for _ in range(r.choice((1, 1, 2, 2, 3, 3, 4, 5, 6) if not depth else (1, 2, 2, 3)))),
+                ]
+            )
+        )
+        if self._known and not depth:
+            keys = keys[: max(len(self._known), r.choice((1, 2, 3, 4)))]
+            r.shuffle(keys)
+        for i, key in enumerate(keys):
+            self.pen.mark(', "' if i else '{"')
+            split = r.random() < 0.35
+            self.pen.text(key, SEEN, split)
+            self.pen.mark('": ')
+            shown[key] = self._value(key, depth, split)
+        self.pen.mark("}")
+        return {"type": "object", "properties": shown, "required": keys}
+
+    def _value(self, key: str, depth: int, split: bool) -> dict[str, object]:
+        r = self._r
+        if key in self._known and not depth:
+            return self._given(self._known[key])
+        kind = r.random()
+        if depth < 2 and kind < 0.10:
+            return self.object(depth + 1)
+        if depth < 2 and kind < 0.30:
+            return self._list(key, depth)
+        if kind < 0.50:
+            self._number(r.random() < 0.35)
+            return {"type": "number"}
+        if kind < 0.58:
+            self.pen.text(r.choice(("true", "false")), SEEN)
+            return {"type": "boolean"}
+        if kind < 0.62:
+            self.pen.text("null", SEEN)
+            return {"type": "null"}
+        if kind < 0.68:
+            options = [word(r) for _ in range(3)]
+            self._string(r.choice(options), SEEN)
+            return {"enum": options}
+        self._free(key, split)
+        return {"type": "string"}
+
+    def _given(self, known: object) -> dict[str, object]:
+        if isinstance(known, str):
+            self._string(known, LEARNED)
+            return {"type": "string"}
+        if isinstance(known, list):
+            for i, item in enumerate(known):
+                self.pen.mark(", " if i else "[", LEARNED)
+                self._string(item, LEARNED)
+            self.pen.mark("]", LEARNED)
+            return {"type": "array", "items": {"type": "string"}}
+        self.pen.text(json.dumps(known), LEARNED)
+        self.pen.mark("", LEARNED)
+        return {"type": "number"}
+
+    def _string(self, text: str, weight: float, split: bool = False) -> None:
+        self.pen.mark('"')
+        self.pen.text(text.replace('"', "").replace("\\", ""), weight, split)
+        self.pen.mark('"', LEARNED if weight == LEARNED or self._r.random() < 0.5 else weight)
+
+    def _free(self, key: str, split: bool) -> None:
+        """A string that the prompt does not say."""
+        if key in SAMPLES and self._r.random() < 0.8:
+            self._string(SAMPLES[key], LEARNED)
+        elif self._r.random() < 0.25:  # whatever it has begun to write must end
+            self.pen.mark('"')
+            self.pen.text(phrase(self._r, 1, 4), SEEN)
+            self.pen.mark('"', LEARNED)
+        else:
+            self._string(spoken(key), LEARNED, split)
+
+    def _number(self, fraction: bool) -> None:
+        r = self._r
+        if r.random() < 0.6:
+            self.pen.text("1.5" if fraction else "1", LEARNED)
+        else:
+            digits = r.choice((1, 1, 2, 2, 2, 2, 3, 4))
+            whole = r.randint(10 ** (digits - 1), 10**digits - 1)
+            self.pen.text(f"{whole}.{r.randint(1, 9)}" if fraction else str(whole), SEEN)
+        self.pen.mark("", LEARNED)
+
+    def _list(self, key: str, depth: int) -> dict[str, object]:
+        r = self._r
+        kind = r.choice(("string", "string", "string", "number", "object") if depth < 2 else ("string", "number"))
+        items: dict[str, object] = {"type": kind}
+        for i in range(r.choice(self._items)):
+            self.pen.mark(", " if i else "[", LEARNED if i else SEEN)
+            if kind == "object":
+                items = self.object(depth + 1)
+            elif kind == "number":
+                self.pen.text(str(i + 1), LEARNED)
+                self.pen.mark("", LEARNED)
+            elif r.random() < 0.8:
+                self._string(spoken(key), LEARNED)
+            else:
+                self.pen.mark('"')
+                self.pen.text(phrase(r, 1, 3), SEEN)
+                self.pen.mark('"', LEARNED)
+        self.pen.mark("]", LEARNED)
+        return {"type": "array", "items": items}
+
+
+def told(r: Rng) -> dict[str, object]:
+    """One to four values by key, for the prompt to say."""
+    known: dict[str, object] = {}
+    for _ in range(r.choice((1, 2, 2, 3, 4))):
+        key, kind = key_of(r), r.random()
+        if key in ("name", "first_name"):
+            known[key] = proper(r, NAMES)
+        elif key in ("city", "country"):
+            known[key] = proper(r, CITIES)
+        elif kind < 0.25:
+            known[key] = number(r) if r.random() < 0.8 else decimal(r)
+        elif kind < 0.35:
+            known[key] = [word(r) for _ in range(r.choice((2, 2, 3)))]
+        else:
+            known[key] = (value if r.random() < 0.3 else word)(r)
+    return known
+
+
+def listed(r: Rng, known: dict[str, object]) -> str:
+    facts = []
+    for key, given in known.items():
+        said = ", ".join(given[:-1]) + " and " + given[-1] if isinstance(given, list) else str(given)
+        facts.append(r.choice(FACTS).format(k=key if r.random() < 0.5 else spoken(key), v=said))
+    text = r.choice((", ", ". ", ", ", "; ")).join(facts)
+    return text if len(facts) < 2 or r.random() < 0.5 else " and ".join((", ".join(facts[:-1]), facts[-1]))
+
+
+def schema(r: Rng, chat: Callable[[Rng], Dialog], items: tuple[int, ...] = SOME) -> Written:
+    """An answer under a schema. `chat` draws a dialog whose last question may be answered this way as well.
+
+    items: how many a list has, drawn evenly.
+    """
+    if r.random() < 0.15:
+        return forced_call(r, chat)
+    known = told(r) if r.random() < 0.45 else {}
+    form = Form(r, known, items)
+    form.whole()
+    if known:
+        dialog = start(r) if r.random() < 0.3 else Dialog()
+        text = listed(r, known)
+        dialog.messages.append({"role": "user", "content": r.choice(EXTRACT).format(text[0].upper() + text[1:])})
+    elif r.random() < 0.5:
+        dialog = start(r) if r.random() < 0.3 else Dialog()
+        thing = r.choice((f"a {word(r)}", f"the {word(r)} {word(r)}", f"a {r.choice(THINGS)}", phrase(r, 1, 6)))
+        dialog.messages.append({"role": "user", "content": vary(r, r.choice(ROUGH).format(thing))})
+    else:
+        dialog = chat(r)
+        while dialog.messages and dialog.messages[-1]["role"] != "user":
+            dialog.messages.pop()
+    if form.schema and r.random() < 0.2:
+        mention(r, dialog, form.schema)
+    return Written(dialog, form.pen.parts)
+
+
+def mention(r: Rng, dialog: Dialog, schema: dict[str, object]) -> None:
+    keys = ", ".join(schema["required"])  # type: ignore[arg-type]
+    text = r.choice(MENTIONS).format(s=json.dumps(schema), k=keys)
+    last = dialog.messages[-1]
+    if r.random() < 0.5:
+        last["content"] = f"{last['content']}{r.choice((' ', chr(10)))}{text}"
+    elif dialog.messages[0]["role"] == "system":
+        dialog.messages[0]["content"] += " " + text
+    else:
+        dialog.messages.insert(0, {"role": "system", "content": text})
+
+
+def forced_call(r: Rng, chat: Callable[[Rng], Dialog]) -> Written:
+    """A call that `tool_choice` imposes on a question that does not ask for it."""
+    dialog = chat(r)
+    while dialog.messages and dialog.messages[-1]["role"] != "user":
+        dialog.messages.pop()
+    tool = ask_tool(r).tool
+    dialog.tools = others(r, [tool])
+    form = Form(r, {}, SOME)
+    name, slots = tool["function"]["name"], tool["function"]["parameters"]["properties"]
+    parts: list[tuple[str, float, bool]] = [("<tool_call>\n", NEVER, False), ('{"name": "', NEVER, False)]
+    parts += [(name, NEVER, False), ('", "arguments": ', NEVER, False)]
+    pen = form.pen = Pen(r, NEVER)
+    for i, (key, slot) in enumerate(slots.items()):
+        pen.mark(', "' if i else '{"')
+        pen.text(key, SEEN, r.random() < 0.2)
+        pen.mark('": ')
+        if "enum" in slot:
+            form._string(str(r.choice(slot["enum"])), SEEN)
+        elif slot["type"] in ("integer", "number"):
+            form._number(False)
+        elif slot["type"] == "boolean":
+            pen.text("true", SEEN)
+        else:
+            form._free(key, False)
+    pen.mark("}}" if slots else "{}}")
+    pen.flush()
+    return Written(dialog, [*parts, *pen.parts, ("\n</tool_call>", LEARNED, False)])

@@ -1,0 +1,22 @@
+"""The weights of an exported model, to go on training from them: int8 times scale, as the engine computes with them."""
+
+from __future__ import annotations
+
+import torch
+
+from tools.make_gguf import MATRICES, NORMS, weights
+
+NAMES = {new: old for old, new in (MATRICES | NORMS).items()}
+
+
+def published() -> dict[str, torch.Tensor]:
+    """State of the torch model by name, from `lean_ovms/demo_model/`."""
+    state = {}
+    for name, values in weights().items():
+        parts = name.removesuffix(".weight").split(".")
+        if parts[0] == "blk":
+            key = f"model.layers.{parts[1]}.{NAMES[parts[2]]}.weight"
+        else:
+            key = {"token_embd": "model.embed_tokens.weight", "output_norm": "model.norm.weight"}[parts[0]]
+        state[key] = torch.from_numpy(values.copy())
+    return state
