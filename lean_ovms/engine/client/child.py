@@ -102,7 +102,7 @@ class Child(asyncio.Protocol):
 
     async def stop(self) -> None:
         """Close the pipe and wait until the process is gone; SIGTERM and SIGKILL help after GRACE_S each."""
-        self._close_pipe("stopped")
+        self._close_pipe("" if self.ended else "stopped")  # a crash keeps its own reason
         if self._process is None:
             return
         try:

@@ -185,6 +185,21 @@ async def test_an_error_of_a_child_that_cannot_start_names_the_exception(capfd: 
     assert capfd.readouterr().err == ""
 
 
+async def test_a_child_that_is_stopped_after_its_pipe_has_ended_has_crashed(caplog: pytest.LogCaptureFixture) -> None:
+    async with child() as (found, lost):
+        found._reap, reap = lambda: None, found._reap  # its end is noticed later than that of the pipe
+        found.send(protocol.Encode(1, ["abort", "terminate called\n"], True))
+        await until(lambda: lost)
+        stopping = asyncio.create_task(found.stop())
+        await asyncio.sleep(0)
+        with caplog.at_level("INFO"):
+            while Path(f"/proc/{found.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                await asyncio.sleep(0.002)
+            reap()
+            await stopping
+    assert f"engine {found.pid} is gone: killed by SIGABRT; its last output: terminate called" in caplog.messages
+
+
 async def test_a_full_pipe_does_not_stop_the_child(caplog: pytest.LogCaptureFixture) -> None:
     async with child() as (found, _):
         records: list[protocol.Record] = []
