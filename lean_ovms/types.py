@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from .pooling_types import PoolingInfo
@@ -63,12 +63,14 @@ class Sink(Generic[T]):
     push: Callable[[T], None]
 
 
-@runtime_checkable
-class Pushing(Protocol[T]):
-    """A stream that can push: it saves the task switch that waking a reader costs for each token."""
+class Pushing(Generic[T]):
+    """Base of streams that can push: it saves the task switch that waking a reader costs for each token."""
+
+    __slots__ = ()
 
     def push_to(self, sink: Sink[T]) -> None:
         """From now on, while the stream's reader waits for a piece, push it if the sink is ready."""
+        raise NotImplementedError
 
 
 @dataclass(slots=True)

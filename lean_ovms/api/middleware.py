@@ -238,7 +238,7 @@ class _ObservedResponse(Response):
             self._on_close(self._record)
 
 
-class _CountedStream:
+class _CountedStream(Pushing[bytes]):
     """A ByteStream that counts in the record what the transport reads."""
 
     __slots__ = ("_body", "_next", "_push", "_record", "_status")
@@ -263,7 +263,7 @@ class _CountedStream:
         return data
 
     def push_to(self, sink: Sink[bytes]) -> None:
-        """Push chunks (types.Pushing) if the body can."""
+        """If the body can."""
         if isinstance(self._body, Pushing):
             self._push = sink.push
             self._body.push_to(Sink(sink.ready, self._push_counted))

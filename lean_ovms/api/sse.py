@@ -72,7 +72,7 @@ def response(generation: Source[D], renderer: Renderer[D], ping_s: float, header
     return Response(200, HEADERS + headers, EventStream(generation, renderer, ping_s))
 
 
-class EventStream(Generic[D]):
+class EventStream(Pushing[bytes], Generic[D]):
     """The ByteStream of one generation. A class, not a generator: it can be closed without having been started.
 
     opening: bytes that are sent before the first delta exists. before_end: awaited before the renderer's last bytes,
@@ -108,7 +108,7 @@ class EventStream(Generic[D]):
         return self
 
     def push_to(self, sink: Sink[bytes]) -> None:
-        """Push chunks (types.Pushing) if the generation can."""
+        """If the generation can."""
         if isinstance(self._generation, Pushing):
             self._push = sink.push
             self._generation.push_to(Sink(sink.ready, self._push_deltas))

@@ -18,7 +18,7 @@ from ..errors import RequestError, RequestTimeout
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord
 from ..timing_types import PromptProgress, Timings
-from ..types import Delta, Sink, TokenLogprob, Usage
+from ..types import Delta, Pushing, Sink, TokenLogprob, Usage
 from .output_decoder import OutputDecoder
 
 
@@ -42,7 +42,7 @@ OnClose = Callable[[GenerationRecord, "TokenTimer | None"], None]
 """Called once, when a generation is closed."""
 
 
-class Generation:
+class Generation(Pushing[list[Delta]]):
     """One accepted request. Iterate for new deltas; close it in any case, read to the end or not."""
 
     def __init__(
@@ -158,7 +158,7 @@ class Generation:
         return deltas
 
     def push_to(self, sink: Sink[list[Delta]]) -> None:
-        """Push deltas (types.Pushing), unless the engine decodes their texts."""
+        """Unless the engine decodes their texts."""
         if all(decoder.window is None for decoder in self._decoders):
             self._sink = sink
             self._reply.push_by(self._push)
@@ -276,7 +276,7 @@ async def start_all(starts: Iterable[Coroutine[Any, Any, Generation]]) -> list[G
         raise
 
 
-class GenerationGroup:
+class GenerationGroup(Pushing[list[Delta]]):
     """Several generations as one: choice i of generation g is choice g * n + i. Deltas come as they are ready."""
 
     def __init__(self, generations: list[Generation], n: int) -> None:
@@ -332,7 +332,7 @@ class GenerationGroup:
             self._generations[min(self._waiting.values())].wake()
 
     def push_to(self, sink: Sink[list[Delta]]) -> None:
-        """Push deltas (types.Pushing): those of each generation as they come."""
+        """The deltas of each generation as they come."""
         for g, generation in enumerate(self._generations):
             generation.push_to(Sink(sink.ready, partial(self._push, sink, g)))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.types import Response, Sink
+from lean_ovms.types import Pushing, Response, Sink
 from tests.transports.http11.fakes import JumpLoop, Wire, answering, jump_loop
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -20,7 +20,7 @@ def loop() -> Iterator[JumpLoop]:
         yield loop
 
 
-class Pushed:
+class Pushed(Pushing[bytes]):
     """A body that waits for its end, or for what it cannot push."""
 
     def __init__(self) -> None:
