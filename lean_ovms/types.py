@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from .pooling_types import PoolingInfo
@@ -47,30 +47,6 @@ class ByteStream(Protocol):
     def __aiter__(self) -> AsyncIterator[bytes]: ...
 
     async def aclose(self) -> None: ...
-
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Sink(Generic[T]):
-    """What takes pieces of a stream at once, in place of a reader that waits for the next one.
-
-    ready: whether it takes one now; else the reader is woken and gets it.
-    """
-
-    ready: Callable[[], bool]
-    push: Callable[[T], None]
-
-
-class Pushing(Generic[T]):
-    """Base of streams that can push: it saves the task switch that waking a reader costs for each token."""
-
-    __slots__ = ()
-
-    def push_to(self, sink: Sink[T]) -> None:
-        """From now on, while the stream's reader waits for a piece, push it if the sink is ready."""
-        raise NotImplementedError
 
 
 @dataclass(slots=True)

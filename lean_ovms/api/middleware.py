@@ -17,7 +17,8 @@ from ..errors import Forbidden, Unauthorized
 from ..observability.logging import Access, safe
 from ..observability.metrics import Metrics
 from ..observability.records import CLIENT_LEFT, RequestRecord, current_record
-from ..types import ByteStream, Pushing, Request, Response, Sink
+from ..push_types import Pushing, Sink
+from ..types import ByteStream, Request, Response
 from ..websocket_types import PROTOCOLS_HEADER, Close, Serve, Upgrade, WebSocket
 from .response import is_safe_id
 from .router import Route

@@ -17,7 +17,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import orjson
 
 from ..errors import InternalError, RequestError
-from ..types import Pushing, Response, Sink, Usage
+from ..push_types import Pushing, Sink
+from ..types import Response, Usage
 
 logger = logging.getLogger("lean_ovms.api")
 

@@ -17,8 +17,9 @@ from ..engine.protocol import Tokens
 from ..errors import RequestError, RequestTimeout
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord
+from ..push_types import Pushing, Sink
 from ..timing_types import PromptProgress, Timings
-from ..types import Delta, Pushing, Sink, TokenLogprob, Usage
+from ..types import Delta, TokenLogprob, Usage
 from .output_decoder import OutputDecoder
 
 
@@ -73,7 +74,7 @@ class Generation(Pushing[list[Delta]]):
         self._error = ""
         self._deadline: asyncio.TimerHandle | None = None
         self._woken = False
-        self._sink: Sink[list[Delta]] | None = None
+        self._push: Callable[[list[Delta]], None]
         self._broken: Exception | None = None  # what a push raised
         self._prompt_entries: list[TokenLogprob] | None = None
 
@@ -153,32 +154,34 @@ class Generation(Pushing[list[Delta]]):
         deltas = self._arrived(records)
         for record in records:
             decoder = self._decoders[record.index]
-            texts = self._texts(decoder, record) if decoder.window is None else await self._decoded(decoder, record)
-            deltas.append(self._delta(decoder, record, texts))
+            if decoder.window is None:
+                delta = decoder.read(record)
+            else:
+                delta = decoder.decode(record, await self._decoded(decoder, record))
+            if decoder.finish and record.reason is None:
+                self._reply.cancel(decoder.index)  # a stop string, which the engine does not know
+            deltas.append(delta)
         return deltas
 
     def push_to(self, sink: Sink[list[Delta]]) -> None:
         """Unless the engine decodes their texts."""
         if all(decoder.window is None for decoder in self._decoders):
-            self._sink = sink
-            self._reply.push_by(self._push)
+            self._push = sink.push
+            self._reply.push_to(Sink(sink.ready, self._push_records))
 
-    def _push(self) -> bool:
-        """As `__anext__` of a reader that waits. What is raised here is raised there."""
-        sink = self._sink
-        if sink is None or not sink.ready():
-            return False
+    def _push_records(self, records: list[Tokens]) -> None:
+        """Push what `__anext__` would return. What is raised here is raised there: the reader waits."""
         try:
-            records = self._reply.poll() or []
             deltas = self._arrived(records)
             for record in records:
                 decoder = self._decoders[record.index]
-                deltas.append(self._delta(decoder, record, self._texts(decoder, record)))
-            sink.push(deltas)
+                deltas.append(decoder.read(record))
+                if decoder.finish:
+                    self._reply.cancel(decoder.index)
+            self._push(deltas)
         except Exception as error:
             self._broken = error
-            return False
-        return True
+            self._reply.wake()
 
     def _arrived(self, records: list[Tokens]) -> list[Delta]:
         """Take the time of new tokens; the progress of the prompt with the first ones."""
@@ -190,12 +193,6 @@ class Generation(Pushing[list[Delta]]):
             self._token_timer.observe(max([len(record.tokens) for record in records]))
         return deltas
 
-    def _delta(self, decoder: OutputDecoder, record: Tokens, texts: list[str]) -> Delta:
-        delta = decoder.decode(record, texts)
-        if decoder.finish and record.reason is None:
-            self._reply.cancel(decoder.index)  # a stop string, which the engine does not know
-        return delta
-
     def _prompt_progress(self) -> list[Delta]:
         """A delta with the progress of the prompt, if there is a new report and it is wanted."""
         record, new = self._reply.progress, self._reply.progressed and self._progress
@@ -203,15 +200,6 @@ class Generation(Pushing[list[Delta]]):
         if record is None or not new:
             return []
         return [Delta(0, progress=PromptProgress(self.prompt_tokens, record.cached, record.tokens, record.ms))]
-
-    @staticmethod
-    def _texts(decoder: OutputDecoder, record: Tokens) -> list[str]:
-        """The record's tokens as text, by the table."""
-        tokens, feed = record.tokens, decoder.detokenizer.feed
-        texts = [feed([token]) for token in tokens] if len(tokens) > 1 and decoder.token_by_token else [feed(tokens)]
-        if record.reason is not None:
-            texts[-1] += decoder.detokenizer.flush()
-        return texts
 
     async def _decoded(self, decoder: OutputDecoder, record: Tokens) -> list[str]:
         """The record's tokens as one text, by the engine: the table is not exact."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from ..engine.protocol import REPETITION, DetailedTokens, Tokens
@@ -36,24 +36,29 @@ class OutputDecoder:
     reasoning_tokens: int = 0
     thinking: bool = False
     finish: str = ""
+    _plain: bool = field(init=False)  # nothing to find in its text
 
-    @property
-    def finished(self) -> bool:
-        """Whether it has ended: no more deltas follow."""
-        return bool(self.finish)
+    def __post_init__(self) -> None:
+        self._plain = self.stops is None and self.parser is None
 
-    @property
-    def token_by_token(self) -> bool:
-        """Whether tokens of a record are decoded one by one, so that counts do not depend on how they were batched."""
-        return self.stops is not None or self.parser is not None
+    def read(self, record: Tokens) -> Delta:
+        """The delta of a record, by the detokenizer's table."""
+        tokens, feed = record.tokens, self.detokenizer.feed
+        if self._plain:
+            text = feed(tokens)
+            if record.reason is None and record.logprobs is None:  # nearly every token
+                self.tokens += len(tokens)
+                return Delta(self.index, [Text(text)] if text else [], tokens)
+            texts = [text]
+        else:  # one by one, so that counts do not depend on how they were batched
+            texts = [feed([token]) for token in tokens] or [""]
+        if record.reason is not None:
+            texts[-1] += self.detokenizer.flush()
+        return self.decode(record, texts)
 
     def decode(self, record: Tokens, texts: list[str]) -> Delta:
         """The delta of a record. texts: the text of each of its tokens, or one text of all."""
         size = len(record.tokens)
-        if record.reason is None and record.logprobs is None and not self.token_by_token:
-            # Nearly every token: nothing to find in its text, and it is not the last. 0.4 us instead of 1.
-            self.tokens += size
-            return Delta(self.index, [Text(texts[0])] if texts[0] else [], record.tokens)
         delta = Delta(self.index)
         step = 1 if len(texts) == size else size
         done = 0

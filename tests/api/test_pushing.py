@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from lean_ovms.api.openai import chat
-from lean_ovms.types import Pushing, Response, Sink
+from lean_ovms.push_types import Pushing, Sink
+from lean_ovms.types import Response
 from tests.fakes import say
 
 from .conftest import MakeApp, Script, parts, post

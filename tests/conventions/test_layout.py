@@ -14,7 +14,7 @@ import lean_ovms
 
 ROOT = Path(lean_ovms.__file__).parent
 
-BASE = {"types", "pooling_types", "speech_types", "timing_types", "errors"}
+BASE = {"types", "push_types", "pooling_types", "speech_types", "timing_types", "errors"}
 OBSERVED = BASE | {"observability"}
 LOOP = {"engine.worker.loop", "engine.worker.lanes", "engine.worker.task", "engine.worker.transport"}
 TEXT = {"text.decode", "text.grammar", "text.parsers", "text.template"}
@@ -23,6 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "pooling_types": set(),
     "speech_types": set(),
     "timing_types": set(),
+    "push_types": set(),
     "types": {"pooling_types", "speech_types", "timing_types"},
     "websocket_types": {"types"},
     "errors": {"types"},

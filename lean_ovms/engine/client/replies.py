@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import RequestError, from_wire
+from ...push_types import Pushing, Sink
 from ...speech_types import TranscribeParams
 from .. import protocol
 from .pool_reply import PoolReply
@@ -30,7 +31,7 @@ _OF_SPEECH = (
 )
 
 
-class ReplyStream:
+class ReplyStream(Pushing[list[protocol.Tokens]]):
     """The replies to one request, and its cancellation. One reader at a time.
 
     It is plain fields and at most one waiting future. A record is merged into those not read yet, so a slow reader
@@ -44,9 +45,9 @@ class ReplyStream:
     __slots__ = (
         "_error",
         "_new",
-        "_push",
         "_router",
         "_running",
+        "_sink",
         "_waiter",
         "cached_tokens",
         "id",
@@ -70,7 +71,7 @@ class ReplyStream:
         self._new: dict[int, protocol.Tokens] = {}
         self._error: RequestError | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._push: Callable[[], bool] | None = None
+        self._sink: Sink[list[protocol.Tokens]] | None = None
 
     @property
     def finished(self) -> bool:
@@ -110,9 +111,8 @@ class ReplyStream:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    def push_by(self, push: Callable[[], bool]) -> None:
-        """When tokens come and the reader waits, call this instead of waking it; it polls, or returns False."""
-        self._push = push
+    def push_to(self, sink: Sink[list[protocol.Tokens]]) -> None:
+        self._sink = sink
 
     def cancel(self, index: int | None = None) -> None:
         """Stop one sequence, or all. No more of its tokens are returned, not even unread ones. Idempotent."""
@@ -172,9 +172,14 @@ class ReplyStream:
 
     def announce(self) -> None:
         """There are new tokens: push them, or wake the reader, if it waits."""
-        waiter = self._waiter
-        if waiter is not None and not waiter.done() and (self._push is None or not self._push()):
-            self.wake()
+        waiter, sink = self._waiter, self._sink
+        if waiter is None or waiter.done():
+            return
+        if sink is None or not sink.ready():
+            waiter.set_result(None)
+            return
+        new, self._new = self._new, {}
+        sink.push(list(new.values()))
 
     def fail(self, error: RequestError) -> None:
         """End all sequences with this error."""

@@ -10,7 +10,8 @@ import sys
 from typing import TYPE_CHECKING, Protocol
 
 from ...errors import InternalError, MissingExtra, RequestError
-from ...types import ByteStream, Handle, Pushing, Response, Sink
+from ...push_types import Pushing, Sink
+from ...types import ByteStream, Handle, Response
 from ...websocket_types import Upgrade
 from ..cycle import RequestResponseCycle
 from .protocol import ServerProtocol

@@ -1,7 +1,8 @@
 """The sending side of one connection: writing, flow control, and whether the peer reads at all.
 
-uvloop joins writes: what was written in one turn of the loop is sent at the end of that turn; asyncio's own loop sends
-at once. Nothing is held back here until the next turn: that would delay a token to save a packet.
+uvloop's and asyncio's transports send at once while nothing is buffered, so os.write and socket.send are not faster
+(November 2026, 64 connections, CPU us a chunk: 4.2, 4.1, 4.3; with a pause between the steps 8.3, 8.3, 8.7). Nothing is
+held back here until the next turn of the loop: that would delay a token to save a packet.
 """
 
 from __future__ import annotations

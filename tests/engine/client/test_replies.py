@@ -8,6 +8,7 @@ from lean_ovms.engine import protocol
 from lean_ovms.engine.client.replies import ReplyRouter
 from lean_ovms.engine.protocol import Tokens
 from lean_ovms.errors import BadRequest, EngineFailure, RequestTimeout, Unavailable
+from lean_ovms.push_types import Sink
 
 
 class Room(ReplyRouter):
@@ -286,7 +287,7 @@ async def test_steps_that_come_at_once_are_pushed_once_for_each_reader_that_wait
     replies = [room.accepted() for _ in range(3)]
     pushed = []
     for reply in replies:
-        reply.push_by(lambda reply=reply: pushed.append(reply.poll()) or True)
+        reply.push_to(Sink(lambda: True, pushed.append))
     tasks = [await reading(reply) for reply in replies[:2]]
 
     room.deliver([Tokens(reply.id, 0, [step], None, None) for step in (1, 2) for reply in replies])
@@ -304,8 +305,8 @@ async def test_a_push_that_is_refused_wakes_the_reader_and_an_end_is_always_read
     room = Room()
     refusing, ending = room.accepted(), room.accepted()
     pushed = []
-    refusing.push_by(lambda: False)
-    ending.push_by(lambda: pushed.append(ending.poll()) or True)
+    refusing.push_to(Sink(lambda: False, pushed.append))
+    ending.push_to(Sink(lambda: True, pushed.append))
     tasks = [await reading(refusing), await reading(ending)]
 
     room.deliver([Tokens(refusing.id, 0, [1], None, None), Tokens(ending.id, 0, [2], None, "stop")])

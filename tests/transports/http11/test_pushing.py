@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from lean_ovms.config import Config
-from lean_ovms.types import Pushing, Response, Sink
+from lean_ovms.push_types import Pushing, Sink
+from lean_ovms.types import Response
 from tests.transports.http11.fakes import JumpLoop, Wire, answering, jump_loop
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
