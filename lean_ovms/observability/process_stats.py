@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import resource
 from functools import cache
 
 from .families import Family
 
-_HERTZ, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 FAMILIES = (
     Family("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", ()),
     Family("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.", ()),
@@ -23,17 +21,20 @@ FAMILIES = (
 def read() -> dict[str, float]:
     """The value of each family."""
     try:
+        import resource  # not on Windows
+
+        hertz, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
         with open("/proc/self/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()  # the third field of proc(5) is the first here
         return {
             "process_virtual_memory_bytes": int(fields[20]),
-            "process_resident_memory_bytes": int(fields[21]) * _PAGE,
-            "process_start_time_seconds": _booted_at() + int(fields[19]) / _HERTZ,
-            "process_cpu_seconds_total": (int(fields[11]) + int(fields[12])) / _HERTZ,
+            "process_resident_memory_bytes": int(fields[21]) * page,
+            "process_start_time_seconds": _booted_at() + int(fields[19]) / hertz,
+            "process_cpu_seconds_total": (int(fields[11]) + int(fields[12])) / hertz,
             "process_open_fds": len(os.listdir("/proc/self/fd")),
             "process_max_fds": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         }
-    except (OSError, IndexError, ValueError):
+    except (ImportError, OSError, IndexError, ValueError):
         return {}
 
 
