@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from functools import cache
 
 from .families import Family
-
-if sys.platform != "win32":
-    import resource
 
 FAMILIES = (
     Family("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", ()),
@@ -24,10 +20,10 @@ FAMILIES = (
 
 def read() -> dict[str, float]:
     """The value of each family."""
-    if sys.platform != "linux":
-        return {}
-    hertz, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     try:
+        import resource  # not on Windows
+
+        hertz, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
         with open("/proc/self/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()  # the third field of proc(5) is the first here
         return {
@@ -38,7 +34,7 @@ def read() -> dict[str, float]:
             "process_open_fds": len(os.listdir("/proc/self/fd")),
             "process_max_fds": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         }
-    except (OSError, IndexError, ValueError):
+    except (ImportError, OSError, IndexError, ValueError):
         return {}
 
 
