@@ -59,6 +59,8 @@ class GenAiSynthesizer:
                 for _ in range(self.slots)
             ]
             shape = [int(size) for size in self._pipelines[0].get_speaker_embedding_shape()]
+        if not self._speecht5:
+            voices.require_lexicon(config.model_dir)
         self._voices = {name: ov.Tensor(voice) for name, voice in voices.read(config, shape).items()}
         self._threads = ThreadPoolExecutor(self.slots, "voice") if self.slots > 1 else None
         self.info = self._describe(config)

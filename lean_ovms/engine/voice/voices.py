@@ -6,6 +6,7 @@ As in OVMS: voices/*.bin in the model's directory by their stem, and those of th
 from __future__ import annotations
 
 import json
+import os
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from ...util.files import read_bytes
 Voice = np.ndarray[Any, np.dtype[np.float32]]
 FOLDER = "voices"
 MAX_VOICES = 1024
+LEXICON = ("us_gold.json", "us_silver.json", "gb_gold.json", "gb_silver.json")
 
 
 def read(config: Config, shape: list[int]) -> dict[str, Voice]:
@@ -47,3 +49,13 @@ def _read(name: str, path: Path, shape: list[int]) -> Voice:
     if not np.isfinite(voice).all():
         raise StartError(f"the voice {name!r} in {path} holds a value that is not a number")
     return voice
+
+
+def require_lexicon(model_dir: Path) -> None:
+    """Raises StartError if a Kokoro model cannot speak English, which openvino-genai reports without a name."""
+    if "MISAKI_DATA_DIR" in os.environ or all((model_dir / "data" / name).is_file() for name in LEXICON):
+        return
+    raise StartError(
+        f"the model has no English lexicon: its folder data needs {', '.join(LEXICON)} "
+        "of the package misaki, or MISAKI_DATA_DIR names the folder with them"
+    )

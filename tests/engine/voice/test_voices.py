@@ -57,3 +57,15 @@ def test_options_that_name_no_file(tmp_path: Path) -> None:
         voices.read(config(tmp_path, ada=str(tmp_path / "nothing.bin")), SHAPE)
     with pytest.raises(StartError, match="--voices must be an object of names to files"):
         voices.read(config(tmp_path, ada=5), SHAPE)
+
+
+def test_an_english_lexicon_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MISAKI_DATA_DIR", raising=False)
+    with pytest.raises(StartError, match=r"no English lexicon: its folder data needs us_gold\.json"):
+        voices.require_lexicon(tmp_path)
+    (tmp_path / "data").mkdir()
+    for name in voices.LEXICON:
+        (tmp_path / "data" / name).write_text("{}")
+    voices.require_lexicon(tmp_path)
+    monkeypatch.setenv("MISAKI_DATA_DIR", "/elsewhere")
+    voices.require_lexicon(tmp_path / "none")
