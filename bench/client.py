@@ -27,6 +27,10 @@ READ_BYTES = 1 << 14
 """Python makes a buffer of this size for every read: a quarter of a megabyte costs more than all the rest here."""
 
 
+class HungUp(Exception):
+    """The server has closed a connection."""
+
+
 class Lane:
     """One keep-alive connection, one request at a time."""
 
@@ -51,11 +55,11 @@ class Lane:
         self.sock.sendall(payload)
 
     def take(self, gaps: list[float]) -> bool:
-        """Read what has arrived; True when the response is complete."""
+        """Read what has arrived; True when the response is complete. Raises HungUp."""
         data = self.sock.recv(READ_BYTES)
         now = time.perf_counter()
         if not data:
-            raise SystemExit(f"the server hung up during {self.target}")
+            raise HungUp
         if not self.status:
             self._begin(data)
             self.last = now
@@ -110,6 +114,15 @@ class Load:
         self._poll.register(lane.sock, select.EPOLLIN)
         return lane
 
+    def _leave(self, lane: Lane) -> None:
+        """A server may close a connection that has had nothing to do for a while; uvicorn does after five seconds."""
+        if lane not in self._idle:
+            raise SystemExit(f"the server hung up during {self._target}")
+        self._idle.remove(lane)
+        del self._lanes[lane.sock.fileno()]
+        self._poll.unregister(lane.sock)
+        lane.sock.close()
+
     def run(self) -> Outcome:
         """All of it."""
         outcome, poll = self._outcome, self._poll
@@ -117,7 +130,12 @@ class Load:
         while (wait := self._begin_due()) is not None:
             for number, _ in poll.poll(wait):
                 lane = self._lanes[number]
-                if lane.take(outcome.gaps):
+                try:
+                    done = lane.take(outcome.gaps)
+                except HungUp:
+                    self._leave(lane)
+                    continue
+                if done:
                     lane.note(outcome)
                     self._done += 1
                     self._idle.append(lane)
@@ -141,6 +159,8 @@ class Load:
                 lane = self._idle.pop() if self._idle else self._lane()
             elif self._idle:
                 lane = self._idle.pop()
+            elif len(self._lanes) < self._work.concurrency:
+                lane = self._lane()
             else:
                 return -1
             lane.send(self._payloads[self._sent], time.perf_counter())

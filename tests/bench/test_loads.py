@@ -1,24 +1,38 @@
-"""The load of `bench embed`."""
+"""The loads of the benchmarks, where a server closes connections that have nothing to do."""
 
 from __future__ import annotations
 
 import socket
 import threading
 import time
+from collections.abc import Callable
 
+import pytest
+
+from bench.client import Load, payload
 from bench.embed import closed_loop, request
+from bench.work import Work
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 
-def test_a_server_may_close_a_connection_that_has_nothing_left_to_send() -> None:
+def embeddings(port: int) -> int:
+    return len(closed_loop(port, [["text"]] * 2, 2).latencies)
+
+
+def chats(port: int) -> int:
+    work = Work(prompts=["", ""], max_tokens=1, concurrency=2)
+    return len(Load(work, ("127.0.0.1", port), [payload("/", None)] * 2, "/").run().total)
+
+
+@pytest.mark.parametrize(("load", "sent"), [(embeddings, request(["text"])), (chats, payload("/", None))])
+def test_a_server_may_close_a_connection_that_has_nothing_left_to_send(load: Callable, sent: bytes) -> None:
     """As uvicorn does after five seconds, while another connection still waits for its answer."""
     closed = threading.Event()
 
     def serve(connection: socket.socket, last: bool) -> None:
         with connection:
-            body = request(["text"])
-            assert connection.recv(len(body), socket.MSG_WAITALL) == body
+            assert connection.recv(len(sent), socket.MSG_WAITALL) == sent
             if last:
                 closed.wait(10)
                 time.sleep(0.02)
@@ -26,9 +40,8 @@ def test_a_server_may_close_a_connection_that_has_nothing_left_to_send() -> None
         closed.set()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
         done: list[int] = []
-        client = threading.Thread(target=lambda: done.append(len(closed_loop(port, [["text"]] * 2, 2).latencies)))
+        client = threading.Thread(target=lambda: done.append(load(listener.getsockname()[1])))
         client.start()
         servers = [threading.Thread(target=serve, args=(listener.accept()[0], last)) for last in (False, True)]
         for thread in servers:
