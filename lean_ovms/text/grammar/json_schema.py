@@ -31,6 +31,7 @@ from .schema_keywords import (
     items_of,
     kinds_of,
     number_bounds,
+    properties_of,
     schemas,
     without,
 )
@@ -308,12 +309,7 @@ class JsonValues:
 
     def members(self, schema: Json) -> tuple[dict[str, Schema], set[str], Schema]:
         """The properties of an object schema, those that must be there, and the schema of any others (False: none)."""
-        properties = schema.get("properties", {})
-        if not isinstance(properties, dict):
-            raise GrammarInvalid("properties is not an object")
-        needed = schema.get("required", [])
-        if not isinstance(needed, list) or not all(isinstance(name, str) for name in needed):
-            raise GrammarInvalid("required is not a list of strings")
+        properties, needed = properties_of(schema)
         more = schema.get("additionalProperties", "properties" not in schema)
         unknown = [name for name in needed if name not in properties]
         if unknown and schema.get("additionalProperties") is False:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...types import Json
-from .schema_keywords import KIND_OF_KEYWORD, count, has_no_effect, number_bounds
+from .schema_keywords import KIND_OF_KEYWORD, count, has_no_effect, number_bounds, properties_of
 from .strings import format_of
 
 MAX_LENGTH = 256
@@ -77,8 +77,8 @@ def _written_sizes(kind: str, one: Json) -> Span:
     """The enforced bounds of a string's or array's length, or of the number of an object's properties."""
     if kind == "object":
         closed = not one.get("additionalProperties", "properties" not in one)
-        needed, named = len(set(one.get("required", ()))), {*one.get("properties", ()), *one.get("required", ())}
-        return needed, len(named) if closed else float("inf")
+        named, needed = properties_of(one)
+        return len(set(needed)), len({*named, *needed}) if closed else float("inf")
     if kind == "string" and ("pattern" in one or _grammar_of_format(one)):
         return 0, float("inf")
     word, limit = ("Length", MAX_LENGTH) if kind == "string" else ("Items", MAX_ITEMS)

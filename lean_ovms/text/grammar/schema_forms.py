@@ -6,7 +6,7 @@ from typing import Any
 
 from ...errors import GrammarInvalid
 from ...types import Json
-from .schema_keywords import Schema, kinds_of
+from .schema_keywords import Schema, kinds_of, properties_of
 from .schema_merge import Root
 from .schema_validity import allows
 
@@ -18,9 +18,7 @@ class ObjectSchema:
     """
 
     def __init__(self, schema: Json) -> None:
-        properties, needed = schema.get("properties", {}), schema.get("required", [])
-        if not isinstance(properties, dict) or not isinstance(needed, list):
-            raise GrammarInvalid("properties or required is wrong")
+        properties, needed = properties_of(schema)
         self.schema = schema
         self.needed: list[str] = needed
         self.more = schema.get("additionalProperties", "properties" not in schema)

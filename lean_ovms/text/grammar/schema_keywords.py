@@ -111,6 +111,16 @@ def count(schema: Json, word: str) -> int | None:
     return int(value)
 
 
+def properties_of(schema: Json) -> tuple[dict[str, Schema], list[str]]:
+    """The schemas of an object's properties, and the names that are required."""
+    properties, needed = schema.get("properties", {}), schema.get("required", [])
+    if not isinstance(properties, dict):
+        raise GrammarInvalid("properties is not an object")
+    if not isinstance(needed, list) or not all(isinstance(name, str) for name in needed):
+        raise GrammarInvalid("required is not a list of strings")
+    return properties, needed
+
+
 def items_of(schema: Json) -> tuple[list[Schema], Schema]:
     """The schemas of an array's first items, and that of all others."""
     first, items = schema.get("prefixItems", []), schema.get("items", True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import GrammarInvalid
-from .schema_keywords import ANNOTATIONS, Schema, has_no_effect, has_type, items_of, types_of
+from .schema_keywords import ANNOTATIONS, Schema, has_no_effect, has_type, items_of, properties_of, types_of
 from .schema_merge import Root, resolve_reference
 
 MAX_DEPTH = 16
@@ -103,9 +103,7 @@ def _between(schema: dict[str, Any], size: float, what: str) -> bool:
 
 
 def _members(schema: dict[str, Any], value: dict[str, Any], root: Root, depth: int) -> list[Verdict]:
-    properties, needed = schema.get("properties", {}), schema.get("required", [])
-    if not isinstance(properties, dict) or not isinstance(needed, list):
-        raise GrammarInvalid("properties or required is wrong")
+    properties, needed = properties_of(schema)
     more = schema.get("additionalProperties", True)
     found: list[Verdict] = [all(name in value for name in needed)]
     found.append(_between(schema, len(value), "Properties"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from typing import Any
@@ -58,6 +59,24 @@ WRONG: list[Any] = [
 def test_a_wrong_schema_is_invalid(schema: Any) -> None:
     with pytest.raises(GrammarInvalid):
         values(schema)
+
+
+WORDS = ["type", "enum", "required", "properties", "items", "minLength", "minItems", "minimum", "not", "anyOf", "$ref"]
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("value", [5, "x", [[1]], {"a": 5}, None, [None], {}])
+def test_whatever_is_in_an_alternative_nothing_else_than_an_error_for_the_client_comes_out(
+    word: str, value: Any
+) -> None:
+    part = {"type": ["object", "array", "string", "number"], word: value}
+    for schema in (
+        {"oneOf": [part, {"type": "object", "required": ["a"]}, {"const": {"a": [1, "b"]}}]},
+        {"enum": [{"a": 1}, [1], "b", 2.5], word: value},
+        {"oneOf": [{"properties": {"a": part}, "required": ["a"]}, {"properties": {"a": {"const": "b"}}}]},
+    ):
+        with contextlib.suppress(GrammarInvalid, GrammarTooComplex):
+            values(schema)
 
 
 NOT_IMPOSED: list[tuple[Any, set[str]]] = [
