@@ -13,8 +13,9 @@ pytest.importorskip("transformers")
 
 from tools.demo_model import train  # noqa: E402
 from tools.demo_model.corpus import Renderer  # noqa: E402
+from tools.demo_model.forms import Written  # noqa: E402
 
-PLAN = train.Plan(rates=((-1, 0.0), (9, 1.0), (19, 0.0)), practice=((0, 0.0), (64, 1.0)))
+PLAN = train.Plan(rates=((-1, 0.0), (9, 1.0), (19, 0.0)), practice=((0, {}), (64, {"schema": 0.5})))
 
 
 def test_rates_are_straight_between_corners() -> None:
@@ -23,7 +24,25 @@ def test_rates_are_straight_between_corners() -> None:
 
 
 def test_practice_begins_at_its_step() -> None:
-    assert [PLAN.practised(step) for step in (0, 63, 64, 1000)] == [0.0, 0.0, 1.0, 1.0]
+    drawn = {step: [isinstance(PLAN.dialog(step, seed), Written) for seed in (0, 499, 500)] for step in (0, 63, 64)}
+    assert drawn == {0: [False] * 3, 63: [False] * 3, 64: [True, True, False]}
+
+
+def test_training_can_begin_with_the_weights_of_the_exported_model(folder: Path) -> None:
+    pytest.importorskip("gguf")
+    from tools.demo_model import model
+    from tools.demo_model.published import published
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    network = model.build(tokenizer, model.MAIN)
+    missing, unexpected = network.load_state_dict(published(), strict=False)
+    assert (missing, unexpected) == (["lm_head.weight"], [])  # tied
+    network.tie_weights()
+    ids = tokenizer.encode("<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\n").ids
+    for _ in range(14):
+        with torch.no_grad():
+            ids.append(int(network(torch.tensor([ids])).logits[0, -1].argmax()))
+    assert tokenizer.decode(ids).endswith("Hello! How can I help you?")
 
 
 def test_all_answers_are_learned_and_the_token_after_a_row_is_what_counts() -> None:

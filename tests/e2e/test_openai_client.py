@@ -142,7 +142,7 @@ def test_errors_reach_the_client_as_its_own_types(client: openai.OpenAI) -> None
         client.chat.completions.create(model="demo", messages=HELLO, temperature=3)
     assert wrong.value.param == "temperature"
     with pytest.raises(openai.BadRequestError) as long:
-        client.completions.create(model="demo", prompt="word " * 20_000)
+        client.completions.create(model="demo", prompt="word " * 80_000)
     assert long.value.code == "context_length_exceeded"
 
 
