@@ -62,6 +62,7 @@ RECIPES = {
         program="llama-server",
         install="build the target llama-server of llama.cpp; --program llama-server=FILE if it is not on the PATH",
         ready="/health",
+        fields={"chat_template_kwargs": {"enable_thinking": False}},
         about="llama.cpp's own server: 32 slots, no copies of idle slots in memory.",
     ),
     "vllm": Recipe(
