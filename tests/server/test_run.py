@@ -67,7 +67,7 @@ async def checked(config: Config) -> None:
         ({"draft_model_path": "none"}, "--draft_model_path none: there is no such directory"),
         ({"draft_model_path": "empty"}, "--draft_model_path empty has no openvino_model.xml"),
         ({"lora_modules": "a=none"}, "--lora_modules: there is no adapter at none"),
-        ({"max_model_len": 1_000_000}, "--max_model_len 1000000 is more than the 8192 tokens"),
+        ({"max_model_len": 1_000_000}, "--max_model_len 1000000 is more than the 131072 tokens"),
         ({"tool_parser": "nope"}, "--tool_parser must be none or one of "),
         ({"chat_template": "{% if"}, "--chat_template: the model's chat template is invalid"),
     ],

@@ -361,4 +361,4 @@ async def test_what_is_not_imposed_is_counted(make_app: MakeApp) -> None:
     await whole(await ask(app, response_format={"type": "regex", "pattern": "a"}))
     await whole(await ask(app, tools=[TOOL], tool_choice="required"))
     text = app.registry.models["m"].metrics.expose().decode()
-    assert 'lean_ovms_structured_output_not_imposed_total{model_name="m"} 1.0' in text
+    assert 'lean_ovms_structured_output_not_imposed_total{model_name="m"} 1' in text
