@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+import lean_ovms.api.realtime.endpoint  # noqa: F401 - the first request would import it in a thread, unknown to a JumpLoop
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
