@@ -52,7 +52,7 @@ async def test_the_root_answers_clients_that_look_for_a_server(make_app: MakeApp
         ("/v1//chat/completions", CHAT),
         ("/openai/deployments/m/chat/completions", CHAT),
         ("/v1/health", "/health"),
-        ("/models/", "/v1/models"),
+        ("/v1/v1/models/", "/v1/models"),
         ("/x" * 30_000 + "/v3/models", "/v3/models"),
     ],
 )
