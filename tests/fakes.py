@@ -14,8 +14,9 @@ from typing import Any
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.replies import ReplyRouter, ReplyStream
 from lean_ovms.engine.generation import validation
+from lean_ovms.engine_types import EngineStats, ModelInfo, Vocabulary
 from lean_ovms.errors import RequestError, Unavailable
-from lean_ovms.types import EngineStats, Image, ModelInfo, SamplingParams, Vocabulary
+from lean_ovms.types import Image, SamplingParams
 
 EOS = 256
 

@@ -11,10 +11,10 @@ from lean_ovms.engine import protocol
 from lean_ovms.engine.client.pool_reply import PoolReply, pool_record
 from lean_ovms.engine.embedding.fake_pooler import FakePooler
 from lean_ovms.engine.embedding.task import Limits, PoolingTask
+from lean_ovms.engine_types import EngineStats, ModelInfo
 from lean_ovms.errors import RequestError, Unavailable, from_wire
 from lean_ovms.models.pooling_model import PoolingModel
 from lean_ovms.pooling_types import PooledOutput, PoolingInput, PoolingParams
-from lean_ovms.types import EngineStats, ModelInfo
 
 BOS, EOS, END = 257, 256, 262
 """Special tokens of the fake model: BOS text EOS, and BOS query END document EOS."""

@@ -10,10 +10,10 @@ from lean_ovms.config import Config
 from lean_ovms.engine import protocol
 from lean_ovms.engine.voice.fake_synthesizer import FakeSynthesizer
 from lean_ovms.engine.voice.task import VoiceTask
+from lean_ovms.engine_types import EngineStats, ModelInfo, Vocabulary
 from lean_ovms.errors import RequestError, Unavailable, from_wire
 from lean_ovms.models.voice_model import VoiceModel
 from lean_ovms.speech_types import SpeakParams
-from lean_ovms.types import EngineStats, ModelInfo, Vocabulary
 
 
 class FakeVoiceEngine:

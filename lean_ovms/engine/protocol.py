@@ -163,9 +163,9 @@ class Ping(Record):
 
 @dataclass(slots=True)
 class Ready(Record):
-    """The model is loaded. info: the fields of types.ModelInfo.
+    """The model is loaded. info: the fields of engine_types.ModelInfo.
 
-    The others are the fields of types.Vocabulary; pieces: as latin-1 strings.
+    The others are the fields of engine_types.Vocabulary; pieces: as latin-1 strings.
     """
 
     kind: ClassVar[str] = "ready"
@@ -333,7 +333,7 @@ class Spoken(DataRecord):
 
 @dataclass(slots=True)
 class Pong(Record):
-    """stats: the fields of types.EngineStats."""
+    """stats: the fields of engine_types.EngineStats."""
 
     kind: ClassVar[str] = "pong"
     id: int

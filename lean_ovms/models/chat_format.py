@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from ..config import Config
+from ..engine_types import ModelInfo, Vocabulary
 from ..errors import RequestError, WrongOptions
 from ..options import read_object
 from ..repository.model_dir import ModelDir
@@ -20,7 +21,7 @@ from ..text.grammar.build import GrammarContext
 from ..text.template.chat_template import ChatTemplate
 from ..text.template.escape import SpecialTokenEscaper
 from ..text.template.limits import TooSlowInline
-from ..types import ChatPrompt, ModelInfo, OutputParams, SamplingParams, Vocabulary
+from ..types import ChatPrompt, OutputParams, SamplingParams
 from ..util.concurrency import INLINE_CHARACTERS, Offload
 from .output_decoder import OutputDecoder
 from .structured_output import StructuredOutput

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..config import DEMO_EMBED, POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH, Config
+from ..engine_types import ModelInfo
 from ..repository import json_file
-from ..types import ModelInfo
 from .model import Model
 from .text_model import TextModel
 

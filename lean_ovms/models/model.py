@@ -16,13 +16,13 @@ from typing import Any, Generic, TypeVar
 
 from ..config import Config
 from ..engine.client.engine import Engine
+from ..engine_types import EngineStats, ModelInfo, Vocabulary
 from ..errors import BadRequest, ModelNotFound, StartError, Unavailable, WrongOptions
 from ..observability.logging import safe
 from ..observability.metrics import Metrics
 from ..repository import weights
 from ..repository.model_dir import MISSING, VISION_WEIGHTS, ModelDir, weights_bytes
 from ..repository.model_dir import read as read_model_dir
-from ..types import EngineStats, ModelInfo, Vocabulary
 from ..util.concurrency import InFlight, Offload
 from .adapters import AdapterSet
 from .residency import Residency

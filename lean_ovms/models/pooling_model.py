@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..config import Config
 from ..engine.client.engine import Engine
+from ..engine_types import ModelInfo, Vocabulary
 from ..errors import BadRequest, RequestError, RequestTimeout, too_many_characters
 from ..observability.logging import safe
 from ..observability.records import GenerationRecord, current_record
@@ -24,7 +25,7 @@ from ..pooling_types import (
     TextOrTokens,
 )
 from ..text.decode.detokenizer import Detokenizer
-from ..types import ChatPrompt, ModelInfo, Vocabulary
+from ..types import ChatPrompt
 from .model import Model
 
 if TYPE_CHECKING:

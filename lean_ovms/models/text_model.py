@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import Config
 from ..engine.client.engine import Engine, ReplyStream
+from ..engine_types import ModelInfo
 from ..errors import BadRequest, GrammarInvalid, GrammarTooComplex, WrongOptions, too_many_characters
 from ..observability.logging import safe
 from ..observability.metrics import TokenTimer
 from ..observability.records import GenerationRecord, RequestRecord, current_record
 from ..repository import model_config, model_dir, weights
 from ..text.decode.detokenizer import Detokenizer
-from ..types import ChatPrompt, ModelInfo, OutputParams, Prompt, SamplingParams, TokenPrompt
+from ..types import ChatPrompt, OutputParams, Prompt, SamplingParams, TokenPrompt
 from .generation import Generation
 from .model import Model
 

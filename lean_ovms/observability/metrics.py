@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..types import EngineStats
+from ..engine_types import EngineStats
 from . import process_stats
 from .exposition import Exposition
 from .families import ITL_BUCKETS, METHODS, PROCESS, initial_labels, select

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from lean_ovms.engine_types import EngineStats
 from lean_ovms.observability.families import FAMILIES, PROCESS
 from lean_ovms.observability.metrics import EngineState, Prometheus
 from lean_ovms.observability.records import GenerationRecord, RequestRecord
-from lean_ovms.types import EngineStats
 
 BOARD = json.loads((Path(__file__).parents[2] / "docs" / "grafana.json").read_text("utf-8"))
 QUERIES = {f"{p['title']}, {t['refId']}": t["expr"] for p in BOARD["panels"] for t in p["targets"]}

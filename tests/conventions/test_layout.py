@@ -15,7 +15,7 @@ import lean_ovms
 
 ROOT = Path(lean_ovms.__file__).parent
 
-BASE = {"types", "push_types", "pooling_types", "speech_types", "timing_types", "errors"}
+BASE = {"types", "engine_types", "push_types", "pooling_types", "speech_types", "timing_types", "errors"}
 OBSERVED = BASE | {"observability"}
 LOOP = {"engine.worker.loop", "engine.worker.lanes", "engine.worker.task", "engine.worker.transport"}
 TEXT = {"text.decode", "text.grammar", "text.parsers", "text.template"}
@@ -25,7 +25,8 @@ ALLOWED: dict[str, set[str]] = {
     "speech_types": set(),
     "timing_types": set(),
     "push_types": set(),
-    "types": {"pooling_types", "speech_types", "timing_types"},
+    "types": {"timing_types"},
+    "engine_types": {"types", "pooling_types", "speech_types"},
     "websocket_types": {"types"},
     "errors": {"types"},
     "lora_modules": {"errors"},
@@ -326,8 +327,8 @@ def test_the_pure_part_of_responses_stays_pure() -> None:
     assert found == []
 
 
-TABLES = {"config.py": 600, "types.py": 500}
-"""Lines of files that are one table of options or dataclasses."""
+TABLES = {"config.py": 600}
+"""Lines of files that are one table of options."""
 
 
 def test_files_stay_readable() -> None:

@@ -16,10 +16,11 @@ from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.deployment.desired import DesiredState, ModelSpec
 from lean_ovms.deployment.manager import ModelManager
+from lean_ovms.engine_types import ModelInfo
 from lean_ovms.errors import StartError
 from lean_ovms.models import residency as residency_module
 from lean_ovms.models.text_model import TextModel
-from lean_ovms.types import ModelInfo, OutputParams, Request, SamplingParams, TextPrompt
+from lean_ovms.types import OutputParams, Request, SamplingParams, TextPrompt
 from tests.fakes import FakeEngine, say
 
 BASE = Config(fake_engine=True, config_path="config.json", access_log=False, metrics_enable=True)

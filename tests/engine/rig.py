@@ -20,7 +20,8 @@ from lean_ovms.engine.protocol import (
     Tokens,
 )
 from lean_ovms.engine.worker.loop import Worker
-from lean_ovms.types import EngineStats, SamplingParams
+from lean_ovms.engine_types import EngineStats
+from lean_ovms.types import SamplingParams
 
 LIMITS = Limits(queued=64, running=64, sequences=20)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 
+from ...engine_types import EngineStats
 from ...errors import NotFound, RequestError
 from ...models.model import Model
 from ...observability.metrics import EngineState
-from ...types import EngineStats, Request, Response
+from ...types import Request, Response
 from ..app import App
 from ..router import Route, RouteDoc
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from ...engine_types import ModelInfo
 from ...errors import ModelNotFound
 from ...models.model import Model
 from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, PoolingInfo
-from ...types import Json, ModelInfo, Request, Response
+from ...types import Json, Request, Response
 from ..app import App
 from ..response import json
 from ..router import BASES, Route, RouteDoc, for_each_prefix

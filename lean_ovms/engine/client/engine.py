@@ -16,8 +16,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...config import Config
+from ...engine_types import EngineStats, ModelInfo, Vocabulary
 from ...errors import BadRequest, RequestError, RequestTimeout, StartError, Unavailable
-from ...types import EngineStats, Image, ModelInfo, SamplingParams, Vocabulary
+from ...types import Image, SamplingParams
 from .. import protocol
 from .child import Child
 from .prestart import COMMAND

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...config import Config
+from ...engine_types import ModelInfo
 from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, PoolingInfo
-from ...types import ModelInfo
 from ..generation import fake_tokenizer as tokenizer
 from .pooler import Array, Batch, Prompt, Template
 

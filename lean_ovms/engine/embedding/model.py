@@ -15,11 +15,11 @@ from ..genai import quiet_imports  # noqa: F401 - first, for its effect
 import numpy as np
 
 from ...config import Config
+from ...engine_types import ModelInfo, Vocabulary
 from ...errors import StartError
 from ...pooling_types import EMBED, SCORE, TOKEN_CLASSIFY, PoolingInfo
 from ...repository import pooling_dir
 from ...repository.pooling_dir import PoolingFiles
-from ...types import ModelInfo, Vocabulary
 from ..genai import vocabulary
 from ..genai.ir import NotUnderstood
 from .network import Network, new_core, version

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...types import ModelInfo, Vocabulary
+from ...engine_types import ModelInfo, Vocabulary
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -10,9 +10,9 @@ import openvino as ov
 import openvino_genai as genai
 
 from ...config import Config
+from ...engine_types import ModelInfo
 from ...errors import BadRequest, StartError
 from ...repository import model_config
-from ...types import ModelInfo
 from ..errors import last_line
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ..generation.pipeline import Grammars

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from ...engine_types import ModelInfo
 from ...errors import BadRequest, too_long, too_many_characters
-from ...types import CAPABILITIES, ModelInfo, SamplingParams
+from ...types import CAPABILITIES, SamplingParams
 from ..protocol import Submit
 from . import image_prompts, validation
 from .kv_budget import KvBudget

@@ -22,8 +22,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ...config import Config
+from ...engine_types import ModelInfo
 from ...errors import BadRequest, StartError
-from ...types import CAPABILITIES, IMAGE_TAG, ModelInfo
+from ...types import CAPABILITIES, IMAGE_TAG
 from . import fake_tokenizer as words
 from . import grammar_limits
 from .fake_details import FakeDetails, details, logprob, permitted

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from ...engine_types import Vocabulary
 from ...errors import BadRequest
-from ...types import Vocabulary
 
 SPECIAL = ("<eos>", "<bos>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|end|>")
 TRICKS = ("<|raise|>", "<|hang|>", "<|die|>", "<|lose|>", "<|stall|>")

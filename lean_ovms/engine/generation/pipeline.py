@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
-from ...types import Image, ModelInfo, SamplingParams, Vocabulary
+from ...engine_types import ModelInfo, Vocabulary
+from ...types import Image, SamplingParams
 from .grammar_limits import Bounds
 
 ASSISTANT_TOKENS = 5

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from typing import cast
 
+from ...engine_types import EngineStats
 from ...errors import BadRequest, EngineFailure
-from ...types import EngineStats
 from ..errors import last_line
 from ..protocol import Cached, Counted, Progress, Tokens
 from . import recovery

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...engine_types import ModelInfo, Vocabulary
 from ...errors import BadRequest, StartError
 from ...speech_types import TRANSLATE, SpeechInfo, TranscribeParams
-from ...types import ModelInfo, Vocabulary
 from ..errors import last_line
 from .alignment import word_times
 from .groups import BeamGroup, Group, Lane

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...config import Config
+from ...engine_types import ModelInfo
 from ...errors import BadRequest
 from ...speech_types import SAMPLE_RATE, TRANSLATE, Segment, SpeechInfo, TextDelta, TranscribeParams, Word
-from ...types import ModelInfo
 from ..generation import fake_tokenizer as tokenizer
 from .recognizer import Job, Result
 

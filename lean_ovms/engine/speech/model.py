@@ -12,9 +12,9 @@ from ..genai import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
 from ...config import Config
+from ...engine_types import Vocabulary
 from ...errors import StartError
 from ...repository import json_file
-from ...types import Vocabulary
 from ..embedding.network import choose_device, new_core, properties
 from ..embedding.tokenizer import Tokenizer
 from ..errors import last_line

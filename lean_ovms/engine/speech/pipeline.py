@@ -20,9 +20,9 @@ import numpy as np
 import openvino_genai as genai
 
 from ...config import Config
+from ...engine_types import ModelInfo, Vocabulary
 from ...errors import BadRequest, RequestError, StartError
 from ...speech_types import TRANSLATE, SpeechInfo, TranscribeParams
-from ...types import ModelInfo, Vocabulary
 from ..errors import EngineLost, last_line
 from .pipeline_kinds import Kind, Texts, plain
 from .recognizer import Job

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ...engine_types import Vocabulary
 from ...errors import StartError
 from ...repository import json_file
 from ...speech_types import SAMPLE_RATE, TRANSLATE, WINDOW_S, Segment, TextDelta, TranscribeParams, Word
-from ...types import Vocabulary
 from ...util import languages
 from . import whisper_files
 from .recognizer import Job, Result

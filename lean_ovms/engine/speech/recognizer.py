@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ...engine_types import ModelInfo, Vocabulary
 from ...errors import RequestError
 from ...speech_types import Segment, TextDelta, TranscribeParams, Word
-from ...types import ModelInfo, Vocabulary
 
 Samples = NDArray[np.float32]
 """Mono audio at 16 kHz, -1 to 1."""

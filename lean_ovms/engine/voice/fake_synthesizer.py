@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...config import Config
+from ...engine_types import ModelInfo
 from ...speech_types import SpeakParams, VoiceInfo
-from ...types import ModelInfo
 from .synthesizer import Samples
 
 RATE = 16_000

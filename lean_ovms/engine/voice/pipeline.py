@@ -22,10 +22,10 @@ import openvino as ov
 import openvino_genai as genai
 
 from ...config import Config
+from ...engine_types import ModelInfo
 from ...options import read_object
 from ...repository import json_file
 from ...speech_types import SpeakParams, VoiceInfo
-from ...types import ModelInfo
 from ..genai.load_errors import as_start_error
 from . import voices
 from .synthesizer import Samples

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ...engine_types import ModelInfo
 from ...speech_types import SpeakParams
-from ...types import ModelInfo
 
 Samples = np.ndarray[Any, np.dtype[np.float32]]
 """Mono audio, from -1 to 1: [N]."""

@@ -14,9 +14,9 @@ from dataclasses import asdict
 import numpy as np
 
 from ...config import Config
+from ...engine_types import Vocabulary
 from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
 from ...speech_types import SpeakParams
-from ...types import Vocabulary
 from ..protocol import Cancel, Ready, Record, Refused, Speak, Spoken
 from .samples import resampled, to_bytes
 from .synthesizer import Samples, Synthesizer

@@ -47,5 +47,5 @@ class Task(Protocol):
         ...
 
     def stats(self) -> dict[str, int]:
-        """The fields of types.EngineStats."""
+        """The fields of engine_types.EngineStats."""
         ...

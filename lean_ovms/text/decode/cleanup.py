@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from ...types import CLEAN_UP
+from ...engine_types import CLEAN_UP
 
 MATCH = re.compile(CLEAN_UP)
 

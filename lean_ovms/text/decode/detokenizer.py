@@ -12,7 +12,7 @@ import codecs
 import re
 from collections.abc import Awaitable, Callable, Sequence
 
-from ...types import Vocabulary
+from ...engine_types import Vocabulary
 from .cleanup import CleanUp
 
 _UTF8 = codecs.getincrementaldecoder("utf-8")

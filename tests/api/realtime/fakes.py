@@ -18,11 +18,12 @@ from lean_ovms.engine import protocol
 from lean_ovms.engine.client.speech_reply import SpeechReply
 from lean_ovms.engine.speech.fake_recognizer import FakeRecognizer
 from lean_ovms.engine.speech.task import SpeechTask
+from lean_ovms.engine_types import EngineStats, ModelInfo
 from lean_ovms.errors import RequestError, Unavailable, from_wire
 from lean_ovms.models.speech_model import SpeechModel
 from lean_ovms.speech_types import TranscribeParams
 from lean_ovms.transports.websocket.local import Closed, LocalWebSocket, connect
-from lean_ovms.types import EngineStats, ModelInfo, Request
+from lean_ovms.types import Request
 from lean_ovms.websocket_types import Close
 
 APPEND, COMMIT, CLEAR = (f"input_audio_buffer.{verb}" for verb in ("append", "commit", "clear"))

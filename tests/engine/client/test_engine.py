@@ -13,8 +13,8 @@ import uvloop
 
 from lean_ovms.config import Config
 from lean_ovms.engine.client.engine import Engine
+from lean_ovms.engine_types import EngineStats
 from lean_ovms.errors import BadRequest, EngineFailure, RequestTimeout, StartError, Unavailable
-from lean_ovms.types import EngineStats
 from tests.engine.client.harness import command, read, run_fast, running, submit, until
 
 

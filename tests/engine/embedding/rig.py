@@ -14,8 +14,8 @@ from lean_ovms.engine.embedding.fake_pooler import FakePooler
 from lean_ovms.engine.embedding.task import Limits, PoolingTask
 from lean_ovms.engine.protocol import Cancel, Pooled, Record, Refused
 from lean_ovms.engine.worker.loop import Worker
+from lean_ovms.engine_types import EngineStats
 from lean_ovms.pooling_types import PoolingInput, PoolingParams
-from lean_ovms.types import EngineStats
 from tests.engine.rig import MemoryTransport
 
 LIMITS = Limits(queued=64, tokens=100_000, batch_tokens=1024)

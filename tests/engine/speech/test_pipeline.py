@@ -22,9 +22,9 @@ from lean_ovms.engine.speech.pipeline_kinds import FunAsr, Kind, Texts, Whisper
 from lean_ovms.engine.speech.recognizer import Job, Result
 from lean_ovms.engine.speech.task import SpeechTask
 from lean_ovms.engine.speech.whisper_files import read
+from lean_ovms.engine_types import Vocabulary
 from lean_ovms.errors import BadRequest, StartError
 from lean_ovms.speech_types import TRANSLATE, TextDelta, TranscribeParams
-from lean_ovms.types import Vocabulary
 from tests.engine.speech import sounds, words
 
 PLAIN = TranscribeParams(fallback=False, vad=False)

@@ -15,8 +15,8 @@ from lean_ovms.engine.voice import task as voice
 from lean_ovms.engine.voice.fake_synthesizer import BROKEN, MOST_CHARACTERS, RAISE, RATE, FakeSynthesizer
 from lean_ovms.engine.voice.task import VoiceTask
 from lean_ovms.engine.worker.loop import Worker
+from lean_ovms.engine_types import EngineStats, ModelInfo
 from lean_ovms.speech_types import SpeakParams
-from lean_ovms.types import EngineStats, ModelInfo
 from tests.engine.rig import MemoryTransport
 
 

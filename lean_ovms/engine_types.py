@@ -1,0 +1,125 @@
+"""What an engine reports: the vocabulary and the properties of its model, and its own counters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .types import Json
+
+if TYPE_CHECKING:
+    from .pooling_types import PoolingInfo
+    from .speech_types import SpeechInfo, VoiceInfo
+
+CLEAN_UP = r" (?:[.?!,\\]|'[ms]|' |'[rv]e|n't)"
+"""clean_up_tokenization_spaces as a regular expression: each match loses the spaces at its ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """Bytes of every token id, as the model's own detokenizer prints it in the middle of a text.
+
+    pieces[i]: the bytes of id i (byte-fallback ids are single bytes). special: ids hidden by skip_special_tokens.
+    strip_leading_space: the detokenizer drops one space at the very start of the text (SentencePiece).
+    clean_up: it removes spaces before punctuation (openvino_tokenizers' clean_up_tokenization_spaces).
+    exact: False when the table could not be verified against the detokenizer; then the engine decodes text.
+    """
+
+    pieces: list[bytes]
+    special: frozenset[int] = frozenset()
+    strip_leading_space: bool = False
+    clean_up: bool = False
+    exact: bool = True
+
+    @property
+    def longest(self) -> int:
+        """Bytes of the longest token, an upper bound of its characters; 64 for an unknown vocabulary."""
+        return max(map(len, self.pieces), default=0) or 64
+
+    def to_wire(self) -> Json:
+        """Its fields in protocol.Ready: bytes as latin-1 texts."""
+        pieces = [piece.decode("latin-1") for piece in self.pieces]
+        same = {name: getattr(self, name) for name in ("strip_leading_space", "exact", "clean_up")}
+        return {"pieces": pieces, "special": sorted(self.special), **same}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """What a loaded engine knows about its model; sent once, when it is ready.
+
+    context_length: limit of prompt + generated tokens of one request. kv_blocks: blocks of the KV cache. block_size:
+    tokens per block. kv_precision: element type of keys and values, "" if not known. eos_token_ids: every id that ends
+    a text. chat_template: the one stored in the tokenizer, or "".
+    speculative: "", "draft" or "prompt_lookup". versions: of the libraries, by name.
+    sentencepiece: grammars are matched against text with "▁" for a space and "<0x0A>" for a byte.
+    reports_cached_tokens: the number of prompt tokens found in the prefix cache is known.
+    capabilities: what not every engine can do. "alternatives": log probabilities of tokens that were not chosen, of
+    generated tokens and of the prompt's, also beside the prefix cache. "logit_edits", "cache_salt", "progress": see
+    CAPABILITIES. "beam_control": early_stopping, and grammars with beam search and with min_tokens. "cached_tokens": it
+    counts them itself, for each request.
+    vision: the model reads images. image_tokens: the model's own placeholders for images, refused from clients.
+    pooling, speech, voices: of a model that does not generate; it has one of these, and what is only of generation
+    keeps its default.
+    pipeline: what serves it, one of --pipeline_type's values; pipeline_reason: why AUTO took it.
+    """
+
+    vocab_size: int
+    context_length: int
+    kv_blocks: int = 0
+    block_size: int = 0
+    eos_token_ids: list[int] = field(default_factory=list)
+    pad_token_id: int = 0
+    bos_token: str = ""
+    eos_token: str = ""
+    chat_template: str = ""
+    speculative: str = ""
+    prefix_caching: bool = False
+    versions: dict[str, str]
+    sentencepiece: bool = False
+    reports_cached_tokens: bool = False
+    vision: bool = False
+    image_tokens: list[str] = field(default_factory=list)
+    kv_precision: str = ""
+    pipeline: str = ""
+    pipeline_reason: str = ""
+    capabilities: list[str] = field(default_factory=list)
+    pooling: PoolingInfo | None = None
+    speech: SpeechInfo | None = None
+    voices: VoiceInfo | None = None
+
+    @classmethod
+    def from_json(cls, values: Json) -> ModelInfo:
+        """The info whose dataclasses.asdict() these values are. Raises TypeError."""
+        values = dict(values)
+        if values.get("pooling"):
+            from .pooling_types import PoolingInfo  # each takes milliseconds, and most servers need neither
+
+            values["pooling"] = PoolingInfo(**values["pooling"])
+        if values.get("speech") or values.get("voices"):
+            from .speech_types import SpeechInfo, VoiceInfo
+
+            kinds = {"speech": SpeechInfo, "voices": VoiceInfo}
+            values |= {name: kind(**values[name]) for name, kind in kinds.items() if values.get(name)}
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """A snapshot of the engine's counters between two steps.
+
+    running, queued: sequences. kv_blocks_used: by running requests. steps, preemptions, recoveries: since the start.
+    drafts, accepted: with speculative decoding, drafts verified, and draft tokens accepted. Of a pooling model running
+    and queued are texts, steps are batches, and tokens, padded_tokens count those computed since the start.
+    """
+
+    running: int
+    queued: int
+    kv_blocks_used: int
+    kv_blocks_total: int
+    steps: int
+    preemptions: int
+    recoveries: int
+    drafts: int = 0
+    accepted: int = 0
+    tokens: int = 0
+    padded_tokens: int = 0
