@@ -3,10 +3,10 @@
     transport --Request--> api --Prompt, SamplingParams, OutputParams--> models --> engine
     transport <-Response-- api <------------- Delta, Usage ------------- models <-- engine
 
-engine_types.py has what an engine reports. pooling_types.py and speech_types.py are the same
-for models that do not generate, timing_types.py for times, and push_types.py has how pieces of a stream are passed down.
-This module imports nothing else of the package and has no behaviour beyond trivial properties. Token ids are plain ints
-("tokens"), text is str, bytes are what clients get.
+engine_types.py has what an engine reports, pooling_types.py and speech_types.py the same for models that do not
+generate, timing_types.py times, and push_types.py how pieces of a stream are passed down. This module imports nothing
+else of the package and has no behaviour beyond trivial properties. Token ids are plain ints ("tokens"), text is str,
+bytes are what clients get.
 """
 
 from __future__ import annotations
