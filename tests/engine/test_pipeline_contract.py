@@ -29,7 +29,7 @@ def paged(speculative=""):
 
 def build(name, request):
     if name == "scripted":
-        return FakePipeline(Script(blocks=BLOCKS, context=8192))
+        return FakePipeline(Script(blocks=BLOCKS, context=131_072))
     return request.getfixturevalue("stateful") if name == "stateful" else {"genai": genai, "paged": paged}[name]()
 
 
@@ -346,7 +346,7 @@ def test_special_tokens_are_decoded_only_when_asked(each):
 def test_the_model_says_what_it_is(pipeline):
     info = pipeline.info
     assert info.vocab_size > max(info.eos_token_ids) >= 0
-    assert (info.kv_blocks, info.block_size, info.context_length) == (BLOCKS, 32, 8192)
+    assert (info.kv_blocks, info.block_size, info.context_length) == (BLOCKS, 32, 131_072)
     assert len(pipeline.vocabulary.pieces) == info.vocab_size
     assert info.chat_template
     assert info.versions

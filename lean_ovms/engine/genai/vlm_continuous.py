@@ -23,6 +23,7 @@ from ...errors import BadRequest, StartError
 from ...types import IMAGE_TAG, Image, SamplingParams
 from ..errors import last_line
 from ..generation.pipeline import Handle, ImagePrompt, PipelineRequest
+from . import model_info
 from .continuous import ContinuousPipeline
 from .image_tokens import GenAiImageTokens
 from .settings import PipelineSettings
@@ -96,7 +97,7 @@ class VlmContinuous(ContinuousPipeline):
         text, words = "", 0
         while words <= settings.block_size:
             text += " and so"
-            words = len(self.encode(text, False))
+            words = len(model_info.encode(self._tokenizer, text, False))
         self._run_texts([text], 1)
         share = self._pipe.get_metrics().cache_usage / 100
         measured = round(-(-words // settings.block_size) / share) if share > 0 else 0

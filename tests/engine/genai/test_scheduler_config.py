@@ -122,8 +122,8 @@ def test_a_draft_has_the_main_models_settings_but_for_its_own():
     inherited = made(draft_scheduler, max_num_seqs=9, **DRAFT)
     assert inherited.max_num_seqs == 9
     assert inherited.num_kv_blocks == made(max_num_seqs=9, **DRAFT).num_kv_blocks > 0
-    own = made(draft_scheduler, draft_cache_size=2, draft_max_num_seqs=3, draft_max_num_batched_tokens=9999, **DRAFT)
-    assert (own.cache_size, own.num_kv_blocks, own.max_num_seqs, own.max_num_batched_tokens) == (2, 0, 3, 9999)
+    own = made(draft_scheduler, draft_cache_size=2, draft_max_num_seqs=3, draft_max_num_batched_tokens=150_000, **DRAFT)
+    assert (own.cache_size, own.num_kv_blocks, own.max_num_seqs, own.max_num_batched_tokens) == (2, 0, 3, 150_000)
     assert not own.dynamic_split_fuse
 
 
