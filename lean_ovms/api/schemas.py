@@ -49,6 +49,16 @@ def some_of(*names: str) -> Json:
     return {"anyOf": [{"required": [name], "properties": {name: {"not": {"enum": [None, ""]}}}} for name in names]}
 
 
+def all_of(*names: str) -> Json:
+    """A rule for a body: all these members are there, and not null."""
+    return {"allOf": [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]}
+
+
+def one_of(*names: str) -> Json:
+    """A rule for a body: exactly one of these members is there, and neither null nor an empty list."""
+    return {"oneOf": [{"required": [name], "properties": {name: {"not": {"enum": [None, []]}}}} for name in names]}
+
+
 REFUSED: Json = {"enum": [""]}
 """A string that must be empty, or null."""
 _DETAIL: Json = {"enum": ["auto", "low", "high", None]}

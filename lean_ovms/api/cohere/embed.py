@@ -23,6 +23,7 @@ from ..pooling.encoding import Encoding
 from ..pooling.inputs import check_count, content_text
 from ..pooling.request import PoolingRequest, dimensions, follows_ovms, parse, prompt_text
 from ..router import Route, RouteDoc, for_each_prefix
+from ..schemas import one_of
 
 TYPES = ("float", "int8", "uint8", "binary", "ubinary", "base64")
 INPUT_TYPES = ("search_document", "search_query", "classification", "clustering", "image")
@@ -51,7 +52,12 @@ FIELDS = FieldSet(
     (
         *shared.COMMON,
         Field(name="texts", kind="array", help="strings", schema={"items": {"type": "string"}}),
-        Field(name="images", kind="array", help="refused: this server embeds text only"),
+        Field(
+            name="images",
+            kind="array",
+            help="refused: this server embeds text only",
+            schema={"maxItems": 0},
+        ),
         Field(
             name="inputs",
             kind="array",
@@ -106,7 +112,12 @@ async def handle(request: Request, app: App) -> Response:
     return await call.render(outputs, lambda: full(embed, outputs))
 
 
-DOC = RouteDoc(summary="Cohere's embeddings, by type of number", body=FIELDS, answer="EmbeddingsByType")
+DOC = RouteDoc(
+    summary="Cohere's embeddings, by type of number",
+    body=FIELDS,
+    answer="EmbeddingsByType",
+    rules=one_of("texts", "inputs"),
+)
 ROUTES = [
     *for_each_prefix("POST", "/v2/embed", handle, doc=DOC),
     *for_each_prefix("POST", "/embed", handle, doc=replace(DOC, answer="EmbeddingsFloats")),

@@ -5,7 +5,6 @@ Each field is declared once, with its name, kind, range, default and meaning.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from typing import Any
 
@@ -81,7 +80,10 @@ TIMINGS = (
         default=False,
     ),
 )
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
+_NUMBER = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+_UNIT = "(ns|us|µs|ms|s|m|h)"
+_DURATION = re.compile(_NUMBER + _UNIT)
+_KEEP_ALIVE = re.compile(f"[-+]?({_NUMBER}|({_NUMBER}{_UNIT})+)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 MAX_KEEP_S = 1e9
 
@@ -90,15 +92,12 @@ def _keep_alive(value: Any) -> float:
     """Seconds, of a number or of a text such as "5m" or "1h30m"; negative: for ever."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return min(float(value), MAX_KEEP_S)
-    text = value.strip() if isinstance(value, str) and len(value) <= MAX_DURATION else ""
-    sign, digits = (-1.0, text[1:]) if text[:1] == "-" else (1.0, text.removeprefix("+"))
-    with contextlib.suppress(ValueError):
-        if digits[:1].isdecimal():
-            return min(sign * float(digits), MAX_KEEP_S)
-    parts = _DURATION.findall(digits)
-    if not parts or "".join(number + unit for number, unit in parts) != digits:
+    value = value.strip() if isinstance(value, str) and len(value) <= MAX_DURATION else ""
+    if not _KEEP_ALIVE.fullmatch(value):
         raise BadRequest('keep_alive must be a number of seconds or a duration such as "5m"', param="keep_alive")
-    return min(sign * sum(float(number) * _SECONDS[unit] for number, unit in parts), MAX_KEEP_S)
+    sign, parts = -1.0 if value.startswith("-") else 1.0, _DURATION.findall(value)
+    seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts) if parts else abs(float(value))
+    return min(sign * seconds, MAX_KEEP_S)
 
 
 MAX_DURATION = 64
@@ -107,7 +106,9 @@ KEEP_ALIVE = Field(
     kind="any",
     help="Ollama's: how long a model that requests load stays in memory afterwards; 0: not at all, negative: for ever",
     read=_keep_alive,
-    schema=schemas.any_of(schemas.NUMBER, schemas.STRING),
+    schema=schemas.any_of(
+        schemas.NUMBER, {"type": "string", "maxLength": MAX_DURATION, "pattern": f"^{_KEEP_ALIVE.pattern}$"}
+    ),
 )
 ANSWERING = (
     MODEL,

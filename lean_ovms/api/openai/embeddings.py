@@ -52,7 +52,13 @@ async def handle(request: Request, app: App) -> Response:
     return await call.render(outputs, lambda: full(asked, outputs))
 
 
-DOC = RouteDoc(summary="A vector for each input", body=FIELDS, answer="Embeddings", media=("application/octet-stream",))
+DOC = RouteDoc(
+    summary="A vector for each input",
+    body=FIELDS,
+    answer="Embeddings",
+    media=("application/octet-stream",),
+    rules=shared.ONE_INPUT,
+)
 ROUTES = for_each_prefix("POST", "/embeddings", handle, doc=DOC)
 FOR_MODEL = PoolingModel
 

@@ -131,6 +131,8 @@ PROMPTS = (
 )
 INPUTS = (*COMMON, INPUT, *TOKENIZING, USE_ACTIVATION, *CONVERSATION)
 """Fields of the endpoints that take inputs one by one."""
+ONE_INPUT = schemas.one_of("input", "messages")
+"""A rule for their bodies: input or messages."""
 
 
 def activation(values: dict[str, Any]) -> bool | None:

@@ -31,7 +31,7 @@ async def handle(request: Request, app: App) -> Response:
     return await call.render(outputs, lambda: full(call, info, outputs))
 
 
-DOC = RouteDoc(summary="Probabilities of a model's labels", body=FIELDS, answer="Classes")
+DOC = RouteDoc(summary="Probabilities of a model's labels", body=FIELDS, answer="Classes", rules=shared.ONE_INPUT)
 ROUTES = [*for_each_prefix("POST", "/classify", handle, doc=DOC), Route("POST", "/classify", handle, doc=DOC)]
 
 

@@ -56,7 +56,11 @@ async def handle(request: Request, app: App) -> Response:
 
 
 DOC = RouteDoc(
-    summary="What a pooling model computes", body=FIELDS, answer="Pooled", media=("application/octet-stream",)
+    summary="What a pooling model computes",
+    body=FIELDS,
+    answer="Pooled",
+    media=("application/octet-stream",),
+    rules=shared.ONE_INPUT,
 )
 ROUTES = [*for_each_prefix("POST", "/pooling", handle, doc=DOC), Route("POST", "/pooling", handle, doc=DOC)]
 

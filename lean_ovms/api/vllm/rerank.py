@@ -23,7 +23,7 @@ from ..pooling.response import shortest
 from ..pooling.scoring import ScoreRequest, Scores, score
 from ..response import json
 from ..router import Route, RouteDoc, for_each_prefix
-from ..schemas import OBJECT, STRING, any_of
+from ..schemas import OBJECT, STRING, all_of, any_of
 
 
 def _rank_fields(value: list[Any]) -> list[str]:
@@ -96,7 +96,12 @@ async def handle(request: Request, app: App) -> Response:
     return json(full(rerank, await score(rerank.score)), rerank.score.call.headers)
 
 
-DOC = RouteDoc(summary="Documents by their relevance for a query", body=FIELDS, answer="Rerank")
+DOC = RouteDoc(
+    summary="Documents by their relevance for a query",
+    body=FIELDS,
+    answer="Rerank",
+    rules=all_of("query", "documents"),
+)
 ROUTES = [
     *for_each_prefix("POST", "/rerank", handle, doc=DOC),
     *for_each_prefix("POST", "/v2/rerank", handle, doc=DOC),

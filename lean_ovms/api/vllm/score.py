@@ -17,6 +17,7 @@ from ..pooling.response import shortest, usage
 from ..pooling.scoring import ScoreRequest, Scores, score
 from ..response import json
 from ..router import Route, RouteDoc, for_each_prefix
+from ..schemas import all_of, any_of
 
 SIDES = (("queries", "documents"), ("queries", "items"), ("text_1", "text_2"), ("data_1", "data_2"))
 """Names of the two sides."""
@@ -42,7 +43,12 @@ async def handle(request: Request, app: App) -> Response:
     return json(full(asked.call, await score(asked)), asked.call.headers)
 
 
-DOC = RouteDoc(summary="A score for each pair of texts", body=FIELDS, answer="Scores")
+DOC = RouteDoc(
+    summary="A score for each pair of texts",
+    body=FIELDS,
+    answer="Scores",
+    rules=any_of(*(all_of(*names) for names in SIDES)),
+)
 ROUTES = [*for_each_prefix("POST", "/score", handle, doc=DOC), Route("POST", "/score", handle, doc=DOC)]
 
 
