@@ -102,12 +102,12 @@ class Server:
     def signal(self, number: int) -> None:
         """To all processes of the server."""
         assert self._process is not None
+        self._process.send_signal(number)  # first: one that is stopped starts no backends
         for folder in Path("/proc").iterdir():  # each backend has a session of its own
             with contextlib.suppress(OSError, ValueError, IndexError):
                 parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
                 if parent == self._process.pid:
                     os.kill(int(folder.name), number)
-        self._process.send_signal(number)
 
     def database(self, name: str) -> str:
         """The URL of a database."""
