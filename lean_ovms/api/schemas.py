@@ -44,19 +44,24 @@ def const(value: str) -> Json:
 # --- requests
 
 
+def _given(name: str, *absent: object) -> Json:
+    """A rule for a body: the member is there, and none of these values."""
+    return {"required": [name], "properties": {name: {"not": {"enum": list(absent)}}}}
+
+
 def some_of(*names: str) -> Json:
     """A rule for a body: at least one of these members is there, and neither null nor empty."""
-    return {"anyOf": [{"required": [name], "properties": {name: {"not": {"enum": [None, ""]}}}} for name in names]}
+    return any_of(*(_given(name, None, "") for name in names))
 
 
 def all_of(*names: str) -> Json:
     """A rule for a body: all these members are there, and not null."""
-    return {"allOf": [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]}
+    return {"allOf": [_given(name, None) for name in names]}
 
 
 def one_of(*names: str) -> Json:
     """A rule for a body: exactly one of these members is there, and neither null nor an empty list."""
-    return {"oneOf": [{"required": [name], "properties": {name: {"not": {"enum": [None, []]}}}} for name in names]}
+    return {"oneOf": [_given(name, None, []) for name in names]}
 
 
 REFUSED: Json = {"enum": [""]}

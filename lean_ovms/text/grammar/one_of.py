@@ -149,9 +149,7 @@ class _Cutter:
 
     def separate(self, one: Schema, other: Schema, depth: int) -> bool:
         """Whether it is certain that nothing that a grammar of `one` writes is valid by `other`."""
-        self._left -= 1
-        if self._left < 0 or depth > MAX_DEPTH:
-            raise Overlap
+        self._count(depth)
         whole, by = self.resolved(one), self.resolved(other)
         if whole is False or by is False:
             return True
@@ -204,9 +202,7 @@ class _Cutter:
 
     def contains(self, other: Schema, one: Schema, depth: int) -> bool:
         """Whether it is certain that everything that a grammar of `one` writes is valid by `other`."""
-        self._left -= 1
-        if self._left < 0 or depth > MAX_DEPTH:
-            raise Overlap
+        self._count(depth)
         by, whole = self.resolved(other), self.resolved(one)
         if by is True or whole is False:
             return True
@@ -254,6 +250,12 @@ class _Cutter:
         pairs = [*zip(theirs[0] + [theirs[1]] * (len(mine[0]) - len(theirs[0])), mine[0], strict=True)]
         pairs += [(theirs[1], mine[1])] if mine[1] is not False else []
         return all(self.contains(by, value, depth + 1) for by, value in pairs)
+
+    def _count(self, depth: int) -> None:
+        """One more pair of schemas is compared. Raises Overlap."""
+        self._left -= 1
+        if self._left < 0 or depth > MAX_DEPTH:
+            raise Overlap
 
     # --- forms of a schema
 
