@@ -116,14 +116,24 @@ class Config:
         "name in the API, empty: the directory's name; with model_repository_path: the model in it to serve",
         group="model",
     )
+    model_aliases: str = option(
+        "",
+        "further names of the model in the API, separated by blanks; answers carry model_name",
+        group="model",
+        several=True,
+    )
     group_name: str = option("", "models loaded and unloaded together; permanent: never unloaded", group="model")
     model_idle_timeout_s: float = option(
         0.0, "seconds before an unused model is unloaded; a request loads it again; 0: never", group="model", low=0
     )
     chat_template: str = option("", "chat template instead of the model's, a file or the text itself", group="model")
+    trust_request_chat_template: bool = option(
+        False, "allow chat_template in requests; such a template runs in the sandbox, without files", group="model"
+    )
     chat_template_content_format: str = option(
         "auto", "form of message content for the chat template", group="model", choices=("auto", "string", "openai")
     )
+    response_role: str = option("assistant", "role of the messages in answers of chat completions", group="model")
     tool_parser: str = option("", "tool parser; empty: from the chat template; none: off", group="model")
     reasoning_parser: str = option("", "reasoning parser; empty: from the chat template; none: off", group="model")
     enable_tool_guided_generation: bool = option(
@@ -476,6 +486,11 @@ class Config:
         if self.model_name:
             return self.model_name
         return os.path.basename(os.path.realpath(self.model_dir)) if self.model_path else "demo"
+
+    @property
+    def served_names(self) -> tuple[str, ...]:
+        """All its names in the API, served_name first."""
+        return tuple(dict.fromkeys((self.served_name, *self.model_aliases.split())))
 
     @property
     def origins(self) -> list[str]:

@@ -96,6 +96,7 @@ class ChatPrompt:
 
     messages, tools: OpenAI's objects, validated. template_kwargs: the client's chat_template_kwargs, without reserved
     names. continue_final_message: the prompt ends inside the last message, which the model continues.
+    template: the client's chat template; "": the model's.
     images: one for each image tag in the messages. num_chars: of the texts of all messages, but image data.
     other_chars: of tools, tool calls and template_kwargs, of which a template may leave out some. Both are counted at
     construction, because that takes long for many, and prompts of many messages are built in a worker thread.
@@ -108,6 +109,7 @@ class ChatPrompt:
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     add_special_tokens: bool = False
+    template: str = ""
     images: tuple[Image, ...] = ()
     num_chars: int = field(init=False)
     other_chars: int = field(init=False)

@@ -103,6 +103,8 @@ def _read_words(given: dict[str, Any]) -> None:
     words = [*given["words"], *([] if given["model"] is None else [given["model"]])]
     command = words.pop(0) if words and words[0] in WORDS else "serve"
     given.update(WORDS[command])
+    if not words and (path := _model_among_names(given)):
+        words = [path]
     if not words:
         return
     model = words.pop(0)
@@ -111,6 +113,17 @@ def _read_words(given: dict[str, Any]) -> None:
     if before := [name for name in POINTERS if given.get(name) and name != "model_repository_path"]:
         raise StartError(f"{model} and --{before[0]} exclude each other: both name the model")
     given.update(_model_of(model, command))
+
+
+def _model_among_names(given: dict[str, Any]) -> str:
+    """The model that was typed behind the names of --served-model-name, of which it then is none; "" if none was."""
+    *names, last = (given["model_aliases"] or "").split(" ")
+    if any(given.get(name) for name in POINTERS if name != "model_name") or not os.path.exists(
+        os.path.expanduser(last)
+    ):
+        return ""
+    given["model_aliases"] = " ".join(names) or None
+    return last
 
 
 def _model_of(text: str, command: str) -> dict[str, str]:
@@ -236,7 +249,10 @@ def _add_foreign_flags(result: argparse.ArgumentParser) -> None:
             continue
         dest = "port" if alias.option == "rest_port" else alias.option
         extra: dict[str, Any] = {"nargs": 0} if alias.bare else {"metavar": "VALUE"}
-        result.add_argument(*flags, dest=dest, action=_aliased(alias), help=argparse.SUPPRESS, default=None, **extra)
+        if alias.further and not alias.separator:
+            extra["nargs"] = "+"
+        action = _divided(alias) if alias.further else _aliased(alias)
+        result.add_argument(*flags, dest=dest, action=action, help=argparse.SUPPRESS, default=None, **extra)
     for name in IGNORED.keys() | REFUSED.keys():
         flag = other_flags.flag(name)
         result.add_argument(flag, dest=name, nargs="?", const="", default=None, help=argparse.SUPPRESS)
@@ -255,6 +271,18 @@ def _aliased(alias: other_flags.Alias) -> type[argparse.Action]:
             setattr(found, self.dest, other_flags.merge(self.dest, getattr(found, self.dest), text))
 
     return Aliased
+
+
+def _divided(alias: other_flags.Alias) -> type[argparse.Action]:
+    """The action of a flag whose first value is one option, and whose further ones are another."""
+
+    class Divided(argparse.Action):
+        def __call__(self, _: Any, found: argparse.Namespace, values: Any, flag: str | None = None) -> None:
+            first, *further = values if isinstance(values, list) else values.split(alias.separator)
+            setattr(found, self.dest, first)
+            setattr(found, alias.further, " ".join(further) or None)
+
+    return Divided
 
 
 class _Help(argparse.Action):

@@ -24,6 +24,8 @@ class Alias:
     names: its flags, short ones with their hyphen. bare: the option's value for the flag alone; ""
     if it needs one.
     read: the value in our notation; raises ValueError with what is allowed.
+    further: the option that takes all values but the first; "" if the flag takes one. separator: between them; "" if
+    they are arguments of their own.
     """
 
     option: str
@@ -31,6 +33,8 @@ class Alias:
     names: tuple[str, ...]
     bare: str = ""
     read: Callable[[str], str] = str
+    further: str = ""
+    separator: str = ""
 
 
 def _model_len(text: str) -> str:
@@ -106,7 +110,7 @@ ALIASES = (
     Alias("rest_bind_address", VLLM, ("host",)),
     Alias("rest_port", VLLM, ("port",)),
     Alias("unix_socket", VLLM, ("uds",)),
-    Alias("model_name", VLLM, ("served_model_name",)),
+    Alias("model_name", VLLM, ("served_model_name",), further="model_aliases"),
     Alias("api_key", VLLM, ("api_key",)),
     Alias("tool_parser", VLLM, ("tool_call_parser",), read=lambda text: _PARSERS.get(text, text)),
     Alias("reasoning_parser", VLLM, ("reasoning_parser",), read=lambda text: _REASONING.get(text, text)),
@@ -132,7 +136,7 @@ ALIASES = (
     Alias("max_model_len", LLAMA_CPP, ("-c", "ctx_size"), read=_model_len),
     Alias("max_num_seqs", LLAMA_CPP, ("-np", "parallel")),
     Alias("max_tokens_limit", LLAMA_CPP, ("-n", "predict", "n_predict")),
-    Alias("model_name", LLAMA_CPP, ("-a", "alias")),
+    Alias("model_name", LLAMA_CPP, ("-a", "alias"), further="model_aliases", separator=","),
     Alias("plugin_config", LLAMA_CPP, ("-t", "threads"), read=_threads),
     Alias("target_device", LLAMA_CPP, ("-dev", "device")),
     Alias("kv_cache_precision", LLAMA_CPP, ("-ctk", "cache_type_k"), read=_cache_type),
@@ -208,8 +212,6 @@ REFUSED = {
     "-q": _CONVERT,
     **dict.fromkeys(("temp", "temperature", "top_k", "top_p", "min_p"), _DEFAULTS),
     **dict.fromkeys(("repeat_penalty", "presence_penalty", "frequency_penalty"), _DEFAULTS),
-    "response_role": "answers have the role assistant",
-    "trust_request_chat_template": "a template is a program, and those of requests are not run; use --chat_template",
     "seed": "send seed with each request",
     "speculative_config": "use --draft_model_path, --draft_source_model or --prompt_lookup",
     "tokenizer": "the tokenizer is that of the model's directory",

@@ -92,7 +92,20 @@ class DesiredState:
 def desired_state(config: Config) -> DesiredState:
     """The models that the options of server_config() configure. Raises StartError if they cannot be parsed."""
     state = _desired_state(config)
-    return _with_loading(config, replace(state, models=tuple(_with_task(spec) for spec in state.models)))
+    return _with_loading(config, replace(state, models=_without_clashes([_with_task(spec) for spec in state.models])))
+
+
+def _without_clashes(specs: list[ModelSpec]) -> tuple[ModelSpec, ...]:
+    """The models, with a problem where an alias is a name of another one."""
+    owners = {spec.name: spec for spec in specs}
+    found = []
+    for spec in specs:
+        taken = [name for name in spec.config.served_names[1:] if owners.setdefault(name, spec) is not spec]
+        if taken and spec.problem is None:
+            other = owners[taken[0]].name
+            spec = replace(spec, problem=WrongOptions(f"model_aliases: {safe(taken[0])} is a name of the model {safe(other)}"))
+        found.append(spec)
+    return tuple(found)
 
 
 def _with_loading(config: Config, state: DesiredState) -> DesiredState:
@@ -175,7 +188,7 @@ def _model_source(config: Config) -> Config:
     if config.config_path:
         if config.model_path or config.model_name:
             raise WrongOptions("--config_path names the models: --model_path and --model_name do not go with it")
-        _refuse_lora_modules(config, "with --config_path each entry has its own lora_modules")
+        _refuse_of_one_model(config, "with --config_path each entry has its own {}")
         return config
     if config.model_path:
         return config
@@ -206,15 +219,16 @@ def _in_repository(config: Config) -> Config:
         return replace(config, model_path=str(path), model_name=config.model_name or name, source_model="")
     file = repository / config_file.NAME
     if os.path.isfile(file) and not listing.is_model(repository):  # a model has a config.json of another kind
-        _refuse_lora_modules(config, f"with {file} each entry has its own lora_modules")
+        _refuse_of_one_model(config, f"with {file} each entry has its own {{}}")
         return replace(config, config_path=str(file))
-    _refuse_lora_modules(config, "--model_name says which of --model_repository_path")
+    _refuse_of_one_model(config, "--model_name says which of --model_repository_path")
     return config
 
 
-def _refuse_lora_modules(config: Config, otherwise: str) -> None:
-    if config.lora_modules:
-        raise WrongOptions(f"--lora_modules is for one model: {otherwise}")
+def _refuse_of_one_model(config: Config, otherwise: str) -> None:
+    for name in ("lora_modules", "model_aliases"):
+        if getattr(config, name):
+            raise WrongOptions(f"--{name} is for one model: {otherwise.format(name)}")
 
 
 def _with_file_options(config: Config) -> Config:

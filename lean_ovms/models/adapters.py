@@ -101,10 +101,10 @@ class AdapterSet(Generic[M]):
             await asyncio.to_thread(lora.check, module, self._config.model_dir)
 
     def _build(self, module: lora_modules.Module) -> M:
-        if module.name == self._config.served_name:
+        if module.name in self._config.served_names:
             raise StartError(f"--lora_modules: {module.name!r} is the name of the model itself")
         share = max(1, self._config.cache_memory_percent // (2 * self._config.max_loras))
-        own = replace(self._config, model_name=module.name, lora_modules="", allow_runtime_lora=False)
+        own = replace(self._config, model_name=module.name, model_aliases="", lora_modules="", allow_runtime_lora=False)
         engine = replace(own, lora_modules=lora_modules.dumps(module), cache_memory_percent=share)
         model = self._make(own, engine)
         model.residency = self._residency

@@ -11,7 +11,7 @@ from functools import partial
 
 from ..config import Config
 from ..engine_types import ModelInfo, Vocabulary
-from ..errors import RequestError, WrongOptions
+from ..errors import BadRequest, RequestError, WrongOptions
 from ..options import read_object
 from ..repository.model_dir import ModelDir
 from ..text import parsers
@@ -21,12 +21,17 @@ from ..text.grammar.build import GrammarContext
 from ..text.template.chat_template import ChatTemplate
 from ..text.template.escape import SpecialTokenEscaper
 from ..text.template.limits import TooSlowInline
+from ..text.template.request_templates import RequestTemplates
 from ..types import ChatPrompt, OutputParams, SamplingParams
 from ..util.concurrency import INLINE_CHARACTERS, Offload
 from .output_decoder import OutputDecoder
 from .structured_output import StructuredOutput
 
 NO_REASONING = "thinking_token_budget has no effect: the model has no reasoning parser"
+TEMPLATE_NOT_TRUSTED = (
+    "chat_template is not accepted in requests: the server has to be started with --trust_request_chat_template, "
+    "or with --chat_template for all requests"
+)
 PROBE = [{"role": "user", "content": "Hey"}]
 
 
@@ -35,6 +40,8 @@ class ChatFormat:
 
     def __init__(self, config: Config, directory: ModelDir, info: ModelInfo, vocabulary: Vocabulary) -> None:
         """Raises WrongOptions for a parser or a template that cannot be."""
+        escaper = _escaper(vocabulary) if config.neutralize_special_tokens else None
+        variables = read_object("default_chat_template_kwargs", config.default_chat_template_kwargs)
         self.template = ChatTemplate.load(
             directory,
             override=config.chat_template,
@@ -42,8 +49,14 @@ class ChatFormat:
             bos_token=info.bos_token,
             eos_token=info.eos_token,
             content_format=config.chat_template_content_format,
-            escaper=_escaper(vocabulary) if config.neutralize_special_tokens else None,
-            variables=read_object("default_chat_template_kwargs", config.default_chat_template_kwargs),
+            escaper=escaper,
+            variables=variables,
+        )
+        self._of_requests = RequestTemplates(
+            special_tokens=self.template.special_tokens,
+            content_format=config.chat_template_content_format,
+            escaper=escaper,
+            variables=variables,
         )
         known, (tool, reasoning) = parsers.names(), parsers.detect(self.template.source)
         self.tool_parser = _parser_name("tool_parser", config.tool_parser, tool, known.tool)
@@ -55,6 +68,8 @@ class ChatFormat:
 
     async def render(self, prompt: ChatPrompt, offload: Offload) -> str:
         """The text of a prompt; long work runs in the offload thread. Raises RequestError."""
+        if prompt.template:
+            return await self._render_by_request(prompt, offload)
         if prompt.render_cost < INLINE_CHARACTERS:
             try:
                 return self.template.render(prompt, None)
@@ -62,6 +77,15 @@ class ChatFormat:
                 pass
         work = partial(self.template.render, prompt, self._config.template_timeout_s)
         return await offload.run(prompt.render_cost, work)
+
+    async def _render_by_request(self, prompt: ChatPrompt, offload: Offload) -> str:
+        if not self._config.trust_request_chat_template:
+            raise BadRequest(TEMPLATE_NOT_TRUSTED, param="chat_template")
+
+        def work() -> str:
+            return self._of_requests.get(prompt.template).render(prompt, self._config.template_timeout_s)
+
+        return await offload.run(prompt.render_cost + len(prompt.template), work)
 
     def structured_output(self, output: OutputParams, tail: str, offload: Offload) -> StructuredOutput | None:
         """The constraint of a request, None if it has none. tail: the prompt's end."""

@@ -30,6 +30,13 @@ class ModelRegistry:
         """All models that have a name of their own: those loaded, and after each its adapters."""
         return [one for model in self.models.values() for one in model.with_adapters]
 
+    @property
+    def names(self) -> dict[str, Model]:
+        """All names with their models, aliases behind the names of their own."""
+        found = {model.name: model for model in self.served}
+        aliases = {alias: model for model in self.models.values() for alias in model.config.served_names[1:]}
+        return found | {alias: model for alias, model in aliases.items() if alias not in found}
+
     def default_of(self, kind: type[Model]) -> str:
         """The name of the only model of this class, or else of the only one at all; "" if there are several."""
         names = [name for name, model in self.models.items() if isinstance(model, kind)] or list(self.models)
@@ -42,14 +49,14 @@ class ModelRegistry:
     def get(self, name: str, kind: type[M]) -> M: ...
 
     def get(self, name: str, kind: type[Model] = Model) -> Model:
-        """The model or adapter of this name, which the current request's record then names.
+        """The model or adapter of this name or alias, which the current request's record then names.
 
         kind: the class of a task, whose models are known. Raises ModelNotFound, BadRequest for a model of another task,
         or NotLoaded for one of which nothing is known yet.
         """
-        model = self.models.get(name) or next((one for one in self.served if one.name == name), None)
+        model = self.models.get(name) or self.names.get(name)
         if model is None:
-            known = ", ".join(one.name for one in self.served)
+            known = ", ".join(self.names)
             raise ModelNotFound(f"The model {safe(name)!r} does not exist; served: {known}", param="model")
         if record := current_record.get():
             record.model = model.name

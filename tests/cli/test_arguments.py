@@ -181,6 +181,12 @@ def test_a_foreign_flag_is_no_option_too_and_has_one_meaning() -> None:
         ("--metrics_enable serve /m", {"metrics_enable": True, "model_path": "/m"}),
         ("--metrics_enable /m", {"metrics_enable": True, "model_path": "/m"}),
         ("--trust-remote-code /m", {"model_path": "/m"}),
+        ("serve org/m --served-model-name a b/c d", {"source_model": "org/m", "model_name": "a",
+            "model_aliases": "b/c d"}),
+        ("serve --served-model-name a b /tmp", {"model_path": "/tmp", "model_name": "a", "model_aliases": "b"}),
+        ("-m /m -a chat,other", {"model_path": "/m", "model_name": "chat", "model_aliases": "other"}),
+        ("/m --response-role assistant --trust-request-chat-template", {"model_path": "/m",
+            "trust_request_chat_template": True}),
     ],
 )  # fmt: skip
 def test_commands_of_vllm_llama_cpp_and_ollama_are_understood(line: str, expected: dict[str, object]) -> None:

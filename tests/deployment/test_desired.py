@@ -64,6 +64,20 @@ def of(repository: Path, **options: Any) -> DesiredState:
     return desired_state(server_config(Config(model_repository_path=str(repository), **options)))
 
 
+def test_aliases_are_those_of_one_model(repository: Path, tmp_path: Path) -> None:
+    assert of(repository, model_name="b", model_aliases="x y").models[0].config.served_names == ("b", "x", "y")
+    with pytest.raises(WrongOptions, match="--model_aliases is for one model: --model_name says which"):
+        of(repository, model_aliases="x")
+    entries = [{"name": "one", "model_aliases": "two x"}, {"name": "two"}, {"name": "three", "model_aliases": "x y"}]
+    found = by_name(write_config(tmp_path, mediapipe_config_list=entries))
+    problems = {name: str(one.problem or "") for name, one in found.items()}
+    assert problems == {
+        "one": "model_aliases: two is a name of the model two",
+        "two": "",
+        "three": "model_aliases: x is a name of the model one",
+    }
+
+
 @pytest.mark.parametrize("name", ["b", "org/a", "a-graph"])
 def test_a_repository_and_a_name_are_that_model(repository: Path, name: str) -> None:
     found = of(repository, model_name=name)

@@ -51,6 +51,14 @@ def test_an_unknown_name_is_refused_with_those_that_are_served(registry: ModelRe
     assert (caught.value.status, caught.value.param) == (404, "model")
 
 
+def test_aliases_find_a_model_and_never_hide_a_name(registry: ModelRegistry) -> None:
+    registry.install(model("c", model_aliases="other a c"))
+    assert registry.get("other") is registry.models["c"]
+    assert registry.get("a") is registry.models["a"]
+    assert list(registry.names) == ["a", "b", "c", "other"]
+    assert registry.default_of(TextModel) == ""
+
+
 async def test_a_model_of_another_task_is_refused_and_served_as_what_it_is(registry: ModelRegistry) -> None:
     registry.install(model("e", EmbeddingModel))
     with pytest.raises(BadRequest, match="'e' does embeddings, not text generation; it is served under") as caught:

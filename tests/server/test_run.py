@@ -69,7 +69,7 @@ async def checked(config: Config) -> None:
         ({"lora_modules": "a=none"}, "--lora_modules: there is no adapter at none"),
         ({"max_model_len": 1_000_000}, "--max_model_len 1000000 is more than the 131072 tokens"),
         ({"tool_parser": "nope"}, "--tool_parser must be none or one of "),
-        ({"chat_template": "{% if"}, "--chat_template: the model's chat template is invalid"),
+        ({"chat_template": "{% if"}, "--chat_template: the chat template is invalid"),
     ],
 )
 async def test_what_no_engine_is_needed_for_is_checked_first(

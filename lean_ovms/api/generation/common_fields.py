@@ -176,17 +176,10 @@ DOCUMENTS = Field(
 )
 
 
-def _no_template(value: str) -> None:
-    if value:
-        raise BadRequest("chat_template is not accepted in requests: start with --chat_template", param="chat_template")
-
-
 CHAT_TEMPLATE = Field(
     name="chat_template",
     kind="string",
-    help="refused unless empty, as in vLLM",
-    read=_no_template,
-    schema=schemas.REFUSED,
+    help="Jinja text used instead of the model's template; as in vLLM only with --trust_request_chat_template",
 )
 CONTINUE_FINAL_MESSAGE = Field(
     name="continue_final_message", kind="bool", help="continuation of the last message", default=False

@@ -141,6 +141,7 @@ def chat_prompt(values: Json, tools: list[Json], *, add_special_tokens: bool = F
         add_generation_prompt=not carry_on if add is None else add,
         continue_final_message=carry_on,
         add_special_tokens=add_special_tokens,
+        template=values["chat_template"] or "",
     )
 
 

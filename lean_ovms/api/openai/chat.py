@@ -154,7 +154,7 @@ def full(chat: ChatRequest, answers: list[CompletedChoice], generation: Generati
 
 
 def _choice(chat: ChatRequest, index: int, answer: CompletedChoice) -> Json:
-    message: Json = {"content": answer.text, "role": "assistant"}
+    message: Json = {"content": answer.text, "role": chat.generation.model.config.response_role}
     if answer.reasoning and chat.options.reasoning:
         message["reasoning_content"] = answer.reasoning
     message["tool_calls"] = [
@@ -181,10 +181,6 @@ def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions) -> Json:
     return {"content": [logprob_entry(token, by_id=options.named_by_id) for token in tokens]}
 
 
-ROLE = b'"delta":{"role":"assistant","content":null}'
-"""Of the first chunk of a choice, and as in llama.cpp of those with the progress of the prompt."""
-
-
 class ChatRenderer:
     """Deltas to chat.completion.chunk events (contract section 4.3)."""
 
@@ -195,6 +191,9 @@ class ChatRenderer:
         self._choices = [ChoiceState() for _ in range(chat.generation.sampling.n)]
         self._logprobs = chat.generation.sampling.logprobs
         self._options = chat.options
+        # Of the first chunk of a choice, and as in llama.cpp of those with the progress of the prompt.
+        role = chat.generation.model.config.response_role
+        self._opening = b'"delta":{"role":' + orjson.dumps(role) + b',"content":null}'
 
     def deltas(self, deltas: list[Delta]) -> bytes:
         return b"".join([self._delta(delta, self._choices[delta.index]) for delta in deltas])
@@ -207,10 +206,10 @@ class ChatRenderer:
         out = b""
         if delta.progress is not None:
             state.started = True
-            return self._chunks.progress(delta.index, ROLE, delta.progress)
+            return self._chunks.progress(delta.index, self._opening, delta.progress)
         if not state.started:
             state.started = True
-            out = self._chunks.chunk(delta.index, ROLE, state)
+            out = self._chunks.chunk(delta.index, self._opening, state)
             if not self._logprobs:
                 state.text = self._chunks.around(delta.index, b'"delta":{"content":', b"}")
         state.add(delta)

@@ -23,33 +23,38 @@ KINDS = {"embeddings": EMBED, "rerank": SCORE, "classify": CLASSIFY, "token_clas
 
 
 async def handle_list(request: Request, app: App) -> Response:
-    return json({"data": [describe(m) for m in app.registry.served if m.listed], "object": "list"})
+    return json({"data": [describe(m, name) for name, m in app.registry.names.items() if m.listed], "object": "list"})
 
 
 async def handle_one(request: Request, app: App) -> Response:
     base = max((b for b in BASES if request.path.startswith(b + "/models/")), key=len)
-    model = app.registry.get(request.path[len(base) + len("/models/") :])
+    name = request.path[len(base) + len("/models/") :]
+    model = app.registry.get(name)
     if not model.listed:
         raise ModelNotFound("the model is not ready", code="model_not_ready")
-    return json(describe(model))
+    return json(describe(model, name))
 
 
-def describe(model: Model) -> Json:
-    """OpenAI's model object; max_model_len is vLLM's addition, modalities are OpenRouter's, parent (the model that an
+def describe(model: Model, name: str) -> Json:
+    """OpenAI's model object. name: as it is asked for or listed; root is the model's own, of an alias.
+
+    max_model_len is vLLM's addition, modalities are OpenRouter's, parent (the model that an
     adapter is for) is vLLM's, status (whether it is in memory) is that of llama.cpp's router, pooling, speech, voices
     and pipeline (which one generates, and why) are ours. What only the engine knows is not there until the model has
     been loaded.
     """
     parent = {"parent": model.parent} if model.parent else {}
+    root = {"root": model.name} if model.name != name else {}
     known = _known(model) if model.known else _expected(model)
     return {
-        "id": model.name,
+        "id": name,
         "object": "model",
         "created": model.created,
         "owned_by": "lean_ovms",
         "status": {"value": "loaded" if model.loaded and model.state == "ready" else model.state},
         **known,
         **parent,
+        **root,
     }
 
 

@@ -48,7 +48,7 @@ async def handle_load(request: Request, app: App) -> Response:
     module = Module(_required(values, "lora_name"), _required(values, "lora_path"), values["alpha"])
     model = _base_model(app, values["model"])
     replaces = module.name in model.adapters.models and values["load_inplace"]
-    if not replaces and any(module.name == served.name for served in app.registry.served):
+    if not replaces and module.name in app.registry.names:
         raise BadRequest(f"The lora adapter {safe(module.name)!r} has already been loaded.", param="lora_name")
     try:
         with await model.hold():

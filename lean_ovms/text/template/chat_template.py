@@ -6,6 +6,7 @@ BadRequest of one line, without paths. Knows no token ids and no parsers, and of
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,9 @@ from .messages import Capabilities, prepare
 from .probe import probe
 
 DEFAULT_RENDER_S = 10.0
-"""CPU time of a rendering where no limit is given (probes, tools)."""
+"""CPU time of a rendering where no limit is given."""
+DEFAULT_PROBE_S = 60.0
+"""CPU time of all probes of one template."""
 NO_TEMPLATE = "Error: Chat template not loaded correctly, so it cannot be applied"
 
 _OWN = ("messages", "tools", "bos_token", "eos_token", "continue_final_message")
@@ -40,7 +43,7 @@ class ChatTemplate:
 
     special_tokens: text by name, given to the template. content_format: "string", "openai" (a list of parts) or
     "auto": the form that the template reads. directory: for includes. escaper: for texts of users and tools.
-    variables: chat_template_kwargs of every prompt, below its own.
+    variables: chat_template_kwargs of every prompt, below its own. probe_s: CPU time to find out what it reads.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class ChatTemplate:
         directory: Path | None = None,
         escaper: SpecialTokenEscaper | None = None,
         variables: Mapping[str, Any] | None = None,
+        probe_s: float = DEFAULT_PROBE_S,
     ) -> None:
         """Raises WrongOptions for variables that chat_template_kwargs may not set."""
         self._variables = dict(variables or {})
@@ -62,8 +66,8 @@ class ChatTemplate:
         self.special_tokens = tokens = {"bos_token": "", "eos_token": "", **(special_tokens or {})}
         env = sandbox.ChatEnvironment(directory)
         self._escaper = escaper
-        self._main = _CompiledTemplate(env, source, tokens, content_format)
-        self._tool = _CompiledTemplate(env, tool_source, tokens, content_format) if tool_source else self._main
+        self._main = _CompiledTemplate(env, source, tokens, content_format, probe_s)
+        self._tool = _CompiledTemplate(env, tool_source, tokens, content_format, probe_s) if tool_source else self._main
 
     @classmethod
     def load(
@@ -132,17 +136,29 @@ def _override(option: str) -> str:
 class _CompiledTemplate:
     """One template and its capabilities. error: why it cannot be used, or ""."""
 
-    def __init__(self, env: jinja2.Environment, source: str, tokens: Mapping[str, str], content_format: str) -> None:
+    def __init__(
+        self,
+        env: jinja2.Environment,
+        source: str,
+        tokens: Mapping[str, str],
+        content_format: str,
+        probe_s: float,
+    ) -> None:
         self.error = ""
         self._tokens = tokens
         self._template = env.from_string("")
         self.capabilities = Capabilities()
         try:
             self._template = env.from_string(source)
-        except (jinja2.TemplateError, RecursionError) as error:
-            self.error = f"the model's chat template is invalid: {_reason(error)}"
+        except Exception as error:  # jinja2's, or those of Python's compiler: SyntaxError, RecursionError, MemoryError
+            self.error = f"the chat template is invalid: {_reason(error)}"
             return
-        self.capabilities = probe(source, self._call, content_format)
+        until = time.thread_time() + probe_s
+
+        def call(messages: list[Json], tools: list[Json], add: bool, kwargs: Json) -> str:
+            return self._call(messages, tools, add, kwargs, min(DEFAULT_RENDER_S, until - time.thread_time()))
+
+        self.capabilities = probe(source, call, content_format)
 
     def render(self, prompt: ChatPrompt, seconds: float | None, escaper: SpecialTokenEscaper | None) -> str:
         if self.error:

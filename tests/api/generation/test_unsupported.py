@@ -11,6 +11,7 @@ from lean_ovms.api.generation import unsupported
 from lean_ovms.api.generation.unsupported import HARMLESS, NEEDS, UNSUPPORTED
 from lean_ovms.api.openai import chat, completions
 from lean_ovms.api.openai.responses import fields as responses
+from lean_ovms.text.template import request_templates
 from lean_ovms.types import Response
 from tests.api.conftest import MakeApp, post, whole
 from tests.fakes import say
@@ -272,6 +273,39 @@ async def test_a_template_is_not_taken_from_a_request(app: App, path: str) -> No
     assert error["param"] == "chat_template"
     assert "--chat_template" in error["message"]
     assert (await post(app, path, {**body, "chat_template": ""})).status == 200
+
+
+NESTED = "{% for a in b %}" * 40 + "{% endfor %}" * 40
+"""Deeper than Python's compiler nests blocks."""
+
+
+async def test_a_template_of_a_trusted_request_is_used(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"), trust_request_chat_template=True, default_chat_template_kwargs='{"z": "!"}')
+    for template in ("{{ messages[0].content }}{{ z }}", "<{{ messages[0].content }}>"):
+        assert (await post(app, CHAT, {**BODIES[CHAT], "chat_template": template})).status == 200
+    tokens = await whole(await post(app, "/tokenize", {**BODIES[CHAT], "chat_template": "abc"}))
+    assert [prompt for prompt, _ in engine.submitted] == ["hi!", "<hi>"]
+    assert tokens["count"] == 3
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{% if %}", "the chat template is invalid"),
+        (NESTED, "the chat template is invalid: SyntaxError: too many statically nested blocks"),
+        ("{% include 'config.json' %}", "the chat template failed"),
+        ("{{ messages.__class__.__mro__ }}", "the chat template failed: access to attribute '__class__'"),
+        ("{% for a in range(10**9) %}{% endfor %}", "the chat template failed"),
+        ("x" * (request_templates.MAX_CHARS + 1), "chat_template is longer than"),
+        ("", ""),
+    ],
+)
+async def test_a_bad_template_of_a_trusted_request_is_its_fault(make_app: MakeApp, template: str, words: str) -> None:
+    app, _ = await make_app(say("x"), trust_request_chat_template=True)
+    response = await post(app, CHAT, {**BODIES[CHAT], "chat_template": template})
+    assert response.status == (400 if words else 200)
+    if words:
+        assert (await whole(response))["error"]["message"].startswith(words)
 
 
 async def test_earlier_messages_that_would_be_lost_are_refused(app: App) -> None:

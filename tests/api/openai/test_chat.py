@@ -11,7 +11,7 @@ import pytest
 from lean_ovms.api import sse
 from lean_ovms.errors import EngineFailure, RequestError, TooManyRequests
 from lean_ovms.types import Delta, Usage
-from tests.api.conftest import MakeApp, events, parts, post, whole
+from tests.api.conftest import MakeApp, events, get, parts, post, whole
 from tests.fakes import EOS, say
 
 PATH = "/v3/chat/completions"
@@ -42,6 +42,21 @@ async def test_a_whole_answer_has_the_contracts_shape(make_app: MakeApp) -> None
         "usage": {"prompt_tokens": 8, "completion_tokens": 6, "total_tokens": 14},
     }
     assert engine.submitted[0][0] == "user:hi;"
+
+
+async def test_the_role_of_answers_is_an_option(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"), response_role="model")
+    assert (await whole(await post(app, PATH, HELLO)))["choices"][0]["message"]["role"] == "model"
+    [first, *_] = await events(await post(app, PATH, ask(stream=True)))
+    assert first["choices"][0]["delta"]["role"] == "model"
+
+
+async def test_an_alias_is_listed_and_answered_with_the_models_name(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"), model_aliases="also gpt-4")
+    assert (await whole(await post(app, PATH, ask(model="gpt-4"))))["model"] == "m"
+    listed = (await whole(await get(app, "/v1/models")))["data"]
+    assert [(one["id"], one.get("root")) for one in listed] == [("m", None), ("also", "m"), ("gpt-4", "m")]
+    assert (await whole(await get(app, "/v1/models/gpt-4")))["id"] == "gpt-4"
 
 
 @pytest.mark.parametrize("base", ["/v1", "/v3", "/v3/v1"])
