@@ -103,7 +103,9 @@ def _without_clashes(specs: list[ModelSpec]) -> tuple[ModelSpec, ...]:
         taken = [name for name in spec.config.served_names[1:] if owners.setdefault(name, spec) is not spec]
         if taken and spec.problem is None:
             other = owners[taken[0]].name
-            spec = replace(spec, problem=WrongOptions(f"model_aliases: {safe(taken[0])} is a name of the model {safe(other)}"))
+            spec = replace(
+                spec, problem=WrongOptions(f"model_aliases: {safe(taken[0])} is a name of the model {safe(other)}")
+            )
         found.append(spec)
     return tuple(found)
 

@@ -75,7 +75,8 @@ class Model:
     error for a request that needs a model of another task, or that such a model gets.
     config: the options of this model. parent: the name of the model that it is an adapter of, or "".
     adapters: its own. failure: why the last attempt to load it, or its replacement, failed. announced: it is in the
-    list of models while it loads, too. on_demand: a request loads it if it is not loaded. residency: decides when it is
+    list of models while it loads, too. on_demand: a request loads it if it is not loaded. queues_while_loading: its
+    requests wait for a load that is in progress, as those of a model on demand do. residency: decides when it is
     loaded and unloaded; None: it is loaded once. known_info: what is known of it before it is loaded.
     """
 
@@ -103,6 +104,7 @@ class Model:
         self.failure: StartError | None = None
         self.announced = False
         self.on_demand = False
+        self.queues_while_loading = False
         self.residency: Residency | None = None
         self.known_info: ModelInfo | None = None
         self.adapters: AdapterSet[Model] = AdapterSet(config, self._adapter)
@@ -165,7 +167,7 @@ class Model:
             await self._load()
             await self.adapters.load()
         except StartError as error:
-            self.failure, self._loaded = error, False
+            self.failure, self._loaded, self.queues_while_loading = error, False, False
             await self.engine.stop()
             raise
         finally:
@@ -283,6 +285,11 @@ class Model:
         return self.state == "ready" or (self.on_demand and self.state in ("unloaded", "loading", "unloading"))
 
     @property
+    def admits(self) -> bool:
+        """Whether requests wait until it is loaded, instead of a 503."""
+        return self.on_demand or self.queues_while_loading
+
+    @property
     def known(self) -> bool:
         """Whether `info` is known: it is loaded, or has been."""
         return self._info is not None
@@ -370,7 +377,7 @@ class Model:
 
     async def _acquire(self) -> bool:
         """As Residency.hold."""
-        if self.residency is not None and self.on_demand:
+        if self.residency is not None and self.admits:
             return await self.residency.hold(self)
         self.serving()
         self.in_flight.add()
@@ -417,7 +424,7 @@ class Model:
             return self  # its successor has not been loaded yet: what is known of this one is the best guess
         if model.failure is not None and not model.on_demand:
             raise Unavailable(f"The model could not be loaded. {model.failure.reason}", code="model_not_loaded")
-        raise NotLoaded(model) if model.on_demand else model.engine.unavailable()
+        raise NotLoaded(model) if model.admits else model.engine.unavailable()
 
     def require_ready(self: M) -> M:
         """As `serving`, of a model that serves requests now, or that one loads (again). Raises RequestError."""

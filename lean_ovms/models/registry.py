@@ -61,7 +61,7 @@ class ModelRegistry:
         if record := current_record.get():
             record.model = model.name
         found = model.require_task(kind)
-        if kind is not Model and model.on_demand and not model.known:
+        if kind is not Model and model.admits and not model.known:
             raise NotLoaded(model)
         return found
 

@@ -143,6 +143,33 @@ async def test_all_are_listed_and_ready_and_the_first_request_loads(home: Home) 
     assert home.running == ["a"]
 
 
+async def test_requests_wait_for_a_model_that_a_reload_adds_and_loads_at_once(home: Home) -> None:
+    groups = dict.fromkeys(("a", "b", "c"), "permanent")
+    home.want("a", groups=groups)
+    await home.open()
+    home.want("a", "b", "c", groups=groups, max_queued_requests=1)
+    home.gate.clear()
+    home.broken.add("c")
+    assert home.manager is not None
+    reloading = asyncio.create_task(home.manager.reload())
+    while "b" not in home.running:
+        await asyncio.sleep(0)
+    asked = [asyncio.create_task(home.chat(name)) for name in ("b", "c")]
+    while not all(home.app.registry.models[name].waiting for name in ("b", "c")):
+        await asyncio.sleep(0)
+    assert (await home.ask("GET", "/v2/models/b/ready"))[0] != 200
+    status, body, headers = await home.chat("b")
+    assert (status, body["error"]["message"]) == (429, "1 requests are waiting for this model to be loaded already")
+    assert "Retry-After" in headers
+    home.gate.set()
+    (status, body, _), (refused, error, headers) = await asyncio.gather(*asked)
+    assert (status, body["choices"][0]["message"]["content"]) == (200, "ab")
+    assert (refused, error["error"]["code"], "Retry-After" in headers) == (503, "model_not_loaded", True)
+    with pytest.raises(StartError):
+        await reloading
+    assert (await home.chat("c"))[0] == 503
+
+
 async def test_what_a_request_may_ask_for_is_checked_against_the_loaded_model(home: Home) -> None:
     home.want("a")
     await home.open()
