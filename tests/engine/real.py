@@ -37,7 +37,8 @@ def load(blocks=2000, **options):
 
     config = Config(**{**EXACT, "enable_prefix_caching": False, **options})
     kind = PagedPipeline if config.pipeline_type == "PAGED" else ContinuousPipeline
-    return kind(config, replace(settings.resolve(config, 1 << 30), blocks=blocks))
+    made = settings.resolve(config, 1 << 30, paged=kind is PagedPipeline)
+    return kind(config, replace(made, blocks=blocks))
 
 
 def outcome(rig, request):

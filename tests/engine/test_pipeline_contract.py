@@ -16,15 +16,15 @@ from tests.engine.real import chat, draft_model, load
 
 BLOCKS = 12
 GREEDY = SamplingParams(temperature=0.0)
+OPTIONS = {"draft": {"draft_model_path": draft_model()}, "prompt_lookup": {"prompt_lookup": True}}
 
 
 def genai(speculative=""):
-    options = {"draft": {"draft_model_path": draft_model()}, "prompt_lookup": {"prompt_lookup": True}}
-    return load(blocks=BLOCKS, **options.get(speculative, {}))
+    return load(blocks=BLOCKS, **OPTIONS.get(speculative, {}))
 
 
 def paged(speculative=""):
-    return load(blocks=BLOCKS, pipeline_type="PAGED", **{speculative: True} if speculative else {})
+    return load(blocks=BLOCKS, pipeline_type="PAGED", **OPTIONS.get(speculative, {}))
 
 
 def build(name, request):
@@ -354,11 +354,18 @@ def test_the_model_says_what_it_is(pipeline):
 
 @pytest.mark.model
 @pytest.mark.parametrize(
-    "make", [lambda: genai("draft"), lambda: genai("prompt_lookup"), lambda: paged("prompt_lookup")]
+    ("make", "recoverable"),
+    [
+        (lambda: genai("draft"), False),
+        (lambda: genai("prompt_lookup"), True),
+        (lambda: paged("draft"), True),
+        (lambda: paged("prompt_lookup"), True),
+    ],
 )
-def test_assisted_pipelines_bring_several_tokens_and_the_same_text(make, engine):
+def test_assisted_pipelines_bring_several_tokens_and_the_same_text(make, recoverable, engine):
     pipe = make()
-    assert pipe.recoverable is (pipe.info.speculative != "draft")
+    assert pipe.info.speculative
+    assert pipe.recoverable is recoverable
     prompt = pipe.encode(chat("Count from 1 to 9."), False)
     sampling = replace(GREEDY, ignore_eos=True, num_assistant_tokens=4, max_ngram_size=3)
     plain = finish(engine, engine.add(work(prompt, max_tokens=24)))[0]

@@ -63,8 +63,11 @@ def without_paged(reason: str) -> Choice:
 
 def only_genai(config: Config) -> str:
     """What the options and the model need that only openvino_genai's pipeline has; "" if nothing."""
+    draft = config.draft_model_path
     needs = {
-        "--draft_model_path": config.draft_model_path,
+        "--draft_eagle3_mode": config.draft_eagle3_mode,
+        f"--draft_device {config.draft_device}": draft and config.draft_device not in ("", "CPU"),
+        "a GGUF file as the draft model": draft and is_gguf(Path(draft)),
         "--cache_eviction_config": config.cache_eviction_config,
         "--sparse_attention_config": config.sparse_attention_config,
         "LoRA adapters": config.lora_modules or config.allow_runtime_lora,
@@ -85,7 +88,8 @@ def _obstacle(config: Config) -> str:
     need = only_genai(config)
     if need:
         return f"the paged engine does not support {need}"
-    kind = model_config.read(config.model_dir).get("model_type")
-    if kind not in PROVEN:
-        return f"the paged engine is not tested with models of the type {kind}"
+    for directory in (config.model_dir, *([Path(config.draft_model_path)] if config.draft_model_path else [])):
+        kind = model_config.read(directory).get("model_type")
+        if kind not in PROVEN:
+            return f"the paged engine is not tested with models of the type {kind}"
     return ""

@@ -35,8 +35,8 @@ SMALL_NETWORK = 4 << 20
 class PipelineSettings:
     """blocks: of the KV cache; 0: cache_gb counts. step_tokens: GenAI's max_num_batched_tokens.
 
-    draft_blocks: of the draft model's own cache, 0 if it has as many as the main one. max_prompt_tokens: the
-    device's limit.
+    draft_blocks: of the draft model's own cache, 0 if it has as many as the main one. draft_context: tokens that it
+    was made for. max_prompt_tokens: the device's limit.
     """
 
     device: str
@@ -51,11 +51,17 @@ class PipelineSettings:
     split_prompts: bool
     prefix_caching: bool
     draft_blocks: int = 0
+    draft_context: int = 0
     max_prompt_tokens: int = NO_LIMIT
 
 
-def resolve(config: Config, free_bytes: int, available: Sequence[str] = ("CPU",)) -> PipelineSettings:
-    """For continuous batching. available: OpenVINO's devices. Raises StartError with the option at fault."""
+def resolve(
+    config: Config, free_bytes: int, available: Sequence[str] = ("CPU",), *, paged: bool = False
+) -> PipelineSettings:
+    """For continuous batching. available: OpenVINO's devices. paged: by the paged engine, not by GenAI.
+
+    Raises StartError with the option at fault.
+    """
     properties = _properties(config)
     lookup = bool(properties.pop("prompt_lookup", False)) or config.prompt_lookup
     if lookup and config.draft_model_path:
@@ -73,7 +79,8 @@ def resolve(config: Config, free_bytes: int, available: Sequence[str] = ("CPU",)
     cache_gb = config.cache_size or max(1, _share(config, free_bytes) >> 30)
     # With a draft model, a prompt that is not computed whole in one step (split, or partly cached) makes GenAI
     # generate wrong tokens as soon as it is not alone: doubled first tokens, or an end at once.
-    split = config.dynamic_split_fuse and speculative != "draft"
+    whole = speculative == "draft" and not paged
+    split = config.dynamic_split_fuse and not whole
     return PipelineSettings(
         device=config.target_device,
         properties=properties,
@@ -85,8 +92,9 @@ def resolve(config: Config, free_bytes: int, available: Sequence[str] = ("CPU",)
         cache_gb=cache_gb,
         step_tokens=config.max_num_batched_tokens if split else max(config.max_num_batched_tokens, context),
         split_prompts=split,
-        prefix_caching=config.enable_prefix_caching and speculative != "draft",
+        prefix_caching=config.enable_prefix_caching and not whole,
         draft_blocks=_draft_blocks(config, properties, block_size),
+        draft_context=_draft_context(config, context),
     )
 
 
@@ -160,6 +168,12 @@ def _draft_bytes_per_token(config: Config, properties: dict[str, Any]) -> int:
     return model_config.kv_bytes_per_token(
         model_config.read(Path(config.draft_model_path)), kv_precision(config, properties)
     )
+
+
+def _draft_context(config: Config, context: int) -> int:
+    if not config.draft_model_path:
+        return 0
+    return min(context, model_config.context_length(model_config.read(Path(config.draft_model_path))) or context)
 
 
 def _draft_blocks(config: Config, properties: dict[str, Any], block_size: int) -> int:

@@ -107,6 +107,19 @@ class BlockManager:
             self._found[key], self._keys[block] = hit, key
         return hit[1]
 
+    def register_all(
+        self, blocks: list[int], text: array[int], tokens: int, chain: list[int], beginning: Parent
+    ) -> None:
+        """Register the full blocks of the first `tokens` of a text, of which those of `chain` are registered already.
+
+        chain: gets the serial numbers. beginning: what comes before the text.
+        """
+        size = self.block_size
+        while (len(chain) + 1) * size <= tokens:
+            at = len(chain)
+            parent = chain[-1] if at else beginning
+            chain.append(self.register(blocks[at], text[at * size : (at + 1) * size], parent))
+
     def clear_cache(self) -> None:
         """Empty the prefix cache. Blocks that are held stay held."""
         for block in [*self._idle, *(b for b, count in enumerate(self._holders) if count)]:

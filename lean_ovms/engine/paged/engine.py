@@ -21,6 +21,8 @@ from .logits import NoToken
 from .model_inputs import Chunk, ModelInputs
 from .network import Network
 from .params import Params
+from .prompt_lookup import PromptLookup
+from .proposer import Proposer
 from .rows import Rows
 from .sampler import Sampled, SamplingBatch, sample
 from .scheduler import Scheduler, Step
@@ -48,17 +50,20 @@ class Engine:
         caching: bool = True,
         prepare: Callable[[list[Matcher]], None] = one_by_one,
         tile: int = 1,
+        proposer: Proposer | None = None,
     ) -> None:
         """max_sequences: of one request (n, beams). split, caching: as in Scheduler. prepare: a step's masks.
 
         tile: as in ModelInputs; at most block_size, and 1 for a hybrid network, which has no row for padding.
+        proposer: of guesses for requests with `lookahead`; None: prompt lookup.
         """
         rows = Rows(max(min(step_tokens, MAX_ROWS), max_sequences), context, block_size)
         network.allocate(blocks + (tile > 1), rows.total)
         self._network = network
         self._rows = rows
         self.blocks = BlockManager(blocks, block_size)
-        self.scheduler = Scheduler(network, self.blocks, rows, step_tokens, split=split, caching=caching)
+        proposer = proposer or PromptLookup()
+        self.scheduler = Scheduler(network, self.blocks, rows, step_tokens, proposer, split=split, caching=caching)
         self.max_sequences = rows.total
         self.steps = self.scheduled = 0
         self._prepare = prepare
@@ -254,7 +259,8 @@ class Engine:
                 if not sequence.guess or sequence.row < 0:
                     continue
                 right_one = sequence.guess.pop(0) == token
-                sequence.credit = min(GUESSES, sequence.credit + (1 if right_one else -1))
+                if sequence.ahead:
+                    sequence.credit = min(GUESSES, sequence.credit + (1 if right_one else -1))
                 if right_one:
                     self._rows.computed[sequence.row] += 1
                     right.append((sequence, place + 1))

@@ -21,6 +21,7 @@ class Params:
     early_stopping: of beam search: True, False or "never", as in transformers.
     prompt_logprobs: the same for the prompt's tokens. seed: with the place in the text it determines the random number.
     beams: 1 is off. lookahead: most tokens guessed per step; ngram: longest run of tokens that a guess goes on from.
+    confidence: a draft model's guess ends before a token that is less likely by its own logits.
     priority: smaller goes first. salt: texts find only blocks of the same salt in the prefix cache.
     group: texts of one group begin with the same prompt and share its blocks, also without a prefix cache; "": none.
     """
@@ -49,6 +50,7 @@ class Params:
     early_stopping: bool | str = False
     lookahead: int = 0
     ngram: int = 3
+    confidence: float = 0.0
     priority: int = 0
     salt: str = ""
     group: str = ""

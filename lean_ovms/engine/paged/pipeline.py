@@ -9,6 +9,7 @@ import logging
 import sys
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import openvino_genai as genai
 
@@ -21,6 +22,7 @@ from ..genai.pipeline_choice import PAGED
 from ..genai.settings import PipelineSettings, free_memory_bytes, is_small, resolve, warm_up_prompts
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ..generation.pipeline import ASSISTANT_TOKENS, Grammars, Handle, ImageTokenCounter, PipelineRequest, Status
+from .draft import DraftModel
 from .engine import Engine
 from .guidance import Guidance, prepare
 from .model import NotPageable, PagedModel
@@ -33,6 +35,8 @@ log = logging.getLogger(__name__)
 CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits", "progress")
 TILE = 16
 """Tokens. Padding costs a larger network more than it saves: this one's steps take as long with 16 tokens as with 1."""
+MOST_DRAFTED = 20
+"""Tokens that a draft model guesses at most where its confidence alone decides: transformers' default."""
 GRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar_process")
 
 
@@ -41,7 +45,7 @@ class PagedPipeline:
 
     def __init__(self, config: Config, settings: PipelineSettings | None = None) -> None:
         """Load and warm up. Raises errors.StartError with the reason in one line, NotPageable where LM_CB may serve."""
-        settings = settings or resolve(config, free_memory_bytes())
+        settings = settings or resolve(config, free_memory_bytes(), paged=True)
         _refuse(config)
         check_files(config, TEXT_MODEL)
         with as_start_error(config):
@@ -51,7 +55,9 @@ class PagedPipeline:
             defaults = (
                 genai.GenerationConfig(str(defaults_file)) if defaults_file.is_file() else genai.GenerationConfig()
             )
-            blocks = settings.blocks or max(1, (settings.cache_gb << 30) // self._model.block_bytes)
+            draft = _draft_network(config, settings) if settings.speculative == "draft" else None
+            blocks = settings.blocks or max(1, (settings.cache_gb << 30) // self._block_bytes(config, draft))
+            tile = TILE if is_small(config.model_dir / TEXT_MODEL) and not self._model.hybrid else 1
             self._engine = Engine(
                 self._model,
                 blocks=blocks,
@@ -62,12 +68,13 @@ class PagedPipeline:
                 split=settings.split_prompts,
                 caching=settings.prefix_caching,
                 prepare=prepare,
-                tile=TILE if is_small(config.model_dir / TEXT_MODEL) and not self._model.hybrid else 1,
+                tile=tile,
+                proposer=self._draft(draft, config, settings, blocks) if draft is not None else None,
             )
             # Two more threads want a core then, this one and the front end's. Where the network's threads have all
             # cores they wait for each other: 8 streams of the demo model took 22 % more CPU time (2026-11).
             self._overlapping = cores() >= self._model.threads + 2
-            self._lookup = settings.speculative == "prompt_lookup"
+            self._speculative = settings.speculative
             self._warm_up(settings)
         settings = replace(settings, prefix_caching=self._engine.scheduler.caching)
         self.recoverable = True
@@ -157,8 +164,9 @@ class PagedPipeline:
             beams=asked.beams,
             length_penalty=asked.length_penalty,
             early_stopping=asked.early_stopping,
-            lookahead=asked.num_assistant_tokens if self._lookup else 0,
+            lookahead=(asked.num_assistant_tokens or MOST_DRAFTED) if self._speculative else 0,
             ngram=asked.max_ngram_size,
+            confidence=asked.assistant_confidence_threshold,
         )
 
     # --- loading
@@ -184,14 +192,48 @@ class PagedPipeline:
         )
         return Guidance(words.pieces, self._model.vocab_size, eos, reader)
 
+    def _block_bytes(self, config: Config, draft: PagedModel | None) -> int:
+        """Of a KV block, with the draft model's where --cache_size is for both."""
+        return self._model.block_bytes + (draft.block_bytes if draft is not None and not config.draft_cache_size else 0)
+
+    def _draft(self, network: PagedModel, config: Config, settings: PipelineSettings, blocks: int) -> DraftModel:
+        """blocks: of the main model's cache."""
+        directory = Path(config.draft_model_path)
+        if config.draft_cache_size:
+            blocks = max(1, (config.draft_cache_size << 30) // network.block_bytes)
+        return DraftModel(
+            network,
+            blocks=blocks,
+            block_size=settings.block_size,
+            context=settings.draft_context,
+            step_tokens=config.draft_max_num_batched_tokens or settings.step_tokens,
+            max_sequences=config.draft_max_num_seqs or config.max_num_seqs,
+            width=self._model.vocab_size,
+            caching=settings.prefix_caching,
+            prepare=prepare,
+            tile=TILE if is_small(directory / TEXT_MODEL) else 1,
+        )
+
     def _warm_up(self, settings: PipelineSettings) -> None:
         most = min(settings.context, settings.step_tokens, self._engine.blocks.total * settings.block_size) - 8
+        guesses = ASSISTANT_TOKENS if settings.speculative == "draft" else 0
         for prompts in warm_up_prompts(most):
             for tokens in prompts:
-                self._engine.add(tokens, Params(max_tokens=4, salt="warm-up"))
+                self._engine.add(tokens, Params(max_tokens=8, lookahead=guesses, salt="warm-up"))
             while self._engine.busy():
                 self._engine.step()
         self._engine.blocks.clear_cache()
+
+
+def _draft_network(config: Config, settings: PipelineSettings) -> PagedModel:
+    """Raises NotPageable."""
+    try:
+        network = PagedModel(Path(config.draft_model_path) / TEXT_MODEL, settings.device, settings.properties)
+    except NotPageable as error:
+        raise NotPageable(f"the draft model: {error}") from error
+    if network.hybrid:
+        raise NotPageable("the draft model keeps a state that cannot go back to before a wrong guess")
+    return network
 
 
 def _refuse(config: Config) -> None:

@@ -1,14 +1,23 @@
-"""Prompt lookup decoding: guesses the tokens that followed the last earlier occurrence of the newest ones.
-
-Whether a guess is right is decided where the model's own token is known (`engine`): a guess is kept when it is the
-token that would have been drawn there anyway, so answers are the same with and without guesses, sampled ones too.
-"""
+"""Prompt lookup decoding: guesses the tokens that followed the last earlier occurrence of the newest ones."""
 
 from __future__ import annotations
 
 from array import array
 
 import numpy as np
+
+from .sequence import Sequence
+
+
+class PromptLookup:
+    """A proposer.Proposer without a model and without a state."""
+
+    def propose(self, wanted: list[tuple[Sequence, int]]) -> None:
+        for sequence, most in wanted:
+            sequence.guess = guess(sequence.ids, most, sequence.params.ngram) if most > 0 else []
+
+    def leave(self, sequence: Sequence) -> None:
+        pass
 
 
 def guess(ids: array[int], most: int, longest: int = 3) -> list[int]:

@@ -30,11 +30,12 @@ class Sampled(NamedTuple):
 class SamplingBatch:
     """The sampling parameters of a batch, grouped by method; built once for as long as the same sequences decode."""
 
-    def __init__(self, sequences: Seq[Sequence]) -> None:
+    def __init__(self, sequences: Seq[Sequence], *, details: bool = True) -> None:
+        """details: log probabilities for the requests that ask for them."""
         self.sequences = sequences
         asked = [sequence.params for sequence in sequences]
         self.edited = [i for i, s in enumerate(sequences) if s.matcher is not None or asked[i].edited]
-        self.with_logprobs = [i for i, a in enumerate(asked) if a.logprobs != NO_LOGPROBS]
+        self.with_logprobs = [i for i, a in enumerate(asked) if details and a.logprobs != NO_LOGPROBS]
         self.most = max((asked[i].logprobs for i in self.with_logprobs), default=0)
         self.named = [n for n, i in enumerate(self.with_logprobs) if asked[i].logprob_token_ids]
         hot = [i for i, a in enumerate(asked) if a.temperature > 0]

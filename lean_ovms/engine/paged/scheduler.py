@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .block_manager import BlockManager
 from .model_inputs import Chunk
 from .network import Network
-from .prompt_lookup import guess
+from .proposer import Proposer
 from .rows import Rows
 from .sequence import Request, Sequence, members
 
@@ -42,7 +42,15 @@ class Scheduler:
     """The queue, the running sequences and their blocks."""
 
     def __init__(
-        self, network: Network, blocks: BlockManager, rows: Rows, step_tokens: int, *, split: bool, caching: bool
+        self,
+        network: Network,
+        blocks: BlockManager,
+        rows: Rows,
+        step_tokens: int,
+        proposer: Proposer,
+        *,
+        split: bool,
+        caching: bool,
     ) -> None:
         """split: a prompt may be computed over several steps. caching: prompts begin with the blocks of others."""
         self.blocks = blocks
@@ -53,6 +61,7 @@ class Scheduler:
         self.preemptions = 0
         self.caching = caching and not network.hybrid
         self._network = network
+        self._proposer = proposer
         self._step_tokens = step_tokens
         self._split = split
         self._reserved = min(PREFILL_TOKENS, step_tokens // 4)
@@ -129,6 +138,7 @@ class Scheduler:
             self._regroup = True
         sequence.state = "over"
         sequence.guess, sequence.ahead = [], False
+        self._proposer.leave(sequence)
 
     def make_room(self, sequence: Sequence, blocks: int) -> bool:
         """Preempt sequences until so many blocks are free. False: this one was preempted itself, or dropped."""
@@ -208,7 +218,7 @@ class Scheduler:
         """Guess what grammars leave no choice about. A sequence with a guess is not one of the plain ones."""
         if self._regroup:
             self._group()
-        few = len(self.decoding) <= MOST_AHEAD
+        few = len(self.decoding) <= MOST_AHEAD and not self._network.hybrid
         for sequence in self._guided:
             assert sequence.matcher is not None
             sequence.guess = sequence.matcher.forced() if few and sequence.credit > 0 else []
@@ -246,9 +256,12 @@ class Scheduler:
         chunks: list[Chunk] = []
         groups: set[str] = set()
         budget = self._step_tokens - len(self._plain)
-        for sequence in [s for s in self.decoding if s.params.lookahead or s.ahead]:
+        guessing = [s for s in self.decoding if s.params.lookahead or s.ahead]
+        if guessing:
+            self._guess(guessing, budget)
+        for sequence in guessing:
             if sequence.row >= 0:
-                budget -= self._guess(sequence, budget, chunks)
+                budget -= self._verify(sequence, chunks)
         for sequence, kept in self._prompts(budget):
             if budget <= kept:
                 break
@@ -280,15 +293,33 @@ class Scheduler:
         kept = min(budget // 2, sum(tokens for tokens in left.values() if tokens <= budget // 2))
         return [(prompts[0], kept), *((sequence, 0) for sequence in rest)]
 
-    def _guess(self, sequence: Sequence, budget: int, chunks: list[Chunk]) -> int:
-        asked, known = sequence.params, len(sequence.ids)
+    def _guess(self, sequences: list[Sequence], budget: int) -> None:
+        """Set their guesses, which leave room in the step for all of them, and for prompts."""
+        left = budget - len(sequences) - (self._reserved if self.prefilling else 0)
+        wanted: list[tuple[Sequence, int]] = []
+        for sequence in sequences:
+            if sequence.ahead:
+                most = min(self._room(sequence), left, (budget - self._reserved) // 2)
+                sequence.guess = sequence.guess[: max(0, most)]
+                left -= len(sequence.guess)
+            elif sequence.row >= 0:
+                room = max(0, min(self._room(sequence), left, sequence.params.lookahead))
+                wanted.append((sequence, room))
+                left -= room
+        self._proposer.propose(wanted)
+
+    def _room(self, sequence: Sequence) -> int:
+        """How long its guess may be. Nobody is preempted for a guess, and a state cannot go back to before it."""
+        if self._network.hybrid:
+            return 0
+        known = len(sequence.ids)
         free = (len(sequence.blocks) + self.blocks.available) * self.blocks.block_size - known
-        room = max(0, min(sequence.limit - known - 1, free))  # nobody is preempted for a guess
-        if sequence.ahead:
-            sequence.guess = sequence.guess[: max(0, min(room, (budget - self._reserved) // 2))]
-        else:
-            room = min(room, asked.lookahead, budget - 1)
-            sequence.guess = guess(sequence.ids, room, asked.ngram) if room > 0 else []
+        return min(sequence.limit - known - 1, free)
+
+    def _verify(self, sequence: Sequence, chunks: list[Chunk]) -> int:
+        """Compute its newest token and its guess; the number of tokens."""
+        known = len(sequence.ids)
+        sequence.guess = sequence.guess[: max(0, self._room(sequence))]  # others have taken blocks meanwhile
         count = 1 + len(sequence.guess)
         if not self._grow(sequence, known + len(sequence.guess)):
             return 0
@@ -332,13 +363,8 @@ class Scheduler:
 
     def _register(self, sequence: Sequence, tokens: int) -> None:
         beginning = self._beginning(sequence)
-        if beginning is None:
-            return
-        chain, size = sequence.chain, self.blocks.block_size
-        while (len(chain) + 1) * size <= tokens:
-            at = len(chain)
-            parent = chain[-1] if at else beginning
-            chain.append(self.blocks.register(sequence.blocks[at], sequence.ids[at * size : (at + 1) * size], parent))
+        if beginning is not None:
+            self.blocks.register_all(sequence.blocks, sequence.ids, tokens, sequence.chain, beginning)
 
     def _preempt(self, victim: Sequence) -> None:
         """Send it back to the queue; a beam search begins again."""

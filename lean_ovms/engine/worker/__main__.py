@@ -48,7 +48,9 @@ def load_pipeline(config: Config) -> Pipeline:
         from ..paged.pipeline import PagedPipeline
 
         try:
-            pipeline = PagedPipeline(config, settings.resolve(config, settings.free_memory_bytes(), available))
+            pipeline = PagedPipeline(
+                config, settings.resolve(config, settings.free_memory_bytes(), available, paged=True)
+            )
         except NotPageable as error:
             if config.pipeline_type == pipeline_choice.PAGED:
                 raise StartError(f"--pipeline_type PAGED: {error}; LM_CB can serve the model") from error

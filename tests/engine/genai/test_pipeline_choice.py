@@ -7,6 +7,7 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.genai import pipeline_choice
 from lean_ovms.errors import StartError
+from tests.engine.real import DRAFT
 
 
 @pytest.fixture
@@ -56,7 +57,10 @@ def test_half_the_vision_files_are_no_vision(config, tmp_path):
 
 
 OBSTACLES = [
-    ({"draft_model_path": "x"}, "does not support --draft_model_path"),
+    ({"draft_model_path": "x", "draft_eagle3_mode": True}, "does not support --draft_eagle3_mode"),
+    ({"draft_model_path": "x", "draft_device": "GPU"}, "does not support --draft_device GPU"),
+    ({"draft_model_path": "x.gguf"}, "does not support a GGUF file as the draft model"),
+    ({"draft_model_path": "x"}, "not tested with models of the type None"),
     ({"cache_eviction_config": "{}"}, "does not support --cache_eviction_config"),
     ({"sparse_attention_config": "{}"}, "does not support --sparse_attention_config"),
     ({"lora_modules": "a=/x"}, "does not support LoRA adapters"),
@@ -76,6 +80,10 @@ def test_auto_says_what_keeps_it_from_the_paged_engine(config, options, reason):
 
 def test_auto_takes_the_paged_engine_with_prompt_lookup_too(config):
     assert pipeline_choice.choose(config(prompt_lookup=True), ("CPU",)).pipeline == "PAGED"
+
+
+def test_auto_takes_the_paged_engine_with_a_draft_model_too(config):
+    assert pipeline_choice.choose(config(draft_model_path=str(DRAFT)), ("CPU",)).pipeline == "PAGED"
 
 
 @pytest.mark.parametrize("model_type", sorted(pipeline_choice.PROVEN))

@@ -39,6 +39,7 @@ class FakeNetwork:
     vocab_size = VOCAB
     hybrid = False
     inputs = frozenset(NAMES)
+    after = staticmethod(logits_after)
 
     def __init__(self, block_size):
         self.block_size = block_size
@@ -85,8 +86,8 @@ class FakeNetwork:
             assert EMPTY not in text
             for offset in range(len(new)):
                 if begins[i] + offset in wanted:
-                    lines[begins[i] + offset] = logits_after(text[: known + offset + 1].tolist())
-        self.lines = np.array([lines[int(place)] for place in wanted], np.float32).reshape(-1, VOCAB)
+                    lines[begins[i] + offset] = self.after(text[: known + offset + 1].tolist())
+        self.lines = np.array([lines[int(place)] for place in wanted], np.float32).reshape(-1, self.vocab_size)
 
     def infer(self):
         self.start()

@@ -172,6 +172,30 @@ def test_an_echo_is_the_same_with_a_warm_cache_as_openvino_genais_without(paged,
     assert logprobs[1] == pytest.approx(logprobs[2], abs=1e-4)
 
 
+def test_a_model_that_drafts_for_itself_is_right_every_time(paged):
+    """The same tokens, drawn ones too, and log probabilities, in a sixth of the steps."""
+    assisted = load(blocks=600, pipeline_type="PAGED", draft_model_path=str(Config().model_dir))
+    assert assisted.info.speculative == "draft"
+    found = []
+    for pipe in (paged, assisted):
+        before, texts, logprobs = pipe._engine.steps, [[], []], [[], []]
+        handles = []
+        for temperature, question in zip((0.0, 0.9), QUESTIONS, strict=False):
+            asked = replace(GREEDY, temperature=temperature, logprobs=True, num_assistant_tokens=5)
+            handles.append(pipe.add(work(pipe.encode(chat(question), False), 25, asked, seed=7)))
+        while pipe.busy():
+            pipe.step()
+            for handle, ids, values in zip(handles, texts, logprobs, strict=True):
+                if handle.can_read():
+                    output = handle.read()[0]
+                    ids += output.generated_ids
+                    values += output.generated_log_probs
+        found.append((texts, logprobs[0] + logprobs[1], pipe._engine.steps - before))
+    assert found[0][0] == found[1][0]
+    assert found[0][1] == pytest.approx(found[1][1], abs=1e-3)
+    assert (found[0][2], found[1][2]) == (25, 5)
+
+
 def test_requests_with_a_grammar_and_others_together(paged):
     """JSON that ends by itself, beside a request without a grammar."""
     form = {"type": "grammar", "grammar": 'root ::= "{" ("\\"a\\": " [0-9]{1,3})? "}"'}
@@ -214,7 +238,8 @@ def test_the_cache_is_as_large_as_the_option():
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"draft_model_path": "x"}, "draft_model_path"),
+        ({"draft_model_path": "x", "draft_eagle3_mode": True}, "draft_eagle3_mode"),
+        ({"draft_model_path": "x", "draft_device": "GPU"}, "draft_device GPU"),
         ({"cache_eviction_config": "{}"}, "cache_eviction_config"),
         ({"sparse_attention_config": "{}"}, "sparse_attention_config"),
         ({"lora_modules": "a=/x"}, "LoRA adapters"),

@@ -52,15 +52,36 @@ def answers(pipe):
         pipe.step()
 
 
+def unpacked(name, directory):
+    """The path of a model of the zoo."""
+    with tarfile.open(ZOO / f"{name}.tar.xz") as archive:
+        archive.extractall(directory, **SAFELY)
+    for file in Config().model_dir.glob("openvino_*tokenizer.*"):  # any: only ids are used
+        (directory / file.name).symlink_to(file)
+    return str(directory)
+
+
+@pytest.mark.slow
+def test_a_draft_of_another_architecture_changes_nothing(tmp_path):
+    """Sinks and sliding windows in the one, neither in the other."""
+    for name in ("gpt_oss", "llama"):
+        (tmp_path / name).mkdir()
+    options = {"blocks": 60, "model_path": unpacked("gpt_oss", tmp_path / "gpt_oss"), "max_num_batched_tokens": 64}
+    draft = unpacked("llama", tmp_path / "llama")
+    plain, assisted = (
+        answers(load(pipeline_type="PAGED", **options, **more)) for more in ({}, {"draft_model_path": draft})
+    )
+    assert [ids for ids, _ in plain] == [ids for ids, _ in assisted]
+    for (_, wanted), (_, found) in zip(plain, assisted, strict=True):
+        assert found == pytest.approx(wanted, abs=1e-3)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_tokens_and_log_probabilities_are_openvino_genais(name, tmp_path):
-    with tarfile.open(ZOO / f"{name}.tar.xz") as archive:
-        archive.extractall(tmp_path, **SAFELY)
-    for file in Config().model_dir.glob("openvino_*tokenizer.*"):  # any: only ids are used
-        (tmp_path / file.name).symlink_to(file)
+    path = unpacked(name, tmp_path)
     wanted, found = (
-        answers(load(blocks=60, model_path=str(tmp_path), pipeline_type=kind, max_num_batched_tokens=64))
+        answers(load(blocks=60, model_path=path, pipeline_type=kind, max_num_batched_tokens=64))
         for kind in ("LM_CB", "PAGED")
     )
     assert [ids for ids, _ in found] == [ids for ids, _ in wanted]

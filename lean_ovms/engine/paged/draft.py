@@ -1,0 +1,261 @@
+"""A draft model as the proposer: a smaller network that reads the same tokens and guesses how texts go on.
+
+It has a KV cache, blocks and a prefix cache of its own. A text is computed by it once its prompt is computed by the
+main model, so guesses never delay a first token; a long prompt is computed in parts, and is not guessed for until then.
+Tokens are drawn as the main model's are, with the same parameters, grammar and random numbers, so that the same token
+is likely to come out. What a step rejects is overwritten: keys and values count up to the first wrong guess.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import last_line
+from .block_manager import BlockManager
+from .grammar import Matcher, one_by_one
+from .logprobs import log_sum_exp
+from .model_inputs import Chunk, ModelInputs
+from .network import Network
+from .rows import Rows
+from .sampler import SamplingBatch, sample
+from .sequence import Sequence, forked
+
+log = logging.getLogger(__name__)
+
+Lines = NDArray[np.float32]
+NO_ROWS = np.zeros(0, np.int64)
+
+
+@dataclass(slots=True)
+class Draft:
+    """A text as the draft model has it. text: a copy of the sequence, which has the guesses behind its first `base`
+    tokens, with row, blocks and chain of the draft's cache. most: tokens to guess.
+    """
+
+    sequence: Sequence
+    text: Sequence
+    base: int = 0
+    most: int = 0
+
+    @property
+    def open(self) -> bool:
+        """More tokens may be guessed."""
+        return len(self.sequence.guess) < self.most
+
+
+class DraftModel:
+    """A proposer.Proposer. steps: forward passes of the draft model.
+
+    A draft model that fails is not used any more; answers do not depend on it.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        blocks: int,
+        block_size: int,
+        context: int,
+        step_tokens: int,
+        max_sequences: int,
+        width: int,
+        caching: bool = True,
+        prepare: Callable[[list[Matcher]], None] = one_by_one,
+        tile: int = 1,
+    ) -> None:
+        """context: the draft's own. max_sequences: guessed for at once. width: of the main model's logits.
+
+        caching, prepare, tile: as in Engine.
+        """
+        rows = Rows(max_sequences, context, block_size)
+        network.allocate(blocks + (tile > 1), rows.total)
+        self.blocks = BlockManager(blocks, block_size)
+        self.steps = 0
+        self._network = network
+        self._rows = rows
+        self._inputs = ModelInputs(network, rows, tile=tile, spare=blocks)
+        self._context = context
+        self._step_tokens = step_tokens
+        self._width = width
+        self._caching = caching
+        self._prepare = prepare
+        self._drafts: dict[Sequence, Draft] = {}
+        self._failed = False
+
+    # --- proposer.Proposer
+
+    def propose(self, wanted: list[tuple[Sequence, int]]) -> None:
+        for sequence, _ in wanted:
+            sequence.guess = []
+        if self._failed:
+            return
+        try:
+            self._propose(wanted)
+        except Exception as error:  # of openvino, whatever it raises
+            log.error("the draft model failed and is not used any more: %s", last_line(error))
+            self._failed = True
+            for sequence in list(self._drafts):
+                self.leave(sequence)
+            for sequence, _ in wanted:
+                sequence.guess = []
+
+    def leave(self, sequence: Sequence) -> None:
+        draft = self._drafts.pop(sequence, None)
+        if draft is not None:
+            self._roll_back(draft)
+            self.blocks.release(draft.text.blocks)
+            self._rows.give(draft.text.row)
+
+    # --- one proposal
+
+    def _propose(self, wanted: list[tuple[Sequence, int]]) -> None:
+        drafts = [draft for sequence, most in wanted if (draft := self._resume(sequence, most)) is not None]
+        guessing, lines = self._catch_up(drafts)
+        batch = None
+        while guessing:
+            if batch is None:
+                batch = SamplingBatch([draft.text for draft in guessing], details=False)
+            going_on = self._draw(guessing, lines, batch)
+            if not going_on:
+                return
+            changed = len(going_on) < len(guessing)
+            if changed:
+                guessing, batch = going_on, None
+            lines = self._decode(np.array([draft.text.row for draft in guessing], np.int64), changed)
+
+    def _resume(self, sequence: Sequence, most: int) -> Draft | None:
+        """The sequence as it is now in the draft's cache; None if there is no place for it."""
+        draft, most = self._drafts.get(sequence), min(most, self._context - len(sequence.ids))
+        if most <= 0:
+            return None
+        if draft is None:
+            if not self._rows.free:
+                return None
+            draft = self._drafts[sequence] = Draft(sequence, self._begun(sequence))
+        else:
+            self._roll_back(draft)
+        before, text = draft.text, forked(sequence, sequence.index, sequence.seed)
+        text.row, text.blocks, text.chain = before.row, before.blocks, before.chain
+        draft.text, draft.base, draft.most = text, len(text.ids), most
+        return draft
+
+    def _begun(self, sequence: Sequence) -> Sequence:
+        """A text of which nothing but what the prefix cache has is computed."""
+        text = forked(sequence, sequence.index, sequence.seed)
+        if self._caching:
+            found = self.blocks.match(text.ids, 0, len(text.ids) - 1, text.params.salt)
+            text.blocks, text.chain = [block for block, _ in found], [serial for _, serial in found]
+        text.row = self._rows.take(text.blocks)
+        return text
+
+    def _roll_back(self, draft: Draft) -> None:
+        """Keep of the cache what is right: the text's own tokens, and guesses up to the first wrong one.
+
+        At least the newest token is computed again, for its logits.
+        """
+        text, ids = draft.text, draft.sequence.ids
+        computed = min(int(self._rows.computed[text.row]), len(ids) - 1)
+        right = min(draft.base, computed)
+        while right < computed and text.ids[right] == ids[right]:
+            right += 1
+        self._rows.computed[text.row] = right
+        if self._caching:
+            self.blocks.register_all(text.blocks, ids, right, text.chain, text.params.salt)
+
+    def _catch_up(self, drafts: list[Draft]) -> tuple[list[Draft], Lines]:
+        """Compute what is missing of these texts, the shortest first, within a step. Those of which all is computed,
+        with the logits behind it.
+        """
+        computed, budget = self._rows.computed, self._step_tokens
+        chunks: list[Chunk] = []
+        complete: list[Draft] = []
+        for draft in sorted(drafts, key=lambda draft: draft.base - int(computed[draft.text.row])):
+            start = int(computed[draft.text.row])
+            count = min(draft.base - start, budget)
+            whole = start + count == draft.base
+            # The last guess is not computed, unless it is right and the text goes on.
+            if count > 0 and self._grow(draft.text, start + count + (draft.most - 1 if whole else 0)):
+                chunks.append(Chunk(draft.text, start, count, int(whole)))
+                complete += [draft] if whole else []
+                budget -= count
+        if not chunks:
+            return [], np.zeros((0, self._width), np.float32)
+        self._inputs.write(NO_ROWS, chunks, True)
+        lines = self._infer()
+        for chunk in chunks:
+            computed[chunk.sequence.row] = chunk.start + chunk.length
+        return complete, lines
+
+    def _decode(self, rows: NDArray[np.int64], changed: bool) -> Lines:
+        """Compute one more token of each. changed: others than before."""
+        held = self._rows.held
+        need = self._rows.computed[rows] // self.blocks.block_size + 1
+        changed = changed or bool((held[rows] != need).any())
+        held[rows] = need
+        self._inputs.write(rows, [], changed)
+        lines = self._infer()
+        self._rows.computed[rows] += 1
+        return lines
+
+    def _draw(self, guessing: list[Draft], lines: Lines, batch: SamplingBatch) -> list[Draft]:
+        """One more guess for each. Those that go on."""
+        self._prepare([draft.text.matcher for draft in guessing if draft.text.matcher is not None])
+        unsure = _Confidence(guessing, lines)
+        found = sample(lines, batch)
+        tokens = found.tokens.tolist()
+        ended = unsure.below(found.tokens) | found.failed.keys()
+        for place, (draft, token) in enumerate(zip(guessing, tokens, strict=True)):
+            if place in ended:
+                continue
+            draft.text.ids.append(token)
+            draft.sequence.guess.append(token)
+            self._rows.newest[draft.text.row] = token
+            if token in draft.text.stops or not draft.open:
+                ended.add(place)
+        for place in batch.edited:
+            if place not in ended and guessing[place].text.follow(tokens[place]):
+                ended.add(place)
+        return [draft for place, draft in enumerate(guessing) if place not in ended] if ended else guessing
+
+    def _grow(self, text: Sequence, tokens: int) -> bool:
+        """Blocks for so many tokens; False, and none, if there are not enough."""
+        held = len(text.blocks)
+        need = self.blocks.blocks(tokens) - held
+        if need > self.blocks.available:
+            return False
+        for _ in range(need):
+            text.blocks.append(self.blocks.allocate())
+        self._rows.table[text.row, held : len(text.blocks)] = text.blocks[held:]
+        return True
+
+    def _infer(self) -> Lines:
+        """The logits, as wide as the main model's: both may be padded differently."""
+        self.steps += 1
+        lines = self._network.infer()
+        missing = self._width - lines.shape[1]
+        if missing > 0:
+            return np.pad(lines, ((0, 0), (0, missing)), constant_values=-np.inf)
+        return np.ascontiguousarray(lines[:, : self._width]) if missing else lines
+
+
+class _Confidence:
+    """The draft's own probabilities, for requests whose guesses end where they are low."""
+
+    def __init__(self, guessing: list[Draft], lines: Lines) -> None:
+        """lines: [drafts, vocab], not changed yet."""
+        self._least = {i: d.text.params.confidence for i, d in enumerate(guessing) if d.text.params.confidence > 0}
+        self._lines = lines[list(self._least)] if self._least else lines[:0]
+        self._sums = log_sum_exp(self._lines) if self._least else np.zeros(0)
+
+    def below(self, tokens: NDArray[np.int64]) -> set[int]:
+        """The places whose tokens are less likely than their requests ask for."""
+        found = set()
+        for number, (place, least) in enumerate(self._least.items()):
+            if np.exp(self._lines[number, tokens[place]] - self._sums[number]) < least:
+                found.add(place)
+        return found

@@ -1,0 +1,204 @@
+"""A draft model beside the main one: the same answers in fewer steps, and its cache is always right and given back."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lean_ovms.engine.paged.draft import DraftModel
+from lean_ovms.engine.paged.params import Params
+from tests.engine.paged.network import VOCAB, FakeNetwork, logits_after
+from tests.engine.paged.test_engine import SIZE, Verse, alone, engine, prompt, run
+
+LOOK = {"lookahead": 4}
+
+
+class DraftNetwork(FakeNetwork):
+    """Often of the main model's opinion. wrong: how often of another, of 10 times."""
+
+    def __init__(self, wrong=0, vocab=VOCAB):
+        super().__init__(SIZE)
+        self.wrong, self.vocab_size = wrong, vocab
+
+    def after(self, text):
+        line = logits_after(text)
+        if random.Random(str(text[-3:])).randrange(10) < self.wrong:
+            line = line[::-1]
+        return np.resize(line, self.vocab_size)
+
+
+def draft(wrong=0, vocab=VOCAB, **options):
+    sizes = {"blocks": 64, "block_size": SIZE, "context": 400, "step_tokens": 32, "max_sequences": 32, "width": VOCAB}
+    return DraftModel(DraftNetwork(wrong, vocab), **{**sizes, **options})
+
+
+def assert_empty(proposer):
+    assert not proposer._drafts
+    assert proposer.blocks.available == proposer.blocks.total
+    assert proposer._rows.free == proposer._rows.total
+
+
+KINDS = [
+    {},
+    {"stops": frozenset({3, 4, 5})},
+    {"temperature": 1.0, "top_p": 0.9, "seed": 5},
+    {"temperature": 1.5, "top_k": 9, "seed": 6, "repetition_penalty": 1.3, "frequency_penalty": 0.4},
+    {"stops": frozenset({1, 2, 3}), "min_tokens": 10, "logprobs": 2, "bad_words": ((7, 7),)},
+    {"logit_bias": {5: 3.0}, "confidence": 0.2},
+]
+
+
+@pytest.mark.parametrize("wrong", [0, 3])
+@pytest.mark.parametrize("asked", KINDS, ids=range(len(KINDS)))
+def test_answers_are_those_without_a_draft(asked, wrong):
+    proposer = draft(wrong)
+    made, asked = engine(proposer=proposer), Params(max_tokens=20, **asked, **LOOK)
+    prompts = [prompt(length) for length in (1, 5, 33)]
+    assert run(made, *(made.add(ids, asked) for ids in prompts)) == [alone(ids, asked) for ids in prompts]
+    assert_empty(proposer)
+
+
+def test_a_draft_that_is_always_right_saves_all_steps_that_it_can():
+    asked, steps = Params(max_tokens=41, temperature=1.0, seed=3), []
+    for wrong in (0, 3, 10):
+        made = engine(proposer=draft(wrong))
+        run(made, made.add(prompt(10), replace(asked, **LOOK)))
+        steps.append(made.steps)
+    assert steps[0] == 1 + 40 // (LOOK["lookahead"] + 1)
+    assert steps[0] < steps[1] < steps[2] <= 41
+
+
+def test_the_draft_computes_what_is_new_and_no_more():
+    """A step of five tokens costs it five; a text that goes on where another ended is found in its prefix cache."""
+    proposer = draft()
+    made, network = engine(proposer=proposer), proposer._network
+    first = made.add(prompt(20), Params(max_tokens=21, **LOOK))
+    ids = run(made, first)[0]
+    assert network.computed == 20 + 4 + 3 * 5
+    before = network.computed
+    run(made, made.add(prompt(20) + ids + [9], Params(max_tokens=6, **LOOK)))
+    assert network.computed - before < 15
+
+
+def test_a_long_prompt_is_computed_in_parts_and_delays_nobody_else():
+    proposer = draft()
+    made = engine(blocks=128, step_tokens=32, proposer=proposer)
+    other = made.add(prompt(5, 1), Params(max_tokens=100, **LOOK))
+    made.step()
+    long = made.add(prompt(100), Params(max_tokens=30, **LOOK))
+    computed = proposer._network.computed
+    while made.busy():
+        made.step()
+        assert proposer._network.computed - computed <= 32 + 2 * LOOK["lookahead"]
+        computed = proposer._network.computed
+    assert other.status == long.status == "finished"
+    assert_empty(proposer)
+
+
+@pytest.mark.parametrize("options", [{"blocks": 6}, {"max_sequences": 1}, {"context": 20}, {"caching": False}])
+def test_whom_the_draft_has_no_place_for_goes_on_without_guesses(options):
+    proposer = draft(**options)
+    made = engine(proposer=proposer)
+    prompts = [prompt(8, i) for i in range(3)]
+    asked = Params(max_tokens=25, **LOOK)
+    assert run(made, *(made.add(ids, asked) for ids in prompts)) == [alone(ids, asked) for ids in prompts]
+    assert proposer.steps
+    assert_empty(proposer)
+
+
+def test_a_draft_that_fails_is_given_up_and_harms_nobody(caplog):
+    proposer = draft()
+    proposer._network.fail = 1
+    made, asked = engine(proposer=proposer), Params(max_tokens=25, **LOOK)
+    assert run(made, *(made.add(prompt(8, i), asked) for i in range(2))) == [alone(prompt(8, i), asked) for i in (0, 1)]
+    assert proposer.steps == 1
+    assert [record.getMessage() for record in caplog.records] == [
+        "the draft model failed and is not used any more: the network failed"
+    ]
+    assert_empty(proposer)
+
+
+@pytest.mark.parametrize("vocab", [VOCAB - 8, VOCAB + 8])
+def test_logits_of_another_width_are_cut_or_filled_up(vocab):
+    made, asked = engine(proposer=draft(vocab=vocab)), Params(max_tokens=30, temperature=1.0, seed=2, **LOOK)
+    assert run(made, made.add(prompt(9), asked)) == [alone(prompt(9), asked)]
+    assert made.steps < 25
+
+
+def test_guesses_end_where_the_draft_is_not_sure():
+    steps = []
+    for confidence in (0.0, 0.5, 1.0):
+        proposer = draft()
+        made = engine(proposer=proposer)
+        run(made, made.add(prompt(9), Params(max_tokens=31, confidence=confidence, **LOOK)))
+        steps.append((made.steps, proposer.steps))
+    assert [made for made, _ in steps] == sorted(made for made, _ in steps)
+    assert steps[0][0] < steps[1][0] < steps[2][0] == 31
+    assert steps[1][1] < 31 + 4
+
+
+def test_the_draft_keeps_to_the_grammar():
+    texts, steps = [], []
+    for proposer in (None, draft()):
+        made = engine(proposer=proposer)
+        asked = Params(max_tokens=40, temperature=1.0, seed=4, **(LOOK if proposer else {}))
+        texts.append(run(made, *(made.add(prompt(10, i), asked, matcher=Verse(38, guesses=False)) for i in range(3))))
+        steps.append(made.steps)
+    assert texts[0] == texts[1]
+    assert steps[1] <= 2 + -(-38 // 5)  # the draft reads the third prompt a step later
+    assert_empty(proposer)
+
+
+def test_the_distribution_is_the_models_own():
+    """Chi-square of tokens that do not depend on those before them, with a draft of another opinion."""
+    made = engine(blocks=300, step_tokens=64, proposer=draft(blocks=300))
+    line = logits_after([1, 2, 3])
+    made._network.after = lambda text: line
+    made.scheduler._proposer._network.after = lambda text: line + np.roll(line, 7)
+    asked = Params(max_tokens=50, temperature=1.3, **LOOK)
+    texts = run(made, *(made.add(prompt(4, i), replace(asked, seed=i)) for i in range(12)))
+    found = np.bincount(np.concatenate(texts), minlength=VOCAB)
+    wanted = found.sum() * np.exp(line.astype(float) / 1.3) / np.exp(line.astype(float) / 1.3).sum()
+    often = wanted > 5
+    chi = ((found - wanted)[often] ** 2 / wanted[often]).sum()
+    assert chi < often.sum() + 4 * np.sqrt(2 * often.sum())
+    assert made.steps < 48  # some guesses are right
+
+
+@pytest.mark.parametrize("blocks", [200, 40])
+def test_many_texts_with_preemptions_cancellations_and_failed_steps(blocks):
+    dice, proposer = random.Random(blocks), draft(3, blocks=60, max_sequences=6)
+    made, base = engine(blocks, proposer=proposer), prompt(60, 9)
+    waiting = [
+        (
+            number,
+            base[: dice.randrange(60)] + prompt(dice.randrange(1, 20), number),
+            Params(**{"max_tokens": 20, **dice.choice(KINDS), "lookahead": dice.choice([0, 3, 6]), "seed": number}),
+        )
+        for number in range(20)
+    ]
+    live, texts, wanted = [], {}, {}
+    while waiting or made.busy():
+        if waiting and dice.random() < 0.7:
+            number, ids, asked = waiting.pop()
+            live.append((number, made.add(ids, asked)))
+            texts[number], wanted[number] = [], alone(ids, asked)
+        made._network.fail = int(dice.random() < 0.05)
+        if dice.random() < 0.5:
+            made.start()
+        if live and dice.random() < 0.03:
+            number, request = live.pop(dice.randrange(len(live)))
+            request.cancel()
+            del wanted[number]
+        try:
+            made.step()
+        except RuntimeError:
+            made._network.fail = 0
+        for number, request in live:
+            if request.can_read():
+                texts[number] += request.read()[0].generated_ids
+    assert {number: texts[number] for number in wanted} == wanted
+    assert made.scheduler.preemptions or blocks > 100
+    assert made.blocks.available == blocks
+    assert_empty(proposer)
