@@ -22,12 +22,27 @@ if TYPE_CHECKING:
 # --- HTTP: between transports and api ------------------------------------------------------------------------------
 
 
+class StoredBody(Protocol):
+    """A body in a file (util.spool). size: in bytes."""
+
+    size: int
+
+    def read(self, start: int, size: int) -> bytes:
+        """At most `size` bytes from a place on. Raises OSError."""
+
+    def fileno(self) -> int: ...
+
+    def close(self) -> None:
+        """Free it. Idempotent."""
+
+
 @dataclass(slots=True)
 class Request:
     """One whole HTTP request; the transport has already enforced size and time limits.
 
     method: upper case. path: percent-decoded, without the query. query: raw, without "?".
     headers: lower-case names; repeated fields joined with ", ". body: empty once it is parsed, to free its memory.
+    spool: has a large form instead of `body`; whoever answers the request drops it (drop_body).
     peer: host:port of the client, for the access line. websocket: it asks for one, and the transport can open it.
     """
 
@@ -38,6 +53,18 @@ class Request:
     body: bytes = b""
     peer: str = ""
     websocket: bool = False
+    spool: StoredBody | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return len(self.body) if self.spool is None else self.spool.size
+
+    def drop_body(self) -> None:
+        """Free its memory. Idempotent."""
+        self.body = b""
+        if self.spool is not None:
+            self.spool.close()
 
 
 class ByteStream(Protocol):

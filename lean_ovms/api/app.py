@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from ..config import Config
@@ -161,7 +160,7 @@ class App:
 
         A model that is not known yet is loaded first: its properties decide what a request may ask for.
         """
-        size = len(request.body)
+        size = request.size
         max_values = 0 if size < INLINE_BYTES else self.config.max_body_values
 
         parsed: list[Json] = []  # when its model is not known yet
@@ -196,7 +195,7 @@ class App:
         """The response to a request; errors are responses too."""
         root = self.config.root_path
         if root and request.path.startswith(root + "/"):
-            request = replace(request, path=request.path.removeprefix(root))
+            request.path = request.path.removeprefix(root)  # not a copy, which would keep the body in memory
         record = self.records.start(request)
         record.client = self._clients.identify(request)
         token = current_record.set(record)
@@ -217,8 +216,8 @@ class App:
 
     async def _respond(self, request: Request, record: RequestRecord) -> Response:
         try:
-            if len(request.body) >= LARGE_BODY:
-                lease = await self.bodies.take(BODY_FACTOR * len(request.body))
+            if request.size >= LARGE_BODY:
+                lease = await self.bodies.take(BODY_FACTOR * request.size)
                 record.releases.append(lease.release)
             return await self._dispatch(request, record)
         except RequestError as error:

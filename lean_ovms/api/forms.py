@@ -1,18 +1,20 @@
 """The reader of multipart/form-data bodies, and of the strings in them as values of request fields.
 
-https://www.rfc-editor.org/rfc/rfc7578. The body is in memory, and file parts are slices of it. A field of several
-values is sent as `name` or `name[]` once for each, an object as `name[member]` for each member, as OpenAI's client
-does, or as JSON. An empty value of a field that is not an array means absent: there is no null.
+https://www.rfc-editor.org/rfc/rfc7578. The body is in memory or in a file, and file parts are slices of it. A field of
+several values is sent as `name` or `name[]` once for each, an object as `name[member]` for each member, as OpenAI's
+client does, or as JSON. An empty value of a field that is not an array means absent: there is no null.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import BadRequest, UnsupportedMediaType
+from ..media.file_slice import FileSlice
 from ..observability.logging import safe
 from ..types import Json, Request
 from .fields import Field, FieldSet, parsed, require_identity
@@ -22,6 +24,8 @@ MAX_PARTS = 64
 MAX_VALUE = 1 << 20
 """Bytes of a part that is not a file."""
 MAX_NAME = 200
+PIECE = 1 << 18
+"""Bytes of a body in a file that are read at once; a MB is from new pages each time, which costs more than reading."""
 TRUE, FALSE = frozenset(("true", "1", "yes", "on")), frozenset(("false", "0", "no", "off"))
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
@@ -30,9 +34,9 @@ _MEMBER = re.compile(r"(?P<name>[^\[\]]+)\[(?P<member>[^\[\]]*)\]")
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """A file in a form. data: a slice of the body."""
+    """A file in a form. data: a slice of the body, in memory or in the body's file."""
 
-    data: memoryview = field(repr=False)
+    data: memoryview | FileSlice = field(repr=False)
     name: str = ""
 
 
@@ -55,7 +59,7 @@ def read_form(request: Request) -> Form:
         raise UnsupportedMediaType(f"expected {FORM}, as a form with a file is sent")
     require_identity(request)
     try:
-        return _Reader(options.get(b"boundary", b"")).read(request.body)
+        return _Reader(options.get(b"boundary", b""), request).read()
     except FormParserError as error:
         raise _broken(" ".join(str(error).split())[:200]) from None
 
@@ -65,55 +69,75 @@ def _broken(why: str) -> BadRequest:
 
 
 class _Reader:
-    """The callbacks of one MultipartParser. The body is written at once, so the data of a part is one slice of it."""
+    """The callbacks of one MultipartParser. The data of a part are a range of the body, however it is cut."""
 
-    def __init__(self, boundary: bytes) -> None:
+    def __init__(self, boundary: bytes, request: Request) -> None:
         if not boundary:
             raise _broken("the header Content-Type has no boundary")
         self._boundary = boundary
+        self._request = request
         self._form = Form([], {})
         self._parts = 0
         self._ended = False
         self._header = self._text = b""
         self._headers: dict[bytes, bytes] = {}
-        self._data = memoryview(b"")
+        self._range = (0, 0)
+        self._piece, self._place = b"", 0  # what is parsed, and where it is in the body
 
-    def read(self, body: bytes) -> Form:
+    def read(self) -> Form:
         from python_multipart.multipart import MultipartParser
-
-        view = memoryview(body)
-
-        def header_field(data: bytes, start: int, end: int) -> None:
-            self._header += data[start:end]
-
-        def header_value(data: bytes, start: int, end: int) -> None:
-            self._text += data[start:end]
-
-        def part_data(data: bytes, start: int, end: int) -> None:
-            self._data = view[start:end]
 
         parser = MultipartParser(
             self._boundary,
             {
                 "on_part_begin": self._begin,
-                "on_header_field": header_field,
-                "on_header_value": header_value,
+                "on_header_field": self._add_name,
+                "on_header_value": self._add_value,
                 "on_header_end": self._end_header,
-                "on_part_data": part_data,
+                "on_part_data": self._add_data,
                 "on_part_end": self._end_part,
                 "on_end": self._end,
             },
         )
-        parser.write(body)
+        for place, piece in self._pieces():
+            self._place, self._piece = place, piece
+            parser.write(piece)
         if not self._ended:
             raise _broken("the body ends before its last boundary")
         return self._form
+
+    def _pieces(self) -> Iterator[tuple[int, bytes]]:
+        stored = self._request.spool
+        if stored is None:
+            yield 0, self._request.body
+            return
+        for place in range(0, stored.size, PIECE):
+            yield place, stored.read(place, PIECE)
+
+    def _slice(self) -> memoryview | FileSlice:
+        start, end = self._range
+        stored = self._request.spool
+        return memoryview(self._request.body)[start:end] if stored is None else FileSlice(stored, start, end - start)
+
+    def _add_name(self, data: bytes, start: int, end: int) -> None:
+        self._header += data[start:end]
+
+    def _add_value(self, data: bytes, start: int, end: int) -> None:
+        self._text += data[start:end]
+
+    def _add_data(self, data: bytes, start: int, end: int) -> None:
+        """data: the piece, or what looked like a boundary at the end of the piece before it."""
+        if data is self._piece:
+            start, end = self._place + start, self._place + end
+        else:
+            start, end = self._place - (end - start), self._place
+        self._range = (self._range[0] if self._range[1] else start, end)
 
     def _begin(self) -> None:
         self._parts += 1
         if self._parts > MAX_PARTS:
             raise _broken(f"it has more than {MAX_PARTS} parts")
-        self._headers, self._data = {}, memoryview(b"")
+        self._headers, self._range = {}, (0, 0)
 
     def _end_header(self) -> None:
         self._headers[self._header.lower()] = self._text
@@ -125,12 +149,12 @@ class _Reader:
         if coding not in (b"binary", b"8bit", b"7bit"):
             raise _broken(f"the content transfer encoding of {name} is not read")
         if filename is not None:
-            self._form.files[name] = FilePart(self._data, filename)
+            self._form.files[name] = FilePart(self._slice(), filename)
             return
-        if len(self._data) > MAX_VALUE:
+        if self._range[1] - self._range[0] > MAX_VALUE:
             raise BadRequest(f"{name} has more than {MAX_VALUE} bytes", param=name)
         try:
-            self._form.values.append((name, str(self._data, "utf-8")))
+            self._form.values.append((name, str(self._slice()[:], "utf-8")))
         except UnicodeDecodeError:
             raise BadRequest(f"{name} is not UTF-8", param=name) from None
 

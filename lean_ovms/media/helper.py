@@ -31,6 +31,7 @@ class Helper:
         self._popen: subprocess.Popen[bytes] | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
+        self._socket: socket.socket | None = None
 
     @property
     def pid(self) -> int:
@@ -63,7 +64,13 @@ class Helper:
             except BaseException:
                 ours.close()
                 raise
+            self._socket = ours
         return self._reader, self._writer
+
+    def send_file(self, line: bytes, descriptor: int) -> None:
+        """A line, and an open file with it. Nothing else may be on its way to the process. Raises OSError."""
+        assert self._socket is not None
+        socket.send_fds(self._socket, [line], [descriptor])
 
     def kill(self) -> None:
         """Kill it, whatever it is doing."""

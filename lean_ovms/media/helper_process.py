@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
 import resource
+import socket
 import sys
 from collections.abc import Callable
 from io import BufferedRWPair
@@ -13,7 +15,45 @@ from typing import Any, NoReturn
 
 from ..util.child_process import EXIT_USAGE, inherit_socket
 
-Handle = Callable[[dict[str, Any], BufferedRWPair], None]
+Handle = Callable[[dict[str, Any], "Channel"], None]
+FD_BYTES = 4
+"""Of a descriptor in a control message."""
+
+
+class Channel(BufferedRWPair):
+    """The socket to the parent. take_file: the descriptor that came with the last job; the caller closes it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._raw = _RawSocket(sock)
+        super().__init__(self._raw, self._raw)
+
+    def take_file(self) -> int:
+        """Raises IndexError if there is none."""
+        return self._raw.files.pop()
+
+
+class _RawSocket(io.RawIOBase):
+    """files: descriptors that have come."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.files: list[int] = []
+        self._sock = sock
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        size, sent, _, _ = self._sock.recvmsg_into([buffer], socket.CMSG_SPACE(FD_BYTES))
+        for level, kind, data in sent:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                self.files.append(int.from_bytes(data[:FD_BYTES], sys.byteorder))
+        return size
+
+    def write(self, data: Any) -> int:
+        return self._sock.send(data)
 
 
 def run(module: str, handle: Handle) -> NoReturn:
@@ -27,9 +67,9 @@ def run(module: str, handle: Handle) -> NoReturn:
     for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
         resource.setrlimit(limit, (0, 0))
     try:
-        with sock.makefile("rwb") as stream:
-            for line in stream:
-                handle(json.loads(line), stream)
+        stream = Channel(sock)
+        for line in stream:
+            handle(json.loads(line), stream)
     except BrokenPipeError:  # the request was given up
         pass
     os._exit(0)

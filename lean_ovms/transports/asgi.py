@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import InternalError, PayloadTooLarge, RequestError, error_response
 from ..types import Handle, Request, Response
+from .body import RequestBody
 from .cycle import FRAMING_HEADERS, RequestResponseCycle
 
 Message = MutableMapping[str, Any]
@@ -48,12 +49,12 @@ class Asgi:
         headers = request_headers(scope)
         try:
             body = await _body(receive, headers, self._max_body_bytes)
+            if body is None:
+                return
+            request = body.into(request_of(scope, headers, b""))
         except RequestError as error:
             await cycle.send(error_response(error, request=request_of(scope, headers, b"")))
             return
-        if body is None:
-            return
-        request = request_of(scope, headers, body)
         del body  # the app empties the request's
         task = cycle.start(asyncio.get_running_loop(), request)
         disconnect = asyncio.ensure_future(_disconnect(receive))
@@ -149,22 +150,20 @@ async def _disconnect(receive: Receive) -> None:
         pass
 
 
-async def _body(receive: Receive, headers: dict[str, str], limit: int) -> bytes | None:
+async def _body(receive: Receive, headers: dict[str, str], limit: int) -> RequestBody | None:
     """The whole body, or None when the client left before it had arrived. Raises PayloadTooLarge."""
     declared = headers.get("content-length", "")
     size = int(declared) if declared.isdecimal() else 0
     _check_size(size, limit)
-    parts: list[bytes] = []
-    size, more = 0, True
+    body, more = RequestBody(headers), True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             return None
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        _check_size(size, limit)
+        body.write(message.get("body", b""))
+        _check_size(body.tell(), limit)
         more = message.get("more_body", False)
-    return b"".join(parts)
+    return body
 
 
 def _check_size(size: int, limit: int) -> None:

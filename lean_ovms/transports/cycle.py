@@ -56,8 +56,12 @@ class RequestResponseCycle:
         self.cancelled = True
 
     async def _run(self, request: Request) -> None:
-        response = await self._call(request)
-        del request  # its body may be large, and a stream may be long
+        try:
+            response = await self._call(request)
+        finally:
+            if request.spool is not None:
+                request.spool.close()
+        del request  # a stream may be long
         try:
             if not self.cancelled:  # else the handler answered although it was cancelled
                 await self.send(response)

@@ -11,7 +11,9 @@ from lean_ovms.api import forms
 from lean_ovms.api.fields import Field, FieldSet, read
 from lean_ovms.api.forms import Form, body_of, read_form, typed
 from lean_ovms.errors import BadRequest, RequestError, UnsupportedMediaType
+from lean_ovms.media.file_slice import FileSlice
 from lean_ovms.types import Request
+from lean_ovms.util.spool import Spool
 from tests.forms import BOUNDARY, encoded, form_request
 
 PATH = "/v1/audio/transcriptions"
@@ -39,6 +41,38 @@ def test_texts_and_files_in_any_order() -> None:
 def test_a_file_is_a_slice_of_the_body() -> None:
     request = form_request(PATH, [("model", "w"), FILE])
     assert read_form(request).files["file"].data.obj is request.body
+
+
+def spooled(request: Request) -> Request:
+    """The same request with its body in a file."""
+    request.spool, body = Spool(), request.body
+    request.spool.write(memoryview(body))
+    request.body = b""
+    return request
+
+
+CUT = [("model", "w"), ("empty", ""), ("b", f"\r\n--{BOUNDARY[:-1]}"), FILE, ("none", ("", b"")), ("prompt", "ü" * 40)]
+
+
+@pytest.mark.parametrize("piece", [*range(1, 90), 1 << 18])
+def test_a_form_in_a_file_is_read_as_one_in_memory(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "PIECE", piece)
+    request = spooled(form_request(PATH, CUT))
+    form = read_form(request)
+    expected = parsed(*CUT)
+    assert form.values == expected.values
+    for name, part in expected.files.items():
+        found = form.files[name]
+        assert (found.name, found.data[:], len(found.data)) == (part.name, part.data, len(part.data))
+        assert isinstance(found.data, FileSlice)
+        assert found.data[3:9] == part.data[3:9]
+    request.drop_body()
+
+
+def test_a_cut_form_in_a_file_is_refused() -> None:
+    request = spooled(form_request(PATH, body=encoded(CUT)[:-4]))
+    assert refusal(request).startswith("Failed to parse multipart data: ")
+    request.drop_body()
 
 
 def test_an_empty_file_is_a_file() -> None:

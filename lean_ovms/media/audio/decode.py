@@ -43,7 +43,7 @@ class Source(Protocol):
     def blocks(self) -> Iterator[Samples]: ...
 
 
-def decode(data: bytes, format: str, limits: AudioLimits) -> Iterator[bytes]:  # noqa: A002 - as in formats
+def decode(data: bytes | memoryview, format: str, limits: AudioLimits) -> Iterator[bytes]:  # noqa: A002 - as in formats
     """Samples as speech_types has them. Raises BadRequest, also in the middle, and MemoryError."""
     try:
         count = 0
@@ -71,7 +71,7 @@ def too_long(limits: AudioLimits, seconds: float = 0.0) -> BadRequest:
     )
 
 
-def _unlimited(data: bytes, format: str, limits: AudioLimits) -> Iterator[bytes]:  # noqa: A002 - as in formats
+def _unlimited(data: bytes | memoryview, format: str, limits: AudioLimits) -> Iterator[bytes]:  # noqa: A002 - as in formats
     if format in PYAV:
         yield from _ffmpeg_blocks(data, format, limits)
         return
@@ -108,7 +108,7 @@ def check_shape(rate: int, channels: int, limits: AudioLimits) -> None:
 class SoundFile:
     """A file that libsndfile reads. Raises BadRequest without soundfile, and its exceptions."""
 
-    def __init__(self, data: bytes, format: str) -> None:  # noqa: A002 - as in formats
+    def __init__(self, data: bytes | memoryview, format: str) -> None:  # noqa: A002 - as in formats
         assert format in SNDFILE
         try:
             import soundfile
@@ -160,7 +160,7 @@ def _packed(mono: NDArray[Any]) -> bytes:
     return packed
 
 
-def _ffmpeg_blocks(data: bytes, format: str, limits: AudioLimits) -> Iterator[bytes]:  # noqa: A002 - as in formats
+def _ffmpeg_blocks(data: bytes | memoryview, format: str, limits: AudioLimits) -> Iterator[bytes]:  # noqa: A002 - as in formats
     try:
         import av
     except ImportError:

@@ -18,6 +18,7 @@ from ...config import Config
 from ...errors import BadRequest, PayloadTooLarge, RequestError, Unavailable
 from ...speech_types import SAMPLE_BYTES, SAMPLE_RATE
 from ...util.budget import Budget, Lease
+from ..file_slice import FileSlice
 from ..helper import Helper, IdleHelpers
 from .formats import READ, Found, recognise
 from .limits import AudioLimits
@@ -32,7 +33,7 @@ KEPT_PROCESSES = 2
 WAITING_FILES = 256
 """Requests that may wait for a process; the next one is a 503."""
 PIECE = 1 << 18
-"""Bytes of a file that are handed over at once."""
+"""Bytes of a file in memory that are handed over at once; of one in a file, only its descriptor is."""
 MAX_BLOCK = 1 << 22
 PARAM = "file"
 
@@ -60,7 +61,7 @@ class AudioDecoder:
         """Of the idle processes."""
         return self._idle.pids
 
-    async def decode(self, data: memoryview) -> AudioStream:
+    async def decode(self, data: memoryview | FileSlice) -> AudioStream:
         """The samples of a file, of which the first block has been decoded; close the stream in any case.
 
         The process then has the whole file: `data` is not needed any more. Raises BadRequest that says what is wrong
@@ -111,7 +112,7 @@ class AudioStream:
         """Of the audio read so far."""
         return self.samples / SAMPLE_RATE
 
-    async def begin(self, data: memoryview, found: Found, limits: AudioLimits) -> None:
+    async def begin(self, data: memoryview | FileSlice, found: Found, limits: AudioLimits) -> None:
         """Hand over the file and wait for its first block. Raises RequestError."""
         allowed_s = self._timeout_s + (0.0 if self._process.pid else START_S)
         self._first = await self._waited(self._process.begin(data, found, limits), allowed_s)
@@ -148,14 +149,17 @@ class AudioStream:
 class _Process(Helper):
     """One decoder process."""
 
-    async def begin(self, data: memoryview, found: Found, limits: AudioLimits) -> bytes:
+    async def begin(self, data: memoryview | FileSlice, found: Found, limits: AudioLimits) -> bytes:
         """Hand over a file; its first block. Raises as `block`."""
         self.reusable = False
         _, writer = await self.streams()
-        data = data[found.offset :]
-        job = {"bytes": len(data), "format": found.format, **asdict(limits)}
+        job = {"bytes": len(data) - found.offset, "format": found.format, **asdict(limits)}
+        if isinstance(data, FileSlice):
+            line = json.dumps(job | {"start": data.start + found.offset}).encode() + b"\n"
+            self.send_file(line, data.body.fileno())
+            return await self.block()
         writer.write(json.dumps(job).encode() + b"\n")
-        for start in range(0, len(data), PIECE):
+        for start in range(found.offset, len(data), PIECE):
             writer.write(data[start : start + PIECE])
             await writer.drain()
         return await self.block()

@@ -1,20 +1,23 @@
 """python -m lean_ovms.media.audio.decoder_process <fd>: decodes audio where a crash or a hang does no harm.
 
 As media/images/decoder_process.py: limits of memory and time, none of the server's secrets. A job on the socket pair is
-a JSON line {"bytes", "format", "max_s", "max_channels", "min_rate", "max_rate"} and that number of bytes. The answer is
-a sequence of blocks, each a length (4 bytes, little-endian) and that many bytes of samples, and length 0 with a JSON
-line at its end: {} or {"error": text, "code": word}. While nobody reads them, no further blocks are decoded.
+a JSON line {"bytes", "format", "max_s", "max_channels", "min_rate", "max_rate"} and that number of bytes; or it has the
+member "start", and the bytes are in an open file that comes with the line, from that place on. The answer is a sequence
+of blocks, each a length (4 bytes, little-endian) and that many bytes of samples, and length 0 with a JSON line at its
+end: {} or {"error": text, "code": word}. While nobody reads them, no further blocks are decoded.
 """
 
 from __future__ import annotations
 
 import json
+import mmap
+import os
 import struct
-from io import BufferedRWPair
 from typing import Any
 
 from ...errors import BadRequest
 from .. import helper_process
+from ..helper_process import Channel
 from .decode import decode
 from .limits import AudioLimits
 
@@ -24,9 +27,9 @@ CPU_S, CPU_PER_S = 10.0, 0.05
 """CPU seconds for a job, and for each second of audio: ten times what the slowest format needs."""
 
 
-def handle(job: dict[str, Any], stream: BufferedRWPair) -> None:
+def handle(job: dict[str, Any], stream: Channel) -> None:
     """Read one job and write its answer."""
-    data: bytes = stream.read(job.pop("bytes"))
+    data = _file(stream, job["start"], job["bytes"]) if "start" in job else stream.read(job["bytes"])
     limits = AudioLimits(**{name: job[name] for name in AudioLimits.__slots__})
     helper_process.set_limits(2 * len(data) + SPARE_BYTES, CPU_S + CPU_PER_S * limits.max_s)
     end: dict[str, str | None] = {}
@@ -40,6 +43,15 @@ def handle(job: dict[str, Any], stream: BufferedRWPair) -> None:
         end = {"error": "decoding the audio takes too much memory", "code": None}
     stream.write(struct.pack("<I", 0) + json.dumps(end).encode() + b"\n")
     stream.flush()
+
+
+def _file(stream: Channel, start: int, size: int) -> memoryview:
+    """The file of a job in the open file that came with it: mapped, not read."""
+    descriptor = stream.take_file()
+    try:
+        return memoryview(mmap.mmap(descriptor, start + size, access=mmap.ACCESS_READ))[start:]
+    finally:
+        os.close(descriptor)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..file_slice import FileSlice
+
 WAV, FLAC, OGG, MP3, AIFF, MP4, WEBM, AAC = "wav", "flac", "ogg", "mp3", "aiff", "mp4", "webm", "aac"
 SNDFILE = frozenset((FLAC, OGG, MP3, AIFF))
 """Formats that libsndfile decodes; WAV needs no library."""
@@ -28,7 +30,7 @@ class Found:
     offset: int = 0
 
 
-def recognise(data: bytes | memoryview) -> Found | None:
+def recognise(data: bytes | memoryview | FileSlice) -> Found | None:
     """The format of a file; None if it is none of those that are read."""
     offset = _behind_tags(data)
     if offset is None:
@@ -52,7 +54,7 @@ def recognise(data: bytes | memoryview) -> Found | None:
 _MAGIC = ((b"OggS", 0, OGG), (b"ftyp", 4, MP4), (b"\x1a\x45\xdf\xa3", 0, WEBM))
 
 
-def _behind_tags(data: bytes | memoryview) -> int | None:
+def _behind_tags(data: bytes | memoryview | FileSlice) -> int | None:
     """The offset behind ID3v2 tags (https://id3.org/id3v2.4.0-structure, 3.1); None for more tags than a file has."""
     offset = 0
     for _ in range(_MAX_TAGS + 1):

@@ -26,7 +26,7 @@ Samples = NDArray[np.float32]
 class WavFile:
     """rate in Hz; frames: how many there are. Raises BadRequest."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | memoryview) -> None:
         chunk, self._body = _chunks(data)
         tag, self.channels, self.rate, _, align, bits = struct.unpack_from("<HHIIHH", chunk)
         if tag == EXTENSIBLE and len(chunk) >= 26:
@@ -60,7 +60,7 @@ class WavFile:
             yield self._body[start : min(start + step, end)]
 
 
-def _chunks(data: bytes) -> tuple[bytes, memoryview]:
+def _chunks(data: bytes | memoryview) -> tuple[bytes, memoryview]:
     """The fmt chunk, and the samples."""
     view = memoryview(data)
     place, description = 12, b""

@@ -178,6 +178,7 @@ class Connection(asyncio.Protocol):
         self._lost = self._discarding = True
         self._deadline.stop()
         self._reserve_memory(0)
+        self._protocol.discard()
         if self._cycle is not None:
             self._cycle.cancel()
         self._writer.close()

@@ -15,13 +15,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from io import BytesIO
 from urllib.parse import unquote_to_bytes
 
 import h11
 
 from ...errors import BadRequest, HeadersTooLarge, PayloadTooLarge, RequestError
 from ...types import Request
+from ..body import RequestBody
 from .response_head import tokens
 
 MAX_HEADER_LINES = 256
@@ -87,7 +87,7 @@ class HttpRequestParser:
         self.check_head: Callable[[RequestHead], None] | None = None
         self._searched = 0
         self._chunks: h11.Connection | None = None
-        self._body = BytesIO()
+        self._body = RequestBody({})
         self._missing = 0  # bytes of a large body, which are written to _body as they come
 
     def feed(self, data: bytes) -> None:
@@ -103,7 +103,8 @@ class HttpRequestParser:
     def discard(self) -> None:
         """Free all buffers; nothing more will be read."""
         self._buffer.clear()
-        self._chunks, self._body, self._missing = None, BytesIO(), 0
+        self._body.close()
+        self._chunks, self._body, self._missing = None, RequestBody({}), 0
 
     def take_buffer(self) -> bytes:
         """The bytes that are fed and not parsed, which are not read here any more."""
@@ -131,7 +132,12 @@ class HttpRequestParser:
         if body is None:
             return None
         head, self.head = self.head, None
-        return head, Request(head.method, head.path, head.query, head.headers, body, self._peer)
+        request = Request(head.method, head.path, head.query, head.headers, b"", self._peer)
+        if isinstance(body, bytes):
+            request.body = body
+        else:
+            body.into(request)
+        return head, request
 
     # The head is cut out of the buffer by the same pattern that h11 uses, so h11 always gets a complete one.
 
@@ -151,6 +157,8 @@ class HttpRequestParser:
         if head.length is not None and head.length > self._max_body_bytes:
             raise self._too_large(head)
         self.head = head
+        if head.length is None or head.length > LARGE_BODY_BYTES:
+            self._body = RequestBody(head.headers)
         if self.check_head is not None:
             self.check_head(head)
         self.body_started = bool(self._buffer)
@@ -173,7 +181,7 @@ class HttpRequestParser:
         self._searched = max(0, len(buffer) - 2)
         return end
 
-    def _read_body(self, length: int) -> bytes | None:
+    def _read_body(self, length: int) -> bytes | RequestBody | None:
         if length > LARGE_BODY_BYTES:
             return self._read_large_body(length)
         if len(self._buffer) < length:
@@ -183,19 +191,20 @@ class HttpRequestParser:
         del self._buffer[:length]
         return body
 
-    def _read_large_body(self, length: int) -> bytes | None:
-        """A large body has a buffer of its own, which becomes the body without being copied."""
+    def _read_large_body(self, length: int) -> RequestBody | None:
+        """A large body has a buffer of its own, which becomes the body without being copied, or a file."""
         if not self._missing and not self._body.tell():
             with memoryview(self._buffer) as view:
                 self._missing = length - self._body.write(view[:length])
             del self._buffer[:length]
+        self._body.check()
         return None if self._missing else self._take_body()
 
-    def _take_body(self) -> bytes:
-        body, self._body = self._body.getvalue(), BytesIO()
+    def _take_body(self) -> RequestBody:
+        body, self._body = self._body, RequestBody({})
         return body
 
-    def _read_chunks(self) -> bytes | None:
+    def _read_chunks(self) -> RequestBody | None:
         connection = self._chunks
         assert connection is not None
         if self._buffer:  # b"" would mean end of file
@@ -219,6 +228,7 @@ class HttpRequestParser:
             assert self.head is not None
             raise self._too_large(self.head)
         self._body.write(data)
+        self._body.check()
 
     def _too_large(self, head: RequestHead) -> RequestError:
         self.head = head  # so that the response to a HEAD request has no body here either

@@ -14,7 +14,9 @@ from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest, PayloadTooLarge, RequestError, Unavailable
 from lean_ovms.media.audio import decoder
 from lean_ovms.media.audio.decoder import AudioDecoder
+from lean_ovms.media.file_slice import FileSlice
 from lean_ovms.speech_types import SAMPLE_RATE
+from lean_ovms.util.spool import Spool
 from tests.recordings import pcm, plain_wav, sound, tone, wav
 
 SECOND = plain_wav()
@@ -59,6 +61,18 @@ async def test_blocks_and_a_process_that_is_kept(audio: AudioDecoder) -> None:
         assert caught.value.param == "file"
     assert await all_of(audio, SECOND) == pcm(tone())
     assert audio.pids == pids
+
+
+@pytest.mark.parametrize("tag", [b"", b"ID3\4\0\0\0\0\0\7" + bytes(27)])
+async def test_a_file_within_a_file_is_read_by_the_process_itself(audio: AudioDecoder, tag: bytes) -> None:
+    data = tag + (SECOND if not tag else sound(tone(), "FLAC"))
+    spool = Spool()
+    spool.write(memoryview(b"before it" + data + b"behind it"))
+    for _ in range(2):  # the process is kept
+        stream = await audio.decode(FileSlice(spool, 9, len(data)))
+        assert b"".join([block async for block in stream]) == pcm(tone())
+    assert len(audio.pids) == 1
+    spool.close()
 
 
 async def test_a_file_that_is_too_large_is_a_413(audio: AudioDecoder) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import random
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lean_ovms.errors import RequestError
+from lean_ovms.transports import body as request_body
 from lean_ovms.transports.http11 import request_parser
 from lean_ovms.transports.http11.request_parser import (
     HttpRequestParser,
@@ -16,6 +19,7 @@ from lean_ovms.transports.http11.request_parser import (
     parse_simple_head,
     parse_with_h11,
 )
+from lean_ovms.util.spool import Spool
 
 USUAL = (
     b"POST /v3/chat/completions HTTP/1.1\r\nHost: localhost:8000\r\nAccept: */*\r\nContent-Type: application/json\r\n"
@@ -122,3 +126,85 @@ def test_a_large_body_is_the_same_in_every_cut(size: int, chunked: bool, monkeyp
     assert bodies == [body, body, b""]
     assert parser.memory_bytes == 0
     assert size > 7 or most >= 90  # what has arrived of a body counts
+
+
+FORM_HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: Multipart/Form-Data; boundary=b\r\n"
+
+
+@pytest.mark.parametrize("size", [1, 50, 1000])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_large_form_is_in_a_file(size: int, chunked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_parser, "LARGE_BODY_BYTES", 30)
+    monkeypatch.setattr(request_body, "SPOOLED_FROM", 40)
+    forms = bytes(range(100)), bytes(range(35))
+    data = b""
+    for one in forms:
+        framing = (
+            b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" if chunked else b"Content-Length: %d\r\n\r\n%b"
+        )
+        data += FORM_HEAD + framing % (len(one), one)
+    parser, seen = HttpRequestParser(1000, 1000), []
+    for start in range(0, len(data), size):
+        parser.feed(data[start : start + size])
+        while whole := parser.read():
+            seen.append(whole[1])
+    first, second = seen
+    assert (first.body, first.size, second.body, second.spool) == (b"", 100, forms[1], None)
+    assert first.spool.read(0, 1000) == forms[0]
+    first.drop_body()
+    assert first.spool.closed
+
+
+def test_a_large_form_takes_no_memory_of_this_process() -> None:
+    size = 20 << 20
+    parser, piece = HttpRequestParser(1000, size), bytes(262_144)
+    tracemalloc.start()
+    try:
+        parser.feed(FORM_HEAD + b"Content-Length: %d\r\n\r\n" % size)
+        for _ in range(0, size, len(piece)):
+            assert parser.read() is None
+            parser.feed(piece)
+        _, request = parser.read() or (None, None)
+        assert request is not None
+        assert request.size == size
+        assert tracemalloc.get_traced_memory()[1] < 2 << 20
+    finally:
+        tracemalloc.stop()
+    request.drop_body()
+
+
+def test_a_form_that_no_file_can_be_opened_for_stays_in_memory(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(request_body, "Spool", refusing)
+    parser, form = HttpRequestParser(1000, 1 << 20), bytes(300_000)
+    parser.feed(FORM_HEAD + b"Content-Length: 300000\r\n\r\n" + form)
+    whole = parser.read()
+    assert whole is not None
+    assert whole[1].body == form
+    assert "kept in memory" in caplog.text
+
+
+def refusing(*_: object) -> None:
+    raise OSError(errno.EMFILE, "too many open files")
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_form_that_cannot_be_stored_is_a_503(chunked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Spool, "write", refusing)
+    parser = HttpRequestParser(1000, 1 << 20)
+    framing = b"Transfer-Encoding: chunked\r\n\r\n493e0\r\n" if chunked else b"Content-Length: 600000\r\n\r\n"
+    parser.feed(FORM_HEAD + framing + bytes(300_000))
+    with pytest.raises(RequestError) as caught:
+        parser.read()
+    assert caught.value.status == 503
+
+
+def test_a_client_that_leaves_leaves_no_file() -> None:
+    parser = HttpRequestParser(1000, 1 << 20)
+    parser.feed(FORM_HEAD + b"Content-Length: 600000\r\n\r\n" + bytes(300_000))
+    assert parser.read() is None
+    spool = parser._body._spool
+    assert spool is not None
+    parser.discard()
+    assert spool.closed

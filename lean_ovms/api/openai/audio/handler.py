@@ -40,12 +40,13 @@ async def serve(request: Request, app: App, fields: FieldSet, task: str) -> Resp
 async def _open(request: Request, app: App, fields: FieldSet, task: str) -> tuple[AudioRequest, AudioStream]:
     """The request, and the samples of its file. The decoder's process has the file then, and its memory is given back:
     a transcription takes long."""
-    size = len(request.body)
+    size = request.size
     asked, data = await app.when_known(
         lambda: app.offload.run(size, lambda: parse(read_form(request), app, fields, task), inline_below=INLINE_BYTES)
     )
-    request.body = b""
     audio = await app.service(AudioDecoder).decode(data)
+    del data
+    request.drop_body()
     if record := current_record.get():
         release_all(record)
     return asked, audio

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ....errors import BadRequest
+from ....media.file_slice import FileSlice
 from ....models.speech_model import SpeechModel
 from ....observability.records import current_record
 from ....speech_types import TRANSLATE, SpeechInfo, TranscribeParams, TurnDetection
@@ -36,7 +37,7 @@ class AudioRequest:
     headers: list[tuple[str, str]]
 
 
-def parse(form: Form, app: App, fields: FieldSet, task: str) -> tuple[AudioRequest, memoryview]:
+def parse(form: Form, app: App, fields: FieldSet, task: str) -> tuple[AudioRequest, memoryview | FileSlice]:
     """The request and its file. Raises RequestError."""
     body = body_of(fields, form)
     values = read(fields, body)

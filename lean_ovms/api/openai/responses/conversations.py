@@ -44,7 +44,7 @@ def _conversation(body: Json, app: App) -> tuple[Json, list[Json]]:
 
 
 async def handle_create(request: Request, app: App) -> Response:
-    values, items = await app.parse_body(request, _conversation) if request.body else ({"metadata": None}, [])
+    values, items = await app.parse_body(request, _conversation) if request.size else ({"metadata": None}, [])
     body: Json = {
         "id": item_id("conv"),
         "object": "conversation",
