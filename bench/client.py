@@ -8,6 +8,7 @@ and the body's other fields.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import select
@@ -34,10 +35,12 @@ class HungUp(Exception):
 class Lane:
     """One keep-alive connection, one request at a time."""
 
-    __slots__ = ("began", "events", "first", "last", "sized", "sock", "status", "tail", "target")
+    __slots__ = ("began", "events", "first", "last", "payload", "sized", "sock", "status", "tail", "target", "used")
 
     def __init__(self, address: tuple[str, int], target: str) -> None:
         self.target = target
+        self.used = 0
+        self.payload = b""
         self.sock = socket.create_connection(address)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.reset(0.0)
@@ -50,13 +53,24 @@ class Lane:
         self.tail = b""
 
     def send(self, payload: bytes, began: float) -> None:
-        """Send a request."""
+        """Send a request; a connection that the server has closed is found at the next reading."""
         self.reset(began)
-        self.sock.sendall(payload)
+        self.used += 1
+        self.payload = payload
+        with contextlib.suppress(ConnectionError):
+            self.sock.sendall(payload)
+
+    @property
+    def stale(self) -> bool:
+        """The server closed it after an earlier answer, and no byte of the next one has come."""
+        return self.used > 1 and not self.status
 
     def take(self, gaps: list[float]) -> bool:
         """Read what has arrived; True when the response is complete. Raises HungUp."""
-        data = self.sock.recv(READ_BYTES)
+        try:
+            data = self.sock.recv(READ_BYTES)
+        except ConnectionError:
+            data = b""
         now = time.perf_counter()
         if not data:
             raise HungUp
@@ -115,16 +129,31 @@ class Load:
         return lane
 
     def _leave(self, lane: Lane) -> None:
-        """A server may close a connection that has had nothing to do for a while; uvicorn does after five seconds."""
-        if lane not in self._idle:
+        """A server may close a connection after an answer: uvicorn five seconds later, llama-server at once.
+
+        A request that crossed the closing is sent once more, on a new connection. Its time began with the first sending.
+        """
+        waiting = lane not in self._idle
+        if waiting and not lane.stale:
             raise SystemExit(f"the server hung up during {self._target}")
-        self._idle.remove(lane)
+        if not waiting:
+            self._idle.remove(lane)
         del self._lanes[lane.sock.fileno()]
         self._poll.unregister(lane.sock)
         lane.sock.close()
+        if waiting:
+            self._lane().send(lane.payload, lane.began)
 
     def run(self) -> Outcome:
-        """All of it."""
+        """All of it. Ends the process if the server does not answer."""
+        try:
+            return self._run()
+        finally:
+            for lane in self._lanes.values():
+                lane.sock.close()
+            self._poll.close()
+
+    def _run(self) -> Outcome:
         outcome, poll = self._outcome, self._poll
         cpu, self._start = time.process_time(), time.perf_counter()
         while (wait := self._begin_due()) is not None:
@@ -140,9 +169,6 @@ class Load:
                     self._done += 1
                     self._idle.append(lane)
         outcome.wall_s, outcome.cpu_s = time.perf_counter() - self._start, time.process_time() - cpu
-        for lane in self._lanes.values():
-            lane.sock.close()
-        poll.close()
         return outcome
 
     def _begin_due(self) -> float | None:

@@ -58,12 +58,12 @@ RECIPES = {
     ),
     "llama-server": Recipe(
         "{program} --model {gguf} --alias demo --host 127.0.0.1 --port {port} --jinja --threads {threads} --parallel 32"
-        " --ctx-size 16384 --kv-unified --cache-ram 0 --threads-http 40 --no-webui --log-disable",
+        " --ctx-size 32768 --cache-ram 0 --threads-http 40 --no-webui --log-disable",
         program="llama-server",
         install="build the target llama-server of llama.cpp; --program llama-server=FILE if it is not on the PATH",
         ready="/health",
         fields={"chat_template_kwargs": {"enable_thinking": False}},
-        about="llama.cpp's own server: 32 slots, no copies of idle slots in memory.",
+        about="llama.cpp's own server: 32 slots of 1,024 tokens, no copies of idle slots in memory.",
     ),
     "vllm": Recipe(
         "env VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1"

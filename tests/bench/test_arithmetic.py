@@ -133,7 +133,7 @@ class Wire:
 def lane(*pieces: bytes) -> tuple[Lane, Wire]:
     wire = Wire(*pieces)
     one = Lane.__new__(Lane)
-    one.sock, one.target = wire, "/chat"  # type: ignore[assignment]
+    one.sock, one.target, one.used = wire, "/chat", 0  # type: ignore[assignment]
     one.send(b"request", 0.0)
     return one, wire
 

@@ -50,3 +50,44 @@ def test_a_server_may_close_a_connection_that_has_nothing_left_to_send(load: Cal
             thread.join(20)
 
     assert done == [2]
+
+
+def scripted(listener: socket.socket, turns: list[list[bytes]], seen: list[int]) -> None:
+    """For each connection the answers to its requests; it is closed after the last one."""
+    listener.settimeout(10)
+    for number, answers in enumerate(turns):
+        connection = listener.accept()[0]
+        with connection:
+            for answer in answers:
+                connection.recv(len(payload("/", None)), socket.MSG_WAITALL)
+                seen.append(number)
+                connection.sendall(answer)
+
+
+@pytest.mark.parametrize(
+    ("turns", "seen", "answered"),
+    [
+        pytest.param([[ANSWER, b""], [ANSWER, ANSWER]], [0, 0, 1, 1], 3, id="after an answer"),
+        pytest.param([[ANSWER, b""], [b""]], [0, 0, 1], None, id="the second time too"),
+        pytest.param([[b""]], [0], None, id="a new connection"),
+        pytest.param([[ANSWER, ANSWER[:20]]], [0, 0], None, id="within an answer"),
+    ],
+)
+def test_a_request_that_crossed_the_closing_of_its_connection_is_sent_once_more(
+    turns: list[list[bytes]], seen: list[int], answered: int | None
+) -> None:
+    """As at llama-server, which closes the connection of a stream without saying so."""
+    came: list[int] = []
+    work = Work(prompts=["", "", ""], max_tokens=1, concurrency=1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=scripted, args=(listener, turns, came))
+        server.start()
+        load = Load(work, listener.getsockname(), [payload("/", None)] * 3, "/")
+        if answered:
+            assert len(load.run().total) == answered
+        else:
+            with pytest.raises(SystemExit, match="hung up"):
+                load.run()
+        server.join(20)
+
+    assert came == seen
