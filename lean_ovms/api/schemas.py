@@ -134,9 +134,18 @@ CALL = object_of(
 )
 _ENVELOPE = {"id": STRING, "created": INTEGER, "model": STRING, "system_fingerprint": STRING}
 _CHAT_MESSAGE = object_of(
-    {"role": const("assistant"), "content": STRING, "tool_calls": array(CALL)}, reasoning_content=STRING
+    {"role": const("assistant"), "content": STRING, "tool_calls": array(CALL)},
+    reasoning_content=STRING,
+    reasoning=STRING,
 )
-_DELTA = object_of({}, role=STRING, content=any_of(STRING, NULL), reasoning_content=STRING, tool_calls=array(OBJECT))
+_DELTA = object_of(
+    {},
+    role=STRING,
+    content=any_of(STRING, NULL),
+    reasoning_content=STRING,
+    reasoning=STRING,
+    tool_calls=array(OBJECT),
+)
 _CHOICE = {"index": INTEGER, "logprobs": any_of(OBJECT, NULL)}
 
 
