@@ -328,7 +328,7 @@ class Reasoning:
 
 @dataclass(slots=True)
 class ToolCallStart:
-    """A tool call starts. index: of the call within its choice, from 0. id: made by the server."""
+    """A tool call starts. index: of the call within its choice, from 0. id: made by the server, or the model's own."""
 
     index: int
     id: str

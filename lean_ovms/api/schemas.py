@@ -133,8 +133,19 @@ CALL = object_of(
     {"id": STRING, "type": const("function"), "function": object_of({"name": STRING, "arguments": STRING})}
 )
 _ENVELOPE = {"id": STRING, "created": INTEGER, "model": STRING, "system_fingerprint": STRING}
-_CHAT_MESSAGE = object_of({"role": STRING, "content": STRING, "tool_calls": array(CALL)}, reasoning_content=STRING)
-_DELTA = object_of({}, role=STRING, content=any_of(STRING, NULL), reasoning_content=STRING, tool_calls=array(OBJECT))
+_CHAT_MESSAGE = object_of(
+    {"role": STRING, "content": STRING, "tool_calls": array(CALL)},
+    reasoning_content=STRING,
+    reasoning=STRING,
+)
+_DELTA = object_of(
+    {},
+    role=STRING,
+    content=any_of(STRING, NULL),
+    reasoning_content=STRING,
+    reasoning=STRING,
+    tool_calls=array(OBJECT),
+)
 _CHOICE = {"index": INTEGER, "logprobs": any_of(OBJECT, NULL)}
 
 

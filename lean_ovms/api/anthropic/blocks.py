@@ -7,6 +7,7 @@ content of a message (Content here). Knows no request and no transport.
 from __future__ import annotations
 
 import hashlib
+import re
 from base64 import b64encode
 from collections.abc import Iterable
 from typing import Protocol
@@ -74,7 +75,7 @@ class Blocks:
             self._signed.update(event.text.encode("utf-8", "replace"))
         elif isinstance(event, ToolCallStart):
             self.has_calls = True
-            call_id = "toolu_" + event.id.removeprefix("call_")
+            call_id = re.sub("^call_", "toolu_", event.id)
             self._begin(TOOL_USE, {"type": TOOL_USE, "id": call_id, "name": event.name, "input": {}})
         elif event.text and self._open == TOOL_USE:
             self._sink.add(self._index, TOOL_USE, event.text)

@@ -156,7 +156,7 @@ def full(chat: ChatRequest, answers: list[CompletedChoice], generation: Generati
 def _choice(chat: ChatRequest, index: int, answer: CompletedChoice) -> Json:
     message: Json = {"content": answer.text, "role": chat.generation.model.config.response_role}
     if answer.reasoning and chat.options.reasoning:
-        message["reasoning_content"] = answer.reasoning
+        message["reasoning_content"] = message["reasoning"] = answer.reasoning
     message["tool_calls"] = [
         {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in answer.calls
     ]
@@ -230,11 +230,12 @@ class ChatRenderer:
 
     @staticmethod
     def delta_json(event: Event, state: ChoiceState) -> bytes:
-        """The `delta` object of one event."""
+        """The `delta` object of one event. Reasoning has OVMS's name and vLLM's."""
         if isinstance(event, Text):
             return b'{"content":' + orjson.dumps(event.text) + b"}"
         if isinstance(event, Reasoning):
-            return b'{"reasoning_content":' + orjson.dumps(event.text) + b"}"
+            text = orjson.dumps(event.text)
+            return b'{"reasoning_content":' + text + b',"reasoning":' + text + b"}"
         state.has_calls = True
         return orjson.dumps({"tool_calls": [_call_delta(event)]})
 

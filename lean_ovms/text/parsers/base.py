@@ -249,11 +249,11 @@ class CombinedParser(Parser):
         if self._blanks is None and self._may_call:
             self._blanks = []
 
-    def call(self, name: str) -> None:
-        """Start a call; the text recorded so far is part of it."""
+    def call(self, name: str, call_id: str = "") -> None:
+        """Start a call; the text recorded so far is part of it. call_id: the model's own, where it writes one."""
         self.scanner.forget()
         self._flush()
-        self._events.append(ToolCallStart(self.count, new_call_id(), name))
+        self._events.append(ToolCallStart(self.count, call_id or new_call_id(), name))
         self.count += 1
         self._blanks = []
         self._last = ""

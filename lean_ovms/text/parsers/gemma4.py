@@ -1,5 +1,7 @@
 """Gemma 4: <|tool_call>call:NAME{key:<|"|>text<|"|>,n:1,list:[…],object:{…}}<tool_call|>, several call: in one block.
 
+The model at times forgets the word call, but not the colon.
+
 Reasoning: <|channel>thought + newline … <channel|>.
 """
 
@@ -43,7 +45,7 @@ class Tools(Syntax):
             return was_open
         called = False
         yield from self.scanner.space()
-        while (yield from self.scanner.literal("call:")):
+        while (yield from self.scanner.literal("call:")) or (yield from self.scanner.literal(":")):
             if not (yield from self._call()):
                 break
             called = self._open = True

@@ -20,7 +20,10 @@ _ID = re.compile(r"[^<>{}\n]*")
 
 
 class Tools(Enclosed):
-    """Calls by id, of which the name is the middle part."""
+    """Calls by id, of which the name is the middle part.
+
+    A complete id is the call's id in the answer too: the family's template writes it, and no name, for earlier calls.
+    """
 
     tags = (CALL, END)
     noise = (
@@ -34,12 +37,13 @@ class Tools(Enclosed):
 
     def enclosed(self, tag: str) -> Steps[bool]:
         yield from self.scanner.space()
-        name = name_of((yield from self.scanner.word(_ID)).strip())
+        call_id = (yield from self.scanner.word(_ID)).strip()
+        name = name_of(call_id)
         if not (yield from self.scanner.literal(ARGUMENTS)) or (yield from self.scanner.space()) != "{":
             return False
         if not name:
             return False
-        self.out.call(name)
+        self.out.call(name, call_id if call_id.startswith(f"functions.{name}:") else "")
         yield from self.scanner.json_value(self.out.arguments)
         return True
 

@@ -1,4 +1,4 @@
-"""Python literals to JSON text, read as a stream: strings, numbers, lists, tuples, dicts, True, False, None.
+"""Python literals to JSON text, read as a stream: strings, numbers, lists, tuples, sets, dicts, True, False, None.
 
 Nothing is evaluated and nothing recurses. A string with unescaped quotes ('it's') ends at the quote that is followed
 by what may follow a value there.
@@ -20,9 +20,9 @@ AHEAD = 96
 
 _IN_STRING = {quote: re.compile(rf"[{quote}\\]") for quote in "'\""}
 _WORD = re.compile(r"[0-9A-Za-z_+\-.]*")
-_CLOSERS = {"[": "]", "(": ")", "{": "}"}
-_OPENERS = {"[": "[", "(": "[", "{": "{"}
-_CLOSED = {"]": "]", ")": "]", "}": "}"}
+_DICT, _SET = "}}", "}]"
+_OPENERS = {"[": "]]", "(": ")]", "{": _DICT}
+"""What ends each, and then what ends it in JSON."""
 _WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v", "0": "\0", "\n": ""}
 _HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
@@ -43,23 +43,53 @@ class Literals:
         while True:
             mark = yield from self.scanner.space()
             key = need == "key"
-            if closers and mark == closers[-1] and need != "value":
+            if closers and mark == closers[-1][0] and need != "value":
                 key = False  # nothing in the brackets, or a comma before their end
-            elif mark in _CLOSERS and len(closers) < MAX_DEPTH and not key:
+            elif mark in _OPENERS and len(closers) < MAX_DEPTH and not key:
                 self.scanner.pos += 1
-                self.sink(_OPENERS[mark])
-                closers.append(_CLOSERS[mark])
-                need = "key" if mark == "{" else "item"
-                continue
+                need = yield from self._open(mark, closers)
+                if need != "read":
+                    continue
             elif mark in _IN_STRING:
-                follow = _follows(":" if key else "," + closers[-1]) if closers else _FOLLOW[positional]
-                if not (yield from self._string(mark, follow)):
+                follow = _follows(":" if key else "," + closers[-1][0]) if closers else _FOLLOW[positional]
+                if not (yield from self._string(mark, follow, self.sink)):
                     return False
             elif not (yield from self._word(key)):
                 return False
             need = yield from self._after(closers, key)
             if not need:
                 return not closers
+
+    def _open(self, mark: str, closers: list[str]) -> Steps[str]:
+        """Read on after a bracket. "value": after a dict's first key; "read": after a set's first element."""
+        closers.append(_OPENERS[mark])
+        if mark != "{":
+            self.sink("[")
+            return "item"
+        mark = yield from self.scanner.space()
+        if mark in _IN_STRING:
+            held: list[str] = []
+            whole = yield from self._string(mark, _follows(":,}"), held.append)
+            element = key = "".join(held)
+        else:
+            word = yield from self._bare()
+            key = json.dumps(word, ensure_ascii=False)
+            element = number_or_word(word) or key
+            if not word:
+                self.sink("{")
+                return "key"
+            whole = True
+        after = yield from self.scanner.space()
+        if whole and after and after in ",}":
+            closers[-1] = _SET
+            self.sink("[" + element)
+            return "read"
+        self.sink("{" + key)
+        if not whole or after != ":":
+            return "read"  # it breaks off here
+        self.scanner.pos += 1
+        self.sink(":")
+        return "value"
 
     def _after(self, closers: list[str], key: bool) -> Steps[str]:
         """Read what follows a key or a value: what is needed next, or "" when nothing can come."""
@@ -71,35 +101,38 @@ class Literals:
                 self.scanner.pos += 1
                 self.sink(":")
                 return "value"
-            if mark == closers[-1]:
+            if mark == closers[-1][0]:
                 self.scanner.pos += 1
-                self.sink(_CLOSED[closers.pop()])
+                self.sink(closers.pop()[1])
             elif mark == ",":
                 self.scanner.pos += 1
-                if (yield from self.scanner.space()) != closers[-1]:
+                if (yield from self.scanner.space()) != closers[-1][0]:
                     self.sink(",")
-                    return "key" if closers[-1] == "}" else "item"
+                    return "key" if closers[-1] == _DICT else "item"
             else:
                 return ""
         return ""
 
     def _word(self, key: bool) -> Steps[bool]:
         """Read a number or a word; as a key it becomes a string."""
-        pieces: list[str] = []
-        yield from self.scanner.run(_WORD, pieces.append)
-        word = "".join(pieces)
+        word = yield from self._bare()
         if not word:
             return False
         text = None if key else number_or_word(word)
         self.sink(json.dumps(word, ensure_ascii=False) if text is None else text)
         return True
 
-    def _string(self, quote: str, follow: Callable[[str], bool | None]) -> Steps[bool]:
+    def _bare(self) -> Steps[str]:
+        pieces: list[str] = []
+        yield from self.scanner.run(_WORD, pieces.append)
+        return "".join(pieces)
+
+    def _string(self, quote: str, follow: Callable[[str], bool | None], sink: Sink) -> Steps[bool]:
         self.scanner.pos += 1
         pieces: list[str] = []
         whole = yield from self._inside(quote, follow, pieces.append)
         text = json.dumps(self.decode("".join(pieces)), ensure_ascii=False)
-        self.sink(text if whole else text[:-1])
+        sink(text if whole else text[:-1])
         return whole
 
     def _inside(self, quote: str, follow: Callable[[str], bool | None], sink: Sink) -> Steps[bool]:

@@ -185,12 +185,20 @@ async def test_an_answers_id_ends_with_the_request_id_that_is_given(make_app: Ma
         assert (response.status, (await whole(response))["error"]["param"]) == (400, "request_id")
 
 
+async def test_reasoning_has_the_names_of_both_servers(make_app: MakeApp) -> None:
+    app, _ = await make_app(lambda *_: say("<think>", 'h"m', "</think>", "yes"), reasoning_parser="qwen3")
+    message = (await whole(await post(app, PATH, HELLO)))["choices"][0]["message"]
+    assert (message["reasoning_content"], message["reasoning"], message["content"]) == ('h"m', 'h"m', "yes")
+    found = await events(await post(app, PATH, ask(stream=True)))
+    deltas = [c["delta"] for e in found[:-1] for c in e["choices"]]
+    assert {"reasoning_content": 'h"m', "reasoning": 'h"m'} in deltas
+
+
 async def test_reasoning_is_left_out_on_request(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda *_: say("<think>", "hm", "</think>", "yes"), reasoning_parser="qwen3")
     body = await whole(await post(app, PATH, ask(include_reasoning=False)))
     assert body["choices"][0]["message"] == {"content": "yes", "role": "assistant", "tool_calls": []}
     assert body["usage"]["completion_tokens_details"]["reasoning_tokens"] > 0
-    assert "reasoning_content" in (await whole(await post(app, PATH, HELLO)))["choices"][0]["message"]
     found = await events(await post(app, PATH, ask(include_reasoning=False, stream=True)))
     deltas = [c["delta"] for e in found[:-1] for c in e["choices"]]
     assert deltas == [{"role": "assistant", "content": None}, {"content": "yes"}, {}]

@@ -3,8 +3,8 @@
 A family joins by having a file in lean_ovms/text/parsers and its vectors in tests/vectors/<name>.json:
 {"tools": [...], "cases": [{"name", "text", "content", "reasoning", "calls": [[name, arguments], ...], ...}]}, where
 "arguments" is the exact text (a string) or the object that the text must mean; "prompt_tail", "tools", "tool" and
-"reasoning_parser" of a case override the default (both parts of the family). "long": a piece of the text that the
-tests of cost stretch; one case of each family has it.
+"reasoning_parser" of a case override the default (both parts of the family). "ids": how the calls' ids begin.
+"long": a piece of the text that the tests of cost stretch; one case of each family has it.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class CompletedChoice:
     content: str = ""
     reasoning: str = ""
     calls: list[list[str]] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list, compare=False)
 
     def add(self, events: list[Event]) -> None:
         for event in events:
@@ -43,7 +44,7 @@ class CompletedChoice:
                 self.reasoning += event.text
             elif isinstance(event, ToolCallStart):
                 assert event.index == len(self.calls)
-                assert event.id.startswith("call_")
+                self.ids.append(event.id)
                 self.calls.append([event.name, ""])
             elif isinstance(event, ToolCallDelta):
                 assert event.index == len(self.calls) - 1
@@ -105,6 +106,8 @@ def test_golden(case: Case) -> None:
     assert [name for name, _ in answer.calls] == [name for name, _ in wanted]
     for (_, text), (_, arguments) in zip(answer.calls, wanted, strict=True):
         assert (text if isinstance(arguments, str) else json.loads(text)) == arguments
+    for given, begin in zip(answer.ids, case.want.get("ids", ["call_"] * len(wanted)), strict=True):
+        assert given.startswith(begin)
 
 
 @each_case
