@@ -174,9 +174,10 @@ class Config:
 
     pooling: str = option(
         "",
-        "how the vectors of an embeddings model's tokens become one; empty: from its files",
+        "how the vectors of an embeddings model's tokens become one; ALL: they stay apart, for scores by late "
+        "interaction; empty: from its files",
         group="model",
-        choices=("", "CLS", "LAST", "MEAN", "MAX", "MEAN_SQRT_LEN", "WEIGHTED_MEAN"),
+        choices=("", "CLS", "LAST", "MEAN", "MAX", "MEAN_SQRT_LEN", "WEIGHTED_MEAN", "ALL"),
     )
     normalize: str = option(
         "",

@@ -15,8 +15,11 @@ EMBED = "embed"
 SCORE = "score"
 CLASSIFY = "classify"
 TOKEN_CLASSIFY = "token_classify"  # noqa: S105 - no password
-KINDS = (EMBED, SCORE, CLASSIFY, TOKEN_CLASSIFY)
+TOKEN_EMBED = "token_embed"  # noqa: S105 - no password
+KINDS = (EMBED, SCORE, CLASSIFY, TOKEN_CLASSIFY, TOKEN_EMBED)
 """What a pooling model computes, see PoolingInfo.kind."""
+ONLY_PER_TOKEN = (TOKEN_CLASSIFY, TOKEN_EMBED)
+VECTORS = (EMBED, TOKEN_EMBED)
 
 POOLED, PER_TOKEN = "pooled", "tokens"
 """Values of PoolingParams.output."""
@@ -34,12 +37,14 @@ class PoolingInfo:
     """What a loaded pooling model computes, and how that was decided.
 
     kind: "embed": vectors, pooled or one per token; "score": one number for a text or a pair (rerank, cross-encoder);
-    "classify": a number per label; "token_classify": a number per label and token.
+    "classify": a number per label; "token_classify": a number per label and token; "token_embed": a vector per token,
+    and a score by late interaction (ColBERT).
     dimensions: of a vector, or the number of labels (1 for a score). window: most tokens of an input, special tokens
     included. labels: names by index, [] if the model has none. problem_type: Hugging Face's, or "".
     activation: of scores and classes: "sigmoid", "softmax" or "none"; "" for vectors.
     outputs: number of the network's own outputs before a score is made of them (2: softmax or sigmoid of the second).
-    pooling: CLS, LAST, MEAN, MAX, MEAN_SQRT_LEN, WEIGHTED_MEAN, MODEL (in the network) or "" (not pooled here).
+    pooling: CLS, LAST, MEAN, MAX, MEAN_SQRT_LEN, WEIGHTED_MEAN, MODEL (in the network), ALL (a vector per
+    token) or "" (not pooled here).
     pooling_source: what decided that, for people. pooling_assumed: nothing did; it is a guess.
     normalize: vectors are L2-normalized by default. matryoshka: any number of dimensions may be asked for;
     matryoshka_dimensions: only these, [] for any. prompts: texts by name that go before an input, of
@@ -73,9 +78,9 @@ class PoolingInfo:
 class PoolingParams:
     """How the inputs of one request are encoded. Complete and in range: defaults are filled in, values are validated.
 
-    output: POOLED: one row per input; PER_TOKEN: one row per token, for kinds "embed" and "token_classify" (where it is
-    the only one). dimensions: the first of a vector, before it is normalized; None: all. normalize: of vectors;
-    None: the model's default. activation: False: logits; of scores and classes.
+    output: POOLED: one row per input; PER_TOKEN: one row per token, for kinds "embed", "token_classify" and
+    "token_embed" (of these two the only one). dimensions: the first of a vector, before it is normalized; None: all.
+    normalize: of vectors; None: the model's default. activation: False: logits; of scores and classes.
     truncate: most tokens of an input, -1: the window, None: a longer input is an error. Special tokens are kept. Of a
     pair only the document is cut. truncation_side: "right" drops the end, "left" the beginning.
     add_special_tokens: of texts and pairs; token ids of a single input never get any. priority: lower is sooner.

@@ -18,6 +18,7 @@ from ..pooling_types import (
     EMBED,
     SCORE,
     TOKEN_CLASSIFY,
+    TOKEN_EMBED,
     PooledOutput,
     PoolingInfo,
     PoolingInput,
@@ -38,7 +39,15 @@ TASKS = {
     "token_classify": ("token classification", "/pooling"),
 }
 """By option task: what error messages call it, and where requests for it go."""
-VERBS = {EMBED: "embeddings", SCORE: "rerank", CLASSIFY: "classification", TOKEN_CLASSIFY: "token classification"}
+OF_TOKENS = ("embeddings of tokens", "/pooling, /rerank and /score")
+"""Of a model for embeddings that has a vector for each token."""
+VERBS = {
+    EMBED: "embeddings",
+    SCORE: "rerank",
+    CLASSIFY: "classification",
+    TOKEN_CLASSIFY: "token classification",
+    TOKEN_EMBED: OF_TOKENS[0],
+}
 MIN_ENCODE_LIMIT = 1 << 20
 """Characters that one request may always have tokenized."""
 
@@ -64,6 +73,8 @@ class PoolingModel(Model):
         from .chat_format import ChatFormat
 
         self._chat_format = ChatFormat(self.config, self.directory, info, self._vocabulary)
+        if info.pooling is not None and info.pooling.kind == TOKEN_EMBED:
+            self.task, self.endpoints = OF_TOKENS
 
     @property
     def pooling(self) -> PoolingInfo:

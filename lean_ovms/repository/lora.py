@@ -8,20 +8,18 @@ handled here.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
 from pathlib import Path
 
 from ..lora_modules import Module, invalid
-from ..util.files import open_regular, read_text
-from . import json_file
+from ..util.files import read_text
+from . import json_file, safetensors
 
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 PREFIX = "base_model.model."
 """First part of peft's tensor names; GenAI finds no others."""
-MAX_HEADER_BYTES = 64 << 20
 _LAYER = re.compile(rf"{re.escape(PREFIX)}(.+)\.lora_[AB](?:\.\w+)?\.weight")
 _KNOWN = re.compile(r'"(?:self|__module)\.([\w.]+?)(?:\.weight)?[/"]')
 
@@ -67,17 +65,8 @@ def check(module: Module, model_dir: Path) -> None:
 def tensors(file: Path) -> list[str]:
     """The tensor names of a .safetensors file; its header is checked against the file's size. Raises StartError."""
     try:
-        with open_regular(file) as data:
-            file_size = file.stat().st_size
-            header_size = int.from_bytes(data.read(8), "little")
-            if not 2 <= header_size <= min(MAX_HEADER_BYTES, file_size - 8):
-                raise ValueError("its header is longer than the file")
-            header = json.loads(data.read(header_size))
-        ends = [row["data_offsets"][1] for name, row in header.items() if name != "__metadata__"]
-        if max(ends, default=0) > file_size - 8 - header_size:
-            raise ValueError("the file ends before its tensors")
+        return [*safetensors.header(file)]
     except OSError as error:
         raise invalid(f"{file} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+    except ValueError as error:
         raise invalid(f"{file} is not a whole .safetensors file: {error}") from None
-    return [name for name in header if name != "__metadata__"]

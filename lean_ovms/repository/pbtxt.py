@@ -44,7 +44,10 @@ def node_options(text: str) -> tuple[Task, dict[str, Any]]:
     body = _options_text(text, f"{PACKAGE}.{name}")
     if body is None:
         older = (
-            f"; {found[1]} is of an older OVMS: export the model again" if found[1] != found[0].calculators[0] else ""
+            f"; {found[1]} is of an older OVMS, which has removed it: export the model again, or serve its directory "
+            f"with --model_path DIR --task {found[0].name}"
+            if found[1] != found[0].calculators[0]
+            else ""
         )
         raise StartError(f"{node} has no node_options of the type {PACKAGE}.{name}{older}", reason=INVALID)
     options = _parse(body, name, tolerant=False)

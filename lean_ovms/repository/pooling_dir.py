@@ -39,7 +39,7 @@ NO_LIMIT = 1_000_000
 class PoolingFiles:
     """pooling: modes that 1_Pooling/config.json sets, [] without the file, several if it is ambiguous. modules: class
     names in modules.json, None without it. max_seq_length, model_max_length: tokens, 0 if not set. post_processor: of
-    tokenizer.json, {} if there is none."""
+    tokenizer.json, {} if there is none. projection: the file of a last layer that no export has in its network."""
 
     path: Path
     config: Json = field(default_factory=dict)
@@ -52,6 +52,7 @@ class PoolingFiles:
     default_prompt_name: str = ""
     tokenizer_config: Json = field(default_factory=dict)
     post_processor: Json = field(default_factory=dict)
+    projection: Path | None = None
 
     @property
     def normalizes(self) -> bool | None:
@@ -91,6 +92,7 @@ def read(path: Path) -> PoolingFiles:
         default_prompt_name=default if isinstance(default, str) else "",
         tokenizer_config=tokenizer,
         post_processor=processor if isinstance(processor, dict) else {},
+        projection=_projection(path, modules or []),
     )
 
 
@@ -102,11 +104,21 @@ def _modules(path: Path) -> list[tuple[str, str]] | None:
     return [(str(entry.get("type", "")), str(entry.get("path", ""))) for entry in entries if isinstance(entry, dict)]
 
 
+def _place(path: Path, modules: list[tuple[str, str]], kind: str) -> Path | None:
+    """The folder of the first module of a kind, below path."""
+    place = Path(next((where for name, where in modules if name.endswith(kind)), f"1_{kind}"))
+    return None if place.is_absolute() or ".." in place.parts else path / place
+
+
+def _projection(path: Path, modules: list[tuple[str, str]]) -> Path | None:
+    folders = (_place(path, modules, "Dense"), path)
+    files = (folder / "model.safetensors" for folder in folders if folder is not None)
+    return next((file for file in files if file.is_file()), None)
+
+
 def _pooling(path: Path, modules: list[tuple[str, str]]) -> list[str]:
-    place = next((where for kind, where in modules if kind.endswith("Pooling")), "1_Pooling")
-    if Path(place).is_absolute() or ".." in Path(place).parts:
-        return []
-    found = json_file.read_object(path / place / "config.json")
+    place = _place(path, modules, "Pooling")
+    found = json_file.read_object(place / "config.json") if place is not None else {}
     name = found.get("pooling_mode")
     if isinstance(name, str) and name in POOLING_NAMES:
         return [POOLING_NAMES[name]]

@@ -103,6 +103,18 @@ def cosines(one: bytes, others: list[bytes]) -> list[float]:
     return scores
 
 
+def max_sims(pairs: list[tuple[bytes, bytes]], width: int) -> list[float]:
+    """MaxSim of each query and document, whose rows of this width are the vectors of their tokens: the largest product
+    of each row of the query with a row of the document, summed over the query."""
+    found = []
+    for query, document in pairs:
+        products = (
+            np.frombuffer(query, LITTLE).reshape(-1, width) @ np.frombuffer(document, LITTLE).reshape(-1, width).T
+        )
+        found.append(float(products.max(axis=1).sum()))
+    return found
+
+
 def mean(vectors: list[bytes], weights: list[int], *, normalize: bool) -> bytes:
     """The weighted mean of vectors of equal length. normalize: to length 1."""
     rows = np.frombuffer(b"".join(vectors), LITTLE).reshape(len(vectors), -1).astype(np.float64)

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from ...engine_types import ModelInfo
 from ...errors import ModelNotFound
 from ...models.model import Model
-from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, PoolingInfo
+from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, VECTORS, PoolingInfo
 from ...types import Json, Request, Response
 from ..app import App
 from ..response import json
@@ -89,7 +89,7 @@ def _inputs(info: ModelInfo) -> list[str]:
 def _pooling(info: PoolingInfo) -> Json:
     """What a model computes that does not generate, and how that was decided."""
     known: Json = {"kind": info.kind, "dimensions": info.dimensions}
-    if info.kind == EMBED:
+    if info.kind in VECTORS:
         known["pooling"] = {"type": info.pooling, "source": info.pooling_source, "assumed": info.pooling_assumed}
         known["normalize"] = info.normalize
         known["matryoshka"] = info.matryoshka

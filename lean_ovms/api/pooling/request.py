@@ -16,7 +16,7 @@ from typing import Any
 from ...config import Config
 from ...errors import BadRequest
 from ...models.pooling_model import PoolingModel
-from ...pooling_types import EMBED, PooledOutput, PoolingInfo, PoolingInput, PoolingParams, TextOrTokens
+from ...pooling_types import VECTORS, PooledOutput, PoolingInfo, PoolingInput, PoolingParams, TextOrTokens
 from ...types import ChatPrompt, Json, Request, Response
 from ...util.concurrency import Offload
 from ..app import App
@@ -67,7 +67,7 @@ class PoolingRequest:
         given: Json = {
             "normalize": wanted,
             "activation": wanted is not False,
-            "truncate": -1 if truncate is None and info.kind == EMBED and self.model.config.truncate else truncate,
+            "truncate": -1 if truncate is None and info.kind in VECTORS and self.model.config.truncate else truncate,
             "truncation_side": values["truncation_side"],
             "priority": values["priority"],
         }

@@ -5,7 +5,19 @@ from __future__ import annotations
 from functools import partial
 
 from ...errors import BadRequest
-from ...pooling_types import CLASSIFY, EMBED, KINDS, PER_TOKEN, POOLED, SCORE, TOKEN_CLASSIFY, PooledOutput, PoolingInfo
+from ...pooling_types import (
+    CLASSIFY,
+    EMBED,
+    KINDS,
+    ONLY_PER_TOKEN,
+    PER_TOKEN,
+    POOLED,
+    SCORE,
+    TOKEN_CLASSIFY,
+    TOKEN_EMBED,
+    PooledOutput,
+    PoolingInfo,
+)
 from ...types import Json, Request, Response
 from ..app import App
 from ..fields import Field, FieldSet
@@ -14,12 +26,12 @@ from ..pooling.encoding import ENCODING, Encoding, results_response
 from ..pooling.request import Inputs, PoolingRequest, follows_ovms, parse, parse_inputs, texts_of
 from ..router import Route, RouteDoc, for_each_prefix
 
-TOKEN_EMBED = "token_embed"  # noqa: S105 - no password
 TASKS = {
     EMBED: (EMBED, TOKEN_EMBED),
     SCORE: (CLASSIFY,),
     CLASSIFY: (CLASSIFY,),
     TOKEN_CLASSIFY: (TOKEN_CLASSIFY,),
+    TOKEN_EMBED: (TOKEN_EMBED,),
 }
 """Values of `task` by the kind of the model; the first is the default."""
 REMOVED = {
@@ -46,7 +58,7 @@ FIELDS = FieldSet(
 async def handle(request: Request, app: App) -> Response:
     call, inputs = await app.parse_body(request, partial(_read, ovms=follows_ovms(request)))
     info = call.info(KINDS)
-    per_token = _task(call.values["task"], info) in (TOKEN_EMBED, TOKEN_CLASSIFY)
+    per_token = _task(call.values["task"], info) in ONLY_PER_TOKEN
     params = call.params(info, output=PER_TOKEN if per_token else POOLED, add_special_tokens=inputs.special)
     encoding = Encoding.of(call.values, per_token=per_token)
     outputs = await call.encode(await texts_of(call, inputs, info), params)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...config import Config
 from ...engine_types import ModelInfo
-from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, PoolingInfo
+from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
 from ..generation import fake_tokenizer as tokenizer
 from .pooler import Array, Batch, Prompt, Template
 
@@ -71,6 +71,8 @@ class FakePooler:
     def _output(self, batch: Batch) -> Array:
         kind = self.info.pooling.kind if self.info.pooling is not None else EMBED
         vectors: Array = _TABLE[batch.ids] * batch.mask[:, :, None]
+        if kind == TOKEN_EMBED:
+            return vectors
         if kind == TOKEN_CLASSIFY:
             vectors = vectors[:, :, : len(TOKEN_CLASSES)]
         elif kind == SCORE:
@@ -81,8 +83,8 @@ class FakePooler:
 
 
 def _info(config: Config) -> PoolingInfo:
-    kind = _KINDS[config.task]
-    embeds = kind == EMBED
+    kind = TOKEN_EMBED if config.pooling == "ALL" else _KINDS[config.task]
+    embeds = kind in VECTORS
     labels = {CLASSIFY: CLASSES, TOKEN_CLASSIFY: TOKEN_CLASSES}.get(kind, [])
     return PoolingInfo(
         kind=kind,

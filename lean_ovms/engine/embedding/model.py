@@ -17,14 +17,15 @@ import numpy as np
 from ...config import Config
 from ...engine_types import ModelInfo, Vocabulary
 from ...errors import StartError
-from ...pooling_types import EMBED, SCORE, TOKEN_CLASSIFY, PoolingInfo
+from ...pooling_types import EMBED, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, VECTORS, PoolingInfo
 from ...repository import pooling_dir
 from ...repository.pooling_dir import PoolingFiles
 from ..genai import vocabulary
 from ..genai.ir import NotUnderstood
 from .network import Network, new_core, version
 from .pooler import Array, Batch, Prompt, Template
-from .recognize import recognize
+from .projection import projection
+from .recognize import Shape, recognize
 from .templates import template
 from .tokenizer import Tokenizer
 
@@ -68,7 +69,7 @@ class OpenVinoPooler:
         if found.causal:
             self._network.compare_tokens(*self._no_and_yes(files))
         else:
-            self._network.pool(shape.output, found.info.pooling)
+            self._network.pool(shape.output, found.info.pooling, self._projection(files, found.info, shape))
         self._warm_up()
         _report(config, found.info)
 
@@ -92,6 +93,21 @@ class OpenVinoPooler:
         return self._network.wait()
 
     # --- loading
+
+    @staticmethod
+    def _projection(files: PoolingFiles, info: PoolingInfo, shape: Shape) -> Array | None:
+        """Of a model with a vector per token: float32 [dimensions, width], if the export has left it out. Raises
+        StartError."""
+        if info.kind != TOKEN_EMBED or info.dimensions == shape.width:
+            return None
+        file = files.projection
+        if file is None:
+            raise StartError(
+                f"config.json says that a vector has {info.dimensions} numbers, the network's have {shape.width}: the "
+                "export has left out the last layer; put the original model's model.safetensors, or its folder "
+                "1_Dense, beside openvino_model.xml"
+            )
+        return projection(file, (info.dimensions, shape.width))
 
     def _with_overheads(self, info: PoolingInfo) -> PoolingInfo:
         single = sum(map(len, self.template.single))
@@ -160,7 +176,7 @@ def _vocabulary(path: Path) -> Vocabulary:
 
 
 def _report(config: Config, info: PoolingInfo) -> None:
-    if info.kind == EMBED:
+    if info.kind in VECTORS:
         how = "normalized" if info.normalize else "not normalized"
         level = logging.WARNING if info.pooling_assumed else logging.INFO
         log.log(level, "%s: pooling %s, by %s; %s", config.served_name, info.pooling, info.pooling_source, how)

@@ -16,7 +16,7 @@ from ...options import read_object
 from ..errors import last_line
 from ..genai import devices
 from .pooler import Array, Batch
-from .recognize import MODEL, Shape
+from .recognize import ALL, MODEL, Shape
 
 OUTPUTS = ("sentence_embedding", "logits", "last_hidden_state", "token_embeddings")
 """Outputs that are used, the first that a network has."""
@@ -68,9 +68,14 @@ class Network:
 
     # --- what it computes
 
-    def pool(self, output: str, mode: str) -> None:
-        """One row per input: that output of the network, pooled by mode; "" or MODEL: as it is."""
-        if mode in ("", MODEL):
+    def pool(self, output: str, mode: str, projection: Array | None = None) -> None:
+        """One row per input: that output of the network, pooled by mode; "" or MODEL: as it is; ALL: one per token.
+
+        projection: the last layer, [outputs, inputs].
+        """
+        if projection is not None:
+            self._compile(lambda model: _only(model, _projected(model.output(output), projection)))
+        elif mode in ("", MODEL, ALL):
             self._compile(lambda model: _only(model, model.output(output)))
         else:
             self._compile(lambda model: _only(model, _pooled(model, model.output(output), mode)))
@@ -202,6 +207,11 @@ def _only(model: ov.Model, output: ov.Output) -> None:
     for result in old:
         model.remove_result(result)
     model.validate_nodes_and_infer_types()
+
+
+def _projected(output: ov.Output, weights: Array) -> ov.Output:
+    hidden = output.get_node().input_value(0) if output.get_node().get_type_name() == "Result" else output
+    return ops.matmul(ops.convert(hidden, "f32"), ops.constant(weights), False, True).output(0)
 
 
 def _pooled(model: ov.Model, output: ov.Output, mode: str) -> ov.Output:

@@ -12,12 +12,18 @@ from typing import NamedTuple
 
 from ...config import Config
 from ...errors import StartError
-from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, PoolingInfo
+from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, TOKEN_EMBED, PoolingInfo
 from ...repository.pooling_dir import PoolingFiles
 from ...types import Json
 
 MODEL = "MODEL"
 """The pooling of a network that pools by itself."""
+ALL = "ALL"
+"""The pooling of a model that has a vector for each token; vLLM's name."""
+COLBERT = re.compile("colbert", re.IGNORECASE)
+"""In the architecture of such models: HF_ColBERT, ColBERTModernBertModel, ..."""
+PROJECTED = ("colbert_dim", "dim", "projection_dim")
+"""The length of their vectors in config.json, as vLLM looks for it."""
 LABELLED = 2
 """A classifier of more labels than this does not rerank."""
 WINDOW_KEYS = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx", "sliding_window")
@@ -60,12 +66,16 @@ def recognize(config: Config, files: PoolingFiles, shape: Shape) -> Recognized:
     if config.task != "embeddings":
         raise StartError(f"--task {config.task}: the network has no logits, it computes embeddings")
     mode, source, assumed = _pooling(config, files, shape)
+    if mode == ALL and shape.rank != 3:
+        raise StartError(f"--pooling {ALL}: the network's output {shape.output} is not one vector for each token")
     dimensions = shape.width or _count(files.config, "hidden_size") or _count(files.config, "d_model")
+    if mode == ALL:
+        dimensions = next((count for key in PROJECTED if (count := _count(files.config, key))), dimensions)
     listed = files.config.get("matryoshka_dimensions")
     allowed = [one for one in listed if type(one) is int] if isinstance(listed, list) else []
     return Recognized(
         PoolingInfo(
-            kind=EMBED,
+            kind=TOKEN_EMBED if mode == ALL else EMBED,
             dimensions=dimensions,
             window=window(config, files),
             pooling=mode,
@@ -88,6 +98,9 @@ def _pooling(config: Config, files: PoolingFiles, shape: Shape) -> tuple[str, st
     """Mode, what decided it, and whether it is a guess."""
     if config.pooling:
         return config.pooling, "the option or graph option pooling", False
+    architectures = files.config.get("architectures")
+    if isinstance(architectures, list) and any(COLBERT.search(str(name)) for name in architectures):
+        return ALL, f"config.json ({architectures[0]})", False
     if shape.rank == 2:
         return MODEL, f"the network's output {shape.output}", False
     if len(files.pooling) == 1:

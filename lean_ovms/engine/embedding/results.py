@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...pooling_types import CLASSIFY, EMBED, SCORE, PoolingInfo, PoolingParams
+from ...pooling_types import CLASSIFY, SCORE, VECTORS, PoolingInfo, PoolingParams
 from .pooler import Array
 
 
 def finished(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
     """What a client gets of these rows of the network's output: float32 [n, width]."""
-    if info.kind == EMBED:
+    if info.kind in VECTORS:
         if params.dimensions is not None:
             rows = rows[:, : params.dimensions]
         return _normalized(rows) if _normalizes(info, params) else rows

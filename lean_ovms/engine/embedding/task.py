@@ -15,7 +15,7 @@ import numpy as np
 
 from ...config import Config
 from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
-from ...pooling_types import EMBED, PER_TOKEN, TOKEN_CLASSIFY, PoolingParams
+from ...pooling_types import EMBED, ONLY_PER_TOKEN, PER_TOKEN, PoolingParams
 from ..protocol import Cancel, Decode, Decoded, Encode, Encoded, Pool, Pooled, Ready, Record, Refused
 from .inputs import InputBuilder
 from .pooler import Array, Pooler
@@ -153,7 +153,7 @@ class PoolingTask:
         info = self.info
         if not command.inputs or len(command.queries) not in (0, 1, len(command.inputs)):
             raise BadRequest("there must be inputs, and one query or as many as documents")
-        if params.output == PER_TOKEN and info.kind not in (EMBED, TOKEN_CLASSIFY):
+        if params.output == PER_TOKEN and info.kind not in (EMBED, *ONLY_PER_TOKEN):
             raise BadRequest(f"A model that does {info.kind} has no results per token")
         if params.dimensions is not None and not (info.kind == EMBED and 0 < params.dimensions <= info.dimensions):
             raise BadRequest(f"dimensions must be from 1 to {info.dimensions}", param="dimensions")
@@ -281,7 +281,7 @@ class PoolingTask:
             if request.id not in self._open:
                 continue  # it was cancelled
             mine = [items[row] for row in rows]
-            if request.per_token or self.info.kind == TOKEN_CLASSIFY:
+            if request.per_token or self.info.kind in ONLY_PER_TOKEN:
                 raw = np.concatenate([output[row, : len(items[row].ids)] for row in rows])
                 counts = [len(item.ids) for item in mine]
             else:

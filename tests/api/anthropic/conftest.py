@@ -1,12 +1,14 @@
-"""What Anthropic's client sends and reads, without sockets: its HTTP client calls App.handle."""
+"""What Anthropic's client sends and reads, without sockets: its HTTP client calls App.handle.
+
+The client is imported where it is used: that takes eight seconds, which no process pays that runs other tests.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-import anthropic
 import httpx2
 import orjson
 import pytest
@@ -15,6 +17,9 @@ from lean_ovms.api.app import App
 from lean_ovms.types import Request, Response
 from tests.api.conftest import parts
 from tests.fakes import INFO
+
+if TYPE_CHECKING:
+    import anthropic
 
 PATH = "/v1/messages"
 HELLO = {"model": "m", "max_tokens": 200, "messages": [{"role": "user", "content": "hi"}]}
@@ -77,6 +82,8 @@ class _Body(httpx2.AsyncByteStream):
 
 def client(app: App, **options: Any) -> anthropic.AsyncAnthropic:
     """Anthropic's client of this app."""
+    import anthropic
+
     http = httpx2.AsyncClient(transport=AppTransport(app))
     options = {"api_key": "none", "max_retries": 0, "base_url": "http://app", **options}
     return anthropic.AsyncAnthropic(http_client=http, **options)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from anthropic.lib.streaming._messages import accumulate_event
-from anthropic.types import Message, RawMessageStreamEvent
-from pydantic import TypeAdapter
 
 from lean_ovms.api.anthropic.blocks import Blocks, Content
 from lean_ovms.api.anthropic.events import MessageObject, MessageRenderer
@@ -17,7 +15,9 @@ from lean_ovms.types import Delta, Event, Reasoning, Response, Text, ToolCallDel
 from tests.api.anthropic.conftest import stream
 from tests.api.conftest import MakeApp
 
-EVENT: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
+if TYPE_CHECKING:
+    from anthropic.types import Message
+
 USAGE = Usage(10, 5, 2, 4)
 
 EVENTS: list[Event] = [
@@ -63,6 +63,15 @@ def unary(deltas: list[Delta], message: MessageObject) -> dict[str, Any]:
     return message.full(content, blocks, USAGE)
 
 
+@cache
+def event_type() -> Any:
+    """What reads an event with the client's types."""
+    from anthropic.types import RawMessageStreamEvent
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(RawMessageStreamEvent)
+
+
 async def accumulated(data: bytes) -> tuple[Message, list[str]]:
     """The message that Anthropic's client puts together, and the types of the events."""
 
@@ -76,11 +85,13 @@ async def accumulated(data: bytes) -> tuple[Message, list[str]]:
         async def aclose(self) -> None:
             pass
 
+    from anthropic.lib.streaming._messages import accumulate_event
+
     found = await stream(Response(200, body=Body()))
     snapshot, buffers = None, {}
     for name, payload in found:
         if name != "ping":
-            event = EVENT.validate_python(payload)
+            event = event_type().validate_python(payload)
             snapshot = accumulate_event(event=event, current_snapshot=snapshot, json_bufs=buffers)
     assert snapshot is not None
     return snapshot, [name for name, _ in found]
@@ -88,6 +99,8 @@ async def accumulated(data: bytes) -> tuple[Message, list[str]]:
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_any_cut_gives_the_same_message(seed: int) -> None:
+    from anthropic.types import Message
+
     rng = random.Random(seed)
     events = EVENTS[rng.randint(0, 4) : len(EVENTS) - rng.randint(0, 3)]
     message = MessageObject(model="m", stops=())

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import anthropic
 import pydantic
 import pytest
-from anthropic import beta_async_tool
 
 from lean_ovms.errors import EngineFailure, TooManyRequests
 from lean_ovms.models.generation import Generation
@@ -64,6 +62,8 @@ async def test_the_tool_runner_goes_on_for_several_turns(make_app: MakeApp, stre
     app, engine = await make_app(session(answers), chat_template=TEMPLATE, **PARSERS)
     asked: list[str] = []
 
+    from anthropic import beta_async_tool
+
     @beta_async_tool
     async def get_weather(city: str) -> str:
         """Weather of a city."""
@@ -116,6 +116,8 @@ async def test_counting_and_models(make_app: MakeApp) -> None:
 
 
 async def test_errors_are_the_clients_exceptions(make_app: MakeApp) -> None:
+    import anthropic
+
     app, engine = await make_app([[(0, "a", None)], EngineFailure("it broke")], api_key="secret")
     async with client(app) as api:
         with pytest.raises(anthropic.AuthenticationError) as denied:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from lean_ovms.api.pooling import scoring
+from lean_ovms.engine.embedding import fake_pooler
 from tests.api.conftest import MakePooling, ask, refused
+from tests.pooling_fakes import BOS, EOS
 
 NAMES = [("queries", "documents"), ("queries", "items"), ("text_1", "text_2"), ("data_1", "data_2")]
 
@@ -47,6 +51,49 @@ async def test_an_embedding_model_scores_by_the_angle(make_pooling: MakePooling)
     assert body["data"][0]["score"] == pytest.approx(1)
     assert body["data"][1]["score"] < 0.99
     assert [inputs for inputs, _ in engine.asked] == [["abc", "x"], ["cab", "y"]]
+
+
+def vectors_of(text: str, *, normalize: bool = True) -> Any:
+    """What the fake model computes for each token of a text."""
+    rows = fake_pooler._TABLE[[BOS, *text.encode(), EOS]].astype(np.float32)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True) if normalize else rows
+
+
+def late_interaction(query: str, document: str, *, normalize: bool = True) -> float:
+    """ColBERT's score, written as its paper has it."""
+    left, right = (vectors_of(text, normalize=normalize) for text in (query, document))
+    return sum(max(float(a @ b) for b in right) for a in left)
+
+
+async def test_a_model_of_token_vectors_scores_by_late_interaction(
+    make_pooling: MakePooling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scoring, "AT_ONCE", 2)
+    app, _ = await make_pooling(pooling="ALL")
+    queries, documents = ["abc", "xy", "q"], ["cab", "yz", "abc" * 20]
+    one = await ask(app, "/score", queries="abc", documents=documents)
+    assert [item["score"] for item in one["data"]] == pytest.approx([late_interaction("abc", d) for d in documents])
+    assert one["usage"]["prompt_tokens"] == 5 + 5 + 4 + 62
+    several = await ask(app, "/score", queries=queries, documents=documents, use_activation=False)
+    expected = [late_interaction(*pair, normalize=False) for pair in zip(queries, documents, strict=True)]
+    assert [item["score"] for item in several["data"]] == pytest.approx(expected)
+    ranked = await ask(app, "/rerank", query="abc", documents=documents)
+    assert [item["index"] for item in ranked["results"]] == np.argsort(
+        [-late_interaction("abc", d) for d in documents]
+    ).tolist()
+    message, _ = await refused(app, "/v1/embeddings", input="a")
+    assert message == (
+        "The model 'e' does embeddings of tokens, not embeddings; it is served under /pooling, /rerank and /score"
+    )
+    assert [len(item["data"]) for item in (await ask(app, "/pooling", input=["a", "abc"]))["data"]] == [3, 5]
+    assert (await refused(app, "/pooling", input="a", task="embed"))[1] == "task"
+
+
+async def test_the_tokens_of_all_documents_are_limited_together(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling(pooling="ALL", max_pooling_tokens=400)
+    documents = [f"{n:03}" for n in range(80)]
+    message, param = await refused(app, "/score", queries="abc", documents=documents)
+    assert (message, param) == ("the inputs have more than 400 tokens in all", "documents")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ runs.
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -133,6 +134,42 @@ def test_each_way_of_pooling_is_what_its_name_says(load: Load, mode: str) -> Non
     assert info.pooling == mode
     found = other.ask("another, longer text of more tokens", text, normalize=False)[1][0]
     assert np.abs(found - pooled[mode]).max() < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
+def test_vectors_of_tokens_go_through_the_models_own_last_layer(folder: Path, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "colbert"
+    shutil.copytree(folder / "bert_mean", path)
+    shutil.rmtree(path / "1_Pooling")
+    config = json.loads((path / "config.json").read_text()) | {"architectures": ["HF_ColBERT"], "dim": 8}
+    (path / "config.json").write_text(json.dumps(config))
+    options = Config(model_path=str(path), task="embeddings", plugin_config=EXACT)
+    with pytest.raises(StartError, match="the export has left out the last layer; put the original"):
+        model.load(options)
+    weights = np.random.default_rng(1).integers(-8, 8, (8, config["hidden_size"])).astype(np.float32)
+    write_tensor(path / "model.safetensors", "linear.weight", kind, weights)
+    rig, plain = (
+        Rig(pooler=model.load(one)) for one in (options, replace(options, model_path=str(folder / "bert_mean")))
+    )
+    for text in ("the cat", "a dog runs"):
+        [rows], [hidden] = rig.ask(text), plain.ask(text, output="tokens", normalize=False)
+        expected = hidden @ weights.T
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+        assert np.abs(rows - expected).max() < 1e-5
+    write_tensor(path / "model.safetensors", "linear.weight", kind, weights[:4])
+    with pytest.raises(StartError, match=r"linear.weight has the shape \[4, \d+\], not \[8, \d+\] as config.json says"):
+        model.load(options)
+
+
+def write_tensor(file: Path, name: str, kind: str, values: Any) -> None:
+    """A safetensors file with one tensor."""
+    if kind == "BF16":
+        data = (values.view(np.uint32) >> 16).astype("<u2").tobytes()
+    else:
+        data = values.astype("<f4" if kind == "F32" else "<f2").tobytes()
+    row = {"dtype": kind, "shape": values.shape, "data_offsets": [0, len(data)]}
+    head = json.dumps({name: row}).encode()
+    file.write_bytes(len(head).to_bytes(8, "little") + head + data)
 
 
 def test_a_token_count_beyond_the_window_is_refused_and_may_be_cut(load: Load) -> None:

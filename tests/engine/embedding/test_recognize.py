@@ -66,6 +66,17 @@ def test_pooling_is_decided_by_the_first_evidence(
     assert source in found.pooling_source
 
 
+def test_a_model_of_late_interaction_keeps_the_vectors_of_its_tokens(tmp_path: Path) -> None:
+    path = directory(tmp_path / "m", config={"architectures": ["HF_ColBERT"], "dim": 8})
+    found = info(path)
+    assert (found.kind, found.pooling, found.dimensions, found.normalize) == ("token_embed", "ALL", 8, True)
+    assert found.pooling_source == "config.json (HF_ColBERT)"
+    assert info(directory(tmp_path / "n"), pooling="ALL").dimensions == 32
+    assert info(path, pooling="MEAN").kind == "embed"
+    with pytest.raises(StartError, match="--pooling ALL: the network's output sentence_embedding is not"):
+        info(path, SENTENCE, pooling="ALL")
+
+
 @pytest.mark.parametrize(
     "files",
     [

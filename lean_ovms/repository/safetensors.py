@@ -1,0 +1,58 @@
+"""Files in the safetensors format: their header, and single tensors of float32 or of the two halves.
+
+https://huggingface.co/docs/safetensors/index#format
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..util.files import open_regular
+
+MAX_HEADER_BYTES = 64 << 20
+FLOATS = ("F32", "F16", "BF16")
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """kind: one of FLOATS. data: its numbers, little-endian, row by row."""
+
+    kind: str
+    shape: tuple[int, ...]
+    data: bytes
+
+
+def header(file: Path) -> dict[str, Any]:
+    """The rows of the header by the name of their tensor; they lie within the file. Raises OSError, ValueError."""
+    with open_regular(file) as data:
+        return _header(data, file.stat().st_size)[0]
+
+
+def tensor(file: Path, name: str) -> Tensor:
+    """One tensor. Raises OSError, ValueError, KeyError: there is none of this name."""
+    with open_regular(file) as data:
+        rows, start = _header(data, file.stat().st_size)
+        row = rows[name]
+        if row.get("dtype") not in FLOATS:
+            raise ValueError(f"{name} is of the type {row.get('dtype')}")
+        begin, end = row["data_offsets"]
+        data.seek(start + begin)
+        return Tensor(row["dtype"], tuple(row["shape"]), data.read(end - begin))
+
+
+def _header(data: Any, file_size: int) -> tuple[dict[str, Any], int]:
+    """The rows, and where the tensors begin."""
+    size = int.from_bytes(data.read(8), "little")
+    if not 2 <= size <= min(MAX_HEADER_BYTES, file_size - 8):
+        raise ValueError("its header is longer than the file")
+    try:
+        rows = {name: row for name, row in json.loads(data.read(size)).items() if name != "__metadata__"}
+        ends = [row["data_offsets"][1] for row in rows.values()]
+    except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    if max(ends, default=0) > file_size - 8 - size:
+        raise ValueError("the file ends before its tensors")
+    return rows, 8 + size
