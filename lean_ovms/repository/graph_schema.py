@@ -24,7 +24,7 @@ PATHS = ("model_path", "draft_model_path")
 NO_EFFECT = {
     "chat_template_mode": "templates are always rendered by Jinja",
     "draft_block_size": "the device decides",
-    "draft_dynamic_split_fuse": "prompts are not split with a draft model",
+    "draft_dynamic_split_fuse": "prompts are split as dynamic_split_fuse says, and never with LM_CB and a draft model",
 }
 """Graph options without an effect here, and why."""
 

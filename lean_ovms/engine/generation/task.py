@@ -64,7 +64,8 @@ def load(config: Config, wake: Callable[[], None], load_model: Callable[[Config]
     else:
         pipeline = load_model(config)
     # A draft model that takes fewer sequences than the main one would keep the others waiting inside GenAI for ever.
-    running = min(config.max_num_seqs, config.draft_max_num_seqs or config.max_num_seqs)
+    drafted = 0 if pipeline.info.pipeline == "PAGED" else config.draft_max_num_seqs
+    running = min(config.max_num_seqs, drafted or config.max_num_seqs)
     limits = Limits(
         queued=config.max_queued_requests,
         running=running,
