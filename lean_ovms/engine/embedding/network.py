@@ -179,6 +179,8 @@ def properties(config: Config) -> dict[str, Any]:
     if "NUM_STREAMS" in found and config.num_streams > 1:
         raise StartError("--num_streams and --plugin_config disagree about NUM_STREAMS")
     found.setdefault("NUM_STREAMS", config.num_streams)
+    if config.target_device == "CPU":
+        found.setdefault("ENABLE_CPU_PINNING", False)  # pinned threads wait for each other beside a busy front end
     if config.cache_dir:
         found.setdefault("CACHE_DIR", config.cache_dir)
     return found

@@ -1,13 +1,16 @@
 """The tokenizer and detokenizer IR of a pooling model, by openvino: many texts in one call, without the GIL.
 
 The IR's special tokens are taken out, and known as `single`: inputs are joined and cut by ids, and get them again.
+Texts that word_pieces can tokenize do not go to the IR.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import ParseError
 
 import numpy as np
 import openvino as ov
@@ -15,10 +18,20 @@ import openvino_tokenizers
 
 from ...errors import StartError
 from ..errors import last_line
+from ..genai.ir import Graph, NotUnderstood
 from .pooler import Array
+from .word_pieces import WordPieces
+
+log = logging.getLogger(__name__)
 
 NO_LIMIT = (1 << 31) - 1
-PROPERTIES = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
+PROPERTIES = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False}
+SAMPLES = (
+    "",
+    " Hello,\tWORLD!\r\n(it's) e-mail@example.com: 3.14 = $5; a^b`c~d_e#f",
+    '## ##s antidisestablishmentarianism x86_64 zzzzzzzzzzzzzzzzzzzzqqqqqqqqqq\n\n[x] <y> {z} "q" 1234567890',
+)
+"""Texts that show whether word_pieces read the graph right."""
 
 
 class Tokenizer:
@@ -39,9 +52,30 @@ class Tokenizer:
         if self.single is None:
             self.single = self._measured()
         self._detokenizer: Any = None
+        self._words = None if any(self._stripped) else self._word_pieces(path)
+
+    def _word_pieces(self, path: Path) -> WordPieces | None:
+        """None if this tokenizer is of another kind."""
+        try:
+            words = WordPieces(Graph(path / "openvino_tokenizer.xml"))
+        except (NotUnderstood, OSError, ParseError, ValueError, KeyError, IndexError) as reason:
+            log.debug("every text goes to the tokenizer: %s", reason)
+            return None
+        for mine, exact in zip(words.encode(SAMPLES), self._by_ir(SAMPLES), strict=True):
+            if mine is not None and mine != exact.tolist():
+                log.info("every text goes to the tokenizer: its graph was not understood")
+                return None
+        return words
 
     def encode(self, texts: Sequence[str]) -> list[Array]:
         """The ids of each text, without special tokens."""
+        if self._words is None:
+            return self._by_ir(texts)
+        known = self._words.encode(texts)
+        others = iter(self._by_ir([text for text, ids in zip(texts, known, strict=True) if ids is None]))
+        return [next(others) if ids is None else np.array(ids, np.int64) for ids in known]
+
+    def _by_ir(self, texts: Sequence[str]) -> list[Array]:
         if not texts:
             return []
         request = self._request
@@ -65,7 +99,7 @@ class Tokenizer:
 
     def _measured(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The special tokens of an IR that has no place for them: those that an empty text has."""
-        empty, text = self.encode(["", "a"])
+        empty, text = self._by_ir(["", "a"])
         before = 0
         while before < len(empty) and len(text) and empty[before] == text[before]:
             before += 1

@@ -35,7 +35,7 @@ _CHARACTERS = {
     "RegexSplit": 4,
 }
 """The input for characters of each operator that treats a segment regardless of the others."""
-_LITERALS = re.compile(r"\((?:[^\\^$.|?*+()\[\]{}]|\\[^A-Za-z0-9]|\|)+\)")
+LITERALS = re.compile(r"\((?:[^\\^$.|?*+()\[\]{}]|\\[^A-Za-z0-9]|\|)+\)")
 
 Encode = Callable[[str, bool], list[int]]
 """As pipeline.Pipeline.encode."""
@@ -61,7 +61,7 @@ class TextEncoder:
         """Raises NotUnderstood, and what Graph raises."""
         split, between = _chain(graph)
         pattern = graph.bytes(split, 5).decode()
-        if not _LITERALS.fullmatch(pattern):
+        if not LITERALS.fullmatch(pattern):
             raise NotUnderstood(f"special tokens {pattern!r}")
         self._special = re.compile(pattern)
         literals = [re.sub(r"\\(.)", r"\1", text) for text in re.split(r"(?<!\\)\|", pattern[1:-1])]
