@@ -22,6 +22,7 @@ import h11
 
 from ...errors import BadRequest, HeadersTooLarge, PayloadTooLarge, RequestError
 from ...types import Request
+from ...util.memory import reserve
 from .response_head import tokens
 
 MAX_HEADER_LINES = 256
@@ -32,6 +33,9 @@ MAX_CHUNKS_PER_READ = 512
 
 LARGE_BODY_BYTES = 262_144
 """Copying a body of 30 MB would hold the loop for 25 ms."""
+GROWING_BODY_BYTES, RESERVED_BODY_BYTES = 1 << 19, 64 << 20
+"""A body of more bytes gets all its memory at once, up to so many: growing a block may copy it. The pages are taken
+from the system as they are written, so that a client that announces a large body and sends little takes little."""
 
 _HEAD_END = re.compile(rb"\n\r?\n")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -94,7 +98,7 @@ class HttpRequestParser:
         """Append bytes from the peer."""
         if self._missing:
             with memoryview(data) as view:
-                written = self._body.write(view[: self._missing])
+                written = self._write_body(view[: self._missing], self._body.tell() + self._missing)
                 self._missing -= written
                 self._buffer += view[written:]
         else:
@@ -191,7 +195,18 @@ class HttpRequestParser:
             del self._buffer[:length]
         return None if self._missing else self._take_body()
 
+    def _write_body(self, data: bytes | bytearray | memoryview, expected: int) -> int:
+        """Append to the body, which will have about as many bytes as expected; returns how many were written."""
+        size = self._body.tell()
+        if size <= GROWING_BODY_BYTES < size + len(data):
+            whole = reserve(min(expected, RESERVED_BODY_BYTES))
+            with self._body.getbuffer() as view:
+                whole.write(view[:size])
+            self._body = whole
+        return self._body.write(data)
+
     def _take_body(self) -> bytes:
+        self._body.truncate()
         body, self._body = self._body.getvalue(), BytesIO()
         return body
 
@@ -218,7 +233,7 @@ class HttpRequestParser:
         if self._body.tell() + len(data) > self._max_body_bytes:
             assert self.head is not None
             raise self._too_large(self.head)
-        self._body.write(data)
+        self._write_body(data, self._max_body_bytes)
 
     def _too_large(self, head: RequestHead) -> RequestError:
         self.head = head  # so that the response to a HEAD request has no body here either

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -122,3 +124,28 @@ def test_a_large_body_is_the_same_in_every_cut(size: int, chunked: bool, monkeyp
     assert bodies == [body, body, b""]
     assert parser.memory_bytes == 0
     assert size > 7 or most >= 90  # what has arrived of a body counts
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_large_body_does_not_grow(chunked: bool) -> None:
+    """Growing may copy all of it in one call: it has all its memory once it is large, and becomes the body as it is."""
+    size = 3 * request_parser.GROWING_BODY_BYTES
+    head = b"Transfer-Encoding: chunked\r\n\r\n" if chunked else b"Content-Length: %d\r\n\r\n" % size
+    parser, sizes = HttpRequestParser(1000, size), set()
+    parser.feed(b"POST / HTTP/1.1\r\nHost: x\r\n" + head)
+    piece = bytes(65536)
+    for _ in range(size // len(piece)):
+        assert parser.read() is None
+        parser.feed(b"10000\r\n%b\r\n" % piece if chunked else piece)
+        if parser._body.tell() > request_parser.GROWING_BODY_BYTES:
+            sizes.add(sys.getsizeof(parser._body))
+    if chunked:
+        parser.feed(b"0\r\n\r\n")
+    buffer = parser._body.getbuffer() if not chunked else b""
+    address = ctypes.addressof(ctypes.c_char.from_buffer(buffer)) if not chunked else 0
+    del buffer
+    whole = parser.read()
+    assert whole is not None
+    assert len(sizes) == 1
+    assert whole[1].body == bytes(size)
+    assert chunked or address - id(whole[1].body) < 64  # the object's header is before its bytes
