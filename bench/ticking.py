@@ -3,13 +3,19 @@
 python -m bench.ticking [options of the server] answers each line with the seconds between its ticks since the last one,
 and the CPU seconds of all its threads in the same times, which a busy machine does not lengthen; with the one word
 "control" it is an empty loop: delays there are the machine's.
+
+With STALL_STACKS=FILE in its environment the stacks of all threads are appended to FILE when the process has computed
+for LATE_S without a tick. That is CPU time, and a signal handler in C that does not wait for the interpreter's lock: it
+shows the call that holds the lock.
 """
 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import json
 import os
+import signal
 import sys
 import time
 
@@ -21,6 +27,7 @@ from lean_ovms.server import run
 from lean_ovms.util.concurrency import SWITCH_INTERVAL_S
 
 TICK_S = 0.001
+LATE_S = 0.005
 
 
 class Ticker:
@@ -30,6 +37,11 @@ class Ticker:
         self.pauses: list[float] = []
         self.cpu: list[float] = []
         self._last = self._last_cpu = 0.0
+        self._late_s = 0.0
+        if "STALL_STACKS" in os.environ:
+            self._stacks = open(os.environ["STALL_STACKS"], "a")  # noqa: SIM115 - as long as the process
+            faulthandler.register(signal.SIGPROF, self._stacks, all_threads=True)
+            self._late_s = LATE_S
 
     def start(self) -> None:
         """From now on."""
@@ -41,6 +53,8 @@ class Ticker:
         self.pauses.append(now - self._last)
         self.cpu.append(min(cpu - self._last_cpu, now - self._last))
         self._last, self._last_cpu = now, cpu
+        if self._late_s:
+            signal.setitimer(signal.ITIMER_PROF, self._late_s)
         loop.call_later(TICK_S, self._tick, loop)
 
 

@@ -30,6 +30,7 @@ from ..observability.logging import safe
 from ..observability.metrics import Metrics, Prometheus
 from ..observability.records import RequestRecord, current_record
 from ..types import Json, Request, Response
+from ..util import json_pieces
 from ..util.budget import Budget
 from ..util.concurrency import Offload
 from ..util.memory import Trimmer
@@ -172,6 +173,10 @@ class App:
                 return parse(body, self)
             except NotLoaded:
                 parsed.append(body)
+                raise
+            except RequestError:
+                if size >= INLINE_BYTES:
+                    json_pieces.free(body)  # here, rather than with the error's traceback on the event loop
                 raise
 
         return await self.when_known(lambda: self.offload.run(size, work, inline_below=INLINE_BYTES))

@@ -24,7 +24,7 @@ from ..util.json_pieces import TextTooLong, TooDeep
 
 UINT32_MAX = 4294967295
 ORJSON_LEVELS = 254
-COUNTED_BYTES = 1 << 20
+COUNTED_BYTES = 1 << 18
 ESCAPES_PER_VALUE = 8
 
 

@@ -8,19 +8,26 @@ from io import BytesIO
 
 from ..errors import Unavailable
 from ..types import Request
+from ..util.memory import reserve
 from ..util.spool import Spool
 
 log = logging.getLogger("lean_ovms.transports")
 
+FORM = "multipart/form-data"
 SPOOLED_FROM = 262_144
 """Bytes of a form from which on it is in a file."""
+GROWING_BODY_BYTES, RESERVED_BODY_BYTES = 1 << 19, 64 << 20
+"""A body of more bytes gets all its memory at once, up to so many: growing a block may copy it. The pages are taken
+from the system as they are written, so that a client that announces a large body and sends little takes little."""
 
 
 class RequestBody:
-    """headers: of the request, in lower case. tell: how many bytes have been written."""
+    """tell: how many bytes have been written."""
 
-    def __init__(self, headers: Mapping[str, str]) -> None:
-        self._form = headers.get("content-type", "").lower().lstrip().startswith("multipart/form-data")
+    def __init__(self, headers: Mapping[str, str] | None = None, expected: int = 0) -> None:
+        """headers: of the request, in lower case. expected: about as many bytes as it will have."""
+        self._form = (headers or {}).get("content-type", "").lower().lstrip().startswith(FORM)
+        self._expected = expected
         self._memory = BytesIO()
         self._spool: Spool | None = None
         self._failed = False
@@ -28,13 +35,22 @@ class RequestBody:
     def write(self, data: bytes | bytearray | memoryview) -> int:
         """Append; returns how much it was. A failure is raised by `check`."""
         with memoryview(data) as view:
+            if self._form and self._spool is None and self._memory.tell() + len(view) > SPOOLED_FROM:
+                self._move()
             if self._spool is not None:
                 self._append(view)
             else:
-                self._memory.write(view)
-                if self._form and self._memory.tell() > SPOOLED_FROM:
-                    self._move()
+                self._keep(view)
             return len(view)
+
+    def _keep(self, view: memoryview) -> None:
+        size = self._memory.tell()
+        if size <= GROWING_BODY_BYTES < size + len(view):
+            whole = reserve(min(max(self._expected, size + len(view)), RESERVED_BODY_BYTES))
+            with self._memory.getbuffer() as written:
+                whole.write(written[:size])
+            self._memory = whole
+        self._memory.write(view)
 
     def tell(self) -> int:
         return self._memory.tell() if self._spool is None else self._spool.size
@@ -43,9 +59,8 @@ class RequestBody:
         try:
             self._spool = Spool()
         except OSError as error:  # too many open files: it stays in memory
-            log.warning(
-                "a large form is kept in memory: %s", str(error)
-            )  # not its traceback, which holds the caller's buffer
+            # Not its traceback, which holds the caller's buffer.
+            log.warning("a large form is kept in memory: %s", str(error))
             self._form = False
             return
         with self._memory.getbuffer() as view:
@@ -70,6 +85,7 @@ class RequestBody:
         """Make it the body of this request. Raises as `check`."""
         self.check()
         if self._spool is None:
+            self._memory.truncate()
             request.body = self._memory.getvalue()
         else:
             request.spool = self._spool

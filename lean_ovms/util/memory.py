@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
+from io import BytesIO
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,14 @@ def configure() -> None:
         return
     for option, value in ((M_MMAP_THRESHOLD, MMAP_BYTES), (M_TRIM_THRESHOLD, TRIM_BYTES), (M_ARENA_MAX, ARENAS)):
         mallopt(option, value)
+
+
+def reserve(size: int) -> BytesIO:
+    """A stream to write `size` bytes to; its getvalue() copies nothing, nor does it grow, which may copy all of it.
+
+    The bytes are calloc's: the system gives the pages one by one as they are written.
+    """
+    return BytesIO(bytes(size))
 
 
 def trim() -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import sys
+import traceback
+import tracemalloc
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +15,7 @@ import orjson
 import pytest
 
 from lean_ovms.util import json_pieces
-from lean_ovms.util.json_pieces import TextTooLong, TooDeep, dumps, loads
+from lean_ovms.util.json_pieces import TextTooLong, TooDeep, dumps, free, loads
 
 TEXTS = ("", "plain", 'q"\\u\n😀é', "a, [b] {c}: \\", "x" * 70, 'é"' * 40, "😀" * 30, "\\" * 41)
 
@@ -109,7 +113,7 @@ def test_no_call_gets_more_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None
     data = orjson.dumps(whole)
     assert loads(data) == whole
     assert len(sizes) > 20
-    assert max(sizes) <= json_pieces.SLICE_BYTES + 2
+    assert max(sizes) <= json_pieces.PIECE_BYTES + json_pieces.FLAT_BYTES
     sizes.clear()
     assert dumps(whole) == data
     assert len(sizes) > 20
@@ -124,6 +128,12 @@ def test_a_text_has_a_limit_and_data_does_not(monkeypatch: pytest.MonkeyPatch) -
     for text in ("a b" * 310_000, "é " + "a " * 200_000, "data:image/png;base64," + "QUJ-! " * 400_000):
         with pytest.raises(TextTooLong, match="characters near byte 2"):
             loads(orjson.dumps([text]))
+
+
+def test_data_with_escapes_is_read_as_text() -> None:
+    for header in (r"data:a\"b,", r"data:a\/b;base64,", r"data:\u0041,"):
+        document = b'["%b%b"]' % (header.encode(), b"QUJD" * 50_000)
+        assert loads(document) == orjson.loads(document)
 
 
 def test_levels_names_and_gaps_have_limits() -> None:
@@ -141,3 +151,55 @@ def test_a_name_longer_than_a_piece_is_refused_by_name() -> None:
     body = b'{"a": 1, "%b" : 2}' % (b"x" * 70_000)
     with pytest.raises(ValueError, match="a name is too long: near byte 9"):
         json_pieces.loads(body)
+
+
+def test_a_long_text_grows_in_place() -> None:
+    """Joined from its slices it would be copied in one call, and take its memory twice."""
+    data = orjson.dumps(["QUJD" * 2_000_000])
+    assert len(loads(data)[0]) == 8_000_000  # the interpreter appends in place once it has seen the loop
+    tracemalloc.start()
+    try:
+        [text] = loads(data)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < len(text) * 1.3  # orjson's own memory of a slice is 1 MB
+
+
+def test_a_large_value_is_freed_in_pieces() -> None:
+    whole: Any = {
+        "list": [[number] for number in range(5000)],
+        "object": {str(n): [n] for n in range(5000)},
+        "text": "",
+    }
+    inner, members = whole["list"], whole["object"]
+    sizes: list[int] = []
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if frame.f_code is free.__code__:
+            sizes.append(len(inner) + len(members))
+            return trace
+        return None
+
+    sys.settrace(trace)
+    try:
+        free(whole)
+    finally:
+        sys.settrace(None)
+    assert whole == {}
+    assert inner == []
+    assert members == {}
+    assert max(before - after for before, after in pairwise(sizes)) == json_pieces.FREED_MEMBERS
+
+
+def test_what_was_read_of_a_broken_document_is_freed() -> None:
+    """The error's traceback holds the reader, and so does whoever holds the error."""
+    data = orjson.dumps({"prompt": ["x" * 100] * 5000})[:-1]
+    with pytest.raises(ValueError, match="the data ends early") as caught:
+        loads(data)
+    readers = [
+        frame.f_locals["reader"]
+        for frame, _ in traceback.walk_tb(caught.value.__traceback__)
+        if "reader" in frame.f_locals
+    ]
+    assert [container.value for reader in readers for container in reader._stack] == [{}]

@@ -11,16 +11,19 @@ import importlib.util
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...errors import BadRequest, RequestError, Unavailable, install_command
 from ...types import Image
+from ...util.memory import reserve
 from ..helper import Helper, IdleHelpers
 
 log = logging.getLogger("lean_ovms.media")
 
+PIECE_BYTES = 1 << 18
+"""Of a file or of pixels: what one call copies."""
 COMMAND = (sys.executable, "-m", "lean_ovms.media.images.decoder_process")
 START_S = 30.0
 """Added to the time limit of a process's first job, for importing Pillow (0.1 s) on a busy machine."""
@@ -29,12 +32,21 @@ NO_PILLOW = f"Images need Pillow, which is not installed on this server: {instal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeJob:
-    """Bytes to decode. box: side in pixels of the square that the image is shrunk into; 0: as it is."""
+    """A file to decode; a text is in base64. start: where the file begins in that.
 
-    data: bytes
+    box: side in pixels of the square that the image is shrunk into; 0: as it is.
+    """
+
+    data: bytes | str
     max_pixels: int
-    base64: bool = False
+    start: int = 0
     box: int = 0
+
+    def pieces(self) -> Iterator[bytes]:
+        """The file in pieces: no call copies a large one at once."""
+        for begin in range(self.start, len(self.data), PIECE_BYTES):
+            piece = self.data[begin : begin + PIECE_BYTES]
+            yield piece.encode("ascii", "replace") if isinstance(piece, str) else piece
 
 
 class DecoderPool:
@@ -88,17 +100,19 @@ class _Decoder(Helper):
 
     async def _exchange(self, job: DecodeJob, timeout_s: float) -> Image | RequestError:
         reader, writer = await self.streams()
-        head = {"bytes": len(job.data), "base64": job.base64, "max_pixels": job.max_pixels, "box": job.box}
-        writer.write(json.dumps({**head, "seconds": timeout_s}).encode() + b"\n")
-        writer.write(job.data)
-        await writer.drain()
+        head = {"bytes": len(job.data) - job.start, "base64": isinstance(job.data, str)}
+        limits = {"max_pixels": job.max_pixels, "box": job.box, "seconds": timeout_s}
+        writer.write(json.dumps({**head, **limits}).encode() + b"\n")
+        for piece in job.pieces():
+            writer.write(piece)
+            await writer.drain()
         line = await reader.readuntil(b"\n")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             self.reusable = True
             return BadRequest(str(answer["error"]))
         height, width = int(answer["height"]), int(answer["width"])
-        pixels = await reader.readexactly(3 * height * width)
+        pixels = await _read_exactly(reader, 3 * height * width)
         self.reusable = True
         return Image(height, width, pixels)
 
@@ -108,3 +122,14 @@ class _Decoder(Helper):
             return Unavailable("Images cannot be decoded at the moment.", code="decoder_unavailable")
         log.warning("the image decoder ended with status %s on an image", self.exit_status)
         return BadRequest("Image parsing failed: unpacking it takes too much memory or time")
+
+
+async def _read_exactly(reader: asyncio.StreamReader, size: int) -> bytes:
+    """As reader.readexactly, which copies all bytes in one call. Raises EOFError."""
+    found = reserve(size)
+    while missing := size - found.tell():
+        piece = await reader.read(min(missing, PIECE_BYTES))
+        if not piece:
+            raise EOFError
+        found.write(piece)
+    return found.getvalue()

@@ -87,7 +87,7 @@ class HttpRequestParser:
         self.check_head: Callable[[RequestHead], None] | None = None
         self._searched = 0
         self._chunks: h11.Connection | None = None
-        self._body = RequestBody({})
+        self._body = RequestBody()
         self._missing = 0  # bytes of a large body, which are written to _body as they come
 
     def feed(self, data: bytes) -> None:
@@ -104,7 +104,7 @@ class HttpRequestParser:
         """Free all buffers; nothing more will be read."""
         self._buffer.clear()
         self._body.close()
-        self._chunks, self._body, self._missing = None, RequestBody({}), 0
+        self._chunks, self._body, self._missing = None, RequestBody(), 0
 
     def take_buffer(self) -> bytes:
         """The bytes that are fed and not parsed, which are not read here any more."""
@@ -158,7 +158,8 @@ class HttpRequestParser:
             raise self._too_large(head)
         self.head = head
         if head.length is None or head.length > LARGE_BODY_BYTES:
-            self._body = RequestBody(head.headers)
+            expected = self._max_body_bytes if head.length is None else head.length
+            self._body = RequestBody(head.headers, expected)
         if self.check_head is not None:
             self.check_head(head)
         self.body_started = bool(self._buffer)
@@ -201,7 +202,7 @@ class HttpRequestParser:
         return None if self._missing else self._take_body()
 
     def _take_body(self) -> RequestBody:
-        body, self._body = self._body, RequestBody({})
+        body, self._body = self._body, RequestBody()
         return body
 
     def _read_chunks(self) -> RequestBody | None:

@@ -43,7 +43,7 @@ async def test_a_process_is_kept_for_the_next_image_and_after_a_bad_one(decoders
     with pytest.raises(BadRequest, match="Image parsing failed"):
         await decoders.decode(DecodeJob(data=b"no image", max_pixels=MOST))
     with pytest.raises(BadRequest, match="Invalid base64"):
-        await decoders.decode(DecodeJob(data=b"@", base64=True, max_pixels=MOST))
+        await decoders.decode(DecodeJob(data="@", max_pixels=MOST))
     with pytest.raises(BadRequest, match="limit: 10"):
         await decoders.decode(DecodeJob(data=RED, max_pixels=10))
     await decoders.decode(DecodeJob(data=RED, max_pixels=MOST))
@@ -64,7 +64,7 @@ async def test_base64_may_have_blanks_and_line_breaks(decoders):
     import base64
 
     data = base64.encodebytes(RED).replace(b"\n", b" \r\n\t")
-    assert (await decoders.decode(DecodeJob(data=data, base64=True, max_pixels=MOST))).width == 8
+    assert (await decoders.decode(DecodeJob(data=data.decode(), max_pixels=MOST))).width == 8
 
 
 async def test_several_at_once_wait_for_each_other(decoders):

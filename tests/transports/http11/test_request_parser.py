@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import random
+import sys
 import tracemalloc
 
 import pytest
@@ -208,3 +210,28 @@ def test_a_client_that_leaves_leaves_no_file() -> None:
     assert spool is not None
     parser.discard()
     assert spool.closed
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_large_body_does_not_grow(chunked: bool) -> None:
+    """Growing may copy all of it in one call: it has all its memory once it is large, and becomes the body as it is."""
+    size = 3 * request_body.GROWING_BODY_BYTES
+    head = b"Transfer-Encoding: chunked\r\n\r\n" if chunked else b"Content-Length: %d\r\n\r\n" % size
+    parser, sizes = HttpRequestParser(1000, size), set()
+    parser.feed(b"POST / HTTP/1.1\r\nHost: x\r\n" + head)
+    piece = bytes(65536)
+    for _ in range(size // len(piece)):
+        assert parser.read() is None
+        parser.feed(b"10000\r\n%b\r\n" % piece if chunked else piece)
+        if parser._body.tell() > request_body.GROWING_BODY_BYTES:
+            sizes.add(sys.getsizeof(parser._body._memory))
+    if chunked:
+        parser.feed(b"0\r\n\r\n")
+    buffer = parser._body._memory.getbuffer() if not chunked else b""
+    address = ctypes.addressof(ctypes.c_char.from_buffer(buffer)) if not chunked else 0
+    del buffer
+    whole = parser.read()
+    assert whole is not None
+    assert len(sizes) == 1
+    assert whole[1].body == bytes(size)
+    assert chunked or address - id(whole[1].body) < 64  # the object's header is before its bytes
