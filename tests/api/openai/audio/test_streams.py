@@ -57,7 +57,7 @@ async def test_each_event_is_openais_and_vllms(make_speech: MakeSpeech) -> None:
 )
 async def test_usage_on_request(make_speech: MakeSpeech, asked: list[Any], options: dict[str, Any]) -> None:
     app, _ = await make_speech(**options)
-    *_, done, usage, last = await streamed(app, *asked)
+    *_, usage, last = await streamed(app, *asked)
     assert last == "[DONE]"
     assert usage["choices"] == []
     assert usage["usage"] == {"prompt_tokens": 154, "completion_tokens": 3, "total_tokens": 157}
