@@ -428,6 +428,9 @@ class Config:
     return_tokens_as_token_ids: bool = option(
         False, "token names in logprobs as token_id:NUMBER in every response", group="behaviour"
     )
+    enable_force_include_usage: bool = option(
+        False, "token counts at the end of every stream, as if its request had include_usage", group="behaviour"
+    )
     sse_ping_s: float = option(
         15.0, "seconds of silence in a stream before a comment line is sent; 0: off", group="behaviour", low=0
     )

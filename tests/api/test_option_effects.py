@@ -25,7 +25,7 @@ from lean_ovms.models.text_model import TextModel
 from lean_ovms.repository import model_dir
 from lean_ovms.text.template.limits import TooSlowInline
 from lean_ovms.types import ChatPrompt, OutputParams, Request, SamplingParams
-from tests.api.conftest import MakeApp, post, whole
+from tests.api.conftest import MakeApp, events, post, whole
 from tests.fakes import FakeEngine, say
 
 MESSAGE = {"role": "user", "content": "hi"}
@@ -143,6 +143,20 @@ async def test_names_of_tokens_are_ids_in_every_response_if_asked_for(make_app: 
     app, _ = await make_app(say("x"), return_tokens_as_token_ids=True)
     body = await whole(await post(app, "/v1/completions", {"model": "m", "prompt": "x", "logprobs": 0}))
     assert all(token.startswith("token_id:") for token in body["choices"][0]["logprobs"]["tokens"])
+
+
+@pytest.mark.parametrize(
+    ("path", "given"),
+    [("/v1/chat/completions", {"messages": [MESSAGE]}), ("/v1/completions", {"prompt": "x"})],
+)
+async def test_every_stream_ends_with_token_counts_if_asked_for(
+    make_app: MakeApp, path: str, given: dict[str, Any]
+) -> None:
+    app, _ = await make_app(say("x"), enable_force_include_usage=True)
+    for options in ({}, {"stream_options": {"include_usage": False}}):
+        *_, usage, last = await events(await post(app, path, {"model": "m", "stream": True, **given, **options}))
+        assert (last, usage["choices"], usage["usage"]["completion_tokens"]) == ("[DONE]", [], 2)
+    assert (await whole(await post(app, path, {"model": "m", **given})))["usage"]["completion_tokens"] == 2
 
 
 @pytest.mark.parametrize(

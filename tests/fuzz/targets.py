@@ -12,7 +12,7 @@ from pathlib import Path
 import orjson
 
 from lean_ovms.api.fields import read
-from lean_ovms.api.forms import MAX_PARTS, body_of, read_form
+from lean_ovms.api.forms import MAX_PARTS, Form, body_of, read_form
 from lean_ovms.api.openai.audio.fields import TRANSCRIPTIONS
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
@@ -23,6 +23,7 @@ from lean_ovms.media.audio.limits import AudioLimits
 from lean_ovms.text.parsers import make, names
 from lean_ovms.transports.http11.protocol import CONTINUE, Phase, ServerProtocol
 from lean_ovms.types import Event, Reasoning, Request, Response, Text, ToolCallDelta, ToolCallStart
+from lean_ovms.util.spool import Spool
 from tests.forms import encoded
 from tests.recordings import wav
 
@@ -122,18 +123,38 @@ def _told(family: str, pieces: list[str]) -> tuple[str, str, list[list[str]]]:
 
 
 def form(data: bytes) -> None:
-    """A body that says that it is a form: parts with values for fields, or one refusal; a file is a part of it."""
+    """A body that says that it is a form: parts with values for fields, or one refusal; a file is a part of it.
+
+    It is the same in memory and in a file.
+    """
     body = data.replace(b"~", b"\r\n--b")
-    with contextlib.suppress(BadRequest):
-        _form(Request("POST", "/", headers={"content-type": "multipart/form-data; boundary=b"}, body=body))
+    spool = Spool()
+    spool.write(memoryview(body))
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    in_memory, in_a_file = Request("POST", "/", headers=headers, body=body), Request("POST", "/", headers=headers)
+    in_a_file.spool = spool
+    try:
+        assert _form(in_memory) == _form(in_a_file)
+    finally:
+        spool.close()
 
 
-def _form(request: Request) -> None:
-    found = read_form(request)
+def _form(request: Request) -> object:
+    try:
+        found = read_form(request)
+    except BadRequest as error:
+        return str(error)
+    if request.spool is None:
+        _fields(found, request)
+    return found.values, [(name, part.name, bytes(part.data[:])) for name, part in found.files.items()]
+
+
+def _fields(found: Form, request: Request) -> None:
     assert len(found.values) + len(found.files) <= MAX_PARTS
     for part in found.files.values():
         assert bytes(part.data) in request.body
-    read(TRANSCRIPTIONS, body_of(TRANSCRIPTIONS, found))
+    with contextlib.suppress(BadRequest):
+        read(TRANSCRIPTIONS, body_of(TRANSCRIPTIONS, found))
 
 
 def audio(data: bytes) -> None:

@@ -21,7 +21,10 @@ DATE = (2026, 1, 1, 0, 0, 0)
 
 
 def pack(work: Path) -> None:
-    """The model's files and the recordings."""
+    """The model's files and the recordings. Raises ValueError if the exported tokenizer is not that of the training."""
+    from .check import check
+
+    print(check(work / "model"), "texts and times are the same in both tokenizers")
     model = [path for path in sorted((work / "model").iterdir()) if path.name in NAMED or "openvino" in path.name]
     with zipfile.ZipFile(OUT, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
         for path in (*model, *sorted((work / "speech").iterdir())):

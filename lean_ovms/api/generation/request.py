@@ -107,6 +107,8 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
     limits = Limits.of(config)
     place = schema.fields.places.get("stream_options")
     options = {} if place is None else stream_options(schema.fields[place], values)
+    if app.config.enable_force_include_usage and "include_usage" in options:
+        options["include_usage"] = True
     schema.before_tools(values, model)
     capabilities = model.capabilities
     unsupported.drop(values, capabilities)

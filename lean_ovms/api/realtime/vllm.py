@@ -1,7 +1,8 @@
 """vLLM's dialect (vllm/entrypoints/speech_to_text/realtime, 0.32): the client commits, then sends audio, then commits.
 
-https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html. Beyond vLLM: session.update is confirmed, may hold
-language, prompt and sample_rate, and is not needed where there is one model.
+https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html, and what its tests ask for that came later: the
+confirmation of session.update, language, prompt and include in it, and the refusal of times. Beyond vLLM: sample_rate,
+and no session.update is needed where there is one model.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ...errors import BadRequest, RequestError
+from ...observability.logging import safe
 from ...speech_types import SpeechEvent, TextDelta, WindowDone
 from ...types import Json
 from ..fields import Field, FieldSet, read
@@ -34,13 +36,35 @@ def _prompt(value: str) -> str:
     return value
 
 
+def _include(values: list[str]) -> list[str]:
+    for one in values:
+        if one != LOGPROBS:
+            raise BadRequest(f"include has {safe(str(one), 80)!r}; it may have {LOGPROBS!r}", param="include")
+    return values
+
+
+def _granularities(values: list[str]) -> list[str]:
+    """None is supported: a client that waits for times learns that none will come. The codes are vLLM's."""
+    for one in values:
+        known = one == "segment"
+        raise BadRequest(
+            "this model does not support segment timestamps in a session"
+            if known
+            else f"timestamp_granularities has {safe(str(one), 80)!r}; in a session it may have 'segment'",
+            param="timestamp_granularities",
+            code="unsupported_timestamp_granularity" if known else "invalid_timestamp_granularity",
+        )
+    return values
+
+
 UPDATE = FieldSet(
     (
         Field(name="model", kind="string", help="name of the model", default=""),
         Field(name="language", kind="string", help="code of the language; empty: detected", default=""),
         Field(name="prompt", kind="string", help="text before the audio", default="", read=_prompt),
         Field(name="sample_rate", kind="int", help="of the audio, in Hz", default=16000, read=_rate),
-        Field(name="include", kind="array", help=f"[{LOGPROBS!r}]: log probabilities", default=()),
+        Field(name="include", kind="array", help=f"[{LOGPROBS!r}]: log probabilities", default=(), read=_include),
+        Field(name="timestamp_granularities", kind="array", help="", default=(), read=_granularities),
     )
 )
 
@@ -81,7 +105,9 @@ class Vllm:
                 self._started = False
 
     async def _update(self, event: Json) -> None:
-        session, values = self._session, read(UPDATE, event)
+        session = self._session
+        given = {name.removesuffix("[]"): value for name, value in event.items()}
+        values = read(UPDATE, given)
         if not values["model"] and not session.settings.model:
             raise BadRequest("Missing required field: model", param="model", code="invalid_event")
         await session.configure(
@@ -112,7 +138,8 @@ class Vllm:
             session.current.release()
 
     async def refuse(self, error: RequestError, event: Json) -> None:
-        await self._session.send({"type": "error", "error": error.message, "code": error.code or error.kind})
+        code = error.code or ("invalid_event" if isinstance(error, BadRequest) else error.kind)
+        await self._session.send({"type": "error", "error": error.message, "code": code})
 
     async def transcribed(self, stream: Stream, event: SpeechEvent) -> None:
         said = self._texts.setdefault(stream.item_id, _Text())
@@ -134,10 +161,8 @@ class Vllm:
         if not text:
             return
         said.text += text
-        delta: Json = {"type": "transcription.delta", "delta": text}
-        if stream.settings.logprobs:
-            delta["logprobs"] = logprobs(event)
-        await self._session.send(delta)
+        known = logprobs(event) if stream.settings.logprobs else None
+        await self._session.send({"type": "transcription.delta", "delta": text, "logprobs": known})
 
     async def finished(self, stream: Stream) -> None:
         said = self._texts.pop(stream.item_id, None) or _Text()

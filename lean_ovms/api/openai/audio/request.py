@@ -62,7 +62,7 @@ def parse(form: Form, app: App, fields: FieldSet, task: str) -> tuple[AudioReque
         words=params.words,
         logprobs=bool(values.get("include")),
         stream=values["stream"],
-        include_usage=values["stream_include_usage"],
+        include_usage=values["stream_include_usage"] or app.config.enable_force_include_usage,
         continuous_usage=values["stream_continuous_usage_stats"],
         headers=warning_headers([*_ignored(values), *_unknown(fields, body)]),
     )

@@ -52,13 +52,20 @@ async def test_each_event_is_openais_and_vllms(make_speech: MakeSpeech) -> None:
     assert [p.fallback for p, _ in engine.asked] == [False, True]
 
 
-async def test_usage_on_request(make_speech: MakeSpeech) -> None:
-    app, _ = await make_speech()
-    *_, done, usage, last = await streamed(app, ("stream_include_usage", "true"))
+@pytest.mark.parametrize(
+    ("asked", "options"), [([("stream_include_usage", "true")], {}), ([], {"enable_force_include_usage": True})]
+)
+async def test_usage_on_request(make_speech: MakeSpeech, asked: list[Any], options: dict[str, Any]) -> None:
+    app, _ = await make_speech(**options)
+    *_, usage, last = await streamed(app, *asked)
     assert last == "[DONE]"
     assert usage["choices"] == []
     assert usage["usage"] == {"prompt_tokens": 154, "completion_tokens": 3, "total_tokens": 157}
     assert "type" not in usage
+
+
+async def test_usage_in_every_event_on_request(make_speech: MakeSpeech) -> None:
+    app, _ = await make_speech()
     first, *_, done, _ = await streamed(app, ("stream_continuous_usage_stats", "true"))
     assert set(first["usage"]) == {"prompt_tokens", "completion_tokens", "total_tokens"}
     assert done["usage"]["total_tokens"] == done["usage"]["prompt_tokens"] + done["usage"]["completion_tokens"] == 157

@@ -13,6 +13,7 @@ from lean_ovms.errors import EngineFailure, TooManyRequests, Unavailable
 from lean_ovms.media.audio.decoder import AudioDecoder
 from lean_ovms.speech_types import Segment, TextDelta, TurnDetection, TurnStarted, TurnStopped, WindowDone
 from lean_ovms.types import Request
+from lean_ovms.util.spool import Spool
 from tests.api.conftest import MakeApp, get, post, whole
 from tests.api.openai.audio.conftest import TRANSCRIBE, TRANSLATE, WAV, MakeSpeech, refused, said, send, text_of
 from tests.forms import Part, form_request
@@ -385,14 +386,29 @@ async def test_an_engine_that_fails(make_speech: MakeSpeech) -> None:
 
 
 async def test_the_memory_of_the_body_is_given_back_before_the_text(make_speech: MakeSpeech) -> None:
-    app, engine = await make_speech()
+    app, engine = await make_speech(root_path="/llm")  # which is cut off the request's path
     taken: list[int] = []
     engine.script = lambda data, params: taken.append(app.bodies.taken) or HELLO
-    request = form_request(TRANSCRIBE, [("file", ("a.wav", plain_wav(20.0)))])
+    request = form_request(f"/llm{TRANSCRIBE}", [("file", ("a.wav", plain_wav(20.0)))])
     response = await app.handle(request)
     assert response.status == 200
     assert taken == [0]
     assert request.body == b""
+
+
+async def test_a_form_in_a_file_is_freed_before_the_text(make_speech: MakeSpeech) -> None:
+    app, engine = await make_speech(root_path="/llm")
+    closed: list[bool] = []
+    engine.script = lambda data, params: closed.append(spool.closed) or HELLO
+    request = form_request(f"/llm{TRANSCRIBE}", [("model", "w"), ("file", ("a.wav", plain_wav(20.0)))])
+    spool = request.spool = Spool()
+    spool.write(memoryview(request.body))
+    request.body = b""
+    response = await app.handle(request)
+    assert response.status == 200, response.body
+    assert closed == [True]
+    [(_, data)] = engine.asked
+    assert len(data) == 2 * 20 * 16_000
 
 
 async def test_a_client_that_leaves_ends_everything(make_speech: MakeSpeech) -> None:
