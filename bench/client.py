@@ -131,7 +131,7 @@ class Load:
     def _leave(self, lane: Lane) -> None:
         """A server may close a connection after an answer: uvicorn five seconds later, llama-server at once.
 
-        A request that crossed the closing is sent once more, on a new connection. Its time began with the first sending.
+        A request that crossed the closing is sent once more, on a new connection; its time counts from the first.
         """
         waiting = lane not in self._idle
         if waiting and not lane.stale:

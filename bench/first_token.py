@@ -72,9 +72,10 @@ async def front_rows(texts: list[str], evict: Callable[[], object]) -> list[Row]
     rows = []
     for text in texts:
         row: Row = {}
+        request = front.payload(text)
         evict()
         began = time.thread_time()
-        await front._ask(connection, text)
+        await front._ask(connection, request)
         row["front: bytes of a request to a frame"] = time.thread_time() - began
         number, peer.data = front._sent, b""
         token = protocol.Tokens(number, 0, path.WORD, None, None)

@@ -105,7 +105,7 @@ class Path:
         peers, ids = [], []
         for text in prompts(1, streams, 20):
             peer, connection = self._connect(loop)
-            await self._ask(connection, text)
+            await self._ask(connection, self.payload(text))
             peers.append(peer)
             ids.append(self._sent)
         self._deliver([protocol.Accepted(number, 10) for number in ids])
@@ -137,7 +137,7 @@ class Path:
             texts = prompts(number, count, 40)
             began = time.thread_time()
             for text in texts:
-                await self._ask(connection, text)
+                await self._ask(connection, self.payload(text))
                 peer.data = b""
                 self._deliver([protocol.Accepted(self._sent, 10)])
                 self._deliver([protocol.Tokens(self._sent, 0, WORD, None, "length")])
@@ -152,9 +152,13 @@ class Path:
         connection.connection_made(peer)  # type: ignore[arg-type]
         return peer, connection
 
-    async def _ask(self, connection: Connection, text: str) -> None:
+    def payload(self, text: str) -> bytes:
+        """A request."""
+        return client.payload(self._endpoint, body(self._endpoint, text))
+
+    async def _ask(self, connection: Connection, request: bytes) -> None:
         before = self._engine._child.written  # type: ignore[union-attr]
-        connection.data_received(client.payload(self._endpoint, body(self._endpoint, text)))
+        connection.data_received(request)
         while self._engine._child.written == before:  # type: ignore[union-attr]  # noqa: ASYNC110
             await asyncio.sleep(0)
         self._sent += 1

@@ -201,7 +201,7 @@ class TokenPrompt:
 Prompt = ChatPrompt | TextPrompt | TokenPrompt
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SamplingParams:
     """How the engine samples tokens. Complete and in range: defaults are filled in, values are validated.
 
@@ -290,7 +290,7 @@ class OutputConstraint:
     parallel: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class OutputParams:
     """How generated tokens become text and events.
 

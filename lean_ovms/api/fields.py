@@ -72,6 +72,12 @@ class FieldSet(tuple[Field, ...]):
         return {field.name: place for place, field in enumerate(self)}
 
     @cached_property
+    def plain(self) -> dict[str, type[Any]]:
+        """For fields without bounds and conversion: the type whose every value is taken as it is."""
+        types = {"bool": bool, "string": str, "object": dict, "array": list}
+        return {field.name: types[field.kind] for field in self if field.kind in types and field.read is None}
+
+    @cached_property
     def names(self) -> frozenset[str]:
         """Every name."""
         return frozenset(self.places)
@@ -168,10 +174,10 @@ def read(fields: FieldSet, body: Json) -> Json:
     Of several errors the one of the first field is raised. Only the fields that a body has are checked: most bodies
     have five of eighty.
     """
-    values, places = fields.defaults.copy(), fields.places
-    for place in sorted([places[name] for name in body if name in places]):
-        field = fields[place]
-        values[field.name] = read_one(field, body[field.name])
+    values, places, plain = fields.defaults.copy(), fields.places, fields.plain
+    for name in sorted(filter(places.__contains__, body), key=places.__getitem__):
+        value = body[name]
+        values[name] = value if type(value) is plain.get(name) else read_one(fields[places[name]], value)
     return values
 
 

@@ -208,21 +208,20 @@ def token_limit(name: str, help: str) -> Field:  # noqa: A002 - as in Field
 
 def stream_options(field: Field, values: Json) -> dict[str, bool]:
     """Every option of stream_options by name, its default where absent or null. Raises BadRequest."""
-    given = values[field.name]
+    given, found = values[field.name], {option.name: option.default for option in field.fields}
     if given is None:
-        return {option.name: option.default for option in field.fields}
+        return found
     if not values["stream"]:
         raise BadRequest("stream_options provided, but stream not set to true", param=field.name)
-    if not given.keys() <= {option.name for option in field.fields}:
-        known = sorted(option.name for option in field.fields)
+    if not given.keys() <= found.keys():
         raise BadRequest(
-            f"Found unexpected stream options. Properties accepted in stream_options: {', '.join(known)}",
+            f"Found unexpected stream options. Properties accepted in stream_options: {', '.join(sorted(found))}",
             param=field.name,
         )
-    found = {}
-    for option in field.fields:
-        value = given.get(option.name)
-        if value is not None and not isinstance(value, bool):
-            raise BadRequest(option.wrong, param=f"{field.name}.{option.name}")
-        found[option.name] = option.default if value is None else value
+    for name, value in given.items():
+        if value is not None:
+            if not isinstance(value, bool):
+                wrong = next(option.wrong for option in field.fields if option.name == name)
+                raise BadRequest(wrong, param=f"{field.name}.{name}")
+            found[name] = value
     return found

@@ -33,7 +33,7 @@ SHARED_CACHE = (
 """GenAI finds cached blocks by their tokens alone, and no request can be kept out of its cache."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class GenerationRequest:
     """A request to generate text, but for its prompt.
 

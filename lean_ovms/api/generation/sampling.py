@@ -112,6 +112,11 @@ SAMPLING = FieldSet((
 
 _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 _BUILTIN = {field.name: field.builtin for field in SAMPLING if field.builtin is not None}
+_NUMBERS = frozenset((
+    *(*_BUILTIN, "max_new_tokens", "min_tokens", "min_new_tokens"),
+    *("num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size"),
+))  # fmt: skip
+"""What is read of generation_config.json."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,15 +133,17 @@ class Limits:
         return cls(max_tokens=config.max_tokens_limit, sequences=config.best_of_limit, clamp=config.clamp_max_tokens)
 
 
-@dataclass(frozen=True, slots=True)
 class Defaults:
-    """One model's generation_config.json as request defaults."""
+    """One model's generation_config.json as request defaults. numbers: by name, those of SAMPLING complete."""
 
-    values: Json
+    __slots__ = ("numbers", "values")
 
-    def number(self, name: str, otherwise: float) -> float:
-        value = self.values.get(name)
-        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else otherwise
+    def __init__(self, values: Json) -> None:
+        self.values = values
+        self.numbers = _BUILTIN.copy()
+        for name in values.keys() & _NUMBERS:
+            if type(value := values[name]) in (int, float):
+                self.numbers[name] = float(value)
 
     def flag(self, name: str) -> bool:
         return self.values.get(name) is True
@@ -220,7 +227,7 @@ def _budget(given: Json) -> int | None:
 
 def _pick(given: Json, defaults: Defaults, name: str) -> float:
     value = given[name]
-    return float(value) if value is not None else defaults.number(name, _BUILTIN[name])
+    return float(value) if value is not None else defaults.numbers[name]
 
 
 def _sequences(given: Json, limits: Limits) -> tuple[int, int]:
@@ -241,7 +248,7 @@ def _sequences(given: Json, limits: Limits) -> tuple[int, int]:
 def _max_tokens(given: Json, defaults: Defaults, limits: Limits) -> int | None:
     requested = given["max_tokens"]
     if requested is None:
-        default = limits.max_tokens or int(defaults.number("max_new_tokens", 0))
+        default = limits.max_tokens or int(defaults.numbers.get("max_new_tokens", 0))
         return default or None
     check_max_tokens("max_tokens", requested, limits)
     most = limits.max_tokens or INT32_MAX
@@ -256,17 +263,16 @@ def check_max_tokens(name: str, value: int, limits: Limits) -> None:
 
 def _min_tokens(given: Json, defaults: Defaults) -> int:
     """In generation_config.json, vLLM's name takes precedence over transformers'."""
-    requested = given["min_tokens"]
-    return int(
-        requested if requested is not None else defaults.number("min_tokens", defaults.number("min_new_tokens", 0))
-    )
+    if (requested := given["min_tokens"]) is not None:
+        return int(requested)
+    return int(defaults.numbers.get("min_tokens", defaults.numbers.get("min_new_tokens", 0)))
 
 
 def _top_k(given: Json, defaults: Defaults) -> int:
     requested = given["top_k"]
     if requested is not None:
         return min(max(int(requested), 0), INT32_MAX)
-    return min(max(int(defaults.number("top_k", _BUILTIN["top_k"])), 0), INT32_MAX)
+    return min(max(int(defaults.numbers["top_k"]), 0), INT32_MAX)
 
 
 def _penalties(given: Json, defaults: Defaults, beams: int) -> dict[str, Any]:
@@ -289,7 +295,7 @@ def _assistance(given: Json, defaults: Defaults) -> dict[str, Any]:
     tokens = given["num_assistant_tokens"] or 0
     threshold = given["assistant_confidence_threshold"] or 0.0
     if not tokens and not threshold:
-        tokens = int(defaults.number("num_assistant_tokens", 0))
-        threshold = 0.0 if tokens else defaults.number("assistant_confidence_threshold", 0.0)
-    ngram = given["max_ngram_size"] or int(defaults.number("max_ngram_size", 0))
+        tokens = int(defaults.numbers.get("num_assistant_tokens", 0))
+        threshold = 0.0 if tokens else defaults.numbers.get("assistant_confidence_threshold", 0.0)
+    ngram = given["max_ngram_size"] or int(defaults.numbers.get("max_ngram_size", 0))
     return {"num_assistant_tokens": tokens, "assistant_confidence_threshold": threshold, "max_ngram_size": ngram}

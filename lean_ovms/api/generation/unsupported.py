@@ -87,10 +87,13 @@ NEEDS = {
     "return_progress": "progress",
 }
 """Fields that not every engine supports, with the member of ModelInfo.capabilities that they need."""
+_NEEDED = frozenset(NEEDS.values())
 
 
 def drop(values: Json, capabilities: Collection[str]) -> None:
     """Set the values of fields that the engine does not support to those of absent fields."""
+    if _NEEDED.issubset(capabilities):
+        return
     for name, capability in NEEDS.items():
         if capability not in capabilities and values.get(name) is not None:
             values[name] = None

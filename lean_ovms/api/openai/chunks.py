@@ -66,7 +66,7 @@ class ChoiceState:
         self.stop = delta.stop
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ChunkOptions:
     """What the client wants in the response.
 
