@@ -12,10 +12,9 @@ import orjson
 
 from ...errors import BadRequest
 from ...types import Json
+from ..generation.messages import without_billing
 
 ROLES = ("user", "assistant", "system")
-BILLING = "x-anthropic-billing-header:"
-"""A system block of Claude Code begins with this and changes with each request: the prefix cache would never hit."""
 
 
 def to_messages(system: Any, messages: list[Any]) -> list[Json]:
@@ -42,11 +41,11 @@ def is_prefill(messages: list[Json]) -> bool:
 def _system(content: Any, param: str) -> str:
     """The text of a system prompt; its blocks are joined by newlines."""
     if isinstance(content, str):
-        return content
+        return without_billing(content)
     if not isinstance(content, list):
         raise BadRequest(f"{param} must be a string or an array of text blocks", param=param)
     texts = [_text(_object(block, f"{param}.{i}"), f"{param}.{i}") for i, block in enumerate(content)]
-    return "\n".join(text for text in texts if text and not text.startswith(BILLING))
+    return "\n".join(filter(None, map(without_billing, texts)))
 
 
 class _Builder:

@@ -26,7 +26,31 @@ def read_messages(value: Any) -> list[Json]:
         raise BadRequest("Messages array cannot be empty", param="messages")
     for index, message in enumerate(value):
         _check_message(message, f"messages[{index}]")
-    return _without_functions(_with_chat_parts(value))
+    return _without_functions(_with_chat_parts([_without_billing(message) for message in value]))
+
+
+_BILLING = "x-anthropic-billing-header:"
+"""A system text of Claude Code begins with this line, which changes with each request: no prefix would be cached."""
+
+
+def without_billing(text: str) -> str:
+    """A system text without that line."""
+    return text.partition("\n")[2] if text.startswith(_BILLING) else text
+
+
+def _without_billing(message: Json) -> Json:
+    content = message.get("content")
+    if message["role"] != "system" or not content:
+        return message
+    if isinstance(content, str):
+        return {**message, "content": without_billing(content)}
+    parts = []
+    for part in content:
+        text = part.get("text")
+        kept = without_billing(text) if isinstance(text, str) else text
+        if kept or kept == text:
+            parts.append(part if kept == text else {**part, "text": kept})
+    return {**message, "content": parts}
 
 
 _CHAT_PARTS = {"input_text": "text", "output_text": "text", "input_image": "image_url"}

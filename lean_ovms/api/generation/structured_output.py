@@ -25,6 +25,13 @@ RESPONSE_FORMAT = Field(
     help="text, json_object, json_schema, or an XGrammar format (regex, sequence, structural_tag, ...)",
     wrong="response_format is not an object",
 )
+
+
+def _gbnf(value: Any) -> str | None:
+    """The text; none for the empty one that llama.cpp's clients send."""
+    return _text(value, "grammar") if value != "" else None
+
+
 STRUCTURED = (
     Field(
         name="structured_outputs",
@@ -45,6 +52,10 @@ STRUCTURED = (
         schema={"items": {"type": "string", "minLength": 1}, "minItems": 1},
     ),
     Field(name="guided_grammar", kind="string", help="vLLM's older form: an EBNF grammar"),
+    Field(
+        name="json_schema", kind="any", help="llama.cpp's form: a JSON schema", schema=any_of(OBJECT, BOOLEAN, STRING)
+    ),
+    Field(name="grammar", kind="any", help="llama.cpp's form: a grammar (GBNF)", read=_gbnf, schema=STRING),
 )
 """Fields of every generating endpoint."""
 
@@ -231,4 +242,6 @@ _READERS: dict[str, Callable[[Any, str], Json | None]] = {
     "guided_regex": _regex,
     "guided_choice": _choice,
     "guided_grammar": _grammar,
+    "json_schema": _json,
+    "grammar": _grammar,
 }

@@ -95,31 +95,69 @@ class Syntax:
 
 
 class Block(Syntax):
-    """Reasoning between two tags. Text inside passes as it is. breaks: markup that ends it as well, and is read on."""
+    """Reasoning between two tags. Text inside passes as it is.
+
+    breaks: markup that ends it as well, and is read on. call_tag: markup that does so only where a tool syntax reads
+    it and a call follows: the model forgot the end tag, which is dropped if it comes later.
+    """
 
     end_tag: ClassVar[str]
     breaks: ClassVar[tuple[str, ...]] = ()
+    call_tag: ClassVar[str] = ""
+    _open = False
 
     ends: ClassVar[Tags]
 
     def __init_subclass__(cls) -> None:
-        cls.tags = (cls.start_tag,)
-        cls.ends = Tags([cls.end_tag, *cls.breaks])
+        cls.tags = (cls.start_tag, cls.end_tag) if cls.call_tag else (cls.start_tag,)
+        cls.ends = Tags([cls.end_tag, *cls.breaks, *filter(None, [cls.call_tag])])
 
     @classmethod
     def reasoning_form(cls) -> ReasoningForm:
         return ReasoningForm(start=cls.start_tag, end=cls.end_tag, opened=cls.opened)
 
     def read(self, tag: str) -> Steps[bool]:
+        if tag == self.end_tag:
+            was_open, self._open = self._open, False
+            return was_open
         self.scanner.forget()
-        yield from self.resume()
+        yield from self._inside()
         return True
 
     def resume(self) -> Steps[None]:
-        tag = yield from self.scanner.until(self.ends, self.out.reasoning)
-        if tag in self.breaks:
+        """Read on inside reasoning that the prompt opened; a start tag that the model repeats is dropped."""
+        self.scanner.record()
+        yield from self.scanner.space()
+        if (yield from self.scanner.literal(self.start_tag)):
+            self.scanner.forget()
+        else:
+            self.scanner.unread()
+        yield from self._inside()
+
+    def _inside(self) -> Steps[None]:
+        while True:
+            tag = yield from self.scanner.until(self.ends, self.out.reasoning)
+            if not tag or tag == self.end_tag:
+                break
             self.scanner.pos -= len(tag)
+            if tag in self.breaks:
+                break
+            self._open = yield from self._before_call()
+            if self._open:
+                break
+            self.scanner.pos += len(tag)
+            self.out.reasoning(tag)
         self.out.pause()
+
+    def _before_call(self) -> Steps[bool]:
+        """Whether a call comes next. Nothing is read."""
+        if not self.out.reads_calls(self.call_tag):
+            return False
+        self.scanner.record()
+        yield from self.scanner.literal(self.call_tag)
+        called = (yield from self.scanner.space()) == "{" or (yield from self.scanner.literal("<function="))
+        self.scanner.unread()
+        return called
 
 
 class Enclosed(Syntax):
@@ -225,6 +263,10 @@ class CombinedParser(Parser):
             return True
         self.text(self.scanner.recorded())
         return False
+
+    def reads_calls(self, tag: str) -> bool:
+        """Whether a tool syntax reads this tag."""
+        return tag in self._by_tag and self._by_tag[tag].tools
 
     # Output of the syntaxes.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .base import Block
-from .scanner import Steps
 
 
 class Thinking(Block):
@@ -15,12 +14,3 @@ class Thinking(Block):
     @classmethod
     def opened(cls, prompt_tail: str) -> bool:
         return not prompt_tail.rstrip().endswith(cls.end_tag)
-
-    def resume(self) -> Steps[None]:
-        self.scanner.record()
-        yield from self.scanner.space()
-        if (yield from self.scanner.literal(self.start_tag)):
-            self.scanner.forget()
-        else:
-            self.scanner.unread()
-        yield from super().resume()

@@ -50,7 +50,7 @@ CASES: list[tuple[str, Any, list[Any], list[Any]]] = [
     ),
     (
         "system among the messages",
-        "one",
+        "x-anthropic-billing-header: cch=1;\none",
         [{"role": "system", "content": "two"}, user(text("hi")), {"role": "system", "content": [text("three")]}],
         [
             {"role": "system", "content": "one\ntwo"},

@@ -63,6 +63,7 @@ JSON_FORMS = [
     {"response_format": {"type": "json_object", "schema": POINT}},
     {"guided_json": POINT},
     {"guided_json": json.dumps(POINT)},
+    {"json_schema": POINT, "grammar": ""},
 ]
 
 
@@ -81,7 +82,8 @@ async def test_json_object_is_any_object(make_app: MakeApp, fields: dict[str, An
     assert "content ::= object" in found["grammar"]
 
 
-FREE = [{}, {"response_format": None}, {"response_format": {"type": "text"}}, {"structured_outputs": None},
+FREE = [{}, {"grammar": ""}, {"response_format": None}, {"response_format": {"type": "text"}},
+        {"structured_outputs": None},
         {"tools": [TOOL]}, {"tools": [TOOL], "tool_choice": "auto"}, {"tools": [TOOL], "tool_choice": "none"},
         {"tool_choice": "auto"}]  # fmt: skip
 
@@ -106,6 +108,7 @@ AS_IT_COMES = [
     ({"structured_outputs": {"grammar": "root ::= a"}}, {"type": "grammar", "grammar": "root ::= a"}),
     ({"structured_outputs": {"choice": ["a", "b", "a"]}}, CHOICE),
     ({"guided_regex": "a+"}, REGEX),
+    ({"grammar": CHOICE["grammar"]}, CHOICE),
     ({"guided_grammar": "root ::= a"}, {"type": "grammar", "grammar": "root ::= a"}),
     ({"guided_choice": ["a", "b"]}, CHOICE),
 ]
@@ -231,6 +234,8 @@ WRONG = [
     ({"guided_choice": "yes"}, "guided_choice"),
     ({"guided_regex": ""}, "guided_regex"),
     ({"guided_json": 5}, "guided_json"),
+    ({"grammar": 5}, "grammar"),
+    ({"grammar": "root ::= (", "json_schema": {}}, "grammar"),
     ({"guided_json": {}, "guided_regex": "a"}, "guided_regex"),
     ({"response_format": {"type": "json_object"}, "guided_json": {}}, "guided_json"),
 ]

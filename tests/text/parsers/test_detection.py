@@ -276,7 +276,7 @@ def test_python_literals_become_json(literal: str, value: object) -> None:
 
 @pytest.mark.parametrize(
     "literal",
-    ["", "[", "[1", "{1}", "{1: 2", "'a", "[1 2]", "f(1)", "[1]]", "1 + 1", "{'a' 1}", "{'a': }", "[,]", "[" * 5000],
+    ["", "[", "[1", "{1", "{1: 2", "'a", "[1 2]", "f(1)", "[1]]", "1 + 1", "{'a' 1}", "{'a': }", "[,]", "[" * 5000],
 )
 def test_what_is_no_literal_is_refused(literal: str) -> None:
     assert literal_to_json(literal) is None
