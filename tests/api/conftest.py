@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import orjson
 import pytest
 
+from lean_ovms.api import route_index
 from lean_ovms.api.app import App
 from lean_ovms.config import Config
 from lean_ovms.models.text_model import TextModel
+from lean_ovms.text.template import chat_template
 from lean_ovms.types import CAPABILITIES, Request, Response
 from tests.fakes import FakeEngine, Script
 from tests.pooling_fakes import FakePoolingEngine, fake_model
 
 MakeApp = Callable[..., Awaitable[tuple[App, FakeEngine]]]
 MakePooling = Callable[..., Awaitable[tuple[App, FakePoolingEngine]]]
+
+
+@pytest.fixture(scope="package", autouse=True)
+def made_once() -> Iterator[None]:
+    """What is the same for the thousands of apps of these tests, and never changes, is made once: compiled chat
+    templates and the table of routes."""
+    compiled, kept = chat_template._CompiledTemplate, {}
+
+    def template(env: Any, source: str, tokens: dict[str, str], *others: Any) -> Any:
+        key = (source, *sorted(tokens.items()), *others, *getattr(env.loader, "searchpath", ()))
+        if key not in kept:
+            kept[key] = compiled(env, source, tokens, *others)
+        return kept[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chat_template, "_CompiledTemplate", template)
+        patch.setattr(route_index, "read", cache(route_index.read))
+        yield
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def test_a_character_that_becomes_several_counts_as_several() -> None:
     assert max(map(len, pieces)) <= 40
 
 
-@given(st.text(max_size=400), st.integers(1, 60))
+@given(st.text(max_size=120), st.integers(1, 30))
 def test_nothing_is_lost_and_no_piece_is_too_long(text: str, most: int) -> None:
     pieces = split(text, most)
     assert all(0 < len(piece) <= most for piece in pieces)
