@@ -15,6 +15,7 @@ import re
 from pathlib import Path
 
 from ..lora_modules import Module, invalid
+from ..types import Json
 from ..util.files import open_regular, read_text
 from . import json_file
 
@@ -56,7 +57,7 @@ def check(module: Module, model_dir: Path) -> None:
     """Raise StartError for an adapter that is missing, broken, or has no layer of this model."""
     file = weights(Path(module.path))
     scale(module)
-    layers = {found[1] for name in tensors(file) if (found := _LAYER.fullmatch(name))}
+    layers = {layer(name) for name in tensors(file)} - {""}
     if not layers:
         raise invalid(f"{file} has no tensors named {PREFIX}<layer>.lora_A.weight")
     model = model_dir / "openvino_model.xml"
@@ -64,20 +65,34 @@ def check(module: Module, model_dir: Path) -> None:
         raise invalid(f"{file} belongs to another model: it adapts {min(layers)}, which this model does not have")
 
 
+def layer(name: str) -> str:
+    """The layer that a tensor belongs to, by the tensor's name; "" for one that is not of an adapter."""
+    found = _LAYER.fullmatch(name)
+    return found[1] if found else ""
+
+
 def tensors(file: Path) -> list[str]:
     """The tensor names of a .safetensors file; its header is checked against the file's size. Raises StartError."""
+    return list(header(file)[0])
+
+
+def header(file: Path) -> tuple[Json, int]:
+    """The tensors of a .safetensors file by name ({"dtype": "F32", "shape": [...], "data_offsets": [begin, end]}), and
+    where in the file the data begin. Raises StartError.
+    """
     try:
         with open_regular(file) as data:
             file_size = file.stat().st_size
             header_size = int.from_bytes(data.read(8), "little")
             if not 2 <= header_size <= min(MAX_HEADER_BYTES, file_size - 8):
                 raise ValueError("its header is longer than the file")
-            header = json.loads(data.read(header_size))
-        ends = [row["data_offsets"][1] for name, row in header.items() if name != "__metadata__"]
+            found = json.loads(data.read(header_size))
+        rows = {name: row for name, row in found.items() if name != "__metadata__"}
+        ends = [row["data_offsets"][1] for row in rows.values()]
         if max(ends, default=0) > file_size - 8 - header_size:
             raise ValueError("the file ends before its tensors")
     except OSError as error:
         raise invalid(f"{file} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
         raise invalid(f"{file} is not a whole .safetensors file: {error}") from None
-    return [name for name in header if name != "__metadata__"]
+    return rows, 8 + header_size

@@ -1,15 +1,21 @@
-"""The LoRA adapters that a pipeline is built with, for all its requests."""
+"""LoRA adapters: those that a pipeline of openvino_genai is built with, and the weights of one as arrays."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openvino_genai as genai
+from numpy.typing import NDArray
 
 from ... import lora_modules
 from ...config import Config
+from ...errors import StartError
 from ...repository import lora
+
+Floats = NDArray[np.float32]
+DTYPES: dict[str, Any] = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
 
 
 def adapters(config: Config) -> Any:
@@ -20,3 +26,34 @@ def adapters(config: Config) -> Any:
     modules = lora_modules.parse(config.lora_modules)
     found = [(genai.Adapter(str(lora.weights(Path(m.path)))), lora.scale(m)) for m in modules]
     return genai.AdapterConfig(found, genai.AdapterConfig.Mode.MODE_STATIC)
+
+
+def read(text: str) -> tuple[float, dict[str, tuple[Floats, Floats]]]:
+    """Of a module as lora_modules.dumps writes it: its scale, and A [rank, width] and B [height, rank] by name of the
+    layer. Raises StartError.
+    """
+    [module] = lora_modules.parse(text)
+    file = lora.weights(Path(module.path))
+    rows, begin = lora.header(file)
+    found: dict[str, dict[str, Floats]] = {}
+    try:
+        data = np.memmap(file, np.uint8, "r", offset=begin)
+        for name, row in rows.items():
+            if layer := lora.layer(name):
+                found.setdefault(layer, {})["A" if ".lora_A." in name else "B"] = _floats(data, row)
+        layers = {layer: (pair["A"], pair["B"]) for layer, pair in found.items()}
+        if any(down.shape[0] != up.shape[1] for down, up in layers.values()):
+            raise ValueError("A and B of a layer have different ranks")
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        raise StartError(f"{file} is not an adapter that can be read: {error}") from error
+    return lora.scale(module), layers
+
+
+def _floats(data: Any, row: Any) -> Floats:
+    """A tensor of a .safetensors file. Raises KeyError for a type that is none of DTYPES."""
+    first, last = row["data_offsets"]
+    values = np.array(data[first:last]).view(DTYPES[row["dtype"]])
+    if row["dtype"] == "BF16":
+        values = (values.astype(np.uint32) << 16).view(np.float32)
+    floats: Floats = values.astype(np.float32).reshape(row["shape"])
+    return floats
