@@ -6,7 +6,7 @@ A and B are inputs: the weights of all adapters in memory one after the other, a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from openvino import opset13 as ops
@@ -16,13 +16,23 @@ from .adapters import CHOICE, down_name, up_name
 MODULE = "__module."
 
 
-def insert(model: Any) -> dict[str, tuple[int, int]]:
-    """Add the inputs for every linear layer that has a name, as {layer: (width of x, width of y)}."""
+class Layers(NamedTuple):
+    """adapted: (width of x, width of y) by name. fixed: layers that adapters may name and that take none here."""
+
+    adapted: dict[str, tuple[int, int]]
+    fixed: frozenset[str]
+
+
+def insert(model: Any) -> Layers:
+    """Add the inputs for every linear layer that has a name and computes one row for each token."""
     choice = _input(CHOICE, [-1, -1])
-    inputs, layers = [choice], dict[str, tuple[int, int]]()
+    inputs, layers, fixed = [choice], dict[str, tuple[int, int]](), set[str]()
     for node in list(model.get_ops()):
         layer = _layer(node)
         if not layer or layer in layers:
+            continue
+        if not _by_token(node):
+            fixed.add(layer)
             continue
         x = node.input_value(0)
         width, height = (int(o.get_partial_shape()[-1].get_length()) for o in (x, node.output(0)))
@@ -38,7 +48,7 @@ def insert(model: Any) -> dict[str, tuple[int, int]]:
             consumer.replace_source_output(total.output(0))
     model.add_parameters(inputs)
     model.validate_nodes_and_infer_types()
-    return layers
+    return Layers(layers, frozenset(fixed))
 
 
 def _layer(node: Any) -> str:
@@ -46,10 +56,23 @@ def _layer(node: Any) -> str:
     name = node.get_friendly_name()
     if node.get_type_name() != "MatMul" or not name.startswith(MODULE) or "/" not in name:
         return ""
-    shapes = [value.get_partial_shape() for value in (node.input_value(0), node.output(0))]
-    if "layers." not in name or any(shape[-1].is_dynamic for shape in shapes):
-        return ""
     return str(name.removeprefix(MODULE).partition("/")[0])
+
+
+def _by_token(node: Any) -> bool:
+    """Whether it multiplies [tokens, width] or [tokens, 1, width] with a matrix. The last projection does not: it gets
+    the tokens alone whose logits are wanted.
+    """
+    x, weights, y = (value.get_partial_shape() for value in (*node.input_values(), node.output(0)))
+    if (
+        any(shape.rank.is_dynamic or shape[-1].is_dynamic for shape in (x, weights, y))
+        or weights.rank.get_length() != 2
+    ):
+        return False
+    if not x[0].is_dynamic or "layers." not in node.get_friendly_name():
+        return False
+    rank = x.rank.get_length()
+    return rank == 2 or (rank == 3 and x[1].is_static and x[1].get_length() == 1)
 
 
 def _input(name: str, shape: list[int]) -> Any:

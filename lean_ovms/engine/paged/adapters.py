@@ -43,6 +43,20 @@ class Adapter:
         return max((len(down) for down, _ in self.layers.values()), default=1)
 
 
+def fits(adapter: Adapter, layers: Mapping[str, tuple[int, int]], fixed: frozenset[str]) -> str:
+    """What keeps a network of these layers from taking an adapter; "" if nothing. layers: as in AdapterTable.
+
+    fixed: layers that it has and that take no weights. Others that it does not have are ignored, as by openvino_genai.
+    """
+    for name, (down, up) in adapter.layers.items():
+        if name in fixed:
+            return f"it adapts {name}, which is possible with --pipeline_type LM_CB alone"
+        shapes = (down.shape[1:], up.shape[:1])
+        if name in layers and shapes != tuple((size,) for size in layers[name]):
+            return f"it belongs to another model: its {name} is not of {layers[name][0]} to {layers[name][1]}"
+    return ""
+
+
 class AdapterTable:
     """The adapters whose weights are in a network, at most `most`; those that no sequence uses make room for others."""
 

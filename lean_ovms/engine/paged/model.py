@@ -39,7 +39,7 @@ class NotPageable(StartError):
 class PagedModel:
     """A network.Network on one openvino infer request.
 
-    layers: those that take adapters, as adapter_layers.insert returns them. block_bytes: of a KV block.
+    layers, fixed: those that take adapters and that do not, as in adapter_layers.Layers. block_bytes: of a KV block.
     vocab_size: width of the logits, padding included. threads: that compute.
     """
 
@@ -52,7 +52,7 @@ class PagedModel:
         except RuntimeError as error:
             raise NotPageable(f"its attention cannot be paged: {last_line(error)}") from error
         _gather_before_projection(model)
-        self.layers = adapter_layers.insert(model) if adapted else {}
+        self.layers, self.fixed = adapter_layers.insert(model) if adapted else ({}, frozenset[str]())
         if adapted and not self.layers:
             raise NotPageable("its linear layers have no names by which adapters could be matched")
         compiled = core.compile_model(model, device, properties)

@@ -22,7 +22,7 @@ from ..genai.pipeline_choice import PAGED
 from ..genai.settings import PipelineSettings, free_memory_bytes, is_small, resolve, warm_up_prompts
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ..generation.pipeline import ASSISTANT_TOKENS, Grammars, Handle, ImageTokenCounter, PipelineRequest, Status
-from .adapters import Adapter, AdapterTable
+from .adapters import Adapter, AdapterTable, fits
 from .draft import DraftModel
 from .engine import Engine
 from .guidance import Guidance, prepare
@@ -44,7 +44,8 @@ GRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar_process
 class Adapters:
     """The weights of the adapters that requests named last."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, model: PagedModel, most: int) -> None:
+        self._model = model
         self._most = most
         self._read: dict[str, Adapter] = {}
 
@@ -56,6 +57,8 @@ class Adapters:
         if adapter is None:
             try:
                 adapter = Adapter(text, *lora.read(text))
+                if wrong := fits(adapter, self._model.layers, self._model.fixed):
+                    raise StartError(wrong)
             except StartError as error:
                 log.error("an adapter cannot be loaded: %s", error)
                 raise EngineFailure("The adapter could not be loaded.") from error
@@ -84,7 +87,7 @@ class PagedPipeline:
             )
             draft = _draft_network(config, settings) if settings.speculative == "draft" else None
             blocks = settings.blocks or max(1, (settings.cache_gb << 30) // self._block_bytes(config, draft))
-            self._adapters = Adapters(config.max_loras)
+            self._adapters = Adapters(self._model, config.max_loras)
             tile = TILE if is_small(config.model_dir / TEXT_MODEL) and not self._model.hybrid else 1
             self._engine = Engine(
                 self._model,

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged.adapters import CHOICE, Adapter, AdapterTable
+from lean_ovms.engine.paged.adapters import CHOICE, Adapter, AdapterTable, fits
 from lean_ovms.engine.paged.engine import Engine
 from lean_ovms.engine.paged.params import Params
 from tests.engine.paged.network import NAMES, VOCAB, FakeNetwork, logits_after
@@ -107,3 +107,22 @@ def test_without_adapters_nothing_changes():
     made, asked = engine(2), Params(max_tokens=10)
     assert run(made, made.add(prompt(9), asked)) == [alone(prompt(9), asked)]
     assert max(alone(prompt(9), asked)) < VOCAB
+
+
+@pytest.mark.parametrize(
+    ("layers", "wrong"),
+    [
+        ({"a": (4, 6)}, ""),
+        ({"b": (4, 6)}, ""),  # it has no such layer
+        ({"a": (5, 6)}, "its a is not of 4 to 6"),
+        ({"a": (4, 5)}, "its a is not of 4 to 6"),
+        ({"a": (4, 6), "lm_head": (4, 9)}, "it adapts lm_head, which is possible with --pipeline_type LM_CB alone"),
+    ],
+)
+def test_an_adapter_that_does_not_fit_is_refused_before_it_is_written(layers, wrong):
+    weights = {
+        name: (np.zeros((2, width), np.float32), np.zeros((height, 2), np.float32))
+        for name, (width, height) in layers.items()
+    }
+    found = fits(Adapter("x", 1.0, weights), {"a": (4, 6)}, frozenset({"lm_head"}))
+    assert found.endswith(wrong) if wrong else not found
