@@ -56,7 +56,7 @@ class ModelInfo:
     capabilities: what not every engine can do. "alternatives": log probabilities of tokens that were not chosen, of
     generated tokens and of the prompt's, also beside the prefix cache. "logit_edits", "cache_salt", "progress": see
     CAPABILITIES. "beam_control": early_stopping, and grammars with beam search and with min_tokens. "cached_tokens": it
-    counts them itself, for each request.
+    counts them itself, for each request. "adapters": a request may name a LoRA adapter.
     vision: the model reads images. image_tokens: the model's own placeholders for images, refused from clients.
     pooling, speech, voices: of a model that does not generate; it has one of these, and what is only of generation
     keeps its default.

@@ -71,6 +71,7 @@ class FakeEngine:
         self.images: list[tuple[Image, ...]] = []
         self.submitted: list[tuple[Any, SamplingParams]] = []
         self.origins: list[tuple[str, int, int]] = []  # client, group, priority of each
+        self.adapters: list[str] = []
         self.cancelled: list[protocol.Cancel] = []
         self.mail = ReplyRouter(self._sent)
 
@@ -91,7 +92,7 @@ class FakeEngine:
     async def submit(self, prompt: Any, *, add_special_tokens: bool, truncate: int | None, want_tokens: bool,
                      sampling: SamplingParams, constraint: str = "", images: Any = (),
                      timeout_s: float = 0.0, client: str = "", group: int = 0,
-                     priority: int = 0) -> ReplyStream:  # fmt: skip
+                     priority: int = 0, adapter: str = "") -> ReplyStream:  # fmt: skip
         if self.state != "ready":
             raise self.unavailable()
         if self.refusal is not None:
@@ -105,6 +106,7 @@ class FakeEngine:
             validation.token_ids(prompt, INFO.vocab_size, "prompt")
         self.submitted.append((prompt, sampling))
         self.origins.append((client, group, priority))
+        self.adapters.append(adapter)
         self.images.append(tuple(images))
         self.constraints.append(constraint)
         tokens = list(prompt.encode()) if isinstance(prompt, str) else prompt

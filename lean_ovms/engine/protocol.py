@@ -64,7 +64,8 @@ class Submit(Record):
     too complex is Refused (errors.GrammarInvalid, GrammarTooComplex); a new one is compiled before Accepted is sent.
     images: [height, width] of each image of the tags in a text prompt. pixels: their bytes, sent as attachments.
     client: who sends it; group: the number of its HTTP request, 0 for one of its own: between them the engine's time
-    is shared (generation.fair_queue). priority: the lower one starts first.
+    is shared (generation.fair_queue). priority: the lower one starts first. adapter: a LoRA adapter as
+    lora_modules.dumps writes it, with a name that no other has had; "": none.
     """
 
     kind: ClassVar[str] = "submit"
@@ -79,6 +80,7 @@ class Submit(Record):
     client: str = ""
     group: int = 0
     priority: int = 0
+    adapter: str = ""
     pixels: list[bytes] = field(default_factory=list, metadata={"attached": True})
 
     def attached(self) -> Iterable[bytes]:

@@ -1,7 +1,8 @@
 """The LoRA adapters of one model, each served as a model of its own. Knows adapters and residency, no HTTP.
 
-Continuous batching takes no adapters per request (openvino-genai ignores them), so each adapter has an engine of its
-own, which is loaded by the first request and unloaded when idle.
+The paged engine takes adapters with requests: those of one model share its engine. Others do not (openvino-genai's
+continuous batching ignores them), and each adapter has an engine of its own. Either is loaded by the first request and
+unloaded when idle.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
 
 from .. import lora_modules
@@ -17,6 +19,13 @@ from ..errors import StartError
 from ..repository import lora
 from .residency import Residency
 from .resident import Resident
+
+_LOADS = count(1)
+
+
+def numbered(module: lora_modules.Module) -> str:
+    """protocol.Submit.adapter for one load of an adapter; the next one reads its files again, which may be others."""
+    return lora_modules.dumps(replace(module, name=f"{module.name}#{next(_LOADS)}"))
 
 
 class AdapterModel(Resident, Protocol):

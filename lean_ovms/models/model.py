@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from .. import lora_modules
 from ..config import Config
 from ..engine.client.engine import Engine
 from ..engine_types import EngineStats, ModelInfo, Vocabulary
@@ -24,7 +25,7 @@ from ..repository import weights
 from ..repository.model_dir import MISSING, VISION_WEIGHTS, ModelDir, weights_bytes
 from ..repository.model_dir import read as read_model_dir
 from ..util.concurrency import InFlight, Offload
-from .adapters import AdapterSet
+from .adapters import AdapterSet, numbered
 from .residency import Residency
 from .resident import sleeping
 
@@ -78,6 +79,7 @@ class Model:
     list of models while it loads, too. on_demand: a request loads it if it is not loaded. queues_while_loading: its
     requests wait for a load that is in progress, as those of a model on demand do. residency: decides when it is
     loaded and unloaded; None: it is loaded once. known_info: what is known of it before it is loaded.
+    adapter: as in protocol.Submit, for one that the engine of its base serves; else "".
     """
 
     task: str = ""
@@ -109,6 +111,8 @@ class Model:
         self.known_info: ModelInfo | None = None
         self.adapters: AdapterSet[Model] = AdapterSet(config, self._adapter)
         self.in_flight = InFlight()
+        self.adapter = ""
+        self._module: lora_modules.Module | None = None
         self._info: ModelInfo | None = None
         self._vocabulary = NO_VOCABULARY
         self._loaded = False
@@ -122,6 +126,7 @@ class Model:
     def _adapter(self, config: Config, engine: Config) -> Model:
         """The model of an adapter. engine: the options of its engine."""
         model = type(self)(config, lambda: Engine(engine), self)
+        [model._module] = lora_modules.parse(engine.lora_modules)
         model.metrics, model.offload = self.metrics, self.offload
         return model
 
@@ -156,7 +161,9 @@ class Model:
 
     async def load(self) -> None:
         """Read the directory and start an engine; again after `unload`. Raises StartError."""
-        if self._loads:
+        if self._module is not None and self._base is not None and "adapters" in self._base.info.capabilities:
+            self.engine, self.adapter = self._base.engine, numbered(self._module)
+        elif self._loads:
             self._restarts += self.engine.restarts
             self.engine = self._make_engine()
         self._loads += 1
@@ -168,7 +175,7 @@ class Model:
             await self.adapters.load()
         except StartError as error:
             self.failure, self._loaded, self.queues_while_loading = error, False, False
-            await self.engine.stop()
+            await self._stop_engine()
             raise
         finally:
             progress.cancel()
@@ -186,8 +193,8 @@ class Model:
         await self._read_once()
         if self._stopped:
             raise StartError("the model was stopped before it was loaded")
-        info, _ = await asyncio.gather(self.engine.start(), asyncio.to_thread(self._import))
-        self._update(info, self.engine.vocabulary)
+        await asyncio.gather(asyncio.to_thread(self._import), *([] if self.adapter else [self.engine.start()]))
+        self._update(self.engine.info, self.engine.vocabulary)
         self._loaded = True
 
     def _update(self, info: ModelInfo, vocabulary: Vocabulary) -> None:
@@ -235,7 +242,7 @@ class Model:
         """Stop the engine, and those of adapters; requests load it again. None may be running."""
         self._loaded = False
         await self.adapters.unload()
-        await self.engine.stop()
+        await self._stop_engine()
         self.metrics.model_unloaded(self.name)
 
     def leave_to(self, successor: Model | None) -> None:
@@ -255,10 +262,14 @@ class Model:
         """Stop the engine child, and those of adapters. Idempotent."""
         self._stopped = True
         await self.adapters.stop()
-        await self.engine.stop()
+        await self._stop_engine()
         if self.residency is not None and self._draining:
             self._loaded = False
             self.residency.remove(self)
+
+    async def _stop_engine(self) -> None:
+        if not self.adapter:  # else it is the base's
+            await self.engine.stop()
 
     # --- state
 
@@ -308,7 +319,7 @@ class Model:
     @property
     def restarts(self) -> int:
         """Engine children that were started in place of one that died."""
-        return self._restarts + self.engine.restarts
+        return 0 if self.adapter else self._restarts + self.engine.restarts
 
     @property
     def memory_bytes(self) -> int:
@@ -346,8 +357,8 @@ class Model:
         return self.engine if self._loaded or self._base is None else self._base.engine
 
     async def stats(self) -> EngineStats:
-        """The engine's statistics; zeros while the model is not loaded on demand."""
-        return NO_STATS if self.on_demand and not self._loaded else await self.engine.stats()
+        """The engine's statistics; zeros while the model is not loaded on demand, and with its base's engine."""
+        return NO_STATS if self.adapter or (self.on_demand and not self._loaded) else await self.engine.stats()
 
     # --- requests
 

@@ -229,6 +229,7 @@ class TextModel(Model):
             images=prompt.images if isinstance(prompt, ChatPrompt) else (),
             timeout_s=self.config.request_timeout_s,
             priority=priority,
+            adapter=self.adapter,
             **_origin(record),
         )
         reply = await (submit() if structured is None else _submit_constrained(structured, submit))

@@ -54,12 +54,18 @@ def check(module: Module, model_dir: Path) -> None:
     """Raise StartError for an adapter that is missing, broken, or has no layer of this model."""
     file = weights(Path(module.path))
     scale(module)
-    layers = {found[1] for name in tensors(file) if (found := _LAYER.fullmatch(name))}
+    layers = {layer(name) for name in tensors(file)} - {""}
     if not layers:
         raise invalid(f"{file} has no tensors named {PREFIX}<layer>.lora_A.weight")
     model = model_dir / "openvino_model.xml"
     if model.is_file() and not layers & set(_KNOWN.findall(read_text(model, "utf-8", "replace"))):
         raise invalid(f"{file} belongs to another model: it adapts {min(layers)}, which this model does not have")
+
+
+def layer(name: str) -> str:
+    """The layer that a tensor belongs to, by the tensor's name; "" for one that is not of an adapter."""
+    found = _LAYER.fullmatch(name)
+    return found[1] if found else ""
 
 
 def tensors(file: Path) -> list[str]:

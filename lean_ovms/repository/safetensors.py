@@ -6,6 +6,7 @@ https://huggingface.co/docs/safetensors/index#format
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,14 +34,24 @@ def header(file: Path) -> dict[str, Any]:
 
 def tensor(file: Path, name: str) -> Tensor:
     """One tensor. Raises OSError, ValueError, KeyError: there is none of this name."""
+    return dict(tensors(file, lambda each: each == name))[name]
+
+
+def tensors(file: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors whose names are wanted. Raises OSError, ValueError."""
     with open_regular(file) as data:
         rows, start = _header(data, file.stat().st_size)
-        row = rows[name]
-        if row.get("dtype") not in FLOATS:
-            raise ValueError(f"{name} is of the type {row.get('dtype')}")
-        begin, end = row["data_offsets"]
-        data.seek(start + begin)
-        return Tensor(row["dtype"], tuple(row["shape"]), data.read(end - begin))
+        for name, row in rows.items():
+            if wanted(name):
+                yield name, _tensor(data, start, name, row)
+
+
+def _tensor(data: Any, start: int, name: str, row: dict[str, Any]) -> Tensor:
+    if row.get("dtype") not in FLOATS:
+        raise ValueError(f"{name} is of the type {row.get('dtype')}")
+    begin, end = row["data_offsets"]
+    data.seek(start + begin)
+    return Tensor(row["dtype"], tuple(row["shape"]), data.read(end - begin))
 
 
 def _header(data: Any, file_size: int) -> tuple[dict[str, Any], int]:

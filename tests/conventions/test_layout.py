@@ -99,6 +99,7 @@ FOREIGN = {
     "jinja2": {"text/template/"},
     "openvino": {
         "engine/genai/",
+        "engine/paged/adapter_layers.py",
         "engine/paged/model.py",
         "engine/embedding/network.py",
         "engine/speech/silero_vad.py",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -59,25 +62,36 @@ async def text(client: openai.AsyncOpenAI, model: str, prompt: str = PROMPTS[0])
     return answer.choices[0].text
 
 
-async def test_each_adapter_answers_as_in_a_direct_call_and_the_model_as_without(adapters: Any, direct: Any) -> None:
-    modules = f"a={adapters['a']} a-more={adapters['a']},1.5"
-    async with open_house(lora_modules=modules, plugin_config=EXACT) as house, house.client() as client:
+@pytest.mark.parametrize("kind", ["PAGED", "LM_CB"])
+async def test_each_adapter_answers_as_in_a_direct_call_and_the_model_as_without(
+    adapters: Any, direct: Any, kind: str
+) -> None:
+    options: Any = {"lora_modules": f"a={adapters['a']} a-more={adapters['a']},1.5", "plugin_config": EXACT}
+    async with open_house(pipeline_type=kind, **options) as house, house.client() as client:
         listed = {model.id: model for model in (await client.models.list()).data}
         assert listed.pop("demo-embed").id
         assert list(listed) == ["demo", "a", "a-more"]
         assert listed["a"].parent == "demo"  # type: ignore[attr-defined]
         assert (await client.models.retrieve("a")).id == "a"
-        found = {name: await text(client, name) for name in listed}
+        names = list(listed)
+        found = dict(zip(names, await asyncio.gather(*(text(client, name) for name in names)), strict=True))
+        assert (house.app.registry.get("a").engine is house.model.engine) is (kind == "PAGED")
         assert found == {
             "demo": direct("", 0, PROMPTS[0]),
             "a": direct("a", LORA_ALPHA / RANK, PROMPTS[0]),
             "a-more": direct("a", 1.5, PROMPTS[0]),
         }
         assert len(set(found.values())) == 3
+        if kind == "PAGED":
+            assert await text(client, "a") == found["a"]  # from the prefix cache, which has all three
+            await house.model.engine.stats()
+            os.kill(house.model.engine.pid or 0, signal.SIGKILL)
+            await until(lambda: house.model.restarts == 1 and house.model.engine.state == "ready")
+            assert await text(client, "a") == found["a"]
 
 
 async def test_an_engine_is_started_by_the_first_request_and_stopped_when_idle(adapters: Any) -> None:
-    options: Any = {"lora_modules": f"a={adapters['a']}", "lora_idle_timeout_s": 0.4}
+    options: Any = {"lora_modules": f"a={adapters['a']}", "lora_idle_timeout_s": 0.4, "pipeline_type": "LM_CB"}
     async with open_house(**options) as house, house.client() as client:
         adapter = house.app.registry.get("a")
         assert adapter.engine.pid is None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from lean_ovms import lora_modules
 from lean_ovms.config import Config
 from lean_ovms.engine_types import ModelInfo
 from lean_ovms.errors import RequestError, StartError
@@ -94,6 +96,31 @@ async def test_each_adapter_generates_with_an_engine_of_its_own(engines: Engines
     assert "/lora/a" in loaded.config.lora_modules
     await base.stop()
     assert engines.running == []
+
+
+async def test_where_the_engine_takes_adapters_all_share_it_and_none_starts_or_stops_it(engines: Engines) -> None:
+    base = await base_of("ab", max_loras=1)
+    engine: Any = base.engine
+    engine.info = replace(engine.info, capabilities=["adapters"])
+    a, b = base.adapters.models.values()
+    assert await ask(base) == await ask(a) == await ask(b) == await ask(a) == "base"
+    named = [lora_modules.parse(text)[0] if text else None for text in engine.adapters]
+    assert [module and (module.name, module.path) for module in named] == [
+        None,
+        *((f"{name}#{number}", f"/lora/{name}") for name, number in zip("aba", numbers(named), strict=True)),
+    ]
+    assert len(set(numbers(named))) == 3  # each load reads the files again
+    assert (a.restarts, (await a.stats()).steps) == (0, 0)
+    assert engines.running == []
+    await a.unload()
+    assert engine.state == "ready"
+    assert await ask(base) == "base"
+    await base.stop()
+    assert engine.state == "stopped"
+
+
+def numbers(modules: list[lora_modules.Module | None]) -> list[int]:
+    return [int(module.name.partition("#")[2]) for module in modules if module is not None]
 
 
 async def test_another_adapter_waits_until_one_that_works_has_finished(engines: Engines) -> None:

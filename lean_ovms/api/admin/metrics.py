@@ -40,7 +40,7 @@ async def _state(app: App, model: Model) -> EngineState:
         loaded=model.loaded,
         waiting=model.waiting,
         restarts=model.restarts,
-        memory=_memory(model.engine.pid),
+        memory=_memory(None if model.adapter else model.engine.pid),
         stats=await _stats(model),
     )
 

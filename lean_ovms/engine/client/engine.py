@@ -205,12 +205,13 @@ class Engine:
         client: str = "",
         group: int = 0,
         priority: int = 0,
+        adapter: str = "",
     ) -> ReplyStream:
         """Start a generation and wait until the engine has accepted it; the caller closes the stream.
 
         truncate: keep only this many last prompt tokens. constraint: as in protocol.Submit. images: those of the tags
-        in the prompt's text. timeout_s: until RequestTimeout; 0: no limit. client, group, priority: as in
-        protocol.Submit.
+        in the prompt's text. timeout_s: until RequestTimeout; 0: no limit. client, group, priority, adapter:
+        as in protocol.Submit.
         Raises RequestError: the engine's refusal, or Unavailable.
         When the waiting task is cancelled the generation is, too.
         """
@@ -221,7 +222,7 @@ class Engine:
             fields = sampling_fields(sampling)
             record = protocol.Submit(reply.id, prompt, add_special_tokens, truncate, want_tokens, fields, constraint)
             record.images = [[image.height, image.width] for image in images]
-            record.client, record.group, record.priority = client, group, priority
+            record.client, record.group, record.priority, record.adapter = client, group, priority, adapter
             record.pixels = [image.pixels for image in images]
             self._send(record)
         except RequestError:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from ...errors import StartError
 from ...repository import safetensors
+from ..genai.weights import floats
 from .pooler import Array
 
 NAMES = ("linear.weight", "colbert_linear.weight")
@@ -25,8 +24,4 @@ def projection(file: Path, shape: tuple[int, int]) -> Array:
         raise StartError(f"{file} cannot be read: {error}") from None
     if found.shape != shape:
         raise StartError(f"{file}: {name} has the shape {list(found.shape)}, not {list(shape)} as config.json says")
-    if found.kind == "BF16":
-        bits = np.frombuffer(found.data, "<u2").astype(np.uint32) << 16
-        return bits.view(np.float32).reshape(shape)
-    values = np.frombuffer(found.data, "<f4" if found.kind == "F32" else "<f2")
-    return values.astype(np.float32).reshape(shape)
+    return floats(found)

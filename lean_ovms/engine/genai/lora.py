@@ -1,4 +1,4 @@
-"""The LoRA adapters that a pipeline is built with, for all its requests."""
+"""LoRA adapters: those that a pipeline of openvino_genai is built with, and the weights of one as arrays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import openvino_genai as genai
 
 from ... import lora_modules
 from ...config import Config
-from ...repository import lora
+from ...errors import StartError
+from ...repository import lora, safetensors
+from .weights import Floats, floats
 
 
 def adapters(config: Config) -> Any:
@@ -20,3 +22,21 @@ def adapters(config: Config) -> Any:
     modules = lora_modules.parse(config.lora_modules)
     found = [(genai.Adapter(str(lora.weights(Path(m.path)))), lora.scale(m)) for m in modules]
     return genai.AdapterConfig(found, genai.AdapterConfig.Mode.MODE_STATIC)
+
+
+def read(text: str) -> tuple[float, dict[str, tuple[Floats, Floats]]]:
+    """Of a module as lora_modules.dumps writes it: its scale, and A [rank, width] and B [height, rank] by name of the
+    layer. Raises StartError.
+    """
+    [module] = lora_modules.parse(text)
+    file = lora.weights(Path(module.path))
+    found: dict[str, dict[str, Floats]] = {}
+    try:
+        for name, tensor in safetensors.tensors(file, lora.layer):
+            found.setdefault(lora.layer(name), {})["A" if ".lora_A." in name else "B"] = floats(tensor)
+        layers = {layer: (pair["A"], pair["B"]) for layer, pair in found.items()}
+        if any(down.shape[0] != up.shape[1] for down, up in layers.values()):
+            raise ValueError("A and B of a layer have different ranks")
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        raise StartError(f"{file} is not an adapter that can be read: {error}") from error
+    return lora.scale(module), layers

@@ -70,7 +70,7 @@ def only_genai(config: Config) -> str:
         "a GGUF file as the draft model": draft and is_gguf(Path(draft)),
         "--cache_eviction_config": config.cache_eviction_config,
         "--sparse_attention_config": config.sparse_attention_config,
-        "LoRA adapters": config.lora_modules or config.allow_runtime_lora,
+        "a LoRA adapter for all requests": config.lora_modules,
         "--structured_output_backend xgrammar": config.structured_output_backend == "xgrammar",
         f"--target_device {config.target_device}": config.target_device != "CPU",
         "a GGUF file": is_gguf(config.model_dir),

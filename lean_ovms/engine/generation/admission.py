@@ -45,10 +45,13 @@ class Admission:
                 "log probabilities of the prompt need a server that was started with --enable_prefix_caching false",
                 param="echo",
             )
+        if submit.adapter and "adapters" not in info.capabilities:
+            raise BadRequest("this model's pipeline has no adapters for single requests", param="model")
         if submit.constraint:
             sampling = _check_constrained(sampling, info)
         request = Request(submit.id, sampling, set(range(sampling.n)), submit.constraint)
         request.client, request.group_key, request.priority = submit.client, submit.group, submit.priority
+        request.adapter = submit.adapter
         if sampling.bad_words:
             request.bad_words = self._bad_words(sampling.bad_words)
         if sampling.thinking_token_budget is not None:

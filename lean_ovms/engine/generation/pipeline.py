@@ -58,6 +58,7 @@ class PipelineRequest:
     generated tokens match from the first on, or "". image_prompt: what a model with vision computes instead of tokens.
     bad_words: ids of each way to write a bad word. thinking: None: no limit. Both need the capability logit_edits.
     group: equal for the choices of one request, which begin with the same prompt; None for a single one.
+    adapter: as in protocol.Submit; it needs the capability adapters.
     native: the pipeline's own form of the request, which `check` may leave here for `add`.
     """
 
@@ -74,6 +75,7 @@ class PipelineRequest:
     bad_words: tuple[tuple[int, ...], ...] = ()
     thinking: Thinking | None = None
     group: int | None = None
+    adapter: str = ""
     native: object = field(default=None, init=False, compare=False, repr=False)  # not copied by replace()
 
 

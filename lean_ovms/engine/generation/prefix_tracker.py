@@ -90,7 +90,7 @@ class PrefixTracker:
 
     def _chain(self, sequence: Sequence, tokens: list[int]) -> list[int]:
         data, size = array("q", tokens), self._block_size
-        hashes, chain = list[int](), hash(sequence.request.sampling.cache_salt)
+        hashes, chain = list[int](), hash((sequence.request.sampling.cache_salt, sequence.request.adapter))
         for start in range(0, len(data) - size + 1, size):
             chain = hash((chain, data[start : start + size].tobytes()))
             hashes.append(chain)

@@ -22,7 +22,7 @@ class Request:
 
     image_prompt: its prompt, for a pipeline of a model with vision. prompt_counted: the front end has the exact number
     of prompt tokens. client, group_key, priority: as in protocol.Submit. group, queued: fair_queue's.
-    bad_words, thinking: as in PipelineRequest.
+    bad_words, thinking, adapter: as in PipelineRequest.
     """
 
     id: int
@@ -40,6 +40,7 @@ class Request:
     queued: bool = False  # none of its sequences has started
     bad_words: tuple[tuple[int, ...], ...] = ()
     thinking: Thinking | None = None
+    adapter: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -154,4 +155,5 @@ class Sequence:
             bad_words=self.request.bad_words,
             thinking=self.request.thinking,
             group=self.request.id if sampling.n > 1 else None,
+            adapter=self.request.adapter,
         )

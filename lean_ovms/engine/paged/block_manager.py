@@ -12,8 +12,9 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 
-Parent = int | str
-"""What comes before a block: the serial number of another, or the salt of the cache that the text belongs to."""
+Parent = int | str | tuple[str, str]
+"""What comes before a block: the serial number of another, or for the first the salt of the cache that the text belongs
+to, with the key of its adapter if it has one."""
 
 
 class OutOfBlocks(Exception):

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import logprobs
+from .adapters import AdapterTable
 from .beam_search import BeamSearch, Continuation
 from .block_manager import BlockManager
 from .grammar import Matcher, one_by_one
@@ -51,23 +52,33 @@ class Engine:
         prepare: Callable[[list[Matcher]], None] = one_by_one,
         tile: int = 1,
         proposer: Proposer | None = None,
+        adapters: AdapterTable | None = None,
     ) -> None:
         """max_sequences: of one request (n, beams). split, caching: as in Scheduler. prepare: a step's masks.
 
         tile: as in ModelInputs; at most block_size, and 1 for a hybrid network, which has no row for padding.
-        proposer: of guesses for requests with `lookahead`; None: prompt lookup.
+        proposer: of guesses for requests with `lookahead`; None: prompt lookup. adapters: that requests may name.
         """
         rows = Rows(max(min(step_tokens, MAX_ROWS), max_sequences), context, block_size)
         network.allocate(blocks + (tile > 1), rows.total)
         self._network = network
         self._rows = rows
         self.blocks = BlockManager(blocks, block_size)
-        proposer = proposer or PromptLookup()
-        self.scheduler = Scheduler(network, self.blocks, rows, step_tokens, proposer, split=split, caching=caching)
+        adapters = adapters or AdapterTable(network, {}, 0)
+        self.scheduler = Scheduler(
+            network,
+            self.blocks,
+            rows,
+            step_tokens,
+            proposer or PromptLookup(),
+            adapters,
+            split=split,
+            caching=caching,
+        )
         self.max_sequences = rows.total
         self.steps = self.scheduled = 0
         self._prepare = prepare
-        self._inputs = ModelInputs(network, rows, tile=tile, spare=blocks)
+        self._inputs = ModelInputs(network, rows, tile=tile, spare=blocks, adapters=adapters)
         self._batch = SamplingBatch(())
         self._running: Step | None = None
         self._cancelled: list[Request] = []

@@ -22,6 +22,7 @@ from openvino._offline_transformations import paged_attention_transformation
 
 from ...errors import StartError
 from ..errors import last_line
+from . import adapter_layers
 from .network import LOGITS_INPUT
 
 ELEMENTWISE = ("Add", "Multiply", "Divide", "Tanh", "Convert")
@@ -38,11 +39,12 @@ class NotPageable(StartError):
 class PagedModel:
     """A network.Network on one openvino infer request.
 
-    block_bytes: of a KV block in all layers. vocab_size: width of the logits, padding included. threads: that compute.
+    layers, fixed: those that take adapters and that do not, as in adapter_layers.Layers. block_bytes: of a KV block.
+    vocab_size: width of the logits, padding included. threads: that compute.
     """
 
-    def __init__(self, xml: Path, device: str, properties: dict[str, Any]) -> None:
-        """Raises NotPageable, and RuntimeError from openvino."""
+    def __init__(self, xml: Path, device: str, properties: dict[str, Any], *, adapted: bool = False) -> None:
+        """adapted: it takes LoRA adapters. Raises NotPageable, and RuntimeError from openvino."""
         core = ov.Core()
         model = core.read_model(xml)
         try:
@@ -50,6 +52,9 @@ class PagedModel:
         except RuntimeError as error:
             raise NotPageable(f"its attention cannot be paged: {last_line(error)}") from error
         _gather_before_projection(model)
+        self.layers, self.fixed = adapter_layers.insert(model) if adapted else ({}, frozenset[str]())
+        if adapted and not self.layers:
+            raise NotPageable("its linear layers have no names by which adapters could be matched")
         compiled = core.compile_model(model, device, properties)
         self._request = compiled.create_infer_request()
         self._ports = {_name(port): port for port in compiled.inputs}

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .adapters import CHOICE, AdapterTable
 from .network import LOGITS_INPUT, Network
 from .rows import Rows
 from .sequence import Sequence
@@ -35,13 +36,20 @@ class Chunk(NamedTuple):
 class ModelInputs:
     """Writes a step into the tensors of one network."""
 
-    def __init__(self, network: Network, rows: Rows, *, tile: int = 1, spare: int = 0) -> None:
-        """tile: steps with chunks get a multiple of so many tokens. spare: the block that padding is written to."""
+    def __init__(
+        self, network: Network, rows: Rows, *, tile: int = 1, spare: int = 0, adapters: AdapterTable | None = None
+    ) -> None:
+        """tile: steps with chunks get a multiple of so many tokens. spare: the block that padding is written to.
+
+        adapters: in the network, if it takes any.
+        """
         self._network = network
         self._tile = tile
         self._spare = np.array([spare], np.int32)
         self._rows = rows
         self._names = network.inputs
+        self._adapters = adapters if CHOICE in network.inputs else None
+        self._choice: tuple[Any, NDArray[Any]] | None = None  # with its memory
         self._tensors: dict[str, Any] = {}
         self._arrays: dict[str, NDArray[Any]] = {}
         self._sizes: dict[str, int] = {}
@@ -67,6 +75,8 @@ class ModelInputs:
         if changed or chunks or not self._settled:
             self._describe(rows, chunks, ids, positions, past, padding)
             longest = max([longest, *(chunk.start + chunk.length for chunk in chunks)])
+            if self._adapters is not None:
+                self._choose(self._adapters, rows, chunks, tokens + padding)
         self._settled = not chunks
         if "la.past_lens" in self._names:
             self._sized("la.past_lens", batch)[:batch] = past[:batch]
@@ -122,6 +132,21 @@ class ModelInputs:
         self._fill(LOGITS_INPUT, np.concatenate(wanted))
         if "la.block_indices" in self._names:
             self._describe_states(rows, chunks)
+
+    def _choose(self, adapters: AdapterTable, rows: NDArray[np.int64], chunks: list[Chunk], tokens: int) -> None:
+        """Write which token has which adapter."""
+        if self._choice is None or self._choice[1].shape[0] < tokens or self._choice[1].shape[1] != adapters.ranks:
+            tensor = self._network.tensor(CHOICE, [max(64, 2 * tokens), adapters.ranks])
+            self._choice = tensor, tensor.data
+        tensor, data = self._choice
+        tensor.shape = [tokens, adapters.ranks]
+        data[:tokens] = 0
+        at = 0
+        for row, count in [*((row, 1) for row in rows.tolist()), *((c.sequence.row, c.length) for c in chunks)]:
+            adapter = self._rows.adapters[row]
+            if adapter is not None:
+                data[at : at + count, adapters.columns(adapter)] = adapter.scale
+            at += count
 
     def _describe_states(self, rows: NDArray[np.int64], chunks: list[Chunk]) -> None:
         """Linear attention reads from, and writes to, the sequence's own row of the state tables."""

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..generation.pipeline import Thinking
+
+if TYPE_CHECKING:
+    from .adapters import Adapter
 
 NO_LOGPROBS = -1
 
@@ -24,6 +28,7 @@ class Params:
     confidence: a draft model's guess ends before a token that is less likely by its own logits.
     priority: smaller goes first. salt: texts find only blocks of the same salt in the prefix cache.
     group: texts of one group begin with the same prompt and share its blocks, also without a prefix cache; "": none.
+    adapter: LoRA weights that are added to the model's.
     """
 
     temperature: float = 0.0
@@ -54,6 +59,7 @@ class Params:
     priority: int = 0
     salt: str = ""
     group: str = ""
+    adapter: Adapter | None = None
 
     @property
     def penalised(self) -> bool:

@@ -14,14 +14,15 @@ from pathlib import Path
 import openvino_genai as genai
 
 from ...config import Config
-from ...errors import BadRequest, StartError
-from ..genai import model_info, pipeline_choice, text_encoder, vocabulary
+from ...errors import BadRequest, EngineFailure, StartError
+from ..genai import lora, model_info, pipeline_choice, text_encoder, vocabulary
 from ..genai.generation_config import GREEDY_BELOW
 from ..genai.load_errors import TEXT_MODEL, as_start_error, check_files
 from ..genai.pipeline_choice import PAGED
 from ..genai.settings import PipelineSettings, free_memory_bytes, is_small, resolve, warm_up_prompts
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ..generation.pipeline import ASSISTANT_TOKENS, Grammars, Handle, ImageTokenCounter, PipelineRequest, Status
+from .adapters import Adapter, AdapterTable, fits
 from .draft import DraftModel
 from .engine import Engine
 from .guidance import Guidance, prepare
@@ -40,6 +41,33 @@ MOST_DRAFTED = 20
 GRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar_process")
 
 
+class Adapters:
+    """The weights of the adapters that requests named last."""
+
+    def __init__(self, model: PagedModel, most: int) -> None:
+        self._model = model
+        self._most = most
+        self._read: dict[str, Adapter] = {}
+
+    def get(self, text: str) -> Adapter | None:
+        """The adapter of PipelineRequest.adapter. Raises EngineFailure."""
+        if not text:
+            return None
+        adapter = self._read.pop(text, None)
+        if adapter is None:
+            try:
+                adapter = Adapter(text, *lora.read(text))
+                if wrong := fits(adapter, self._model.layers, self._model.fixed):
+                    raise StartError(wrong)
+            except StartError as error:
+                log.error("an adapter cannot be loaded: %s", error)
+                raise EngineFailure("The adapter could not be loaded.") from error
+        self._read[text] = adapter
+        while len(self._read) > self._most:
+            del self._read[next(iter(self._read))]
+        return adapter
+
+
 class PagedPipeline:
     """A pipeline.Pipeline on paged.engine."""
 
@@ -49,7 +77,9 @@ class PagedPipeline:
         _refuse(config)
         check_files(config, TEXT_MODEL)
         with as_start_error(config):
-            self._model = PagedModel(config.model_dir / TEXT_MODEL, settings.device, settings.properties)
+            self._model = PagedModel(
+                config.model_dir / TEXT_MODEL, settings.device, settings.properties, adapted=config.allow_runtime_lora
+            )
             self._tokenizer = genai.Tokenizer(str(config.model_dir), **model_info.TOKENIZER)
             defaults_file = config.model_dir / "generation_config.json"
             defaults = (
@@ -57,6 +87,7 @@ class PagedPipeline:
             )
             draft = _draft_network(config, settings) if settings.speculative == "draft" else None
             blocks = settings.blocks or max(1, (settings.cache_gb << 30) // self._block_bytes(config, draft))
+            self._adapters = Adapters(self._model, config.max_loras)
             tile = TILE if is_small(config.model_dir / TEXT_MODEL) and not self._model.hybrid else 1
             self._engine = Engine(
                 self._model,
@@ -69,6 +100,7 @@ class PagedPipeline:
                 caching=settings.prefix_caching,
                 prepare=prepare,
                 tile=tile,
+                adapters=AdapterTable(self._model, self._model.layers, config.max_loras),
                 proposer=self._draft(draft, config, settings, blocks) if draft is not None else None,
             )
             # Two more threads want a core then, this one and the front end's. Where the network's threads have all
@@ -84,7 +116,8 @@ class PagedPipeline:
         ask = partial(model_info.encode, self._tokenizer)
         self._encode = text_encoder.make(config.model_dir, ask, self.vocabulary.pieces)
         # Grammars are matched against text, not token text.
-        self.info = replace(self.info, sentencepiece=False, capabilities=list(CAPABILITIES))
+        capabilities = [*CAPABILITIES, *(["adapters"] if config.allow_runtime_lora else [])]
+        self.info = replace(self.info, sentencepiece=False, capabilities=capabilities)
         self._guidance = self._grammars(config)
         self.grammars = Grammars(self._guidance, self._guidance) if self._guidance is not None else None
         self.image_token_counter: ImageTokenCounter | None = None
@@ -161,6 +194,7 @@ class PagedPipeline:
             prompt_logprobs=asked.prompt_top_logprobs if request.echo else NO_LOGPROBS,
             salt=asked.cache_salt,
             group="" if request.group is None else str(request.group),
+            adapter=self._adapters.get(request.adapter),
             beams=asked.beams,
             length_penalty=asked.length_penalty,
             early_stopping=asked.early_stopping,

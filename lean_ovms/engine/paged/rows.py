@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from .adapters import Adapter
+
 
 class Rows:
     """computed: tokens in the KV cache. held: blocks. newest: the newest token, the one that a decode step computes.
 
-    table: [rows, most blocks of a text], block numbers; only the first `held` of a row mean anything.
+    table: [rows, most blocks of a text], block numbers; only the first `held` of a row mean anything. adapters: of the
+    texts.
     """
 
     def __init__(self, rows: int, context: int, block_size: int) -> None:
@@ -18,6 +21,7 @@ class Rows:
         self.computed = np.zeros(rows, np.int32)
         self.held = np.zeros(rows, np.int32)
         self.newest = np.zeros(rows, np.int64)
+        self.adapters: list[Adapter | None] = [None] * rows
         self._columns = np.arange(self.table.shape[1], dtype=np.int32)
         self._free = list(range(rows - 1, -1, -1))
         self.total = rows
@@ -30,10 +34,11 @@ class Rows:
     def free(self) -> int:
         return len(self._free)
 
-    def take(self, blocks: list[int]) -> int:
+    def take(self, blocks: list[int], adapter: Adapter | None = None) -> int:
         """A row whose cache has these full blocks."""
         row = self._free.pop()
         self.held[row] = 0
+        self.adapters[row] = adapter
         self.append(row, blocks)
         self.computed[row] = len(blocks) * self.block_size
         return row

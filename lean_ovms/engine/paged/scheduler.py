@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .block_manager import BlockManager
+from .adapters import AdapterTable
+from .block_manager import BlockManager, Parent
 from .model_inputs import Chunk
 from .network import Network
 from .proposer import Proposer
@@ -48,6 +49,7 @@ class Scheduler:
         rows: Rows,
         step_tokens: int,
         proposer: Proposer,
+        adapters: AdapterTable,
         *,
         split: bool,
         caching: bool,
@@ -62,6 +64,7 @@ class Scheduler:
         self.caching = caching and not network.hybrid
         self._network = network
         self._proposer = proposer
+        self._adapters = adapters
         self._step_tokens = step_tokens
         self._split = split
         self._reserved = min(PREFILL_TOKENS, step_tokens // 4)
@@ -109,7 +112,8 @@ class Scheduler:
 
         A row and a block must be free.
         """
-        row = self.rows.take([])
+        self._adapters.take(child.params.adapter)
+        row = self.rows.take([], child.params.adapter)
         self.rows.copy(parent.row, row)
         whole, rest = divmod(int(self.rows.computed[parent.row]), self.blocks.block_size)
         child.row, child.state = row, "decode"
@@ -134,6 +138,7 @@ class Scheduler:
             self._register(sequence, int(self.rows.computed[sequence.row]))
             self.blocks.release(sequence.blocks)
             self.rows.give(sequence.row)
+            self._adapters.give(sequence.params.adapter)
             sequence.blocks, sequence.chain, sequence.row = [], [], -1
             self._regroup = True
         sequence.state = "over"
@@ -185,10 +190,13 @@ class Scheduler:
         if need - len(found) + promised + spare > self.blocks.available and (self.prefilling or self.decoding):
             self.blocks.release([block for block, _ in found])
             return False
+        if not self._adapters.take(sequence.params.adapter):
+            self.blocks.release([block for block, _ in found])
+            return False
         self.waiting.popleft()
         sequence.blocks = [block for block, _ in found]
         sequence.chain = [serial for _, serial in found]
-        sequence.row, sequence.state = self.rows.take(sequence.blocks), "prefill"
+        sequence.row, sequence.state = self.rows.take(sequence.blocks, sequence.params.adapter), "prefill"
         self._network.clear_state(sequence.row)
         if sequence.request.cached < 0:
             sequence.request.cached = len(found) * self.blocks.block_size
@@ -206,11 +214,13 @@ class Scheduler:
         parent = sequence.chain[-1] if sequence.chain else beginning
         return self.blocks.match(sequence.ids, start, len(sequence.ids) - 1, parent)
 
-    def _beginning(self, sequence: Sequence) -> str | None:
+    def _beginning(self, sequence: Sequence) -> Parent | None:
         """What its text is found by in the prefix cache; None: it is not in there."""
-        if self.caching:
-            return sequence.params.salt
-        return sequence.params.group or None if not self._network.hybrid else None
+        asked = sequence.params
+        salt = asked.salt if self.caching else asked.group
+        if self._network.hybrid or not (self.caching or salt):
+            return None
+        return salt if asked.adapter is None else (asked.adapter.key, salt)
 
     # --- growth
 

@@ -63,8 +63,7 @@ OBSTACLES = [
     ({"draft_model_path": "x"}, "not tested with models of the type None"),
     ({"cache_eviction_config": "{}"}, "does not support --cache_eviction_config"),
     ({"sparse_attention_config": "{}"}, "does not support --sparse_attention_config"),
-    ({"lora_modules": "a=/x"}, "does not support LoRA adapters"),
-    ({"allow_runtime_lora": True}, "does not support LoRA adapters"),
+    ({"lora_modules": "a=/x"}, "does not support a LoRA adapter for all requests"),
     ({"structured_output_backend": "xgrammar"}, "does not support --structured_output_backend xgrammar"),
     ({"target_device": "GPU"}, "does not support --target_device GPU"),
     ({"model_type": "rwkv"}, "not tested with models of the type rwkv"),
@@ -78,12 +77,11 @@ def test_auto_says_what_keeps_it_from_the_paged_engine(config, options, reason):
     assert reason in found.reason
 
 
-def test_auto_takes_the_paged_engine_with_prompt_lookup_too(config):
-    assert pipeline_choice.choose(config(prompt_lookup=True), ("CPU",)).pipeline == "PAGED"
-
-
-def test_auto_takes_the_paged_engine_with_a_draft_model_too(config):
-    assert pipeline_choice.choose(config(draft_model_path=str(DRAFT)), ("CPU",)).pipeline == "PAGED"
+@pytest.mark.parametrize(
+    "options", [{"prompt_lookup": True}, {"draft_model_path": str(DRAFT)}, {"allow_runtime_lora": True}]
+)
+def test_auto_takes_the_paged_engine_with_these_too(config, options):
+    assert pipeline_choice.choose(config(**options), ("CPU",)).pipeline == "PAGED"
 
 
 @pytest.mark.parametrize("model_type", sorted(pipeline_choice.PROVEN))

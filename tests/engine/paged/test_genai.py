@@ -242,7 +242,7 @@ def test_the_cache_is_as_large_as_the_option():
         ({"draft_model_path": "x", "draft_device": "GPU"}, "draft_device GPU"),
         ({"cache_eviction_config": "{}"}, "cache_eviction_config"),
         ({"sparse_attention_config": "{}"}, "sparse_attention_config"),
-        ({"lora_modules": "a=/x"}, "LoRA adapters"),
+        ({"lora_modules": "a=/x"}, "a LoRA adapter for all requests"),
         ({"target_device": "GPU"}, "target_device GPU"),
         ({"structured_output_backend": "xgrammar"}, "structured_output_backend xgrammar"),
         ({"model_path": "/x/y.gguf"}, "GGUF"),

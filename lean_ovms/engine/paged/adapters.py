@@ -1,0 +1,119 @@
+"""The LoRA adapters of requests: which of them are in the network, several at once, and which token has which.
+
+Weights are inputs of the network (`adapter_layers`), so an adapter is loaded between two steps, without a compilation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .network import Network
+
+Weights = NDArray[np.float32]
+CHOICE = "lora_choice"
+"""The input [tokens, ranks]: for each token the scale of its adapter in the columns of its ranks, else 0."""
+
+
+def down_name(layer: str) -> str:
+    """The input [ranks, width] with the A of all adapters for a layer."""
+    return f"lora_A.{layer}"
+
+
+def up_name(layer: str) -> str:
+    """The input [height, ranks] with the B of all adapters for a layer."""
+    return f"lora_B.{layer}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adapter:
+    """One adapter. key: no other has it, nor had. layers: A [rank, width] and B [height, rank] by name of the layer."""
+
+    key: str
+    scale: float
+    layers: Mapping[str, tuple[Weights, Weights]]
+
+    @property
+    def rank(self) -> int:
+        """The greatest of its layers."""
+        return max((len(down) for down, _ in self.layers.values()), default=1)
+
+
+def fits(adapter: Adapter, layers: Mapping[str, tuple[int, int]], fixed: frozenset[str]) -> str:
+    """What keeps a network of these layers from taking an adapter; "" if nothing. layers: as in AdapterTable.
+
+    fixed: layers that it has and that take no weights. Others that it does not have are ignored, as by openvino_genai.
+    """
+    for name, (down, up) in adapter.layers.items():
+        if name in fixed:
+            return f"it adapts {name}, which is possible with --pipeline_type LM_CB alone"
+        shapes = (down.shape[1:], up.shape[:1])
+        if name in layers and shapes != tuple((size,) for size in layers[name]):
+            return f"it belongs to another model: its {name} is not of {layers[name][0]} to {layers[name][1]}"
+    return ""
+
+
+class AdapterTable:
+    """The adapters whose weights are in a network, at most `most`; those that no sequence uses make room for others."""
+
+    def __init__(self, network: Network, layers: Mapping[str, tuple[int, int]], most: int) -> None:
+        """layers: (width of x, width of y) of each layer that takes weights."""
+        self._network = network
+        self._layers = layers
+        self._most = most
+        self._users: dict[Adapter, int] = {}  # the one that was used longest ago first
+        self._columns: dict[Adapter, slice] = {}
+        self.ranks = 1
+        self._write()
+
+    def take(self, adapter: Adapter | None) -> bool:
+        """One more sequence with this adapter; False if there is no room for it now."""
+        if adapter is None:
+            return True
+        if adapter not in self._users:
+            if len(self._users) >= self._most and not self._remove_idle():
+                return False
+            self._users[adapter] = 0
+            self._write()
+        self._users[adapter] += 1
+        return True
+
+    def give(self, adapter: Adapter | None) -> None:
+        """One sequence less."""
+        if adapter is not None:
+            self._users[adapter] = self._users.pop(adapter) - 1
+
+    def columns(self, adapter: Adapter) -> slice:
+        """Its columns of CHOICE, as long as a sequence uses it."""
+        return self._columns[adapter]
+
+    def _remove_idle(self) -> bool:
+        idle = next((adapter for adapter, users in self._users.items() if not users), None)
+        if idle is not None:
+            del self._users[idle]
+        return idle is not None
+
+    def _write(self) -> None:
+        """All weights anew; columns move."""
+        at, self._columns = 0, {}
+        for adapter in self._users:
+            self._columns[adapter] = slice(at, at + adapter.rank)
+            at += adapter.rank
+        self.ranks = max(1, at)
+        for layer, (width, height) in self._layers.items():
+            down = self._zeros(down_name(layer), [self.ranks, width])
+            up = self._zeros(up_name(layer), [height, self.ranks])
+            for adapter, columns in self._columns.items():
+                if layer in adapter.layers:
+                    low, high = adapter.layers[layer]
+                    down[columns.start : columns.start + len(low)] = low
+                    up[:, columns.start : columns.start + len(low)] = high
+
+    def _zeros(self, name: str, shape: list[int]) -> NDArray[Any]:
+        data = self._network.tensor(name, shape).data
+        data[...] = 0
+        return data

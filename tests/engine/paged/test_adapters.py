@@ -1,0 +1,128 @@
+"""Requests with different LoRA adapters in one engine: which token has which, room for few, a prefix cache for each."""
+
+import random
+
+import numpy as np
+import pytest
+
+from lean_ovms.engine.paged.adapters import CHOICE, Adapter, AdapterTable, fits
+from lean_ovms.engine.paged.engine import Engine
+from lean_ovms.engine.paged.params import Params
+from tests.engine.paged.network import NAMES, VOCAB, FakeNetwork, logits_after
+from tests.engine.paged.test_engine import SIZE, alone, prompt, run
+
+SHIFT = 1000
+"""What an adapter of scale s adds to each token id in the cache, s times: a text sees whose keys and values it has."""
+
+
+class AdaptedNetwork(FakeNetwork):
+    """Its one layer computes (x A') B' = x * number for adapter `number`."""
+
+    inputs = frozenset((*NAMES, CHOICE))
+    layers = {"layer": (1, 1)}  # noqa: RUF012
+
+    def tensor(self, name, shape):
+        made = super().tensor(name, shape)
+        if name.startswith("lora"):
+            made.data = made.data.astype(np.float32)
+        return made
+
+    def start(self):
+        ids, choice = self._input("input_ids"), self._input(CHOICE)
+        down, up = self.tensors["lora_A.layer"].data, self.tensors["lora_B.layer"].data
+        assert choice.shape == (len(ids), len(down))
+        plain = ids.copy()
+        ids += SHIFT * ((choice * down[:, 0]) @ up.T)[:, 0].astype(np.int64)
+        super().start()
+        ids[:] = plain
+
+    @staticmethod
+    def after(text):
+        adapters = {token // SHIFT for token in text}
+        assert len(adapters) == 1, "keys and values of another adapter"
+        line = logits_after([token % SHIFT for token in text])
+        return np.roll(line, adapters.pop())
+
+
+def adapter(number, rank=2):
+    """It adds `number`, as the sum of its ranks."""
+    down, up = np.ones((rank, 1), np.float32), np.full((1, rank), number / rank / 2, np.float32)
+    return Adapter(str(number), 2.0, {"layer": (down, up)})
+
+
+def engine(most, blocks=80, **options):
+    network = AdaptedNetwork(SIZE)
+    table = AdapterTable(network, network.layers, most)
+    sizes = {"block_size": SIZE, "context": 400, "step_tokens": 32, "max_sequences": 8}
+    return Engine(network, blocks=blocks, adapters=table, **sizes, **options)
+
+
+def wanted(ids, asked, number):
+    """What the definition says: the logits of the adapter are those of the model, moved by its number."""
+    text = list(ids)
+    for _ in range(asked.max_tokens):
+        text.append(int(np.roll(logits_after(text), number).argmax()))
+    return text[len(ids) :]
+
+
+ADAPTERS = [None, adapter(1, 1), adapter(2, 3), adapter(3, 4), adapter(4, 2)]
+
+
+@pytest.mark.parametrize(("most", "blocks"), [(4, 200), (1, 200), (4, 24)])
+def test_each_text_has_the_weights_of_its_adapter_and_its_own_prefix_cache(most, blocks):
+    made, dice, asked = engine(most, blocks, tile=SIZE), random.Random(most), {}
+    base = prompt(21)
+    for turn in range(2):  # the second from the prefix cache
+        for number in dice.sample(range(15), 15):
+            ids, params = base[: 6 + number], Params(max_tokens=10, adapter=ADAPTERS[number % 5])
+            asked[made.add(ids, params)] = wanted(ids, params, number % 5)
+        assert run(made, *asked) == list(asked.values())
+        assert turn == 0 or blocks < 100 or all(request.cached for request in asked)
+        asked = {}
+    assert made.scheduler.preemptions or blocks > 30
+
+
+def test_one_adapter_more_than_there_is_room_for_waits():
+    made = engine(1)
+    first = made.add(prompt(8), Params(max_tokens=6, adapter=ADAPTERS[1]))
+    second = made.add(prompt(8), Params(max_tokens=6, adapter=ADAPTERS[2]))
+    while first.status == "running":
+        assert not second.can_read()
+        made.step()
+    run(made, second)
+    assert second.status == "finished"
+
+
+def test_choices_and_beams_have_the_adapter_too():
+    made = engine(2)
+    several = made.add(prompt(8), Params(max_tokens=6, n=3, temperature=1.0, adapter=ADAPTERS[1]))
+    search = made.add(prompt(8), Params(max_tokens=6, beams=3, adapter=ADAPTERS[2]))
+    while made.busy():
+        made.step()
+    assert several.status == search.status == "finished"
+    assert not any(made.scheduler._adapters._users.values())
+
+
+def test_without_adapters_nothing_changes():
+    made, asked = engine(2), Params(max_tokens=10)
+    assert run(made, made.add(prompt(9), asked)) == [alone(prompt(9), asked)]
+    assert max(alone(prompt(9), asked)) < VOCAB
+
+
+@pytest.mark.parametrize(
+    ("layers", "wrong"),
+    [
+        ({"a": (4, 6)}, ""),
+        ({"b": (4, 6)}, ""),  # it has no such layer
+        ({"a": (5, 6)}, "its a is not of 4 to 6"),
+        ({"a": (4, 5)}, "its a is not of 4 to 6"),
+        ({"a": (4, 6), "lm_head": (4, 9)}, "it adapts lm_head, which is possible with --pipeline_type LM_CB alone"),
+    ],
+)
+def test_an_adapter_that_does_not_fit_is_refused_before_it_is_written(layers, wrong):
+    weights = {
+        name: (np.zeros((2, width), np.float32), np.zeros((height, 2), np.float32))
+        for name, (width, height) in layers.items()
+    }
+    found = fits(Adapter("x", 1.0, weights), {"a": (4, 6)}, frozenset({"lm_head"}))
+    assert found.endswith(wrong) if wrong else not found
