@@ -127,7 +127,10 @@ class HubClient:
             except _Transient as trouble:
                 left = self._retries.attempts if progress() > before else left - 1
                 if left < 0:
-                    raise PullError(f"{trouble}; what was received so far is kept", temporary=True) from None
+                    raise PullError(
+                        f"{trouble}; what was received so far is kept: the same command goes on from there",
+                        temporary=True,
+                    ) from None
                 wait_s = min(max(self._retries.interval_s, trouble.wait_s), MAX_WAIT_S)
                 log.warning("%s; trying again in %g s", trouble, wait_s)
                 self._retries.sleep(wait_s)

@@ -7,8 +7,10 @@ https://github.com/openvinotoolkit/model_server/blob/main/docs/starting_server.m
 
 from __future__ import annotations
 
+import difflib
 import logging
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -76,7 +78,9 @@ def read(path: Path) -> File:
     if not isinstance(root, dict):
         raise _invalid(f"{path} must hold a JSON object")
     if unknown := [key for key in root if key not in KEYS]:
-        raise _invalid(f"{path}: {unknown[0]!r} is not a key of a configuration file ({', '.join(KEYS)})")
+        raise _invalid(
+            f"{path}: {unknown[0]!r} is not a key of a configuration file ({', '.join(KEYS)}){_near(unknown[0], KEYS)}"
+        )
     if not any(key in root for key in MODEL_LISTS):
         raise _invalid(f"{path} has no {MODEL_LISTS[0]}")
     for key in IGNORED_LISTS:
@@ -121,7 +125,8 @@ def _items(path: Path, root: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]
 def _entry(path: Path, where: str, item: dict[str, Any]) -> Entry:
     name = _text(where, item, "name")
     if not name:
-        raise _invalid(f"{where} has no name")
+        likely = next((f": did you mean name by {key!r}?" for key in item if _near(key, ["name"])), "")
+        raise _invalid(f"{where} has no name{likely}")
     base = _text(where, item, "base_path")
     if base.startswith(CLOUD):
         raise _invalid(f"{where}: base_path {base}: models are read from local directories only")
@@ -148,12 +153,19 @@ def _options(path: Path, where: str, item: dict[str, Any]) -> dict[str, Any]:
         if key in CLASSIC:
             log.warning("%s: %s is ignored: it is for models that are not generative", where, key)
         elif key not in kinds or key in FROM_ENTRY:
-            raise _invalid(f"{where}: {key!r} is not an option of a model")
+            known = [*(kinds.keys() - set(FROM_ENTRY)), *ENTRY_KEYS]
+            raise _invalid(f"{where}: {key!r} is not an option of a model{_near(key, known)}")
         else:
             found[key] = _value(f"{where}.{key}", value, kinds[key])
             if key in FILES and found[key]:
                 found[key] = str(path.parent / found[key])
     return found
+
+
+def _near(key: str, known: Iterable[str]) -> str:
+    """A question after the name that may be meant; "" if none is near."""
+    found = difflib.get_close_matches(key, known, 1)
+    return f": did you mean {found[0]}?" if found else ""
 
 
 def _value(where: str, value: Any, kind: type) -> Any:

@@ -44,7 +44,10 @@ def models_of(repository: Path, visit: Callable[[Path], object] = lambda _: None
     if is_model(repository):
         raise WrongOptions(f"{option} is a model itself, not a directory of them: --model_path {repository} serves it")
     inside = abbreviate(sorted(entry.name for entry in repository.iterdir()))
-    raise WrongOptions(f"{option} has no model to serve: it {f'holds {inside}' if inside else 'is empty'}")
+    raise WrongOptions(
+        f"{option} has no model to serve: it {f'holds {inside}' if inside else 'is empty'}; "
+        f"put a model's directory into it, or pull one: --pull --source_model ORGANISATION/NAME {option}"
+    )
 
 
 def place(repository: Path, name: str) -> Path:

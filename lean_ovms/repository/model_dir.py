@@ -120,8 +120,10 @@ def check(path: Path, task: str = "") -> None:
 
 def _check(path: Path, task: str) -> None:
     if not path.exists():
-        hub = f"; a model of the hub is pulled with --source_model {path}" if HUB_NAME.fullmatch(str(path)) else ""
-        raise StartError(f"there is no model at {path}: no such directory{hub}", reason=MISSING)
+        hub = "give a model's directory, or the name of a hub's model with --source_model ORGANISATION/NAME"
+        if HUB_NAME.fullmatch(str(path)):
+            hub = f"a model of the hub is pulled with --source_model {path}"
+        raise StartError(f"there is no model at {path}: no such directory; {hub}", reason=MISSING)
     if not path.is_dir():
         raise StartError(f"{path} is not a model directory (nor a .gguf file)", reason=MISSING)
     found = task or model_task.detect(path)

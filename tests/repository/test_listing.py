@@ -90,7 +90,7 @@ def test_a_name_that_is_not_there_lists_what_is(tmp_path: Path, name: str) -> No
     ("inside", "message"),
     [
         ((), "it is empty"),
-        (("notes.txt", "q4/x.gguf"), "it holds notes.txt, q4$"),
+        (("notes.txt", "q4/x.gguf"), "it holds notes.txt, q4; put a model"),
         (("openvino_model.xml", "config.json"), r"is a model itself, .*: --model_path \S+ serves it"),
     ],
 )

@@ -112,7 +112,7 @@ async def test_a_directory_that_has_been_checked_is_read_once(monkeypatch: pytes
     ("flags", "environ", "message"),
     [
         (("--model_name", "m"), {}, "--model_name m points to no model"),
-        (("--model_repository_path", "empty"), {}, "--model_repository_path empty has no model to serve: it is empty"),
+        (("--model_repository_path", "empty"), {}, "it is empty; put a model's directory into it, or pull one: --pull"),
         (("--model_repository_path", "none"), {}, "--model_repository_path none: no such directory"),
         (("--model_repository_path", "models", "--model_name", "c"), {}, "has no model 'c'; there are: a, org/b"),
         (("--model_path", ""), {}, "--model_path is empty"),

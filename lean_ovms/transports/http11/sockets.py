@@ -22,7 +22,10 @@ async def bind(host: str, port: int) -> list[socket.socket]:
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except (OSError, UnicodeError) as error:
-        raise StartError(f"cannot listen on {host}: {getattr(error, 'strerror', None) or error}") from None
+        why = getattr(error, "strerror", None) or error
+        raise StartError(
+            f"cannot listen on {host}: {why}; --rest_bind_address takes addresses of this machine"
+        ) from None
     sockets: list[socket.socket] = []
     missing = 0
     for family, _, _, _, address in dict.fromkeys(found):
@@ -32,10 +35,20 @@ async def bind(host: str, port: int) -> list[socket.socket]:
             missing = error.errno or 0
             if missing not in _NOT_HERE:
                 close_all(sockets)
-                raise StartError(f"cannot listen on {host}:{port}: {os.strerror(missing)}") from None
+                raise _not_bound(host, port, missing) from None
     if not sockets:
-        raise StartError(f"cannot listen on {host}:{port}: {os.strerror(missing)}")
+        raise _not_bound(host, port, missing)
     return sockets
+
+
+def _not_bound(host: str, port: int, number: int) -> StartError:
+    """number: the error's."""
+    next_step = {
+        errno.EADDRINUSE: "; stop what listens there, or choose another port with --rest_port (0: a free one)",
+        errno.EACCES: "; ports below 1024 need a privilege: choose another one with --rest_port",
+        errno.EADDRNOTAVAIL: "; --rest_bind_address takes addresses of this machine",
+    }
+    return StartError(f"cannot listen on {host}:{port}: {os.strerror(number)}{next_step.get(number, '')}")
 
 
 def _bind_one(family: int, address: Any) -> socket.socket:
