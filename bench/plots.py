@@ -92,6 +92,8 @@ def compare(folder: str, rows: list[dict], once: list[dict]) -> None:
     }
     names, cases = list(dict.fromkeys(row["who"] for row in rows)), list(dict.fromkeys(row["case"] for row in rows))
     figure, axes = _axes(3, 2, width=7.0, height=3.2)
+    from matplotlib import ticker
+
     flat = [axis for line in axes for axis in line]
     for axis, (title, value) in zip(flat, panels.items(), strict=False):
         for place, who in enumerate(names):
@@ -102,6 +104,7 @@ def compare(folder: str, rows: list[dict], once: list[dict]) -> None:
         axis.set_yscale("log")
         for side in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
             side("{x:g}")
+        axis.yaxis.set_minor_locator(ticker.LogLocator(subs=(2, 5)))
         axis.tick_params(axis="y", which="minor", labelsize=6)
         axis.set_title(title, fontsize=9)
         axis.grid(axis="y", alpha=0.3)

@@ -205,6 +205,8 @@ Prompt = ChatPrompt | TextPrompt | TokenPrompt
 class SamplingParams:
     """How the engine samples tokens. Complete and in range: defaults are filled in, values are validated.
 
+    Not changed once it is built; frozen it would take four times as long to build.
+
     max_tokens: None: as many as fit the context. temperature: 0 is greedy. top_k: 0 is off.
     n: sequences returned. beams: 1 is off, else beam search of that width, with n <= beams.
     seeds: one per sequence (len(seeds) == n), ignored by beam search and greedy decoding.
@@ -292,7 +294,7 @@ class OutputConstraint:
 
 @dataclass(slots=True, kw_only=True)
 class OutputParams:
-    """How generated tokens become text and events.
+    """How generated tokens become text and events. Not changed once it is built.
 
     stop: stop strings, found across token borders, not searched for in the first min_tokens tokens.
     include_stop: keep the stop string in the text. skip_special_tokens: leave special tokens out of the text.

@@ -35,7 +35,7 @@ SHARED_CACHE = (
 
 @dataclass(slots=True, kw_only=True)
 class GenerationRequest:
-    """A request to generate text, but for its prompt.
+    """A request to generate text, but for its prompt. Not changed once it is built.
 
     values: every field of the body by name, defaults included. tools: those that the model may call. one_call: the
     generation ends before a second tool call. truncate: prompt tokens kept, -1 for as many as fit. headers: Warning

@@ -68,7 +68,7 @@ class ChoiceState:
 
 @dataclass(slots=True)
 class ChunkOptions:
-    """What the client wants in the response.
+    """What the client wants in the response. Not changed once it is built.
 
     usage: null in all chunks but the last, or counts in each (continuous). named_by_id: logprobs name tokens by
     id. reasoning: the model's reasoning. request_id: the end of the response's id, if given. obfuscate: padding, so

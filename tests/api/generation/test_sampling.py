@@ -43,6 +43,11 @@ def test_request_wins_over_config_wins_over_builtin(
     assert getattr(sampling({name: of_request}, {config_name: of_config}), name) == of_request
 
 
+def test_values_of_the_config_that_are_no_numbers_do_not_count_and_others_are_not_read() -> None:
+    odd = {"temperature": True, "top_p": "0.5", "top_k": None, "max_new_tokens": [1], "eos_token_id": 10**400}
+    assert sampling({"seed": 1}, odd) == sampling({"seed": 1})
+
+
 def test_do_sample_and_rng_seed_of_the_config_are_not_honoured() -> None:
     result = sampling({}, {"do_sample": False, "rng_seed": 7})
     assert result.temperature == 1.0
