@@ -64,12 +64,9 @@ def _by_token(node: Any) -> bool:
     the tokens alone whose logits are wanted.
     """
     x, weights, y = (value.get_partial_shape() for value in (*node.input_values(), node.output(0)))
-    if (
-        any(shape.rank.is_dynamic or shape[-1].is_dynamic for shape in (x, weights, y))
-        or weights.rank.get_length() != 2
-    ):
+    if any(shape.rank.is_dynamic or shape[-1].is_dynamic for shape in (x, weights, y)):
         return False
-    if not x[0].is_dynamic or "layers." not in node.get_friendly_name():
+    if weights.rank.get_length() != 2 or not x[0].is_dynamic or "layers." not in node.get_friendly_name():
         return False
     rank = x.rank.get_length()
     return bool(rank == 2 or (rank == 3 and x[1].is_static and x[1].get_length() == 1))

@@ -49,7 +49,7 @@ def fits(adapter: Adapter, layers: Mapping[str, tuple[int, int]], fixed: frozens
     fixed: layers that it has and that take no weights. Others that it does not have are ignored, as by openvino_genai.
     """
     for name, (down, up) in adapter.layers.items():
-        if name in fixed:
+        if any(f"{name}.".startswith(f"{one}.") for one in fixed):
             return f"it adapts {name}, which is possible with --pipeline_type LM_CB alone"
         shapes = (down.shape[1:], up.shape[:1])
         if name in layers and shapes != tuple((size,) for size in layers[name]):

@@ -116,7 +116,8 @@ def test_without_adapters_nothing_changes():
         ({"b": (4, 6)}, ""),  # it has no such layer
         ({"a": (5, 6)}, "its a is not of 4 to 6"),
         ({"a": (4, 5)}, "its a is not of 4 to 6"),
-        ({"a": (4, 6), "lm_head": (4, 9)}, "it adapts lm_head, which is possible with --pipeline_type LM_CB alone"),
+        ({"a": (4, 6), "head": (4, 9)}, "it adapts head, which is possible with --pipeline_type LM_CB alone"),
+        ({"experts.3.up": (4, 9)}, "it adapts experts.3.up, which is possible with --pipeline_type LM_CB alone"),
     ],
 )
 def test_an_adapter_that_does_not_fit_is_refused_before_it_is_written(layers, wrong):
@@ -124,5 +125,5 @@ def test_an_adapter_that_does_not_fit_is_refused_before_it_is_written(layers, wr
         name: (np.zeros((2, width), np.float32), np.zeros((height, 2), np.float32))
         for name, (width, height) in layers.items()
     }
-    found = fits(Adapter("x", 1.0, weights), {"a": (4, 6)}, frozenset({"lm_head"}))
+    found = fits(Adapter("x", 1.0, weights), {"a": (4, 6)}, frozenset({"head", "experts"}))
     assert found.endswith(wrong) if wrong else not found
