@@ -46,7 +46,7 @@ UNSUPPORTED = FieldSet((
     Field(name="function_call", kind="any", help="OpenAI's older form of tool_choice"),
     Field(name="web_search_options", kind="object", help="OpenAI's: options of a web search", read=_web_search),
     Field(name="echo", kind="bool", help="vLLM's, for chat: last message before the output; completions have it"),
-    Field(name="prompt_logprobs", kind="int", help="vLLM's, for responses: alternatives of each prompt token"),
+    Field(name="prompt_logprobs", kind="int", help="vLLM's, for chat and completions: the prompt's log probabilities"),
     Field(name="timings", kind="bool", help="where no text is generated: times"),
     Field(name="timings_per_token", kind="bool", help="llama.cpp's, where no text is generated: times in every event"),
     Field(name="return_progress", kind="bool", help="llama.cpp's, where no text is generated: progress of the prompt"),

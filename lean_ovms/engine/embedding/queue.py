@@ -25,6 +25,8 @@ MAX_PADDING = 0.25
 """Part of a row, or of the rows of a batch, that may be padding."""
 SMALL_TOKENS = 256
 """A batch of fewer tokens takes nearly as long as one of this size, so any shorter texts may fill it."""
+FIXED_TOKENS = 80
+"""A batch takes the time of so many tokens, whatever it holds: weights are read, and a new shape is prepared."""
 AGING = 4
 
 
@@ -96,10 +98,12 @@ class TextQueue:
         """The items of the next batch, at least one; the queue is not empty."""
         self._batches += 1
         first = self._most_urgent()
-        size = max(first.buckets)
-        room = max(count for count in SIZES if count == 1 or count * size <= self._batch_tokens)
         sharing = [first] if first.isolated else self._sharing(first)
-        taken = self._take(sharing, room, size, size * (1 - MAX_PADDING))
+        own = max(first.buckets)
+        size = self._best_size(own, sharing) if self._is_small(first) else own
+        room = self._room(size)
+        taken = self._take([first], 1, own, own) if size > own else []
+        taken += self._take(sharing, room - len(taken), size, size * (1 - MAX_PADDING))
         small = min(room, SMALL_TOKENS // size)  # by the padded length: these are short texts
         if len(taken) < small:
             taken += self._take(sharing, small - len(taken), size, 0)
@@ -107,6 +111,37 @@ class TextQueue:
             self._charge(item, -1)
             self.put(item)
         return taken[: _usable(len(taken))]
+
+    def _room(self, size: int) -> int:
+        """The most texts of this padded length in a batch."""
+        return max(count for count in SIZES if count == 1 or count * size <= self._batch_tokens)
+
+    def _is_small(self, request: Request) -> bool:
+        return request.waiting_tokens <= self._batch_tokens
+
+    def _best_size(self, own: int, sharing: list[Request]) -> int:
+        """The padded length that computes the most tokens for its time, where `own` is that of the urgent text.
+
+        Only texts of small requests make a batch longer: a short text does not wait for the documents of a long list.
+        """
+        waiting: dict[int, int] = {own: 0}
+        for request in sharing:
+            if self._is_small(request):
+                for size, items in request.buckets.items():
+                    waiting[size] = waiting.get(size, 0) + len(items)
+        if len(waiting) == 1:
+            return own
+        sizes = sorted((size for size in waiting if size >= own), reverse=True)
+        return max(sizes, key=lambda size: self._yield(size, own, waiting))
+
+    def _yield(self, size: int, own: int, waiting: dict[int, int]) -> float:
+        """Tokens that a batch of this padded length computes, for each that it takes the time of."""
+        room = self._room(size)
+        rows, useful = (1, own) if size > own else (0, 0)
+        for length in sorted((one for one in waiting if size * (1 - MAX_PADDING) <= one <= size), reverse=True):
+            count = min(waiting[length], room - rows)
+            rows, useful = rows + count, useful + count * length
+        return useful / (FIXED_TOKENS + _rows(_usable(rows)) * size) if rows else 0.0
 
     def _most_urgent(self) -> Request:
         if self._batches % AGING == 0:
@@ -141,9 +176,8 @@ class TextQueue:
                 break
         for item in taken:
             self._charge(item, 1)
-        for request in requests:
-            if not request.buckets:
-                self.requests.pop(request.id, None)
+            if not item.request.buckets:
+                self.requests.pop(item.request.id, None)
         return taken
 
     def _charge(self, item: Item, sign: int) -> None:

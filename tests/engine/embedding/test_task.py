@@ -76,6 +76,28 @@ def test_a_batch_has_texts_of_about_one_length_and_a_bounded_size() -> None:
     assert stats.padded_tokens < 1.5 * stats.tokens
 
 
+def test_a_short_text_goes_along_with_longer_ones_of_other_small_requests() -> None:
+    rig = Rig()
+    urgent = rig.submit("short", priority=-1)
+    for text in texts(15, 25):
+        rig.submit(text)
+    rig.run()
+    assert rig.shapes == [(16, 32)]
+    assert urgent in rig.batches[0]
+
+
+def test_an_urgent_short_text_does_not_wait_for_long_documents_of_a_list() -> None:
+    rig = Rig()
+    rig.submit(*texts(100, 400), priority=1)
+    rig.turn(1)
+    before = len(rig.shapes)
+    short = rig.submit("short")
+    rig.run()
+    batch = next(number for number, requests in enumerate(rig.batches) if short in requests)
+    assert batch <= before + 1
+    assert rig.shapes[batch] == (1, 16)
+
+
 def test_a_text_longer_than_a_batch_goes_alone() -> None:
     rig = Rig(limits=Limits(queued=9, tokens=9999, batch_tokens=64))
     rig.ask("x" * 200, "y" * 200)
