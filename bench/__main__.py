@@ -20,6 +20,7 @@ BENCHES = {
     "first_token": ("first_token", "main"),
     "embed": ("embed", "main"),
     "speech": ("speech", "main"),
+    "flood": ("flood", "main"),
 }
 
 

@@ -94,6 +94,7 @@ class Scheduler:
         for sequence in request.sequences:
             if not request.unfinished or (sequence.index in cancelled and not sequence.beams):
                 self._cancel_sequence(sequence)
+        request.drop_images()
 
     def fail(self, request: Request, error: RequestError) -> None:
         """End a request with an error, all its sequences."""
@@ -270,6 +271,7 @@ class Scheduler:
             if sequence.has_output and self._reports_cached:
                 self.prefixes.answer_computed(sequence)
             self.prefixes.remove(sequence)
+        sequence.request.drop_images()
 
 
 def _max_decoding(step_tokens: int, each: int) -> int:

@@ -42,6 +42,16 @@ class Request:
     thinking: Thinking | None = None
     adapter: str = ""
 
+    def drop_images(self) -> None:
+        """Keep no pixels once nobody waits for it and the pipeline has left it.
+
+        A request and its sequences refer to each other, so that they stay in memory until garbage is collected.
+        """
+        if self.image_prompt is not None and not self.unfinished and all(s.handle is None for s in self.sequences):
+            self.image_prompt = None
+            for sequence in self.sequences:
+                sequence.checked_request = None
+
 
 @dataclass(slots=True, eq=False)
 class Sequence:

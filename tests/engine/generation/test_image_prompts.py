@@ -1,6 +1,8 @@
 """Prompts with images, checked once more where they are computed; and how many tokens images take. No engine."""
 
+import gc
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -98,6 +100,24 @@ def test_the_scripted_pipeline_reads_images_aloud():
     rig.run()
     assert rig.answer(request).text() == "see [5x4 #ff0080]!"
     assert rig.answer(request).accepted.prompt_tokens == 16 + len("<|user|>") - 7 + len("see [5x4 #ff0080]!")
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_pixels_are_freed_with_their_request(cancelled: bool) -> None:
+    """A request and its sequences refer to each other: without a collection of garbage they would stay."""
+    rig = Rig(Script(vision=True))
+    pixels = bytes(bytearray(PIXELS))
+    request = rig.submit("<|user|>see <ov_genai_image_0>!")
+    rig.transport.inbox[0][0].images, rig.transport.inbox[0][0].pixels = [[4, 5]], [pixels]
+    if cancelled:
+        rig.cancel(request)
+    gc.disable()
+    try:
+        rig.run()
+        rig.transport.inbox.clear()
+        assert sys.getrefcount(pixels) == 2
+    finally:
+        gc.enable()
 
 
 # --- how many tokens
