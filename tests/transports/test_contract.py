@@ -15,6 +15,7 @@ import pytest
 import uvloop
 
 from lean_ovms.errors import TooManyRequests
+from lean_ovms.transports import body as request_body
 from lean_ovms.transports.asgi import Asgi
 from lean_ovms.types import Handle, Request, Response
 from tests.transports.transports import ALL, LIMIT, NETWORK, AsgiDeaf, TransportClient
@@ -406,6 +407,31 @@ async def test_asgi_request_and_response_in_our_words() -> None:
         (b"connection", b"close"),
     ]
     assert body == {"type": "http.response.body", "body": b"ok"}
+
+
+async def test_asgi_large_form_is_in_a_file_until_its_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_body, "SPOOLED_FROM", 5)
+    seen: list[tuple[bytes, bytes]] = []
+    kept: list[Request] = []
+
+    async def handle(request: Request) -> Response:
+        assert request.spool is not None
+        seen.append((request.body, request.spool.read(0, 100)))
+        kept.append(request)
+        return Response(200)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/",
+        "headers": [(b"content-type", b"multipart/form-data; boundary=b")],
+    }
+    pieces = [{"type": "http.request", "body": one, "more_body": one != b"gh"} for one in (b"abc", b"def", b"gh")]
+    sent = await call_asgi(Asgi(handle, LIMIT), scope, *pieces)
+    assert sent[0]["status"] == 200
+    assert seen == [(b"", b"abcdefgh")]
+    assert kept[0].spool is not None
+    assert kept[0].spool.fileno() < 0
 
 
 async def test_asgi_declared_length_is_refused_before_the_body_is_read() -> None:

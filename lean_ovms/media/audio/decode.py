@@ -19,10 +19,8 @@ from ...errors import BadRequest, install_command
 from ...speech_types import SAMPLE_RATE
 from .formats import AAC, MP4, PYAV, SNDFILE, WAV, WEBM
 from .limits import AudioLimits
-from .wav import BROKEN, Samples, WavFile
+from .wav import BROKEN, Samples, WavFile, block_frames
 
-BLOCK_S = 1.0
-"""Of a file that a library decodes."""
 UNKNOWN_FRAMES = 1 << 40
 """From here on the length in a header means that it is unknown."""
 SHORTEST = SAMPLE_RATE // 10
@@ -116,9 +114,11 @@ class SoundFile:
             raise missing(format, "soundfile", "audio") from None
         self._file = soundfile.SoundFile(io.BytesIO(data))
         self.rate, self.channels, self.frames = self._file.samplerate, self._file.channels, self._file.frames
+        if self.frames >= UNKNOWN_FRAMES:  # soundfile seeks after each read, which fails at such a file's end
+            self._file._info.seekable = 0
 
     def blocks(self) -> Iterator[Samples]:
-        size = max(1, round(self.rate * BLOCK_S))
+        size = block_frames(self.rate)
         while len(block := self._file.read(size, dtype="float32", always_2d=True)):
             yield block
 

@@ -17,10 +17,15 @@ from ...errors import BadRequest
 
 PCM, FLOAT, A_LAW, MU_LAW, EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
 BROKEN = "Invalid or unsupported audio file."
-FRAMES = 1 << 16
-"""Of a block."""
+BLOCK_S, BLOCK_FRAMES = 4.0, 1 << 18
+"""Of a block, at most: each costs the server the same, whatever its size."""
 
 Samples = NDArray[np.float32]
+
+
+def block_frames(rate: int) -> int:
+    """How many samples of each channel are a block."""
+    return max(1, min(round(rate * BLOCK_S), BLOCK_FRAMES))
 
 
 class WavFile:
@@ -37,13 +42,14 @@ class WavFile:
         if not self.channels or align != self.channels * bits // 8:
             raise BadRequest(f"{BROKEN} Its header is wrong.")
         self._align = align
+        self._step = block_frames(self.rate)
         self.frames = len(self._body) // align
 
     def blocks(self) -> Iterator[Samples]:
         """(frames, channels), between -1 and 1."""
         read = _READERS[self._kind]
-        for start in range(0, self.frames, FRAMES):
-            count = min(FRAMES, self.frames - start)
+        for start in range(0, self.frames, self._step):
+            count = min(self._step, self.frames - start)
             raw = self._body[start * self._align : (start + count) * self._align]
             yield read(raw).reshape(count, self.channels)
 
@@ -54,7 +60,7 @@ class WavFile:
 
     def plain_blocks(self) -> Iterator[memoryview]:
         """The samples of a plain file as they are in it."""
-        step = FRAMES * self._align
+        step = self._step * self._align
         end = self.frames * self._align
         for start in range(0, end, step):
             yield self._body[start : min(start + step, end)]

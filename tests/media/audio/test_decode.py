@@ -13,6 +13,7 @@ from lean_ovms.errors import BadRequest
 from lean_ovms.media.audio.decode import SHORTEST, decode
 from lean_ovms.media.audio.formats import Found, recognise
 from lean_ovms.media.audio.limits import AudioLimits
+from lean_ovms.media.audio.wav import block_frames
 from lean_ovms.speech_types import SAMPLE_RATE
 from tests.recordings import film, pcm, plain_wav, sound, tone, wav
 
@@ -182,13 +183,23 @@ def test_a_long_file_is_refused_by_its_header(name: str) -> None:
     assert "--max_audio_s" in message
 
 
-def test_a_header_that_says_too_little_does_not_pass_the_limit() -> None:
-    few = AudioLimits(max_s=1.0, max_channels=8, min_rate=4000, max_rate=192_000)
-    data = bytearray(sound(tone(3.0), "FLAC"))
+def of_unknown_length(seconds: float) -> bytes:
+    """A FLAC file as it is written to a pipe."""
+    data = bytearray(sound(tone(seconds), "FLAC"))
     data[21] &= 0xF0
-    data[22:26] = bytes(4)  # the number of samples: unknown
-    blocks = decode(bytes(data), "flac", few)
-    assert len(next(blocks)) == 2 * SAMPLE_RATE
+    data[22:26] = bytes(4)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 4.0, 5.5])
+def test_a_flac_file_of_unknown_length_is_read_to_its_end(seconds: float) -> None:
+    assert b"".join(decode(of_unknown_length(seconds), "flac", LIMITS)) == pcm(tone(seconds))
+
+
+def test_a_header_that_says_too_little_does_not_pass_the_limit() -> None:
+    few = AudioLimits(max_s=5.0, max_channels=8, min_rate=4000, max_rate=192_000)
+    blocks = decode(of_unknown_length(9.0), "flac", few)
+    assert len(next(blocks)) == 2 * block_frames(SAMPLE_RATE)
     with pytest.raises(BadRequest, match="exceeds maximum"):
         next(blocks)
 

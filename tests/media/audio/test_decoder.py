@@ -14,6 +14,7 @@ from lean_ovms.config import Config
 from lean_ovms.errors import BadRequest, PayloadTooLarge, RequestError, Unavailable
 from lean_ovms.media.audio import decoder
 from lean_ovms.media.audio.decoder import AudioDecoder
+from lean_ovms.media.audio.wav import block_frames
 from lean_ovms.media.file_slice import FileSlice
 from lean_ovms.speech_types import SAMPLE_RATE
 from lean_ovms.util.spool import Spool
@@ -92,7 +93,7 @@ async def test_a_long_file_waits_for_its_reader(audio: AudioDecoder) -> None:
     stream = await long.decode(memoryview(data))
     pid = stream._process.pid
     for _ in range(3):
-        assert len(await anext(stream)) == 2 * SAMPLE_RATE
+        assert len(await anext(stream)) == 2 * block_frames(SAMPLE_RATE)
     before = _cpu_ticks(pid)
     await asyncio.sleep(0.3)
     assert _cpu_ticks(pid) - before <= 10  # of 100 a second; the whole file takes 30
