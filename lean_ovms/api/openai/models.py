@@ -35,8 +35,8 @@ async def handle_one(request: Request, app: App) -> Response:
 
 
 def describe(model: Model) -> Json:
-    """OpenAI's model object; max_model_len is vLLM's addition, modalities are OpenRouter's, parent (the model that an
-    adapter is for) is vLLM's, status (whether it is in memory) is that of llama.cpp's router, pooling, speech, voices
+    """OpenAI's model object; max_model_len, root (a path there, the name here) and parent (the model that an adapter is
+    for) are vLLM's additions, modalities are OpenRouter's, status (whether it is in memory) is that of llama.cpp's router, pooling, speech, voices
     and pipeline (which one generates, and why) are ours. What only the engine knows is not there until the model has
     been loaded.
     """
@@ -47,6 +47,7 @@ def describe(model: Model) -> Json:
         "object": "model",
         "created": model.created,
         "owned_by": "lean_ovms",
+        "root": model.name,
         "status": {"value": "loaded" if model.loaded and model.state == "ready" else model.state},
         **known,
         **parent,
