@@ -36,9 +36,9 @@ async def handle_one(request: Request, app: App) -> Response:
 
 def describe(model: Model) -> Json:
     """OpenAI's model object; max_model_len, root (a path there, the name here) and parent (the model that an adapter is
-    for) are vLLM's additions, modalities are OpenRouter's, status (whether it is in memory) is that of llama.cpp's router, pooling, speech, voices
-    and pipeline (which one generates, and why) are ours. What only the engine knows is not there until the model has
-    been loaded.
+    for) are vLLM's additions, modalities are OpenRouter's, status (whether it is in memory) is that of llama.cpp's
+    router, pooling, speech, voices and pipeline (which one generates, and why) are ours. What only the engine knows is
+    not there until the model has been loaded.
     """
     parent = {"parent": model.parent} if model.parent else {}
     known = _known(model) if model.known else _expected(model)

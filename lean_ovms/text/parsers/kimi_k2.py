@@ -22,7 +22,8 @@ _ID = re.compile(r"[^<>{}\n]*")
 class Tools(Enclosed):
     """Calls by id, of which the name is the middle part.
 
-    An id with an index is the call's id in the answer too: the family's template writes it, and no name, for earlier calls.
+    An id with an index is the call's id in the answer too: the family's template writes it, and no name, for earlier
+    calls.
     """
 
     tags = (CALL, END)
