@@ -310,7 +310,9 @@ ANSWERS: dict[str, Json] = {
     ),
     "AnthropicEvent": object_of({"type": STRING}),
     "AnthropicTokens": object_of({"input_tokens": INTEGER}),
-    "Model": object_of({"id": STRING, "object": const("model"), "created": INTEGER, "owned_by": STRING}),
+    "Model": object_of(
+        {"id": STRING, "object": const("model"), "created": INTEGER, "owned_by": STRING, "root": STRING}
+    ),
     "Models": object_of({"object": const("list"), "data": array(ref("Model"))}),
     "Tokens": object_of(
         {"tokens": any_of(TOKENS, array(TOKENS))},

@@ -181,7 +181,7 @@ async def test_models_are_listed_and_retrieved(make_app: MakeApp) -> None:
     body = await whole(await get(app, "/v3/models"))
     assert body["object"] == "list"
     [model] = body["data"]
-    assert (model["id"], model["object"], model["max_model_len"]) == ("m", "model", 1000)
+    assert (model["id"], model["object"], model["root"], model["max_model_len"]) == ("m", "model", "m", 1000)
     assert await whole(await get(app, "/v3/v1/models/m")) == model
     assert (await get(app, "/v1/models/none")).status == 404
     engine.state = "restarting"

@@ -36,25 +36,24 @@ async def handle_one(request: Request, app: App) -> Response:
 
 
 def describe(model: Model, name: str) -> Json:
-    """OpenAI's model object. name: as it is asked for or listed; root is the model's own, of an alias.
+    """OpenAI's model object. name: as it is asked for or listed.
 
-    max_model_len is vLLM's addition, modalities are OpenRouter's, parent (the model that an
-    adapter is for) is vLLM's, status (whether it is in memory) is that of llama.cpp's router, pooling, speech, voices
-    and pipeline (which one generates, and why) are ours. What only the engine knows is not there until the model has
-    been loaded.
+    max_model_len, root (a path there, the model's own name here) and parent (the model that an adapter is for) are
+    vLLM's additions, modalities are OpenRouter's, status (whether it is in memory) is that of llama.cpp's router,
+    pooling, speech, voices and pipeline (which one generates, and why) are ours. What only the engine knows is not
+    there until the model has been loaded.
     """
     parent = {"parent": model.parent} if model.parent else {}
-    root = {"root": model.name} if model.name != name else {}
     known = _known(model) if model.known else _expected(model)
     return {
         "id": name,
         "object": "model",
         "created": model.created,
         "owned_by": "lean_ovms",
+        "root": model.name,
         "status": {"value": "loaded" if model.loaded and model.state == "ready" else model.state},
         **known,
         **parent,
-        **root,
     }
 
 

@@ -22,7 +22,8 @@ _ID = re.compile(r"[^<>{}\n]*")
 class Tools(Enclosed):
     """Calls by id, of which the name is the middle part.
 
-    A complete id is the call's id in the answer too: the family's template writes it, and no name, for earlier calls.
+    An id with an index is the call's id in the answer too: the family's template writes it, and no name, for earlier
+    calls.
     """
 
     tags = (CALL, END)
@@ -43,7 +44,7 @@ class Tools(Enclosed):
             return False
         if not name:
             return False
-        self.out.call(name, call_id if call_id.startswith(f"functions.{name}:") else "")
+        self.out.call(name, call_id if call_id.rpartition(":")[2].isdigit() else "")
         yield from self.scanner.json_value(self.out.arguments)
         return True
 
