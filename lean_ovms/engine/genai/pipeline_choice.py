@@ -21,7 +21,7 @@ PAGED, CONTINUOUS = "PAGED", "LM_CB"
 
 PROVEN = frozenset(
     (
-        *("cohere", "cohere2", "gpt_neox", "gpt_oss", "granite", "llama", "mistral"),
+        *("cohere", "cohere2", "gemma2", "gemma3_text", "gpt_neox", "gpt_oss", "granite", "llama", "mistral"),
         *("olmo", "olmo2", "phi3", "qwen2", "qwen3", "qwen3_moe", "smollm3"),
     )
 )
