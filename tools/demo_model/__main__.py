@@ -1,9 +1,9 @@
-"""python -m tools.demo_model [step ...] makes the demo model; without steps, all but tune, in order.
+"""python -m tools.demo_model [step ...] makes the demo model; without steps, all of them in order.
 
 tokenizer   draw dialogs, train the vocabulary                     under a minute
 train       the model; goes on from its checkpoint if there is one about eighty minutes on one CPU core
-tune        train on from the exported weights: schemas, long prompts  not part of what is shipped
 export      checkpoint to the int8 OpenVINO folder                 under a minute
+tune        train on from the exported weights: schemas, long prompts; export again  some minutes
 evaluate    held-out prompts through openvino_genai, as a table    a minute
 draft       train and export the draft model                       a few minutes
 
@@ -16,15 +16,14 @@ import argparse
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-DEFAULT = ("tokenizer", "train", "export", "evaluate", "draft")
-STEPS = (*DEFAULT, "tune")
+STEPS = ("tokenizer", "train", "export", "tune", "evaluate", "draft")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tools.demo_model", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("steps", nargs="*", metavar="step", help=f"any of {', '.join(STEPS)}; by default all but tune")
+    parser.add_argument("steps", nargs="*", metavar="step", help=f"any of {', '.join(STEPS)}; by default all of them")
     parser.add_argument(
         "--work", type=Path, default=ROOT / "build" / "demo_model", help="folder for checkpoints (default: %(default)s)"
     )
@@ -48,7 +47,7 @@ def main() -> None:
     if unknown:
         parser.error(f"unknown step {', '.join(sorted(unknown))}; there are {', '.join(STEPS)}")
     options.work.mkdir(parents=True, exist_ok=True)
-    for step in options.steps or DEFAULT:
+    for step in options.steps or STEPS:
         print(f"== {step}", flush=True)
         globals()[f"run_{step}"](options)
 
@@ -76,15 +75,23 @@ def run_train(options: argparse.Namespace) -> None:
 
 
 def run_tune(options: argparse.Namespace) -> None:
-    """From the weights in the target folder, back into it."""
+    """From the weights of the package, into the target folder."""
+    import torch
     from tokenizers import Tokenizer
 
     from tools.demo_model import model, train
     from tools.demo_model.published import published
 
-    tokenizer, checkpoint = Tokenizer.from_file(str(options.target / "tokenizer.json")), options.work / "tuned.pt"
-    begin = published()
-    train.train(tokenizer, train.TUNE_PLAN, model.MAIN, checkpoint, compiled=not options.eager, begin=begin)
+    tokenizer = Tokenizer.from_file(str(options.target / "tokenizer.json"))
+    schemas, kept = options.work / "schemas.pt", options.work / "kept.pt"
+    before, compiled = published(), not options.eager
+    train.train(tokenizer, train.TUNE_PLAN, model.MAIN, schemas, compiled, begin=before)
+    after = torch.load(schemas, map_location="cpu")["model"]
+    mixed = train.mixture(before, after, train.TUNED_SHARE)
+    train.train(tokenizer, train.KEEP_PLAN, model.MAIN, kept, compiled, begin=mixed, teacher=before)
+    after = torch.load(kept, map_location="cpu")["model"]
+    tuned = train.narrowed(before, after, train.CHANGE_RANK)
+    torch.save({"model": tuned | {"lm_head.weight": tuned["model.embed_tokens.weight"]}}, options.work / "tuned.pt")
     _export(options, "tuned.pt", options.target, "MAIN")
 
 

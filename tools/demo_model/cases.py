@@ -22,7 +22,7 @@ TARGETS: dict[str, float | None] = {
     "json": 0.80,
     "fresh": None,  # the same topics in wordings that nobody had seen while the generator was written
     "ends": 0.98,
-    "forms": None,  # a schema that only the engine knows; wanted: 0.90 (tools/README.md)
+    "forms": 0.90,  # a schema that only the engine knows
     "long": 0.95,
 }
 

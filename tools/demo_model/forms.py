@@ -35,7 +35,7 @@ from tools.demo_model.words import (
 )
 
 SOME, FEW = (1, 1, 1, 1, 2, 2, 3), (1,) * 11 + (2,)
-LEARNED, SEEN, HINT, NEVER = 1.0, 0.1, 0.02, 0.0
+LEARNED, FRAME, SEEN, HINT, NEVER = 1.0, 0.3, 0.1, 0.02, 0.0
 SAMPLES = {
     "name": "Anna",
     "first_name": "Anna",
@@ -100,7 +100,7 @@ class Pen:
 
     def flush(self) -> None:
         if self._held:
-            self.parts.append((self._held, self._weight, self._r.random() < 0.15))
+            self.parts.append((self._held, self._weight, self._r.random() < 0.25))
         self._held, self._weight = "", 0.0
 
 
@@ -155,7 +155,7 @@ class Form:
             self.pen.mark(', "' if i else '{"')
             split = r.random() < 0.35
             self.pen.text(key, SEEN, split)
-            self.pen.mark('": ')
+            self.pen.mark('": ', FRAME)  # of the white space that the mask allows, one space
             shown[key] = self._value(key, depth, split)
         self.pen.mark("}")
         return {"type": "object", "properties": shown, "required": keys}
@@ -165,17 +165,17 @@ class Form:
         if key in self._known and not depth:
             return self._given(self._known[key])
         kind = r.random()
-        if depth < 2 and kind < 0.10:
+        if depth < 2 and kind < 0.12:
             return self.object(depth + 1)
-        if depth < 2 and kind < 0.30:
+        if depth < 2 and kind < 0.34:
             return self._list(key, depth)
-        if kind < 0.50:
+        if kind < 0.52:
             self._number(r.random() < 0.35)
             return {"type": "number"}
-        if kind < 0.58:
+        if kind < 0.59:
             self.pen.text(r.choice(("true", "false")), SEEN)
             return {"type": "boolean"}
-        if kind < 0.62:
+        if kind < 0.63:
             self.pen.text("null", SEEN)
             return {"type": "null"}
         if kind < 0.68:
@@ -227,12 +227,15 @@ class Form:
 
     def _list(self, key: str, depth: int) -> dict[str, object]:
         r = self._r
-        kind = r.choice(("string", "string", "string", "number", "object") if depth < 2 else ("string", "number"))
+        inner = ("string", "string", "string", "number", "object", "object", "array")
+        kind = r.choice(inner if depth < 2 else ("string", "string", "number"))
         items: dict[str, object] = {"type": kind}
         for i in range(r.choice(self._items)):
             self.pen.mark(", " if i else "[", LEARNED if i else SEEN)
             if kind == "object":
                 items = self.object(depth + 1)
+            elif kind == "array":
+                items = self._list(key, depth + 1)
             elif kind == "number":
                 self.pen.text(str(i + 1), LEARNED)
                 self.pen.mark("", LEARNED)

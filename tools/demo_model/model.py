@@ -45,17 +45,47 @@ def build(tokenizer: Tokenizer, sizes: dict[str, int]) -> Qwen3ForCausalLM:
     return model
 
 
+@torch.no_grad()
+def wanted(
+    teacher: Qwen3ForCausalLM, ids: torch.Tensor, rows: torch.Tensor, kept: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(indexes into `rows`, the teacher's probabilities there) for the rows in lines of `ids` that `kept` marks.
+
+    kept: bool of shape [lines].
+    """
+    places = torch.full((ids.numel(),), -1, device=ids.device)  # of a row among the lines that the teacher reads
+    width = ids.shape[1]
+    places.view_as(ids)[kept] = torch.arange(int(kept.sum()) * width, device=ids.device).view(-1, width)
+    chosen = places[rows]
+    [indexes] = (chosen >= 0).nonzero(as_tuple=True)
+    if not len(indexes):
+        return indexes, torch.empty(0, teacher.config.vocab_size, device=ids.device)
+    hidden = teacher.model(input_ids=ids[kept], use_cache=False).last_hidden_state
+    logits = teacher.lm_head(hidden.reshape(-1, hidden.shape[-1])[chosen[indexes]])
+    return indexes, logits.float().softmax(-1)
+
+
 def loss(
-    model: Qwen3ForCausalLM, ids: torch.Tensor, rows: torch.Tensor, weights: torch.Tensor, bfloat16: bool
+    model: Qwen3ForCausalLM,
+    ids: torch.Tensor,
+    rows: torch.Tensor,
+    weights: torch.Tensor,
+    bfloat16: bool,
+    soft: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(weighted loss to descend, loss on answer tokens to watch).
 
     `rows` are the places in the flattened batch whose next token is to be learned: only for them the widest matrix, the
     one of the vocabulary, is computed. Lines are padded on the right, so causality is mask enough.
+
+    soft: (indexes into `rows`, probabilities to learn there in place of the one token), see `wanted`.
     """
     with torch.autocast(ids.device.type, dtype=torch.bfloat16, enabled=bfloat16):
         hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
         logits = model.lm_head(hidden.reshape(-1, hidden.shape[-1])[rows]).float()
     each = cross_entropy(logits, ids.reshape(-1)[rows + 1], reduction="none")
+    if soft is not None:
+        indexes, probabilities = soft
+        each = each.index_put((indexes,), cross_entropy(logits[indexes], probabilities, reduction="none"))
     answers = (weights > 0.9).float()
     return (each * weights).sum() / weights.sum(), (each * answers).sum().detach() / answers.sum()

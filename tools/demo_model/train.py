@@ -78,8 +78,8 @@ MAIN_PLAN = Plan(
         (8640, {"lists": 0.04, "tools": 0.1, "errands": 0.14, "json": 0.05}),
     ),
 )
-# From the exported weights of MAIN_PLAN: answers under a schema, and questions after long texts. Not shipped: it loses
-# too much of the rest (tools/README.md).
+# From the exported weights of MAIN_PLAN: answers under a schema, and questions after long texts. It loses too much of
+# the rest (tools/README.md), which KEEP_PLAN brings back.
 TUNE_PLAN = Plan(
     rates=((-1, 0.0), (15, 0.22), (180, 0.22), (200, 0.2024), (420, 0.0)),
     practice=(
@@ -91,23 +91,45 @@ TUNE_PLAN = Plan(
     bfloat16=False,
     seed=3,
 )
+# From a mixture of the weights before and after TUNE_PLAN: answers under a schema as the text has them, all else as the
+# weights before it would have answered.
+KEEP_PLAN = Plan(
+    rates=((-1, 0.0), (10, 0.15), (120, 0.15), (380, 0.0107)),
+    practice=(
+        (0, {"lists": 0.02, "tools": 0.16, "errands": 0.08, "json": 0.03, "short_lists": 0.4, "texts": 0.04}),
+        (192, {"lists": 0.02, "tools": 0.3, "errands": 0.1, "json": 0.02, "short_lists": 0.3, "texts": 0.03}),
+    ),
+    tokens_per_step=1536,
+    rows_per_step=768,
+    bfloat16=False,
+    seed=4,
+)
+TUNED_SHARE = 0.8  # of the weights after TUNE_PLAN in the mixture that KEEP_PLAN begins with
+# What is learned lies in the largest singular values of the change of a matrix; the rest is the noise of the steps.
+CHANGE_RANK = 40
 DRAFT_PLAN = Plan(rates=((-1, 0.0), (99, 1.0), (1200, 0.0)), seed=2)
 SHARD_STEPS = 64
 SAVE_STEPS = 50
 
+Line = tuple[list[int], list[float], bool]  # tokens, their weights, whether a teacher is followed
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """`rows` are places in the flattened `ids`; `weights` say how much the token after each of them counts."""
+    """`rows` are places in the flattened `ids`; `weights` say how much the token after each of them counts.
+
+    `kept` says of each line of `ids` whether the teacher's probabilities are learned in place of the text's tokens.
+    """
 
     ids: torch.Tensor
     rows: torch.Tensor
     weights: torch.Tensor
+    kept: torch.Tensor
 
 
-def pack(r: random.Random, plan: Plan, lines: list[tuple[list[int], list[float]]]) -> Batch:
+def pack(r: random.Random, plan: Plan, lines: list[Line]) -> Batch:
     """All answer tokens, and as many others, drawn by chance, as there is room for."""
-    following = [weight for _, weights in lines for weight in (*weights[1:], 0.0)]
+    following = [weight for _, weights, _ in lines for weight in (*weights[1:], 0.0)]
     answers = [i for i, weight in enumerate(following) if weight == 1.0]
     others = [i for i, weight in enumerate(following) if 0.0 < weight < 1.0]
     r.shuffle(answers)
@@ -116,22 +138,23 @@ def pack(r: random.Random, plan: Plan, lines: list[tuple[list[int], list[float]]
     weights = [following[i] for i in rows]
     missing = plan.rows_per_step - len(rows)
     rows, weights = rows + [0] * missing, weights + [0.0] * missing
-    return Batch(torch.tensor([ids for ids, _ in lines]), torch.tensor(rows), torch.tensor(weights))
+    kept = torch.tensor([kept for _, _, kept in lines])
+    return Batch(torch.tensor([ids for ids, _, _ in lines]), torch.tensor(rows), torch.tensor(weights), kept)
 
 
 def shard(renderer: Renderer, plan: Plan, index: int, pad: int) -> list[Batch]:
     """The batches of SHARD_STEPS steps: dialogs sorted into lengths, so that little is padding."""
     r = random.Random(plan.seed * 1_000_003 + index)
-    buckets: dict[int, list[tuple[list[int], list[float]]]] = {length: [] for length in LENGTHS}
+    buckets: dict[int, list[Line]] = {length: [] for length in LENGTHS}
     batches: list[Batch] = []
     while len(batches) < SHARD_STEPS:
         dialogs = [plan.dialog(index * SHARD_STEPS, r.getrandbits(60)) for _ in range(256)]
-        for ids, weights in lines(renderer, dialogs):
+        for ids, weights, kept in lines(renderer, dialogs):
             length = next((n for n in LENGTHS if len(ids) <= n), None)
             if length is None:
                 continue  # about one in a hundred
             bucket = buckets[length]
-            bucket.append((ids + [pad] * (length - len(ids)), weights + [0.0] * (length - len(ids))))
+            bucket.append((ids + [pad] * (length - len(ids)), weights + [0.0] * (length - len(ids)), kept))
             if len(bucket) == max(1, plan.tokens_per_step // length):
                 batches.append(pack(r, plan, bucket))
                 bucket.clear()
@@ -140,11 +163,12 @@ def shard(renderer: Renderer, plan: Plan, index: int, pad: int) -> list[Batch]:
     return batches
 
 
-def lines(renderer: Renderer, dialogs: list[Dialog | Written]) -> Iterator[tuple[list[int], list[float]]]:
-    yield from renderer.examples([d for d in dialogs if isinstance(d, Dialog)])
+def lines(renderer: Renderer, dialogs: list[Dialog | Written]) -> Iterator[Line]:
+    for ids, weights in renderer.examples([d for d in dialogs if isinstance(d, Dialog)]):
+        yield ids, weights, True
     for written in dialogs:
         if isinstance(written, Written):
-            yield renderer.written(written)
+            yield *renderer.written(written), False
 
 
 def stream(renderer: Renderer, plan: Plan, first: int, pad: int) -> Iterator[Batch]:
@@ -198,6 +222,32 @@ class Progress:
         print(f"step {step}/{self._plan.steps}  answers {self._mean:.4f}  {speed}  {left:.0f} min left", flush=True)
 
 
+def loaded(tokenizer: Tokenizer, sizes: dict[str, int], state: dict[str, torch.Tensor] | None) -> Qwen3ForCausalLM:
+    """The network with these weights, or with random ones."""
+    model = network.build(tokenizer, sizes)
+    if state is not None:
+        model.load_state_dict(state, strict=False)
+        model.tie_weights()
+    return model
+
+
+def mixture(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor], share: float) -> dict[str, torch.Tensor]:
+    """Weights between the two: `share` of those after."""
+    return {name: share * after[name] + (1 - share) * values for name, values in before.items()}
+
+
+def narrowed(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
+    """The weights before, with the change of each matrix cut down to this rank; vectors are those after."""
+    state = {}
+    for name, values in before.items():
+        change = after[name].float() - values
+        if change.ndim == 2:
+            left, sizes, right = torch.linalg.svd(change, full_matrices=False)
+            change = (left[:, :rank] * sizes[:rank]) @ right[:rank]
+        state[name] = values + change
+    return state
+
+
 def train(
     tokenizer: Tokenizer,
     plan: Plan,
@@ -205,17 +255,17 @@ def train(
     checkpoint: Path,
     compiled: bool = True,
     begin: dict[str, torch.Tensor] | None = None,
+    teacher: dict[str, torch.Tensor] | None = None,
 ) -> None:
     """Trains up to the last step of the plan and leaves the result in the checkpoint.
 
     begin: the weights to begin with where there is no checkpoint; random ones by default.
+    teacher: weights whose probabilities are learned on everything but answers under a schema.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(plan.seed)
-    model = network.build(tokenizer, sizes).to(device)
-    if begin is not None:
-        model.load_state_dict(begin, strict=False)
-        model.tie_weights()
+    model = loaded(tokenizer, sizes, begin).to(device)
+    master = None if teacher is None else loaded(tokenizer, sizes, teacher).to(device).eval()
     opts = optimisers(model, plan)
     rates = (plan.lr_matrices, plan.lr_rest)
     first = restore(checkpoint, model, opts, device)
@@ -231,8 +281,9 @@ def train(
             break
         for opt, rate in zip(opts, rates, strict=True):
             opt.param_groups[0]["lr"] = rate * plan.rate(step)
-        tensors = (part.to(device) for part in (batch.ids, batch.rows, batch.weights))
-        weighted, answers = compute(model, *tensors, plan.bfloat16)
+        ids, rows, weights, kept = (part.to(device) for part in (batch.ids, batch.rows, batch.weights, batch.kept))
+        wanted = None if master is None else network.wanted(master, ids, rows, kept)
+        weighted, answers = compute(model, ids, rows, weights, plan.bfloat16, wanted)
         weighted.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for opt in opts:
