@@ -126,7 +126,8 @@ def aliases() -> str:
     lines = ["| server | flag | option here |", "|---|---|---|"]
     for alias in other_flags.ALIASES:
         value = f" {alias.bare}" if alias.bare else ""
-        lines.append(f"| {alias.server} | {_flags(alias.names)} | `--{alias.option}{value}` |")
+        further = f", further names: `--{alias.further}`" if alias.further else ""
+        lines.append(f"| {alias.server} | {_flags(alias.names)} | `--{alias.option}{value}`{further} |")
     return "\n".join(lines)
 
 

@@ -158,13 +158,20 @@ class Generation(Pushing[list[Delta]]):
         for record in records:
             decoder = self._decoders[record.index]
             if decoder.window is None:
-                delta = decoder.read(record)
+                deltas.append(self._read(decoder, record))
             else:
                 delta = decoder.decode(record, await self._decoded(decoder, record))
-            if decoder.finish and record.reason is None:
-                self._reply.cancel(decoder.index)  # a stop string, which the engine does not know
-            deltas.append(delta)
+                deltas.append(self._checked(decoder, record, delta))
         return deltas
+
+    def _read(self, decoder: OutputDecoder, record: Tokens) -> Delta:
+        return self._checked(decoder, record, decoder.read(record))
+
+    def _checked(self, decoder: OutputDecoder, record: Tokens, delta: Delta) -> Delta:
+        """The delta of a record; the choice ends where it completed a stop string, which the engine does not know."""
+        if decoder.finish and record.reason is None:
+            self._reply.cancel(decoder.index)
+        return delta
 
     def push_to(self, sink: Sink[list[Delta]]) -> None:
         """Unless the engine decodes their texts."""
@@ -176,11 +183,7 @@ class Generation(Pushing[list[Delta]]):
         """Push what `__anext__` would return. What is raised here is raised there: the reader waits."""
         try:
             deltas = self._arrived(records)
-            for record in records:
-                decoder = self._decoders[record.index]
-                deltas.append(decoder.read(record))
-                if decoder.finish:
-                    self._reply.cancel(decoder.index)
+            deltas += [self._read(self._decoders[record.index], record) for record in records]
             self._push(deltas)
         except Exception as error:
             self._broken = error
