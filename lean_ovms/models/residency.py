@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
-from ..errors import InternalError, StartError, Unavailable
+from ..errors import StartError, Unavailable
+from .loader import Loader, settled
 from .resident import (
     MAX_RETRY_AFTER_S,
     Group,
@@ -34,10 +33,6 @@ log = logging.getLogger("lean_ovms.models")
 
 LINGER_S = 0.05
 """A group counts as idle only after this time without a request: one request may use its model several times."""
-RETRY_S = 10.0
-"""After a load that failed, requests get its error for this time; the next one after it loads again."""
-LACKS_MEMORY = re.compile(r"memory|alloc|CL_OUT_OF|signal 9|killed", re.IGNORECASE)
-"""In the message of a load that may succeed when there is more memory."""
 
 
 class Residency:
@@ -54,7 +49,8 @@ class Residency:
         self._stopped = False
         self._waiting = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        by_memory = free_bytes is not None and not limit
+        self._loader = Loader(self._groups, self._schedule_idle_check, self._pump, by_memory=by_memory)
 
     # --- members
 
@@ -177,8 +173,8 @@ class Residency:
         member = self._members[resident]
         if member.task is None and not resident.loaded:
             failures: list[StartError] = []
-            self._start(member, self._load(member, failures.append))
-            await self._settled(member.task)
+            self._loader.load(member, failures.append)
+            await settled(member.task)
             if failures:
                 raise failures[0]
 
@@ -196,7 +192,7 @@ class Residency:
         try:
             while group.occupied and not self._stopped and self._asleep is None:
                 self._pump()
-                await (self._settled(*group.tasks) if group.changing else asyncio.sleep(LINGER_S))
+                await (settled(*group.tasks) if group.changing else asyncio.sleep(LINGER_S))
         finally:
             group.leaving = False
             if self._asleep is None:
@@ -230,14 +226,14 @@ class Residency:
         if cut:
             for member in self._members.values():
                 if member.open:
-                    self._start(member, self._unload(member))
+                    self._loader.unload(member)
         while True:
             self._pump()
             tasks = [one.task for one in self._members.values() if one.task is not None]
             done = not any(group.busy if keeps else group.occupied for group in self._groups.values())
             if self._asleep is None or self._stopped or (done and not tasks):
                 return
-            await (self._settled(*tasks) if tasks else asyncio.sleep(LINGER_S))
+            await (settled(*tasks) if tasks else asyncio.sleep(LINGER_S))
 
     async def wake_up(self) -> list[str]:
         """Serve requests again, and load what was in memory before; the names of models that could not be loaded."""
@@ -251,8 +247,8 @@ class Residency:
             if member.task is None and not member.resident.loaded and not member.retired
         ]
         for member in woken:
-            self._start(member, self._load(member))
-        await self._settled(*(member.task for member in woken))
+            self._loader.load(member)
+        await settled(*(member.task for member in woken))
         self._pump()
         return [member.resident.name for member in woken if not member.resident.loaded]
 
@@ -260,8 +256,8 @@ class Residency:
         """Unload every model: their requests must have ended."""
         for member in self._members.values():
             if member.open:
-                self._start(member, self._unload(member))
-        await self._settled(*(member.task for member in self._members.values()))
+                self._loader.unload(member)
+        await settled(*(member.task for member in self._members.values()))
 
     async def stop(self) -> None:
         """End loads, and requests that wait for them, with an error. Idempotent."""
@@ -273,15 +269,7 @@ class Residency:
                 group.timer.cancel()
         for member in self._members.values():
             member.answer(lambda: Unavailable("The server is shutting down.", code="shutting_down"))
-            if member.task is not None and not member.unloading:
-                member.task.cancel()
-        await self._settled(*self._tasks)
-
-    @staticmethod
-    async def _settled(*tasks: asyncio.Task[None] | None) -> None:
-        running = [task for task in tasks if task is not None]
-        if running:
-            await asyncio.wait(running)
+        await self._loader.stop()
 
     # --- what to load and unload
 
@@ -325,7 +313,7 @@ class Residency:
             if group.closing_since is not None and not (self._keeps or group.changing) and self._idle(group):
                 for member in group.members:
                     if member.resident.loaded:
-                        self._start(member, self._unload(member))
+                        self._loader.unload(member)
 
     def _serve_all(self) -> None:
         for group in list(self._groups.values()):
@@ -348,7 +336,7 @@ class Residency:
         for member in group.members:
             waits = bool(member.waiters) if wanted else (member.failure is None or now >= member.retry_at)
             if waits and not member.retired and member.task is None and not member.resident.loaded:
-                self._start(member, self._load(member))
+                self._loader.load(member)
 
     def _victim(self) -> Group | None:
         """The group to unload for another; None while one is on its way out, or must be served a little longer."""
@@ -396,62 +384,4 @@ class Residency:
             names = ", ".join(member.resident.name for member in loaded)
             log.info("%s: idle for %g s, unloaded", names, group.idle_after_s or 0.0)
         for member in loaded:
-            self._start(member, self._unload(member))
-
-    # --- loading and unloading
-
-    def _start(self, member: Member, work: Coroutine[Any, Any, None]) -> None:
-        member.task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(member.task)
-        member.task.add_done_callback(self._tasks.discard)
-
-    async def _load(self, member: Member, on_failure: Callable[[StartError], object] | None = None) -> None:
-        loop = asyncio.get_running_loop()
-        began, group = loop.time(), member.group
-        try:
-            await self._load_or_make_room(member)
-        except StartError as error:
-            failure = Unavailable(f"The model could not be loaded. {error.reason}", code="model_not_loaded")
-            member.failure, member.retry_at = failure, loop.time() + RETRY_S
-            member.answer(lambda: with_retry(failure, RETRY_S))
-            if on_failure is not None:
-                on_failure(error)
-            elif not member.retired:
-                log.error("%s cannot be served: %s", member.resident.name, error)
-        except Exception:
-            log.exception("loading %s failed", member.resident.name)
-            member.answer(InternalError)
-        else:
-            member.failure = None
-            group.loaded_at = group.last_used = loop.time()
-            group.load_s = group.loaded_at - began
-            self._schedule_idle_check(group)
-        finally:
-            member.task = None
-            self._pump()
-
-    async def _load_or_make_room(self, member: Member) -> None:
-        """A load that fails while others are idle in memory may have failed for want of memory, on a GPU for example:
-        it is tried again without them."""
-        try:
-            await member.resident.load()
-        except StartError as error:
-            idle = [one for one in self._groups.values() if one is not member.group and one.idle]
-            if self._limit or self._free_bytes is None or not idle or not LACKS_MEMORY.search(str(error)):
-                raise
-            log.warning("%s could not be loaded beside %d idle groups: %s", member.resident.name, len(idle), error)
-            victims = [one for group in idle for one in group.members if one.open]
-            for one in victims:
-                self._start(one, self._unload(one))
-            await self._settled(*(one.task for one in victims))
-            await member.resident.load()
-
-    async def _unload(self, member: Member) -> None:
-        member.unloading = True
-        try:
-            await member.resident.unload()
-        except Exception:
-            log.exception("unloading %s failed", member.resident.name)
-        finally:
-            member.task, member.unloading = None, False
-            self._pump()
+            self._loader.unload(member)

@@ -182,7 +182,7 @@ async def test_what_needs_no_engine_is_checked_before_one_is_started(options: di
 async def test_a_load_is_reported_from_its_begin_to_what_was_loaded(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lean_ovms.models.model.PROGRESS_S", 0.01)
+    monkeypatch.setattr("lean_ovms.models.lifecycle.PROGRESS_S", 0.01)
 
     class Slow(FakeEngine):
         async def start(self) -> Any:

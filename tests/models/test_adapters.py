@@ -12,7 +12,7 @@ from lean_ovms import lora_modules
 from lean_ovms.config import Config
 from lean_ovms.engine_types import ModelInfo
 from lean_ovms.errors import RequestError, StartError
-from lean_ovms.models import model as module
+from lean_ovms.models import lifecycle as module
 from lean_ovms.models.collect import collect
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.types import OutputParams, SamplingParams, TextPrompt

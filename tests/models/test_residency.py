@@ -11,6 +11,7 @@ import pytest
 
 from lean_ovms.config import Config
 from lean_ovms.errors import RequestError, StartError, TooManyRequests, Unavailable
+from lean_ovms.models import loader
 from lean_ovms.models import residency as module
 from lean_ovms.models.residency import Residency
 from lean_ovms.observability.records import RequestRecord, current_record
@@ -214,7 +215,7 @@ async def test_a_load_that_fails_is_told_to_all_and_tried_again_later(
     with pytest.raises(Unavailable, match="It is broken"):
         await residency.hold(a)
     assert a.loads == 1  # not again for each request
-    monkeypatch.setattr(module, "RETRY_S", 0.0)
+    monkeypatch.setattr(loader, "RETRY_S", 0.0)
     residency._members[a].retry_at = 0.0
     a.fault = ""
     await use(residency, a)
@@ -432,7 +433,7 @@ async def test_a_stop_answers_all_that_wait_and_ends_loads(memory: Memory, resid
 @pytest.mark.parametrize("seed", range(12))
 async def test_whatever_the_order_each_request_has_one_outcome(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests, cancelled ones, faults, idle times, sleep, config changes; fixed limits and groups."""
-    monkeypatch.setattr(module, "RETRY_S", 0.002)
+    monkeypatch.setattr(loader, "RETRY_S", 0.002)
     chance, memory = random.Random(seed), Memory()
     limit = chance.choice([1, 2, 3])
     residency = Residency(limit)

@@ -55,7 +55,7 @@ async def test_an_alias_is_listed_and_answered_with_the_models_name(make_app: Ma
     app, _ = await make_app(say("x"), model_aliases="also gpt-4")
     assert (await whole(await post(app, PATH, ask(model="gpt-4"))))["model"] == "m"
     listed = (await whole(await get(app, "/v1/models")))["data"]
-    assert [(one["id"], one.get("root")) for one in listed] == [("m", None), ("also", "m"), ("gpt-4", "m")]
+    assert [(one["id"], one.get("root")) for one in listed] == [("m", "m"), ("also", "m"), ("gpt-4", "m")]
     assert (await whole(await get(app, "/v1/models/gpt-4")))["id"] == "gpt-4"
 
 

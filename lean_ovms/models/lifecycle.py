@@ -1,0 +1,338 @@
+"""The life of a served model: its directory is read, its engine child started; it is unloaded, replaced, stopped.
+
+Knows no requests but those that wait for it, no HTTP and no task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from .. import lora_modules
+from ..config import Config
+from ..engine.client.engine import Engine
+from ..engine_types import EngineStats, ModelInfo, Vocabulary
+from ..errors import StartError, WrongOptions
+from ..observability.metrics import Metrics
+from ..repository import weights
+from ..repository.model_dir import MISSING, VISION_WEIGHTS, ModelDir, weights_bytes
+from ..repository.model_dir import read as read_model_dir
+from ..util.concurrency import InFlight, Offload
+from .adapters import AdapterSet, numbered
+from .residency import Residency
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+log = logging.getLogger("lean_ovms.models")
+
+PROGRESS_S = 10.0
+"""Seconds between two log lines about a model that is still loading."""
+WEIGHTS_FACTOR = 1.2
+"""Memory of a loaded model, without its KV cache, by the size of its weights."""
+NO_VOCABULARY = Vocabulary(pieces=[], exact=False)
+NO_STATS = EngineStats(running=0, queued=0, kv_blocks_used=0, kv_blocks_total=0, steps=0, preemptions=0, recoveries=0)
+
+
+class ModelLifecycle:
+    """A model by name, with its engine child. While it drains it takes no new requests: its successor does, if any.
+
+    task: what it computes.
+    config: the options of this model. parent: the name of the model that it is an adapter of, or "".
+    adapters: its own. failure: why the last attempt to load it, or its replacement, failed. announced: it is in the
+    list of models while it loads, too. on_demand: a request loads it if it is not loaded. queues_while_loading: its
+    requests wait for a load that is in progress, as those of a model on demand do. residency: decides when it is
+    loaded and unloaded; None: it is loaded once. known_info: what is known of it before it is loaded.
+    adapter: as in protocol.Submit, for one that the engine of its base serves; else "".
+    """
+
+    task: str = ""
+
+    def __init__(
+        self, config: Config, engine: Engine | Callable[[], Engine] | None = None, base: ModelLifecycle | None = None
+    ) -> None:
+        """engine: the only one, or what makes one for each load. base: the model that this one is an adapter of.
+
+        Raises StartError for an adapter with the name of the model.
+        """
+        self.config = config
+        self.name: str = config.served_name
+        self.parent: str = base.name if base else ""
+        self.created = int(time.time())
+        self.directory = ModelDir()
+        self._base = cast("Self | None", base)  # _adapter makes one of its own kind
+        self._make_engine = _maker(engine or (lambda: Engine(_of_base(config))))
+        self.engine = self._make_engine()
+        self.metrics = Metrics()
+        self.offload = Offload(config.max_body_bytes)
+        self.failure: StartError | None = None
+        self.announced = False
+        self.on_demand = False
+        self.queues_while_loading = False
+        self.residency: Residency | None = None
+        self.known_info: ModelInfo | None = None
+        self.adapters: AdapterSet[Any] = AdapterSet(config, self._adapter)
+        self.in_flight = InFlight()
+        self.adapter = ""
+        self._module: lora_modules.Module | None = None
+        self._info: ModelInfo | None = None
+        self._vocabulary = NO_VOCABULARY
+        self._loaded = False
+        self._loads = 0
+        self._checked = False
+        self._restarts = 0
+        self._stopped = False
+        self._draining = False
+        self._successor: Self | None = None
+
+    def _adapter(self, config: Config, engine: Config) -> Self:
+        """The model of an adapter. engine: the options of its engine."""
+        model = type(self)(config, lambda: Engine(engine), self)
+        [model._module] = lora_modules.parse(engine.lora_modules)
+        model.metrics, model.offload = self.metrics, self.offload
+        return model
+
+    # --- life
+
+    async def check(self) -> None:
+        """Check what can be checked without an engine, before the server listens. Raises WrongOptions."""
+        try:
+            await self._read_directory()
+            await self.adapters.check()
+            if not self.config.fake_engine:
+                await asyncio.to_thread(self._check_weights)
+        except StartError as error:
+            raise WrongOptions(str(error), reason=error.reason) from error
+        self._checked = True
+
+    async def open(self) -> None:
+        """Check what can be checked without an engine; from now on a request loads the model. Raises StartError."""
+        base = self._base
+        info, vocabulary = (base.info, base.vocabulary) if base is not None else (self.known_info, NO_VOCABULARY)
+        try:
+            await self._read_once()
+            await self.adapters.check()
+            if info is not None:
+                await asyncio.to_thread(self._import)
+                if not self._loaded:
+                    self._update(info, vocabulary)
+        except StartError as error:
+            self.failure, self.on_demand = error, False
+            raise
+        self.on_demand = True
+
+    async def load(self) -> None:
+        """Read the directory and start an engine; again after `unload`. Raises StartError."""
+        if self._module is not None and self._base is not None and "adapters" in self._base.info.capabilities:
+            self.engine, self.adapter = self._base.engine, numbered(self._module)
+        elif self._loads:
+            self._restarts += self.engine.restarts
+            self.engine = self._make_engine()
+        self._loads += 1
+        if not self.config.fake_engine:
+            log.info("loading %s from %s on %s", self.name, self.config.model_dir, self.config.target_device)
+        began, progress = time.monotonic(), asyncio.create_task(self._report_progress())
+        try:
+            await self._load()
+            await self.adapters.load()
+        except StartError as error:
+            self.failure, self._loaded, self.queues_while_loading = error, False, False
+            await self._stop_engine()
+            raise
+        finally:
+            progress.cancel()
+        self.failure, self.on_demand = None, self.residency is not None
+        self.metrics.model_loaded(self.name, time.monotonic() - began)
+        log.info("%s: %s", self.name, self.summary)
+
+    async def _report_progress(self) -> None:
+        began = time.monotonic()
+        while True:
+            await asyncio.sleep(PROGRESS_S)
+            log.info("%s is still loading after %.0f s", self.name, time.monotonic() - began)
+
+    async def _load(self) -> None:
+        await self._read_once()
+        if self._stopped:
+            raise StartError("the model was stopped before it was loaded")
+        await asyncio.gather(asyncio.to_thread(self._import), *([] if self.adapter else [self.engine.start()]))
+        self._update(self.engine.info, self.engine.vocabulary)
+        self._loaded = True
+
+    def _update(self, info: ModelInfo, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._prepare(info)
+        self._info = info
+
+    def _check_weights(self) -> None:
+        if short := weights.short_file(self.config.model_dir, needed_only=True):
+            raise StartError(short, reason=MISSING)
+
+    async def _read_once(self) -> None:
+        """Read the directory, unless `check` has just done it."""
+        if not self._checked:
+            await self._read_directory()
+        self._checked = False
+
+    async def _read_directory(self) -> None:
+        if self.config.fake_engine:
+            return
+        self.directory = await asyncio.to_thread(
+            read_model_dir,
+            self.config.model_dir,
+            generation_config=self.config.generation_config_path,
+            override=self.config.override_generation_config,
+            task=self.config.task,
+        )
+        await asyncio.to_thread(self._check_options)
+
+    def _check_options(self) -> None:
+        """What can be checked of the options without an engine; called in a thread. Raises WrongOptions."""
+        if cache := self.config.cache_dir:
+            try:
+                Path(cache).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise WrongOptions(f"--cache_dir {cache}: {error.strerror}") from None
+
+    def _import(self) -> None:
+        """Import what `_prepare` needs; called in a thread while the engine loads."""
+
+    def _prepare(self, info: ModelInfo) -> None:
+        """Build what requests need beside the engine, which is ready. Raises StartError."""
+
+    async def unload(self) -> None:
+        """Stop the engine, and those of adapters; requests load it again. None may be running."""
+        self._loaded = False
+        await self.adapters.unload()
+        await self._stop_engine()
+        self.metrics.model_unloaded(self.name)
+
+    def leave_to(self, successor: Self | None) -> None:
+        """Take no more requests: the successor does, if any."""
+        self._draining, self._successor = True, successor
+        if self.residency is not None:
+            self.residency.retire(self)
+
+    async def drain(self, successor: Self | None = None) -> None:
+        """Leave new requests to the successor, let running ones finish, then stop."""
+        self.leave_to(successor)
+        await self.adapters.drain(successor.adapters.models if successor is not None else {})
+        await self.in_flight.drained()
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Stop the engine child, and those of adapters. Idempotent."""
+        self._stopped = True
+        await self.adapters.stop()
+        await self._stop_engine()
+        if self.residency is not None and self._draining:
+            self._loaded = False
+            self.residency.remove(self)
+
+    async def _stop_engine(self) -> None:
+        if not self.adapter:  # else it is the base's
+            await self.engine.stop()
+
+    # --- state
+
+    @property
+    def loaded(self) -> bool:
+        """An engine child has been started, and not been stopped since."""
+        return self._loaded
+
+    @property
+    def state(self) -> str:
+        """The engine's state if it is loaded, else the residency's: "unloaded" and the like; "failed" after a load that
+        failed, "loading" until the first one."""
+        if self._loaded:
+            unloading = self.residency is not None and self.residency.state(self) == "unloading"
+            return "unloading" if unloading else self.engine.state
+        if self.on_demand and self.residency is not None and not self._stopped:
+            state = self.residency.state(self)
+            return "failed" if self.failure is not None and state == "unloaded" else state
+        return "failed" if self.failure is not None else "loading"
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are served now; those of a model on demand load it if need be."""
+        return self.state == "ready" or (self.on_demand and self.state in ("unloaded", "loading", "unloading"))
+
+    @property
+    def admits(self) -> bool:
+        """Whether requests wait until it is loaded, instead of a 503."""
+        return self.on_demand or self.queues_while_loading
+
+    @property
+    def known(self) -> bool:
+        """Whether `info` is known: it is loaded, or has been."""
+        return self._info is not None
+
+    @property
+    def expects_images(self) -> bool:
+        """Whether its files are those of a model with vision: what is known of it before it is loaded."""
+        path = self.directory.path
+        return path is not None and (path / VISION_WEIGHTS).is_file()
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait until it is loaded."""
+        return self.residency.waiting(self) if self.residency is not None else 0
+
+    @property
+    def restarts(self) -> int:
+        """Engine children that were started in place of one that died."""
+        return 0 if self.adapter else self._restarts + self.engine.restarts
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it will take when it is loaded, roughly, without its KV cache."""
+        return 0 if self.config.fake_engine else int(WEIGHTS_FACTOR * weights_bytes(self.config.model_dir))
+
+    @property
+    def summary(self) -> str:
+        """What was loaded, for the log."""
+        return self.task
+
+    @property
+    def listed(self) -> bool:
+        """Whether it is in the list of models."""
+        return self.ready or self.on_demand or (self.announced and self.state == "loading")
+
+    @property
+    def with_adapters(self) -> list[Self]:
+        """The model and its adapters."""
+        return [self, *self.adapters.models.values()]
+
+    @property
+    def info(self) -> ModelInfo:
+        """What the engine reported about the model; known once it has been loaded."""
+        return self.engine.info if self._loaded or self._info is None else self._info
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """As `info`."""
+        return self.engine.vocabulary if self._loaded else self._vocabulary
+
+    @property
+    def tokenizer(self) -> Engine:
+        """The engine that encodes and decodes within a Hold: adapters change no tokenizer, and may have no engine."""
+        return self.engine if self._loaded or self._base is None else self._base.engine
+
+    async def stats(self) -> EngineStats:
+        """The engine's statistics; zeros while the model is not loaded on demand, and with its base's engine."""
+        return NO_STATS if self.adapter or (self.on_demand and not self._loaded) else await self.engine.stats()
+
+
+def _of_base(config: Config) -> Config:
+    """The config of the engine that has no adapter loaded: it must be of the same kind as those that have one."""
+    adapters = config.allow_runtime_lora or bool(config.lora_modules)
+    return replace(config, lora_modules="", allow_runtime_lora=adapters)
+
+
+def _maker(engine: Engine | Callable[[], Engine]) -> Callable[[], Engine]:
+    return engine if callable(engine) else lambda: engine
