@@ -110,7 +110,7 @@ class StatefulPipeline:
         self.grammars = model_info.grammars(config, self._tokenizer)
         self.image_token_counter: ImageTokenCounter | None = None
         self.recoverable = True
-        self.step_tokens = settings.step_tokens
+        self.step_tokens, self.shares_steps = settings.step_tokens, False
         self.max_prompt_tokens = settings.max_prompt_tokens
         self.token_timeout_s = config.engine_watchdog_s
         self._live: list[StatefulHandle] = []  # added, and not yet removed by a step

@@ -46,6 +46,7 @@ class Script:
     blocks: int = 4096
     block_size: int = 32
     step_tokens: int = 256
+    shares_steps: bool = False
     step_s: float = 0.0
     answer: str = ""
     tokens_per_step: int = 1
@@ -151,6 +152,7 @@ class FakePipeline:
         self.script = script
         self.recoverable = script.recoverable
         self.step_tokens = script.step_tokens
+        self.shares_steps = script.shares_steps
         self.steps = 0
         self.live: list[FakeHandle] = []
         self.grammars: Grammars | None = Grammars(AnyGrammar(), AnyGrammar())
@@ -247,12 +249,19 @@ class FakePipeline:
     # --- one step
 
     def _schedule(self) -> list[tuple[FakeHandle, int]]:
-        """How many tokens each request computes: decode first, then prompts in order, up to step_tokens."""
+        """How many tokens each request computes: decode first, then prompts in order, up to step_tokens.
+
+        With shares_steps, prompts that fit into half of it come before longer ones.
+        """
         ready = [h for h in self.live if not h.stalled]
         decoding = [(h, 1) for h in ready if h.prefilled == len(h.request.tokens)]
         left = self.step_tokens - len(decoding)
         plan = decoding[: self.step_tokens]
-        for handle in ready:
+        prompts = ready
+        if self.script.shares_steps:
+            half = left // 2
+            prompts = sorted(ready, key=lambda h: len(h.request.tokens) - h.prefilled > half)
+        for handle in prompts:
             missing = len(handle.request.tokens) - handle.prefilled
             if missing and left > 0:
                 plan.append((handle, min(missing, left)))

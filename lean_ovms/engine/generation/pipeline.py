@@ -237,6 +237,8 @@ class Pipeline(Protocol):
     """After an exception from `step`, cancelling all requests and stepping until idle repairs it."""
     step_tokens: int
     """Most tokens of one step, prefill and decode together."""
+    shares_steps: bool
+    """A long prompt leaves half of each step to short ones. False: prompts are computed in the order of `add`."""
 
     def check(self, request: PipelineRequest) -> None:
         """Raises errors.BadRequest for what `add` would refuse. Changes nothing."""

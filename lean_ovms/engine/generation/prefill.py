@@ -1,7 +1,9 @@
 """Prompts that were given to the pipeline and are not computed yet, and about how much of them is left.
 
-The pipeline computes prompts in the order in which they were added. Once more of them are there than a step takes,
-adding another one gains nothing, but everybody's next prompt waits behind it: a client has then to wait with more.
+Most pipelines compute prompts in the order in which they were added. Once more of them are there than a step takes,
+adding another one gains nothing, but everybody's next prompt waits behind it: a client has then to wait with more. In
+one that shares its steps, a long prompt leaves half of each to prompts that fit into it: those wait for one another
+alone, or a chat of ten tokens would wait until the whole of a long prompt of the same client has been read.
 """
 
 from __future__ import annotations
@@ -10,10 +12,14 @@ from .sequence import Sequence
 
 
 class PrefillQueue:
-    """step_tokens: most tokens of a step. each: those that a sequence takes of it once its prompt is computed."""
+    """step_tokens: most tokens of a step. each: those that a sequence takes of it once its prompt is computed.
 
-    def __init__(self, step_tokens: int, each: int) -> None:
+    shared: the pipeline shares its steps.
+    """
+
+    def __init__(self, step_tokens: int, each: int, *, shared: bool = False) -> None:
         self.left = 0
+        self.shared = shared
         self._step_tokens = step_tokens
         self._each = each
         self._left: dict[Sequence, int] = {}  # in the order in which they were added
@@ -34,16 +40,29 @@ class PrefillQueue:
         """There are enough prompts for the next step, with so many sequences in the pipeline."""
         return self.left >= self._budget(running)
 
+    def waits(self, sequence: Sequence, running: int) -> bool:
+        """Whether a sequence would only wait for those of its client that are there already."""
+        half = self._half(running)
+        if not self.shared or sequence.length > half:
+            return self.full(running)
+        return sum(tokens for tokens in self._left.values() if tokens <= half) >= half
+
     def step(self, running: int) -> None:
         """A step computes some of it."""
-        budget = self._budget(running)
-        for sequence, tokens in self._left.items():
+        budget, half = self._budget(running), self._half(running)
+        prompts = list(self._left.items())
+        if self.shared:
+            prompts.sort(key=lambda prompt: prompt[1] > half)
+        for sequence, tokens in prompts:
             if budget <= 0:
                 break
             done = min(tokens, budget)
             self._left[sequence] -= done
             self.left -= done
             budget -= done
+
+    def _half(self, running: int) -> int:
+        return max(1, self._budget(running) // 2)
 
     def _budget(self, running: int) -> int:
         return self._step_tokens - (running - len(self._left)) * self._each

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 MAX_PASSES = 64
 """Sequences of other clients that start before one that lacks KV blocks."""
+MAX_PASSED = 64
+"""Sequences that are looked at before a step, of those that cannot start yet."""
 
 
 class Starter:
@@ -40,8 +42,11 @@ class Starter:
             client, full = group.client, len(scheduler.running) >= self._slots
             if full and self._leaving(group) is None:
                 break
-            if client.prefilling and scheduler.prefill.full(len(scheduler.running)):
-                self._queue.hold(client)
+            if client.prefilling and scheduler.prefill.waits(group.waiting[0], len(scheduler.running)):
+                if scheduler.prefill.shared and len(passed) < MAX_PASSED:
+                    passed.append(self._queue.pop(group))  # shorter ones may be behind it
+                else:
+                    self._queue.hold(client)
                 continue
             sequence = self._queue.pop(group)
             prompt = sequence.request.image_prompt

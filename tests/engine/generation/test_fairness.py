@@ -282,6 +282,37 @@ def test_steps_are_as_full_as_without_the_limit_on_prompts():
     assert turns == -(-12 * 50 // 64)
 
 
+def test_a_short_prompt_is_computed_beside_long_ones_of_its_client_where_steps_are_shared():
+    rig = make(slots=64, step_tokens=64, shares_steps=True)
+    for i in range(3):
+        rig.submit(f"{i}" + "long " * 600, group=10 + i, max_tokens=2)
+    rig.turn(3)
+    for i in range(4):
+        assert turns_until_first_token(rig, rig.submit(f"hello {i}", group=20 + i, max_tokens=2)) <= 2
+    assert len(rig.scheduler.prefill) == 1  # the other long ones wait for the first
+
+
+def test_many_short_prompts_wait_for_one_another_where_steps_are_shared():
+    rig = make(slots=64, step_tokens=64, shares_steps=True)
+    rig.submit("long " * 600, client="hostile", group=9, max_tokens=2)
+    for i in range(40):
+        rig.submit(f"{i:02} this is short", client="hostile", group=10 + i, max_tokens=20)
+    rig.turn()
+    assert len(rig.scheduler.running) == 1 + 2  # 16 tokens each, in half a step of 64
+    polite = rig.submit("hello", client="polite", max_tokens=2)
+    assert turns_until_first_token(rig, polite) <= 3
+
+
+def test_a_cancelled_prompt_is_computed_no_further_where_steps_are_shared():
+    rig = make(step_tokens=64, shares_steps=True, prefix_caching=True)
+    long = rig.submit("long " * 600, max_tokens=2)
+    rig.turn(2)
+    rig.cancel(long)
+    rig.turn()
+    assert not rig.scheduler.running
+    assert rig.pipeline.blocks_in_use() == 0
+
+
 # --- limits
 
 

@@ -456,17 +456,28 @@ def test_idle_connections_of_one_client_do_not_shut_others_out(run: Run, monkeyp
 
 
 def test_a_flood_beyond_the_limit_does_not_pile_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "SURPLUS_S", 0.2)
+    monkeypatch.setattr(connection_module, "SURPLUS_S", 60.0)  # so none of them is refused before it asks
 
     async def main() -> None:
         async with serving(ok, max_connections=1) as server, contextlib.AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(client(server)) for _ in range(MAX_SURPLUS + 20)]
             await until(lambda: server.open_connections <= 1 + MAX_SURPLUS)
             answers = 0
-            for reader, _ in clients[1:]:
+            for reader, writer in clients[1:]:
                 with contextlib.suppress(ConnectionError):
+                    writer.write(GET)
                     answers += (await reader.read()).startswith(b"HTTP/1.1 503")
             assert 0 < answers <= MAX_SURPLUS
+
+    run(main)
+
+
+def test_a_connection_beyond_the_limit_that_asks_nothing_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "SURPLUS_S", 0.01)
+
+    async def main() -> None:
+        async with serving(ok, max_connections=1) as server, client(server), client(server) as (reader, _):
+            assert (await reader.read()).startswith(b"HTTP/1.1 503")
 
     run(main)
 
