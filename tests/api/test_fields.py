@@ -63,6 +63,7 @@ def test_a_value_of_another_kind_is_refused_by_name(row: Field, wrong: object) -
         ("stop", 5, "stop is not a string or array of strings"),
         ("stop", ["a", 5], "stop array contains non string element"),
         ("stop", ["a"] * 17, "stop array must have no more than 16 strings"),
+        ("stop", ["a" * 4096] * 5, "stop strings must have no more than 16384 characters in all"),
         ("stop", "", "stop strings must not be empty"),
         ("stop_token_ids", [1, -1], "stop_token_ids[1] is not a token id"),
         ("stop_token_ids", [True], "stop_token_ids[0] is not a token id"),

@@ -167,7 +167,7 @@ HEAVY = {
     + b",".join(b'"%d"' % i for i in range(7000)) + b"]}}",
     "pattern": HI + b',"guided_regex":"' + b"(a|b|c)*x?" * 6000 + b'"}',
     "stop": HI + b',"stop":['
-    + b",".join(b'"%b%d"' % (b"a" * 4000, i) for i in range(16)) + b"]}",
+    + b",".join(b'"%d%b"' % (i, b"a" * 1000) for i in range(16)) + b'],"n":20}',
 }  # fmt: skip
 
 

@@ -20,6 +20,8 @@ from .token_fields import TOKEN_FIELDS, token_ids
 
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 4096
+MAX_STOP_CHARACTERS = 16_384
+"""Of all stop strings together: finding them is prepared on the event loop."""
 MAX_STOP_IDS = 256
 INT32_MAX = 2147483647
 
@@ -37,6 +39,8 @@ def _stop(value: Any) -> tuple[str, ...] | None:
             raise BadRequest("stop strings must not be empty", param="stop")
         if len(stop) > MAX_STOP_LENGTH:
             raise BadRequest(f"a stop string must have no more than {MAX_STOP_LENGTH} characters", param="stop")
+    if sum(map(len, stops)) > MAX_STOP_CHARACTERS:
+        raise BadRequest(f"stop strings must have no more than {MAX_STOP_CHARACTERS} characters in all", param="stop")
     return tuple(dict.fromkeys(stops)) or None
 
 
