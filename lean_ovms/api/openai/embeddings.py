@@ -26,7 +26,7 @@ from ..pooling.request import (
     parse_inputs,
     texts_of,
 )
-from ..router import RouteDoc, for_each_prefix
+from ..router import for_each_prefix
 
 FIELDS = FieldSet((*shared.INPUTS, shared.NORMALIZE, *ENCODING, shared.DIMENSIONS, *shared.PROMPTS))
 
@@ -52,13 +52,7 @@ async def handle(request: Request, app: App) -> Response:
     return await call.render(outputs, lambda: full(asked, outputs))
 
 
-DOC = RouteDoc(
-    summary="A vector for each input",
-    body=FIELDS,
-    answer="Embeddings",
-    media=("application/octet-stream",),
-    rules=shared.ONE_INPUT,
-)
+DOC = shared.vectors_doc("A vector for each input", FIELDS, "Embeddings")
 ROUTES = for_each_prefix("POST", "/embeddings", handle, doc=DOC)
 FOR_MODEL = PoolingModel
 

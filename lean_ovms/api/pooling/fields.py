@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import BadRequest
 from .. import schemas
-from ..fields import Field
+from ..fields import Field, FieldSet
 from ..generation.common_fields import (
     ADD_GENERATION_PROMPT,
     CHAT_TEMPLATE,
@@ -20,6 +20,7 @@ from ..generation.common_fields import (
 from ..generation.common_fields import (
     MODEL as TEXT_MODEL,
 )
+from ..router import RouteDoc
 
 INT64_MAX = 2**63 - 1
 MAX_DIMENSIONS = 1 << 20
@@ -133,6 +134,11 @@ INPUTS = (*COMMON, INPUT, *TOKENIZING, USE_ACTIVATION, *CONVERSATION)
 """Fields of the endpoints that take inputs one by one."""
 ONE_INPUT = schemas.one_of("input", "messages")
 """A rule for their bodies: input or messages."""
+
+
+def vectors_doc(summary: str, body: FieldSet, answer: str) -> RouteDoc:
+    """The description of one of them whose response has vectors, as JSON or as bytes. answer: a name of schemas."""
+    return RouteDoc(summary=summary, body=body, answer=answer, media=("application/octet-stream",), rules=ONE_INPUT)
 
 
 def activation(values: dict[str, Any]) -> bool | None:

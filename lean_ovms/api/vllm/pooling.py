@@ -24,7 +24,7 @@ from ..fields import Field, FieldSet
 from ..pooling import fields as shared
 from ..pooling.encoding import ENCODING, Encoding, results_response
 from ..pooling.request import Inputs, PoolingRequest, follows_ovms, parse, parse_inputs, texts_of
-from ..router import Route, RouteDoc, for_each_prefix
+from ..router import Route, for_each_prefix
 
 TASKS = {
     EMBED: (EMBED, TOKEN_EMBED),
@@ -67,13 +67,7 @@ async def handle(request: Request, app: App) -> Response:
     return await call.render(outputs, lambda: full(call, encoding, outputs))
 
 
-DOC = RouteDoc(
-    summary="What a pooling model computes",
-    body=FIELDS,
-    answer="Pooled",
-    media=("application/octet-stream",),
-    rules=shared.ONE_INPUT,
-)
+DOC = shared.vectors_doc("What a pooling model computes", FIELDS, "Pooled")
 ROUTES = [*for_each_prefix("POST", "/pooling", handle, doc=DOC), Route("POST", "/pooling", handle, doc=DOC)]
 
 

@@ -9,7 +9,7 @@ import pytest
 from lean_ovms.engine.paged.draft import DraftModel
 from lean_ovms.engine.paged.params import Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, logits_after
-from tests.engine.paged.test_engine import SIZE, Verse, alone, engine, prompt, run
+from tests.engine.paged.test_engine import SIZE, Verse, alone, disturbed_step, engine, prompt, run
 
 LOOK = {"lookahead": 4}
 
@@ -184,20 +184,7 @@ def test_many_texts_with_preemptions_cancellations_and_failed_steps(blocks):
             number, ids, asked = waiting.pop()
             live.append((number, made.add(ids, asked)))
             texts[number], wanted[number] = [], alone(ids, asked)
-        made._network.fail = int(dice.random() < 0.05)
-        if dice.random() < 0.5:
-            made.start()
-        if live and dice.random() < 0.03:
-            number, request = live.pop(dice.randrange(len(live)))
-            request.cancel()
-            del wanted[number]
-        try:
-            made.step()
-        except RuntimeError:
-            made._network.fail = 0
-        for number, request in live:
-            if request.can_read():
-                texts[number] += request.read()[0].generated_ids
+        disturbed_step(made, dice, live, texts, wanted)
     assert {number: texts[number] for number in wanted} == wanted
     assert made.scheduler.preemptions or blocks > 100
     assert made.blocks.available == blocks

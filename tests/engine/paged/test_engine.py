@@ -85,6 +85,27 @@ def test_a_text_alone_is_what_the_definition_says(asked, length):
     assert run(made, made.add(prompt(length), asked)) == [alone(prompt(length), asked)]
 
 
+def disturbed_step(made, dice, live, texts, wanted):
+    """A step that may fail or overlap with a cancellation, and its outputs.
+
+    live: numbers and requests. texts, wanted: by number, what was read, and what whole answers must be.
+    """
+    made._network.fail = int(dice.random() < 0.05)
+    if dice.random() < 0.5:
+        made.start()  # and arrivals and cancellations while it computes
+    if live and dice.random() < 0.03:
+        number, request = live.pop(dice.randrange(len(live)))
+        request.cancel()
+        del wanted[number]
+    try:
+        made.step()
+    except RuntimeError:
+        made._network.fail = 0
+    for number, request in live:
+        if request.can_read():
+            texts[number] += request.read()[0].generated_ids
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize(
@@ -108,20 +129,7 @@ def test_many_texts_together_are_what_each_is_alone(seed, blocks, step_tokens, c
                 texts[number] = []
                 wanted[number] = alone(own, asked)
                 live.append((number, request))
-        made._network.fail = int(dice.random() < 0.05)
-        if dice.random() < 0.5:
-            made.start()  # and arrivals and cancellations while it computes
-        if live and dice.random() < 0.03:
-            number, request = live.pop(dice.randrange(len(live)))
-            request.cancel()
-            del wanted[number]
-        try:
-            made.step()
-        except RuntimeError:
-            made._network.fail = 0
-        for number, request in live:
-            if request.can_read():
-                texts[number] += request.read()[0].generated_ids
+        disturbed_step(made, dice, live, texts, wanted)
     assert {number: texts[number] for number in wanted} == wanted
     assert made.blocks.available == blocks
     assert made._rows.free == made._rows.total
