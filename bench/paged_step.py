@@ -58,9 +58,9 @@ class NoNetwork:
             self._wanted = made
         return made
 
-    def start(self) -> None: ...
+    def start(self, prompts: bool) -> None: ...
 
-    def infer(self) -> Any:
+    def infer(self, prompts: bool) -> Any:
         return self.wait()
 
     def wait(self) -> Any:

@@ -186,7 +186,7 @@ class DraftModel:
         if not chunks:
             return [], np.zeros((0, self._width), np.float32)
         self._inputs.write(NO_ROWS, chunks, True)
-        lines = self._infer()
+        lines = self._infer(prompts=True)
         for chunk in chunks:
             computed[chunk.sequence.row] = chunk.start + chunk.length
         return complete, lines
@@ -198,7 +198,7 @@ class DraftModel:
         changed = changed or bool((held[rows] != need).any())
         held[rows] = need
         self._inputs.write(rows, [], changed)
-        lines = self._infer()
+        lines = self._infer(prompts=False)
         self._rows.computed[rows] += 1
         return lines
 
@@ -233,10 +233,10 @@ class DraftModel:
         self._rows.table[text.row, held : len(text.blocks)] = text.blocks[held:]
         return True
 
-    def _infer(self) -> Lines:
+    def _infer(self, prompts: bool) -> Lines:
         """The logits, as wide as the main model's: both may be padded differently."""
         self.steps += 1
-        lines = self._network.infer()
+        lines = self._network.infer(prompts)
         missing = self._width - lines.shape[1]
         if missing > 0:
             return np.pad(lines, ((0, 0), (0, missing)), constant_values=-np.inf)

@@ -129,7 +129,7 @@ class Engine:
         if step is None:
             return False
         try:
-            self._network.start()
+            self._network.start(bool(step.chunks))
         except BaseException:
             self._step_failed()
             raise
@@ -177,9 +177,9 @@ class Engine:
                 self._batch = SamplingBatch(step.decoding)
             matchers = self._matchers(step)
             if not started and not matchers:
-                return self._network.infer()
+                return self._network.infer(bool(step.chunks))
             if not started:
-                self._network.start()
+                self._network.start(bool(step.chunks))
                 started = True
             self._prepare(matchers)
         finally:

@@ -11,6 +11,9 @@ from __future__ import annotations
 from ..genai import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +40,23 @@ class NotPageable(StartError):
 
 
 class PagedModel:
-    """A network.Network on one openvino infer request.
+    """A network.Network on one openvino infer request, or on two with the same inputs and caches.
 
     layers, fixed: those that take adapters and that do not, as in adapter_layers.Layers. block_bytes: of a KV block.
     vocab_size: width of the logits, padding included. threads: that compute.
     """
 
-    def __init__(self, xml: Path, device: str, properties: dict[str, Any], *, adapted: bool = False) -> None:
-        """adapted: it takes LoRA adapters. Raises NotPageable, and RuntimeError from openvino."""
+    def __init__(
+        self, xml: Path, device: str, properties: dict[str, Any], *, adapted: bool = False, twice: bool = False
+    ) -> None:
+        """adapted: it takes LoRA adapters. twice: steps with prompts have a compiled network of their own.
+
+        openvino prepares each layer anew when the number of tokens is another than in the step before: 2 to 3 ms for
+        the demo model, before a prompt and again after it. The price is the weights' memory, twice, so it is for small
+        networks. The second one is compiled in a thread, until the first tensor is made.
+
+        Raises NotPageable, and RuntimeError from openvino.
+        """
         core = ov.Core()
         model = core.read_model(xml)
         try:
@@ -55,8 +67,10 @@ class PagedModel:
         self.layers, self.fixed = adapter_layers.insert(model) if adapted else ({}, frozenset[str]())
         if adapted and not self.layers:
             raise NotPageable("its linear layers have no names by which adapters could be matched")
-        compiled = core.compile_model(model, device, properties)
-        self._request = compiled.create_infer_request()
+        compile_network = partial(core.compile_model, model, device, properties)
+        compiled = compile_network()
+        self._second = _in_thread(compile_network) if twice else None
+        self._decode = self._running = compiled.create_infer_request()
         self._ports = {_name(port): port for port in compiled.inputs}
         self.vocab_size = int(compiled.outputs[0].get_partial_shape()[-1].get_length())
         self.threads = int(compiled.get_property("INFERENCE_NUM_THREADS"))
@@ -67,6 +81,11 @@ class PagedModel:
         self.block_bytes = sum(self._bytes(name) for name in caches)
         self._caches: list[Any] = []
         self._states: list[Any] = []
+
+    @cached_property
+    def _prompts(self) -> Any:
+        """The infer request of steps with prompts. Raises RuntimeError from openvino."""
+        return self._decode if self._second is None else self._second.result().create_infer_request()
 
     @property
     def inputs(self) -> frozenset[str]:
@@ -95,31 +114,35 @@ class PagedModel:
             tensor.data[row] = 0
 
     def tensor(self, name: str, shape: list[int]) -> Any:
-        """A tensor for an input, set on the request; its owner writes into it and may make its shape smaller."""
+        """A tensor for an input, set on the requests; its owner writes into it and may make its shape smaller."""
         port = self._ports[name]
         tensor = ov.Tensor(port.get_element_type(), ov.Shape(shape))
-        self._request.set_tensor(port, tensor)
+        self._decode.set_tensor(name, tensor)
+        if self._prompts is not self._decode:
+            self._prompts.set_tensor(name, tensor)
         return tensor
 
-    def infer(self) -> NDArray[np.float32]:
+    def infer(self, prompts: bool) -> NDArray[np.float32]:
         """`start` and `wait`, by this thread and openvino's: one thread less wants a core. Releases the GIL."""
-        self._request.infer(share_outputs=True)
+        self._running = self._prompts if prompts else self._decode
+        self._running.infer(share_outputs=True)
         return self._logits()
 
-    def start(self) -> None:
-        """Begin to compute with what is in the input tensors."""
-        self._request.start_async()
+    def start(self, prompts: bool) -> None:
+        """Begin to compute with what is in the input tensors. prompts: the step has parts of prompts, or guesses."""
+        self._running = self._prompts if prompts else self._decode
+        self._running.start_async()
 
     def wait(self) -> NDArray[np.float32]:
         """The logits [wanted tokens, vocab] of what was started. Releases the GIL. Raises RuntimeError.
 
         They are the plugin's memory: valid, and writable, until the next start.
         """
-        self._request.wait()
+        self._running.wait()
         return self._logits()
 
     def _logits(self) -> NDArray[np.float32]:
-        logits: NDArray[np.float32] = self._request.get_output_tensor(0).data.reshape(-1, self.vocab_size)
+        logits: NDArray[np.float32] = self._running.get_output_tensor(0).data.reshape(-1, self.vocab_size)
         return logits
 
     def _table(self, name: str, rows: int) -> Any:
@@ -130,6 +153,13 @@ class PagedModel:
 
     def _bytes(self, name: str) -> int:
         return int(np.prod(self._row(name))) * int(self._ports[name].get_element_type().bitwidth) // 8
+
+
+def _in_thread(compile_network: Callable[[], Any]) -> Future[Any]:
+    pool = ThreadPoolExecutor(1, "compile")
+    compiled = pool.submit(compile_network)
+    pool.shutdown(wait=False)
+    return compiled
 
 
 def _name(port: Any) -> str:

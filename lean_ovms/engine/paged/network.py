@@ -40,12 +40,15 @@ class Network(Protocol):
         """A new tensor for an input."""
         ...
 
-    def infer(self) -> NDArray[np.float32]:
+    def infer(self, prompts: bool) -> NDArray[np.float32]:
         """Compute with what is in the input tensors: `start` and `wait` in one, without a change of threads."""
         ...
 
-    def start(self) -> None:
-        """Begin to compute with what is in the input tensors."""
+    def start(self, prompts: bool) -> None:
+        """Begin to compute with what is in the input tensors.
+
+        prompts: they have chunks (model_inputs.Chunk), so their sizes are others than those of the steps around.
+        """
         ...
 
     def wait(self) -> NDArray[np.float32]:

@@ -76,9 +76,14 @@ class PagedPipeline:
         settings = settings or resolve(config, free_memory_bytes(), paged=True)
         _refuse(config)
         check_files(config, TEXT_MODEL)
+        small = is_small(config.model_dir / TEXT_MODEL)
         with as_start_error(config):
             self._model = PagedModel(
-                config.model_dir / TEXT_MODEL, settings.device, settings.properties, adapted=config.allow_runtime_lora
+                config.model_dir / TEXT_MODEL,
+                settings.device,
+                settings.properties,
+                adapted=config.allow_runtime_lora,
+                twice=small,
             )
             self._tokenizer = genai.Tokenizer(str(config.model_dir), **model_info.TOKENIZER)
             defaults_file = config.model_dir / "generation_config.json"
@@ -88,7 +93,7 @@ class PagedPipeline:
             draft = _draft_network(config, settings) if settings.speculative == "draft" else None
             blocks = settings.blocks or max(1, (settings.cache_gb << 30) // self._block_bytes(config, draft))
             self._adapters = Adapters(self._model, config.max_loras)
-            tile = TILE if is_small(config.model_dir / TEXT_MODEL) and not self._model.hybrid else 1
+            tile = TILE if small and not self._model.hybrid else 1
             self._engine = Engine(
                 self._model,
                 blocks=blocks,

@@ -60,7 +60,7 @@ class FakeNetwork:
         tensor = self.tensors[name]
         return tensor.data[: tensor.shape[0]] if len(tensor.shape) else tensor.data
 
-    def start(self):
+    def start(self, prompts):
         ids, positions, past, begins, blocks, firsts, longest, wanted = (self._input(name) for name in NAMES)
         assert len(begins) == len(firsts) == len(past) + 1
         assert begins[0] == firsts[0] == 0
@@ -89,8 +89,8 @@ class FakeNetwork:
                     lines[begins[i] + offset] = self.after(text[: known + offset + 1].tolist())
         self.lines = np.array([lines[int(place)] for place in wanted], np.float32).reshape(-1, self.vocab_size)
 
-    def infer(self):
-        self.start()
+    def infer(self, prompts):
+        self.start(prompts)
         return self.wait()
 
     def wait(self):

@@ -27,13 +27,13 @@ class AdaptedNetwork(FakeNetwork):
             made.data = made.data.astype(np.float32)
         return made
 
-    def start(self):
+    def start(self, prompts):
         ids, choice = self._input("input_ids"), self._input(CHOICE)
         down, up = self.tensors["lora_A.layer"].data, self.tensors["lora_B.layer"].data
         assert choice.shape == (len(ids), len(down))
         plain = ids.copy()
         ids += SHIFT * ((choice * down[:, 0]) @ up.T)[:, 0].astype(np.int64)
-        super().start()
+        super().start(prompts)
         ids[:] = plain
 
     @staticmethod

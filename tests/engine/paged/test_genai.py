@@ -13,7 +13,9 @@ from lean_ovms.engine.genai import settings
 from lean_ovms.engine.genai.continuous import ContinuousPipeline
 from lean_ovms.engine.genai.grammar_compiler import stand_in
 from lean_ovms.engine.generation.pipeline import PipelineRequest
+from lean_ovms.engine.paged.engine import Engine
 from lean_ovms.engine.paged.model import NotPageable, PagedModel
+from lean_ovms.engine.paged.params import Params
 from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.errors import StartError
 from lean_ovms.types import SamplingParams
@@ -118,6 +120,21 @@ def test_greedy_tokens_of_a_llama_with_sentencepiece_are_the_same():
     for kind in ("LM_CB", "PAGED"):
         found.append(answers(load(blocks=300, model_path=str(LLAMA), pipeline_type=kind), asked))
     assert found[0] == found[1]
+
+
+def test_a_network_that_is_compiled_twice_has_one_cache():
+    """Parts of prompts are computed by one, single tokens by the other, in turns."""
+    dice, found = random.Random(2), []
+    asked = [[dice.randrange(3, 640) for _ in range(size)] for size in (3, 90, 150)]
+    for twice in (False, True):
+        network = PagedModel(LLAMA / "openvino_model.xml", "CPU", {}, twice=twice)
+        engine = Engine(network, blocks=40, block_size=32, context=256, step_tokens=32, max_sequences=8)
+        requests = [engine.add(ids, Params(max_tokens=30)) for ids in asked]
+        while engine.busy():
+            engine.step()
+        found.append([request.sequences[0].ids for request in requests])
+    assert found[0] == found[1]
+    assert [len(ids) for ids in found[1]] == [33, 120, 180]
 
 
 def test_a_network_without_a_last_projection_is_refused(tmp_path):
