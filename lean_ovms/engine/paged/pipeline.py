@@ -199,7 +199,7 @@ class PagedPipeline:
             beams=asked.beams,
             length_penalty=asked.length_penalty,
             early_stopping=asked.early_stopping,
-            lookahead=(asked.num_assistant_tokens or MOST_DRAFTED) if self._speculative else 0,
+            lookahead=(asked.num_assistant_tokens or MOST_DRAFTED) if self._speculative and asked.beams == 1 else 0,
             ngram=asked.max_ngram_size,
             confidence=asked.assistant_confidence_threshold,
         )

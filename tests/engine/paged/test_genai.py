@@ -175,7 +175,7 @@ def test_an_echo_is_the_same_with_a_warm_cache_as_openvino_genais_without(paged,
 
 
 def test_a_model_that_drafts_for_itself_is_right_every_time(paged):
-    """The same tokens, drawn ones too, and log probabilities, in a sixth of the steps."""
+    """The same tokens, drawn ones too, and log probabilities, in a sixth of the steps. Beams are not guessed for."""
     assisted = load(blocks=600, pipeline_type="PAGED", draft_model_path=str(Config().model_dir))
     assert assisted.info.speculative == "draft"
     found = []
@@ -192,7 +192,12 @@ def test_a_model_that_drafts_for_itself_is_right_every_time(paged):
                     output = handle.read()[0]
                     ids += output.generated_ids
                     values += output.generated_log_probs
-        found.append((texts, logprobs[0] + logprobs[1], pipe._engine.steps - before))
+        steps = pipe._engine.steps - before
+        search = pipe.add(work(pipe.encode(chat(QUESTIONS[2]), False), 12, BEAMS))
+        while pipe.busy():
+            pipe.step()
+        beams = [output.generated_ids for output in search.read().values()]
+        found.append(((texts, beams), logprobs[0] + logprobs[1], steps))
     assert found[0][0] == found[1][0]
     assert found[0][1] == pytest.approx(found[1][1], abs=1e-3)
     assert (found[0][2], found[1][2]) == (25, 5)
