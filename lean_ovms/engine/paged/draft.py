@@ -3,8 +3,8 @@
 It has a KV cache, blocks and a prefix cache of its own. A text is computed by it once its prompt is computed by the
 main model, so guesses never delay a first token; a long prompt is computed in parts, and is not guessed for until then.
 Tokens are drawn as the main model's are, with the same parameters, grammar and random numbers, so that the same token
-is likely to come out. What a step rejects is overwritten: keys and values count up to the first wrong guess. A text that
-the draft model is often wrong about gets shorter guesses, and at last few.
+is likely to come out. What a step rejects is overwritten: keys and values count up to the first wrong guess. A text
+that the draft model is often wrong about gets shorter guesses, and at last few.
 """
 
 from __future__ import annotations
