@@ -16,6 +16,7 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -57,11 +58,9 @@ MODELS: dict[str, dict[str, object]] = {
 gemma3_text with transformers up to 5.0 only."""
 
 
-def make(name: str, target: Path) -> None:
-    """Write NAME.tar.xz into the folder."""
-    import openvino as ov
+def network(name: str) -> Any:
+    """The model in torch. The same weights every time, with one version of torch and transformers."""
     import torch
-    from optimum.intel import OVModelForCausalLM
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(1)
@@ -70,6 +69,15 @@ def make(name: str, target: Path) -> None:
     with torch.no_grad():
         for weights in model.parameters():
             weights.copy_((weights * 16).round() / 16)
+    return model
+
+
+def make(name: str, target: Path) -> None:
+    """Write NAME.tar.xz into the folder."""
+    import openvino as ov
+    from optimum.intel import OVModelForCausalLM
+
+    model = network(name)
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         exported = OVModelForCausalLM.from_pretrained(folder, export=True, load_in_8bit=False, compile=False)

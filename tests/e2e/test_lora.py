@@ -62,7 +62,7 @@ async def text(client: openai.AsyncOpenAI, model: str, prompt: str = PROMPTS[0])
     return answer.choices[0].text
 
 
-@pytest.mark.parametrize("kind", ["PAGED", "LM_CB"])
+@pytest.mark.parametrize("kind", ["AUTO", "LM_CB"])
 async def test_each_adapter_answers_as_in_a_direct_call_and_the_model_as_without(
     adapters: Any, direct: Any, kind: str
 ) -> None:
@@ -75,14 +75,14 @@ async def test_each_adapter_answers_as_in_a_direct_call_and_the_model_as_without
         assert (await client.models.retrieve("a")).id == "a"
         names = list(listed)
         found = dict(zip(names, await asyncio.gather(*(text(client, name) for name in names)), strict=True))
-        assert (house.app.registry.get("a").engine is house.model.engine) is (kind == "PAGED")
+        assert (house.app.registry.get("a").engine is house.model.engine) is (kind == "AUTO")
         assert found == {
             "demo": direct("", 0, PROMPTS[0]),
             "a": direct("a", LORA_ALPHA / RANK, PROMPTS[0]),
             "a-more": direct("a", 1.5, PROMPTS[0]),
         }
         assert len(set(found.values())) == 3
-        if kind == "PAGED":
+        if kind == "AUTO":  # which takes PAGED
             assert await text(client, "a") == found["a"]  # from the prefix cache, which has all three
             await house.model.engine.stats()
             os.kill(house.model.engine.pid or 0, signal.SIGKILL)

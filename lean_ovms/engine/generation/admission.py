@@ -210,7 +210,7 @@ def _too_long(info: ModelInfo, kv: KvBudget, prompt: int) -> BadRequest:
 
 def _assistant_params(sampling: SamplingParams, info: ModelInfo) -> SamplingParams:
     """The fields of speculative decoding as the pipeline needs them: set in a speculative one, zero in others."""
-    if not info.speculative:
+    if not info.speculative or (sampling.beams > 1 and "beam_control" in info.capabilities):  # whose beams do not guess
         if not (sampling.num_assistant_tokens or sampling.assistant_confidence_threshold or sampling.max_ngram_size):
             return sampling
         return replace(sampling, num_assistant_tokens=0, assistant_confidence_threshold=0.0, max_ngram_size=0)

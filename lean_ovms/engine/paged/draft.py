@@ -3,7 +3,8 @@
 It has a KV cache, blocks and a prefix cache of its own. A text is computed by it once its prompt is computed by the
 main model, so guesses never delay a first token; a long prompt is computed in parts, and is not guessed for until then.
 Tokens are drawn as the main model's are, with the same parameters, grammar and random numbers, so that the same token
-is likely to come out. What a step rejects is overwritten: keys and values count up to the first wrong guess.
+is likely to come out. What a step rejects is overwritten: keys and values count up to the first wrong guess. A text
+that the draft model is often wrong about gets shorter guesses, and at last few.
 """
 
 from __future__ import annotations
@@ -29,6 +30,39 @@ log = logging.getLogger(__name__)
 
 Lines = NDArray[np.float32]
 NO_ROWS = np.zeros(0, np.int64)
+LONGEST_PAUSE = 16
+"""Steps. A draft that is never right costs a text one pass of the draft model for so many of the main model's."""
+
+
+@dataclass(slots=True)
+class Reach:
+    """How many tokens of a text are worth guessing, by how many of the last ones were right. None, for a pause, where
+    the only one was wrong again and again.
+
+    As transformers' "heuristic" schedule, two more where all were right and one less otherwise, but half of them where
+    none was.
+    """
+
+    now: int
+    pause: int = 0
+    left: int = 0
+
+    def next(self, most: int) -> int:
+        """Tokens to guess in this step, at most `most`."""
+        if self.left:
+            self.left -= 1
+            return 0
+        return min(most, self.now)
+
+    def learn(self, guessed: int, right: int) -> None:
+        """So many of the last tokens guessed were right."""
+        if right:
+            self.pause = 0
+            self.now = max(self.now, guessed + 2) if right == guessed else max(right, self.now - 1)
+        elif self.now > 1:
+            self.now //= 2
+        else:
+            self.left = self.pause = min(LONGEST_PAUSE, 2 * self.pause or 1)
 
 
 @dataclass(slots=True)
@@ -39,8 +73,19 @@ class Draft:
 
     sequence: Sequence
     text: Sequence
+    reach: Reach
     base: int = 0
     most: int = 0
+
+    def learn(self) -> None:
+        """From the guesses of the last step, as far as the main model has decided on them."""
+        ids = self.sequence.ids
+        guessed, decided = len(self.text.ids) - self.base, len(ids) - self.base
+        right = 0
+        while right < min(guessed, decided) and self.text.ids[self.base + right] == ids[self.base + right]:
+            right += 1
+        if guessed > 0 and (right == guessed or right < decided):
+            self.reach.learn(guessed, right)
 
     @property
     def open(self) -> bool:
@@ -136,9 +181,14 @@ class DraftModel:
         if draft is None:
             if not self._rows.free:
                 return None
-            draft = self._drafts[sequence] = Draft(sequence, self._begun(sequence))
+            draft = self._drafts[sequence] = Draft(sequence, self._begun(sequence), Reach(sequence.params.lookahead))
         else:
+            draft.learn()
             self._roll_back(draft)
+        most = draft.reach.next(most)
+        if not most:
+            del draft.text.ids[draft.base :]  # nothing is to be learned from the last guesses again
+            return None
         before, text = draft.text, forked(sequence, sequence.index, sequence.seed)
         text.row, text.blocks, text.chain = before.row, before.blocks, before.chain
         draft.text, draft.base, draft.most = text, len(text.ids), most

@@ -81,6 +81,7 @@ class PagedModel:
         self.block_bytes = sum(self._bytes(name) for name in caches)
         self._caches: list[Any] = []
         self._states: list[Any] = []
+        self.adapting = False
 
     @cached_property
     def _prompts(self) -> Any:
@@ -115,12 +116,23 @@ class PagedModel:
 
     def tensor(self, name: str, shape: list[int]) -> Any:
         """A tensor for an input, set on the requests; its owner writes into it and may make its shape smaller."""
-        port = self._ports[name]
-        tensor = ov.Tensor(port.get_element_type(), ov.Shape(shape))
+        tensor = ov.Tensor(self._ports[name].get_element_type(), ov.Shape(shape))
+        self.set_tensor(name, tensor)
+        return tensor
+
+    def set_tensor(self, name: str, tensor: Any) -> None:
+        """A tensor that another model made for its input of that name."""
         self._decode.set_tensor(name, tensor)
         if self._prompts is not self._decode:
             self._prompts.set_tensor(name, tensor)
-        return tensor
+
+    def share_cache(self, other: PagedModel) -> None:
+        """Compute on the KV cache and the states of another, which has the same layers."""
+        self._caches, self._states = other._caches, other._states
+        caches = [name for name in other._ports if name.startswith(CACHES)]
+        states = [name for name in other._ports if STATES in name]
+        for name, tensor in zip(caches + states, self._caches + self._states, strict=True):
+            self.set_tensor(name, tensor)
 
     def infer(self, prompts: bool) -> NDArray[np.float32]:
         """`start` and `wait`, by this thread and openvino's: one thread less wants a core. Releases the GIL."""

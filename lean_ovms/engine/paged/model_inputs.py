@@ -142,9 +142,11 @@ class ModelInputs:
         tensor.shape = [tokens, adapters.ranks]
         data[:tokens] = 0
         at = 0
+        self._network.adapting = False
         for row, count in [*((row, 1) for row in rows.tolist()), *((c.sequence.row, c.length) for c in chunks)]:
             adapter = self._rows.adapters[row]
             if adapter is not None:
+                self._network.adapting = True
                 data[at : at + count, adapters.columns(adapter)] = adapter.scale
             at += count
 

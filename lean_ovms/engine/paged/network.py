@@ -22,10 +22,12 @@ class Network(Protocol):
     """A compiled network, its one infer request and its KV cache. Not thread-safe.
 
     hybrid: some layers keep a state for each sequence beside the KV blocks, by row; texts cannot share those.
+    adapting: set by its user: whether a row of what is in the input tensors has an adapter.
     """
 
     vocab_size: int
     hybrid: bool
+    adapting: bool
 
     @property
     def inputs(self) -> frozenset[str]:

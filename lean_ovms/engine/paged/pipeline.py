@@ -22,6 +22,7 @@ from ..genai.pipeline_choice import PAGED
 from ..genai.settings import PipelineSettings, free_memory_bytes, is_small, resolve, warm_up_prompts
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
 from ..generation.pipeline import ASSISTANT_TOKENS, Grammars, Handle, ImageTokenCounter, PipelineRequest, Status
+from .adapted_model import AdaptedModel
 from .adapters import Adapter, AdapterTable, fits
 from .draft import DraftModel
 from .engine import Engine
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "logit_edits", "progress")
 TILE = 16
 """Tokens. Padding costs a larger network more than it saves: this one's steps take as long with 16 tokens as with 1."""
+TWICE = 1 << 30
+"""Bytes of weights below which a model that takes adapters is compiled without them too: see adapted_model."""
 MOST_DRAFTED = 20
 """Tokens that a draft model guesses at most where its confidence alone decides: transformers' default."""
 GRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar_process")
@@ -44,7 +47,7 @@ GRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar_process
 class Adapters:
     """The weights of the adapters that requests named last."""
 
-    def __init__(self, model: PagedModel, most: int) -> None:
+    def __init__(self, model: PagedModel | AdaptedModel, most: int) -> None:
         self._model = model
         self._most = most
         self._read: dict[str, Adapter] = {}
@@ -78,13 +81,7 @@ class PagedPipeline:
         check_files(config, TEXT_MODEL)
         small = is_small(config.model_dir / TEXT_MODEL)
         with as_start_error(config):
-            self._model = PagedModel(
-                config.model_dir / TEXT_MODEL,
-                settings.device,
-                settings.properties,
-                adapted=config.allow_runtime_lora,
-                twice=small,
-            )
+            self._model = _network(config, settings)
             self._tokenizer = genai.Tokenizer(str(config.model_dir), **model_info.TOKENIZER)
             defaults_file = config.model_dir / "generation_config.json"
             defaults = (
@@ -203,7 +200,7 @@ class PagedPipeline:
             beams=asked.beams,
             length_penalty=asked.length_penalty,
             early_stopping=asked.early_stopping,
-            lookahead=(asked.num_assistant_tokens or MOST_DRAFTED) if self._speculative else 0,
+            lookahead=(asked.num_assistant_tokens or MOST_DRAFTED) if self._speculative and asked.beams == 1 else 0,
             ngram=asked.max_ngram_size,
             confidence=asked.assistant_confidence_threshold,
         )
@@ -264,10 +261,22 @@ class PagedPipeline:
         self._engine.blocks.clear_cache()
 
 
+def _network(config: Config, settings: PipelineSettings) -> PagedModel | AdaptedModel:
+    """Raises NotPageable."""
+    file = config.model_dir / TEXT_MODEL
+    compiled = partial(PagedModel, file, settings.device, settings.properties)
+    plain = partial(compiled, twice=is_small(file))
+    if not config.allow_runtime_lora:
+        return plain()
+    adapted = compiled(adapted=True)
+    return AdaptedModel(adapted, plain()) if file.with_suffix(".bin").stat().st_size < TWICE else adapted
+
+
 def _draft_network(config: Config, settings: PipelineSettings) -> PagedModel:
     """Raises NotPageable."""
+    file = Path(config.draft_model_path) / TEXT_MODEL
     try:
-        network = PagedModel(Path(config.draft_model_path) / TEXT_MODEL, settings.device, settings.properties)
+        network = PagedModel(file, settings.device, settings.properties, twice=is_small(file))
     except NotPageable as error:
         raise NotPageable(f"the draft model: {error}") from error
     if network.hybrid:

@@ -552,8 +552,12 @@ def test_a_pipeline_that_overshoots_is_cut_and_cancelled():
 
 
 @pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])
-def test_beams_are_refused_by_assisted_pipelines(speculative):
+def test_beams_of_assisted_pipelines_do_not_guess_or_are_refused(speculative):
     assert Rig(speculative=speculative).ask("hi", beams=2).refused[2] == "best_of"
+    rig = Rig(speculative=speculative, capable=True)
+    added, rig.pipeline.add = [], lambda request: added.append(request) or type(rig.pipeline).add(rig.pipeline, request)
+    assert rig.ask("hello", beams=2, n=2, num_assistant_tokens=3).text() == "hello"
+    assert added[0].sampling.num_assistant_tokens == 0
 
 
 @pytest.mark.parametrize("speculative", ["draft", "prompt_lookup"])

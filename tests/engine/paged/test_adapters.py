@@ -21,6 +21,10 @@ class AdaptedNetwork(FakeNetwork):
     inputs = frozenset((*NAMES, CHOICE))
     layers = {"layer": (1, 1)}  # noqa: RUF012
 
+    def __init__(self, block_size):
+        super().__init__(block_size)
+        self.steps = {False: 0, True: 0}
+
     def tensor(self, name, shape):
         made = super().tensor(name, shape)
         if name.startswith("lora"):
@@ -31,6 +35,8 @@ class AdaptedNetwork(FakeNetwork):
         ids, choice = self._input("input_ids"), self._input(CHOICE)
         down, up = self.tensors["lora_A.layer"].data, self.tensors["lora_B.layer"].data
         assert choice.shape == (len(ids), len(down))
+        assert self.adapting == choice.any()
+        self.steps[self.adapting] += 1
         plain = ids.copy()
         ids += SHIFT * ((choice * down[:, 0]) @ up.T)[:, 0].astype(np.int64)
         super().start(prompts)
@@ -106,6 +112,7 @@ def test_choices_and_beams_have_the_adapter_too():
 def test_without_adapters_nothing_changes():
     made, asked = engine(2), Params(max_tokens=10)
     assert run(made, made.add(prompt(9), asked)) == [alone(prompt(9), asked)]
+    assert made._network.steps == {False: 10, True: 0}
     assert max(alone(prompt(9), asked)) < VOCAB
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lean_ovms.engine.paged.draft import DraftModel
+from lean_ovms.engine.paged.draft import DraftModel, Reach
 from lean_ovms.engine.paged.params import Params
 from tests.engine.paged.network import VOCAB, FakeNetwork, logits_after
 from tests.engine.paged.test_engine import SIZE, Verse, alone, disturbed_step, engine, prompt, run
@@ -67,6 +67,40 @@ def test_a_draft_that_is_always_right_saves_all_steps_that_it_can():
         steps.append(made.steps)
     assert steps[0] == 1 + 40 // (LOOK["lookahead"] + 1)
     assert steps[0] < steps[1] < steps[2] <= 41
+
+
+@pytest.mark.parametrize(
+    ("happened", "then"),
+    [
+        ([(5, 5)], [7]),
+        ([(5, 3)], [4]),
+        ([(5, 4)], [4]),
+        ([(5, 1)], [4]),
+        ([(5, 0)], [2]),
+        ([(5, 0), (2, 0)], [1]),
+        ([(5, 0), (2, 0), (1, 0)], [0, 1]),
+        ([(5, 0), (2, 0), (1, 0), (1, 0)], [0, 0, 1]),
+        ([(5, 0), (2, 0), *[(1, 0)] * 9], [0] * 16 + [1]),
+        ([(5, 0), (2, 0), *[(1, 0)] * 9, (1, 1)], [3]),
+    ],
+)
+def test_guesses_grow_where_they_are_right_and_pause_where_they_are_not(happened, then):
+    reach = Reach(5)
+    for guessed, right in happened:
+        reach.left = 0
+        reach.learn(guessed, right)
+    assert [reach.next(20) for _ in then] == then
+    assert reach.next(0) == 0
+
+
+def test_a_draft_that_is_never_right_costs_little():
+    passes = []
+    for wrong in (0, 10):
+        proposer = draft(wrong)
+        made, asked = engine(proposer=proposer), Params(max_tokens=61, **LOOK)
+        assert run(made, made.add(prompt(10), asked)) == [alone(prompt(10), asked)]
+        passes.append(proposer.steps)
+    assert passes == [48, 4 + 2 + 7]  # at steps 1, 2, 3, 5, 8, 13, 22, 39, 56
 
 
 def test_the_draft_computes_what_is_new_and_no_more():
@@ -155,7 +189,7 @@ def test_the_distribution_is_the_models_own():
     made = engine(blocks=300, step_tokens=64, proposer=draft(blocks=300))
     line = logits_after([1, 2, 3])
     made._network.after = lambda text: line
-    made.scheduler._proposer._network.after = lambda text: line + np.roll(line, 7)
+    made.scheduler._proposer._network.after = lambda text: line + np.roll(line, 7) / 2
     asked = Params(max_tokens=50, temperature=1.3, **LOOK)
     texts = run(made, *(made.add(prompt(4, i), replace(asked, seed=i)) for i in range(12)))
     found = np.bincount(np.concatenate(texts), minlength=VOCAB)

@@ -8,6 +8,7 @@ from pathlib import Path
 import openvino as ov
 import pytest
 
+from lean_ovms import lora_modules
 from lean_ovms.config import Config
 from lean_ovms.engine.genai import settings
 from lean_ovms.engine.genai.continuous import ContinuousPipeline
@@ -20,6 +21,7 @@ from lean_ovms.engine.paged.pipeline import PagedPipeline
 from lean_ovms.errors import StartError
 from lean_ovms.types import SamplingParams
 from tests.engine.real import EXACT, QUESTIONS, chat, load
+from tools.make_lora import make
 
 LLAMA = Path(__file__).parents[2] / "data" / "llama_sp"
 pytestmark = pytest.mark.model
@@ -190,7 +192,7 @@ def test_an_echo_is_the_same_with_a_warm_cache_as_openvino_genais_without(paged,
 
 
 def test_a_model_that_drafts_for_itself_is_right_every_time(paged):
-    """The same tokens, drawn ones too, and log probabilities, in a sixth of the steps."""
+    """The same tokens, drawn ones too, and log probabilities, in a sixth of the steps. Beams are not guessed for."""
     assisted = load(blocks=600, pipeline_type="PAGED", draft_model_path=str(Config().model_dir))
     assert assisted.info.speculative == "draft"
     found = []
@@ -207,10 +209,47 @@ def test_a_model_that_drafts_for_itself_is_right_every_time(paged):
                     output = handle.read()[0]
                     ids += output.generated_ids
                     values += output.generated_log_probs
-        found.append((texts, logprobs[0] + logprobs[1], pipe._engine.steps - before))
+        steps = pipe._engine.steps - before
+        search = pipe.add(work(pipe.encode(chat(QUESTIONS[2]), False), 12, BEAMS))
+        while pipe.busy():
+            pipe.step()
+        beams = [output.generated_ids for output in search.read().values()]
+        found.append(((texts, beams), logprobs[0] + logprobs[1], steps))
     assert found[0][0] == found[1][0]
     assert found[0][1] == pytest.approx(found[1][1], abs=1e-3)
     assert (found[0][2], found[1][2]) == (25, 5)
+
+
+def test_steps_without_adapters_have_none_of_their_operations(paged, tmp_path):
+    """A text without an adapter that goes on in both networks reads in each what the other one wrote to the cache."""
+    both = load(blocks=600, enable_prefix_caching=True, pipeline_type="PAGED", allow_runtime_lora=True)
+    adapter = lora_modules.dumps(lora_modules.Module("a", str(make(tmp_path / "a")), 2.0))
+    tokens = both.encode(chat("Count from 1 to 9."), False)
+    for model in (both._model._plain, both._model._adapted):
+        model.infer = Counted(model.infer)
+    [wanted] = answers(paged, [tokens])
+    plain, ids = both.add(work(tokens, 24)), []
+    both.step()
+    other = both.add(work(tokens, 5, adapter=adapter))
+    while both.busy():
+        both.step()
+        ids += plain.read()[0].generated_ids if plain.can_read() else []
+    assert plain.status == other.status == "finished"
+    assert ids == wanted
+    assert other.read()[0].generated_ids != wanted[:5]
+    assert (both._model._plain.infer.count, both._model._adapted.infer.count) == (19, 5)
+
+
+class Counted:
+    """A function, and how often it was called."""
+
+    def __init__(self, function):
+        self._function = function
+        self.count = 0
+
+    def __call__(self):
+        self.count += 1
+        return self._function()
 
 
 def test_requests_with_a_grammar_and_others_together(paged):

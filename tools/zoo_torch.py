@@ -1,0 +1,99 @@
+"""Compares the paged engine on the models of tests/data/zoo with transformers in torch: greedy tokens, log probabilities.
+
+The weights in torch are made again as tools/zoo.py made them. They are those of the files with the versions of torch
+and transformers that wrote these; with others a model may be another one, and everything differs. Prompts are longer
+than a block, a chunk and the sliding windows, and are computed beside each other. Both compute in f32.
+
+python -m tools.zoo_torch [NAME...]   (needs torch and transformers beside the server's packages)
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tarfile
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lean_ovms.config import Config
+from lean_ovms.engine.genai import settings
+from lean_ovms.engine.generation.pipeline import PipelineRequest
+from lean_ovms.engine.paged.pipeline import PagedPipeline
+from lean_ovms.types import SamplingParams
+from tools.zoo import COMMON, MODELS, network
+
+ZOO = Path(__file__).parents[1] / "tests" / "data" / "zoo"
+LENGTHS, TOKENS = (3, 40, 100), 20
+EXACT = {"kv_cache_precision": "f32", "plugin_config": '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}'}
+
+Answer = tuple[list[int], list[float]]
+"""Tokens and their log probabilities."""
+
+
+def prompts() -> list[list[int]]:
+    dice = random.Random(5)
+    return [[dice.randrange(3, int(str(COMMON["vocab_size"]))) for _ in range(length)] for length in LENGTHS]
+
+
+def paged(name: str) -> list[Answer]:
+    """The answers of the paged engine, to prompts that arrive one step after the other."""
+    asked = SamplingParams(temperature=0.0, ignore_eos=True, logprobs=True)
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(ZOO / f"{name}.tar.xz") as archive:
+            archive.extractall(folder, filter="data")
+        for file in Config().model_dir.glob("openvino_*tokenizer.*"):  # any: only ids are used
+            (Path(folder) / file.name).symlink_to(file)
+        config = Config(model_path=folder, pipeline_type="PAGED", max_num_batched_tokens=64, **EXACT)
+        pipe = PagedPipeline(config, replace(settings.resolve(config, 1 << 30, paged=True), blocks=60))
+        handles, answers = [], list[Answer]()
+        for ids in prompts():
+            fields: dict[str, Any] = {"min_tokens": 0, "seed": 0, "stops": frozenset()}
+            handles.append(pipe.add(PipelineRequest(tokens=ids, sampling=asked, max_tokens=TOKENS, **fields)))
+            answers.append(([], []))
+            pipe.step()
+        while pipe.busy() or any(handle.can_read() for handle in handles):
+            for handle, (tokens, logprobs) in zip(handles, answers, strict=True):
+                while handle.can_read():
+                    output = handle.read()[0]
+                    tokens += output.generated_ids
+                    logprobs += output.generated_log_probs
+            pipe.step()
+    return answers
+
+
+def in_torch(name: str) -> list[Answer]:
+    """The answers of transformers, one prompt after the other and without a cache."""
+    import torch
+
+    model, answers = network(name), list[Answer]()
+    for ids in prompts():
+        text, logprobs = list(ids), list[float]()
+        with torch.no_grad():
+            for _ in range(TOKENS):
+                line = model(torch.tensor([text]), use_cache=False).logits[0, -1].double().log_softmax(-1)
+                text.append(int(line.argmax()))
+                logprobs.append(float(line.max()))
+        answers.append((text[len(ids) :], logprobs))
+    return answers
+
+
+def main(argv: list[str]) -> int:
+    """The exit status: 1 if a token differs, 2 for wrong use."""
+    if not set(argv) <= set(MODELS):
+        print(__doc__, file=sys.stderr)
+        return 2
+    differ = 0
+    for name in argv or MODELS:
+        found, wanted = paged(name), in_torch(name)
+        same = sum(a == b for (one, _), (other, _) in zip(found, wanted, strict=True) for a, b in zip(one, other))
+        error = max(abs(a - b) for (_, one), (_, other) in zip(found, wanted, strict=True) for a, b in zip(one, other))
+        total = TOKENS * len(LENGTHS)
+        print(f"{name}: {same} of {total} tokens equal, log probabilities differ by at most {error:.1e}", flush=True)
+        differ += same < total
+    return bool(differ)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
