@@ -67,12 +67,12 @@ class ServerProtocol:
             return Phase.CLOSED
         if self._parser.head is not None:
             return Phase.BODY
-        return Phase.HEAD if self._parser.buffered_bytes else Phase.IDLE
+        return Phase.HEAD if self._parser.buffer else Phase.IDLE
 
     @property
     def pipelined_bytes(self) -> int:
         """Bytes of pipelined requests, received before the current response has ended."""
-        return self._parser.buffered_bytes
+        return len(self._parser.buffer)
 
     @property
     def memory_bytes(self) -> int:
