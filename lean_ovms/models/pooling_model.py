@@ -86,7 +86,9 @@ class PoolingModel(Model):
     def require_kind(self, *kinds: str) -> PoolingModel:
         """This model, of one of these kinds (pooling_types). Raises RequestError: it is another, or not loaded."""
         model = self.serving()
-        if model.pooling.kind not in kinds:
+        info = model.info.pooling
+        assert info is not None
+        if info.kind not in kinds:
             wanted = " or ".join(VERBS[kind] for kind in kinds)
             raise BadRequest(
                 f"The model {safe(self.name)!r} does {model.task}, not {wanted}; it is served under {model.endpoints}",
@@ -142,7 +144,8 @@ class PoolingModel(Model):
 
     def _check_characters(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> None:
         """A text that cannot fit is refused before it is tokenized, and without truncation only."""
-        window = self.pooling.window
+        assert self.info.pooling is not None
+        window = self.info.pooling.window
         longest = self._longest_token()
         limit = window * longest
         if params.truncate is not None:

@@ -34,9 +34,9 @@ INLINE_RESULT = 1 << 17
 """Bytes of results that are written on the event loop: 1 ms."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PoolingRequest:
-    """The fields of a body, its model, and the Warning headers of the response.
+    """The fields of a body, its model, and the Warning headers of the response. Not changed once it is built.
 
     values: every field by name, defaults included. ovms: the path is one of OVMS's, whose rules decide where they
     differ from those of vLLM and Cohere.
@@ -51,7 +51,9 @@ class PoolingRequest:
 
     def info(self, kinds: tuple[str, ...]) -> PoolingInfo:
         """What the model computes, if that is one of `kinds`. Raises RequestError."""
-        return self.model.require_kind(*kinds).pooling
+        info = self.model.require_kind(*kinds).info.pooling
+        assert info is not None
+        return info
 
     def params(self, info: PoolingInfo, **more: Any) -> PoolingParams:
         """How inputs are encoded. Raises BadRequest."""
@@ -133,9 +135,9 @@ def _warnings(values: Json) -> list[str]:
 # --- inputs that are computed one by one
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Inputs:
-    """items: texts and token ids, or conversations that become texts. special: the tokenizer adds special tokens."""
+    """Not changed once it is built. items: texts and token ids, or conversations that become texts. special: the tokenizer adds special tokens."""
 
     items: list[TextOrTokens]
     prompts: list[ChatPrompt]
