@@ -125,7 +125,10 @@ _NUMBERS = frozenset((
 
 @dataclass(slots=True, kw_only=True)
 class Limits:
-    """The server's limits for a request; not changed. max_tokens: 0 is no limit. clamp: more is the limit instead of an error."""
+    """The server's limits for a request; not changed once it is built.
+
+    max_tokens: 0 is no limit. clamp: more is the limit instead of an error.
+    """
 
     max_tokens: int
     sequences: int

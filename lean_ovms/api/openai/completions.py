@@ -254,9 +254,7 @@ def _by_name(token: TokenLogprob, options: ChunkOptions) -> dict[str, float | No
 class CompletionRenderer:
     """Deltas to text_completion events (contract section 4.4)."""
 
-    def __init__(
-        self, completion: CompletionRequest, group: Generation | GenerationGroup, echoes: list[Echo]
-    ) -> None:
+    def __init__(self, completion: CompletionRequest, group: Generation | GenerationGroup, echoes: list[Echo]) -> None:
         self._chunks = Chunks(_envelope(completion), group, completion.options)
         self._completion = completion
         self._echoes = echoes

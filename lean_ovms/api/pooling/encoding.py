@@ -58,7 +58,10 @@ def shape(output: PooledOutput, *, per_token: bool = False) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class Encoding:
-    """The three fields of ENCODING. Not changed once it is built. per_token: results are matrices, one row per token."""
+    """The three fields of ENCODING. Not changed once it is built.
+
+    per_token: results are matrices, one row per token.
+    """
 
     format: str
     dtype: str

@@ -137,7 +137,10 @@ def _warnings(values: Json) -> list[str]:
 
 @dataclass(slots=True)
 class Inputs:
-    """Not changed once it is built. items: texts and token ids, or conversations that become texts. special: the tokenizer adds special tokens."""
+    """Not changed once it is built.
+
+    items: texts and token ids, or conversations that become texts. special: the tokenizer adds special tokens.
+    """
 
     items: list[TextOrTokens]
     prompts: list[ChatPrompt]

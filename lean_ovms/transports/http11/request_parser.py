@@ -46,7 +46,10 @@ _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 
 @dataclass(slots=True)
 class RequestHead:
-    """A request without its body, not changed once it is read. length: of the body in bytes, None with chunked framing."""
+    """A request without its body. Not changed once it is read.
+
+    length: of the body in bytes, None with chunked framing.
+    """
 
     method: str
     path: str

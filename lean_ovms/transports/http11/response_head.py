@@ -50,7 +50,7 @@ def switching_head(headers: Iterable[tuple[str, str]], framing: str) -> bytes:
 
 def asks_to_close(headers: Iterable[tuple[str, str]]) -> bool:
     """Whether a Connection header among these contains close."""
-    for name, value in headers:  # a generator costs as much again
+    for name, value in headers:  # noqa: SIM110 - a generator costs as much again
         if name.lower() == "connection" and "close" in tokens(value):
             return True
     return False
