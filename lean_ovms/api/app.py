@@ -234,7 +234,10 @@ class App:
             if request.size >= LARGE_BODY:
                 lease = await self.bodies.take(BODY_FACTOR * request.size)
                 record.releases.append(lease.release)
-            return await self._dispatch(request, record)
+            if request.method == "OPTIONS":
+                return self._cors.preflight(request)
+            route = self._admit(request, record)
+            return await (route.handler or await route.load())(request, self)
         except RequestError as error:
             record.error = error.code or error.kind
             return error_response(error, request=request, request_id=record.request_id)
@@ -244,15 +247,14 @@ class App:
             record.error = internal.code or internal.kind
             return error_response(internal, request=request, request_id=record.request_id)
 
-    async def _dispatch(self, request: Request, record: RequestRecord) -> Response:
-        if request.method == "OPTIONS":
-            return self._cors.preflight(request)
+    def _admit(self, request: Request, record: RequestRecord) -> Entry:
+        """The route of a request that may use it. Raises RequestError."""
         route = self._route(request)
         record.route = route.path
         self._auth.check(route, request)
         if request.websocket:
             self._cors.check_origin(request)
-        return await route.handle(request, self)
+        return route
 
     def _route(self, request: Request) -> Entry:
         methods = self._table.methods(request.path)

@@ -384,26 +384,21 @@ class Decoder:
         """The records of every frame that is now complete. Raises FrameError."""
         if not self._buffer and len(data) >= _LENGTH.size and _LENGTH.unpack_from(data)[0] == len(data) - _LENGTH.size:
             return self._parse(memoryview(data)[_LENGTH.size :])  # the usual case: one step, one read; saves 0.4 us
-        if not self._buffer:  # read from data itself, and keep what is left of it
-            records, end = self._read(data)
-            self._buffer += data[end:]
-        else:
-            self._buffer += data
-            records, end = self._read(self._buffer)
-            del self._buffer[:end]
+        self._buffer += data
+        records, end = self._read(self._buffer)
+        del self._buffer[:end]
         return records
 
-    def _read(self, data: bytes | bytearray) -> tuple[list[Record], int]:
+    def _read(self, data: bytearray) -> tuple[list[Record], int]:
         """The records of every whole frame, and where the last one ends. Raises FrameError."""
         records: list[Record] = []
         end, whole = 0, len(data)
         with memoryview(data) as view:
             while whole - end >= _LENGTH.size:
                 (size,) = _LENGTH.unpack_from(data, end)
-                attached, size = size & ATTACHED, size & ~ATTACHED
+                start, size, attached = end + _LENGTH.size, size & ~ATTACHED, size & ATTACHED
                 if size > MAX_FRAME_BYTES:
                     raise FrameError(f"frame of {size} bytes")
-                start = end + _LENGTH.size
                 if whole < start + size:
                     break
                 end = start + size

@@ -108,7 +108,8 @@ class PoolingModel(Model):
             model._check_characters(inputs, params)
             started, tokens, reason, code = time.monotonic(), 0, "abort", ""
             try:
-                outputs = await model._pool(inputs, params)
+                limit_s = model.config.request_timeout_s
+                outputs = await (model._pool(inputs, params, limit_s) if limit_s else model.engine.pool(inputs, params))
                 tokens, reason = sum(one.tokens for one in outputs), "stop"
                 return outputs
             except RequestError as error:
@@ -117,12 +118,9 @@ class PoolingModel(Model):
             finally:
                 model._finished(tokens, time.monotonic() - started, reason, code)
 
-    async def _pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
-        limit = self.config.request_timeout_s
-        if not limit:
-            return await self.engine.pool(inputs, params)
+    async def _pool(self, inputs: Sequence[PoolingInput], params: PoolingParams, limit_s: float) -> list[PooledOutput]:
         try:
-            return await asyncio.wait_for(self.engine.pool(inputs, params), limit)
+            return await asyncio.wait_for(self.engine.pool(inputs, params), limit_s)
         except asyncio.TimeoutError:
             raise RequestTimeout("the request took longer than this server lets a request take") from None
 

@@ -97,7 +97,8 @@ class PoolingRequest:
 
     async def render(self, outputs: Sequence[PooledOutput], work: Callable[[], Response]) -> Response:
         """What work returns: it writes these outputs, many of them in the offload thread."""
-        return await self.offload.run(sum(len(o.data) for o in outputs), work, inline_below=INLINE_RESULT)
+        size = sum([len(output.data) for output in outputs])
+        return work() if size < INLINE_RESULT else await self.offload.run(size, work)
 
 
 def follows_ovms(request: Request) -> bool:
