@@ -1,7 +1,9 @@
 """The limit of an embedder: forward passes alone, in this process, on texts tokenized before, in ideal batches.
 
 Batches are those that the engine's queue makes when it has all texts at once. python -m bench.bare_embed MODEL answers
-{"texts": [...], "alone": bool}: alone computes each text by itself. The answer has seconds, also of CPU, and passes.
+{"texts": [...], "alone": bool, "pause_s": seconds}: alone computes each text by itself; pause_s: nothing is done for so
+long before each pass, as in a server between two requests of one client: threads sleep, and caches hold other things.
+The answer has seconds, also of CPU, and passes.
 """
 
 from __future__ import annotations
@@ -32,8 +34,10 @@ class Bare:
         encoded = [[*before, *ids.tolist(), *after] for ids in self._pooler.tokenize(question["texts"])]
         groups = [[ids] for ids in encoded] if question.get("alone") else [encoded]
         batches = [batch for group in groups for batch in self._batches(group)]
+        pause_s = question.get("pause_s", 0.0)
         seconds, cpu = [], time.process_time()
         for batch in batches:
+            time.sleep(pause_s)
             began = time.perf_counter()
             self._pooler.start(batch)
             self._pooler.wait()

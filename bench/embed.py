@@ -1,6 +1,7 @@
 """Embeddings over real sockets against the bare forward pass with ideal batches, the same new texts in turns.
 
 The limit has its texts tokenized before and all of them at once; the server tokenizes, queues, and answers in base64.
+For one text alone there is a second limit, with pauses: a server's engine waits for the next request of its client.
 --rival adds an OpenAI-compatible server, such as python -m bench.sentence_server.
 """
 
@@ -26,6 +27,9 @@ now people my made over did down only way find use may water long little very af
 where most know"""
 WORDS = COMMON.split()
 NAME = "embed"
+PAUSED = "bare, with pauses"
+PAUSE_S = 0.003
+"""Between two lone texts: about what a server and its client take from one forward pass to the next."""
 LONG, LONGEST = 190, 240
 """Words of long texts: all-MiniLM-L6-v2 takes 256 tokens."""
 
@@ -56,7 +60,7 @@ def main(argv: Sequence[str]) -> None:
                     if number:
                         seen.setdefault((case, who), []).append(value)
             tick(bar, f"round {number + 1}")
-    cases, order = list(dict.fromkeys(case for case, _ in seen)), ["bare", *servers]
+    cases, order = list(dict.fromkeys(case for case, _ in seen)), ["bare", PAUSED, *servers]
     for case, who in ((case, who) for case in cases for who in order if (case, who) in seen):
         values, limit = seen[case, who], seen[case, "bare"]
         ratio = {} if who == "bare" else {"ratio": figures.ratios(values, limit)}
@@ -85,8 +89,10 @@ def once(
             rate[who] = len(chosen) / closed_loop(server.port, requests, connections).seconds
             cpu[who] = 1e3 * sum(budget.since().values()) / len(chosen)
     alone = texts(dice, 40, 30)
-    passes: list[float] = bare.ask({"texts": alone, "alone": True})["passes"]  # type: ignore[assignment]
-    found["one short alone, ms"] = {"bare": 1e3 * statistics.median(passes)}
+    found["one short alone, ms"] = {
+        who: 1e3 * statistics.median(bare.ask({"texts": alone, "alone": True, "pause_s": pause_s})["passes"])  # type: ignore[call-overload]
+        for who, pause_s in (("bare", 0.0), (PAUSED, PAUSE_S))
+    }
     for who, server in servers.items():
         done = closed_loop(server.port, [[text] for text in alone], 1)
         found["one short alone, ms"][who] = 1e3 * statistics.median(done.latencies)

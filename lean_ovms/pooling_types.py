@@ -74,9 +74,10 @@ class PoolingInfo:
     pair: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PoolingParams:
     """How the inputs of one request are encoded. Complete and in range: defaults are filled in, values are validated.
+    Not changed once it is built; frozen it would take four times as long to build.
 
     output: POOLED: one row per input; PER_TOKEN: one row per token, for kinds "embed", "token_classify" and
     "token_embed" (of these two the only one). dimensions: the first of a vector, before it is normalized; None: all.

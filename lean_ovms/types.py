@@ -146,7 +146,8 @@ class ChatPrompt:
         contents = [message.get("content") for message in self.messages]
         self.num_chars = sum(map(_num_chars, contents))
         self.other_chars = sum(num_chars(m) - num_chars(m.get("content")) for m in self.messages if len(m) > 2)
-        self.other_chars += num_chars(self.tools) + num_chars(self.template_kwargs)
+        if self.tools or self.template_kwargs:
+            self.other_chars += num_chars(self.tools) + num_chars(self.template_kwargs)
         self.has_parts = any(isinstance(content, list) for content in contents)
 
     def with_images(self, messages: list[Json], images: tuple[Image, ...]) -> ChatPrompt:

@@ -161,13 +161,23 @@ class App:
 
         A model that is not known yet is loaded first: its properties decide what a request may ask for.
         """
-        size = request.size
-        max_values = 0 if size < INLINE_BYTES else self.config.max_body_values
+        if request.size >= INLINE_BYTES:
+            return await self._parse_large_body(request, parse)
+        body = json_body(request)
+        request.body = b""
+        while True:
+            try:
+                return parse(body, self)
+            except NotLoaded as error:
+                model = error.model
+            await model.wait_known()
 
+    async def _parse_large_body(self, request: Request, parse: Callable[[Json, App], T]) -> T:
+        """As parse_body, in the offload thread."""
         parsed: list[Json] = []  # when its model is not known yet
 
         def work() -> T:
-            body = parsed.pop() if parsed else json_body(request, max_values)
+            body = parsed.pop() if parsed else json_body(request, self.config.max_body_values)
             request.body = b""
             try:
                 return parse(body, self)
@@ -175,11 +185,11 @@ class App:
                 parsed.append(body)
                 raise
             except RequestError:
-                if size >= INLINE_BYTES:
-                    json_pieces.free(body)  # here, rather than with the error's traceback on the event loop
+                json_pieces.free(body)  # here, rather than with the error's traceback on the event loop
                 raise
 
-        return await self.when_known(lambda: self.offload.run(size, work, inline_below=INLINE_BYTES))
+        size = request.size
+        return await self.when_known(lambda: self.offload.run(size, work))
 
     async def when_known(self, find: Callable[[], Awaitable[T]]) -> T:
         """What find returns; the models that it misses are loaded, after which it is called again. Raises
@@ -224,7 +234,10 @@ class App:
             if request.size >= LARGE_BODY:
                 lease = await self.bodies.take(BODY_FACTOR * request.size)
                 record.releases.append(lease.release)
-            return await self._dispatch(request, record)
+            if request.method == "OPTIONS":
+                return self._cors.preflight(request)
+            route = self._admit(request, record)
+            return await (route.handler or await route.load())(request, self)
         except RequestError as error:
             record.error = error.code or error.kind
             return error_response(error, request=request, request_id=record.request_id)
@@ -234,15 +247,14 @@ class App:
             record.error = internal.code or internal.kind
             return error_response(internal, request=request, request_id=record.request_id)
 
-    async def _dispatch(self, request: Request, record: RequestRecord) -> Response:
-        if request.method == "OPTIONS":
-            return self._cors.preflight(request)
+    def _admit(self, request: Request, record: RequestRecord) -> Entry:
+        """The route of a request that may use it. Raises RequestError."""
         route = self._route(request)
         record.route = route.path
         self._auth.check(route, request)
         if request.websocket:
             self._cors.check_origin(request)
-        return await route.handle(request, self)
+        return route
 
     def _route(self, request: Request) -> Entry:
         methods = self._table.methods(request.path)

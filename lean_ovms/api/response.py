@@ -61,6 +61,8 @@ def model_name(values: Json) -> str:
 
 def warning_headers(texts: list[str]) -> list[tuple[str, str]]:
     """A Warning header for each text: characters outside ASCII are escaped, long texts are cut."""
+    if not texts:
+        return []
     plain = [safe(text, MAX_WARNING).encode("ascii", "backslashreplace").decode() for text in texts[:MAX_WARNINGS]]
     return [("Warning", '299 lean_ovms "{}"'.format(text[:MAX_WARNING].replace('"', "'"))) for text in plain]
 

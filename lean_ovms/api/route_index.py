@@ -14,14 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
-from ..types import Request, Response
 from . import router
 from .router import Handler
-
-if TYPE_CHECKING:
-    from .app import App
 
 FILE = Path(__file__).with_name("routes.txt")
 HEAD = "# Each module's routes: method, path, auth, and whether it is vital or has a header. See route_index.py.\n"
@@ -64,10 +59,15 @@ class Entry:
     header: str
     module: Module
 
-    async def handle(self, request: Request, app: App) -> Response:
-        """The handler's response. Raises RequestError."""
-        found = _imported.get(self.module.name) or await self.module.handlers()
-        return await found[self.method, self.path, self.header](request, app)
+    @property
+    def handler(self) -> Handler | None:
+        """The handler, if its module is imported."""
+        found = _imported.get(self.module.name)
+        return None if found is None else found[self.method, self.path, self.header]
+
+    async def load(self) -> Handler:
+        """The handler. The first call imports its module."""
+        return (await self.module.handlers())[self.method, self.path, self.header]
 
     def __str__(self) -> str:
         words = [self.method, self.path, self.auth, "vital" * self.vital, f"header={self.header}" * bool(self.header)]

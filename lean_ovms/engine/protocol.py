@@ -385,23 +385,28 @@ class Decoder:
         if not self._buffer and len(data) >= _LENGTH.size and _LENGTH.unpack_from(data)[0] == len(data) - _LENGTH.size:
             return self._parse(memoryview(data)[_LENGTH.size :])  # the usual case: one step, one read; saves 0.4 us
         self._buffer += data
-        records: list[Record] = []
-        while len(self._buffer) >= _LENGTH.size:
-            (size,) = _LENGTH.unpack_from(self._buffer)
-            attached, size = size & ATTACHED, size & ~ATTACHED
-            if size > MAX_FRAME_BYTES:
-                raise FrameError(f"frame of {size} bytes")
-            end = _LENGTH.size + size
-            if len(self._buffer) < end:
-                break
-            with memoryview(self._buffer) as view:
-                body = bytes(view[_LENGTH.size : end])
-            if attached:
-                self._attached.append(body)
-            else:
-                records += self._parse(body)
-            del self._buffer[:end]
+        records, end = self._read(self._buffer)
+        del self._buffer[:end]
         return records
+
+    def _read(self, data: bytearray) -> tuple[list[Record], int]:
+        """The records of every whole frame, and where the last one ends. Raises FrameError."""
+        records: list[Record] = []
+        end, whole = 0, len(data)
+        with memoryview(data) as view:
+            while whole - end >= _LENGTH.size:
+                (size,) = _LENGTH.unpack_from(data, end)
+                start, size, attached = end + _LENGTH.size, size & ~ATTACHED, size & ATTACHED
+                if size > MAX_FRAME_BYTES:
+                    raise FrameError(f"frame of {size} bytes")
+                if whole < start + size:
+                    break
+                end = start + size
+                if attached:
+                    self._attached.append(bytes(view[start:end]))
+                else:
+                    records += self._parse(bytes(view[start:end]))
+        return records, end
 
     def _parse(self, body: bytes | memoryview) -> list[Record]:
         records = _parse(body)

@@ -118,8 +118,8 @@ class Generation(Pushing[list[Delta]]):
         """Token counts so far."""
         return Usage(
             self.prompt_tokens,
-            sum(decoder.tokens for decoder in self._decoders),
-            sum(decoder.reasoning_tokens for decoder in self._decoders),
+            sum([decoder.tokens for decoder in self._decoders]),
+            sum([decoder.reasoning_tokens for decoder in self._decoders]),
             self._reply.cached_tokens,
         )
 
@@ -258,6 +258,9 @@ class Generation(Pushing[list[Delta]]):
 
 async def start_all(starts: Iterable[Coroutine[Any, Any, Generation]]) -> list[Generation]:
     """All of these generations, or none: when one is refused the others are closed. Raises RequestError."""
+    starts = list(starts)
+    if len(starts) == 1:
+        return [await starts[0]]
     tasks = [asyncio.ensure_future(start) for start in starts]
     try:
         return list(await asyncio.gather(*tasks))
@@ -359,6 +362,11 @@ class GenerationGroup(Pushing[list[Delta]]):
             self._waiting.clear()
         for generation in self._generations:
             await generation.aclose()
+
+
+def joined(generations: list[Generation], n: int) -> Generation | GenerationGroup:
+    """The generations as one; one alone needs no group, whose tasks would take twelve turns of the loop."""
+    return generations[0] if len(generations) == 1 else GenerationGroup(generations, n)
 
 
 async def _next_or_none(generation: Generation) -> list[Delta] | None:

@@ -80,7 +80,8 @@ class Model(ModelLifecycle):
         """As Residency.hold."""
         if self.residency is not None and self.admits:
             return await self.residency.hold(self)
-        self.serving()
+        if self._info is None or self._draining:
+            self.serving()  # raises the reason
         self.in_flight.add()
         return True
 

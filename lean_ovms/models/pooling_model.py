@@ -86,7 +86,9 @@ class PoolingModel(Model):
     def require_kind(self, *kinds: str) -> PoolingModel:
         """This model, of one of these kinds (pooling_types). Raises RequestError: it is another, or not loaded."""
         model = self.serving()
-        if model.pooling.kind not in kinds:
+        info = model.info.pooling
+        assert info is not None
+        if info.kind not in kinds:
             wanted = " or ".join(VERBS[kind] for kind in kinds)
             raise BadRequest(
                 f"The model {safe(self.name)!r} does {model.task}, not {wanted}; it is served under {model.endpoints}",
@@ -106,7 +108,8 @@ class PoolingModel(Model):
             model._check_characters(inputs, params)
             started, tokens, reason, code = time.monotonic(), 0, "abort", ""
             try:
-                outputs = await model._pool(inputs, params)
+                limit_s = model.config.request_timeout_s
+                outputs = await (model._pool(inputs, params, limit_s) if limit_s else model.engine.pool(inputs, params))
                 tokens, reason = sum(one.tokens for one in outputs), "stop"
                 return outputs
             except RequestError as error:
@@ -115,12 +118,9 @@ class PoolingModel(Model):
             finally:
                 model._finished(tokens, time.monotonic() - started, reason, code)
 
-    async def _pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
-        limit = self.config.request_timeout_s
-        if not limit:
-            return await self.engine.pool(inputs, params)
+    async def _pool(self, inputs: Sequence[PoolingInput], params: PoolingParams, limit_s: float) -> list[PooledOutput]:
         try:
-            return await asyncio.wait_for(self.engine.pool(inputs, params), limit)
+            return await asyncio.wait_for(self.engine.pool(inputs, params), limit_s)
         except asyncio.TimeoutError:
             raise RequestTimeout("the request took longer than this server lets a request take") from None
 
@@ -142,7 +142,8 @@ class PoolingModel(Model):
 
     def _check_characters(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> None:
         """A text that cannot fit is refused before it is tokenized, and without truncation only."""
-        window = self.pooling.window
+        assert self.info.pooling is not None
+        window = self.info.pooling.window
         longest = self._longest_token()
         limit = window * longest
         if params.truncate is not None:

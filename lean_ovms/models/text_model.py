@@ -114,8 +114,8 @@ class TextModel(Model):
     @property
     def image_tokens(self) -> list[str] | None:
         """The model's own texts for an image; None if it reads text only. Raises RequestError if not ready."""
-        self.require_ready()
-        info = self.serving().info
+        serving = self.require_ready()
+        info = (serving if serving.known else self.serving()).info
         return info.image_tokens if info.vision else None
 
     @property

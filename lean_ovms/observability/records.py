@@ -12,9 +12,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class GenerationRecord:
-    """One finished generation.
+    """One finished generation. Not changed once it is built.
 
     engine_id: its number in the engine's log. ttft_s: from the request to its first token, None without one.
     seconds: from the request to its end. decode_s: from the first token to the end. finish_reasons: "stop", "length",

@@ -71,8 +71,7 @@ class InFlight:
     def __init__(self) -> None:
         self.on_none: Callable[[], None] | None = None
         self._count = 0
-        self._none = asyncio.Event()
-        self._none.set()
+        self._none: asyncio.Event | None = None  # while somebody waits for it
 
     def __bool__(self) -> bool:
         return self._count > 0
@@ -80,13 +79,14 @@ class InFlight:
     def add(self) -> None:
         """One more use."""
         self._count += 1
-        self._none.clear()
 
     def remove(self) -> None:
         """One use less."""
         self._count -= 1
         if not self._count:
-            self._none.set()
+            if self._none is not None:
+                self._none.set()
+                self._none = None
             if self.on_none is not None:
                 self.on_none()
 
@@ -98,4 +98,6 @@ class InFlight:
 
     async def drained(self) -> None:
         """Wait until there is none."""
-        await self._none.wait()
+        if self._count:
+            self._none = self._none or asyncio.Event()
+            await self._none.wait()

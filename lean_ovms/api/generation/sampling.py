@@ -123,9 +123,12 @@ _NUMBERS = frozenset((
 """What is read of generation_config.json."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Limits:
-    """The server's limits for a request. max_tokens: 0 is no limit. clamp: more is the limit instead of an error."""
+    """The server's limits for a request; not changed once it is built.
+
+    max_tokens: 0 is no limit. clamp: more is the limit instead of an error.
+    """
 
     max_tokens: int
     sequences: int

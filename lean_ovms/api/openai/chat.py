@@ -79,9 +79,9 @@ FIELDS = (
 ALL_FIELDS = FieldSet((*ANSWERING, *FIELDS, *STRUCTURED, *SAMPLING))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ChatRequest:
-    """The body of a chat request."""
+    """The body of a chat request. Not changed once it is built."""
 
     prompt: ChatPrompt
     generation: GenerationRequest

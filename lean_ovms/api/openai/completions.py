@@ -14,7 +14,7 @@ import orjson
 from ...config import Config
 from ...errors import BadRequest, RequestError
 from ...models.collect import CompletedChoice, collect
-from ...models.generation import Generation, GenerationGroup, start_all
+from ...models.generation import Generation, GenerationGroup, joined, start_all
 from ...models.text_model import TextModel
 from ...types import Delta, Json, Request, Response, SamplingParams, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from .. import sse
@@ -58,9 +58,9 @@ ALL_FIELDS = FieldSet((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *SAMPL
 TokenPrompts = list[TextPrompt | TokenPrompt]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class CompletionRequest:
-    """The body of a completions request. score_only: max_tokens 0 with echo."""
+    """The body of a completions request. Not changed once it is built. score_only: max_tokens 0 with echo."""
 
     prompts: TokenPrompts
     generation: GenerationRequest
@@ -74,7 +74,7 @@ async def handle(request: Request, app: App) -> Response:
     if completion.generation.model.image_tokens is not None:
         raise BadRequest(NOT_WITH_VISION, param="model")
     generations = await _start_all(completion)
-    group = GenerationGroup(generations, completion.generation.sampling.n)
+    group = joined(generations, completion.generation.sampling.n)
     try:
         stream, sampling = completion.generation.stream, completion.generation.sampling
         size = alternatives.response_size(sampling, group.usage.prompt_tokens, stream=stream)
@@ -186,7 +186,10 @@ async def _echo(completion: CompletionRequest, prompt: TextPrompt | TokenPrompt,
 
 
 def full(
-    completion: CompletionRequest, answers: list[CompletedChoice], echoes: list[Echo], group: GenerationGroup
+    completion: CompletionRequest,
+    answers: list[CompletedChoice],
+    echoes: list[Echo],
+    group: Generation | GenerationGroup,
 ) -> Json:
     """The text_completion object (contract section 5.2)."""
     n = completion.generation.sampling.n
@@ -251,7 +254,7 @@ def _by_name(token: TokenLogprob, options: ChunkOptions) -> dict[str, float | No
 class CompletionRenderer:
     """Deltas to text_completion events (contract section 4.4)."""
 
-    def __init__(self, completion: CompletionRequest, group: GenerationGroup, echoes: list[Echo]) -> None:
+    def __init__(self, completion: CompletionRequest, group: Generation | GenerationGroup, echoes: list[Echo]) -> None:
         self._chunks = Chunks(_envelope(completion), group, completion.options)
         self._completion = completion
         self._echoes = echoes

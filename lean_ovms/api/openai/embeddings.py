@@ -31,9 +31,9 @@ from ..router import for_each_prefix
 FIELDS = FieldSet((*shared.INPUTS, shared.NORMALIZE, *ENCODING, shared.DIMENSIONS, *shared.PROMPTS))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EmbeddingRequest:
-    """A body."""
+    """A body. Not changed once it is built."""
 
     call: PoolingRequest
     inputs: Inputs

@@ -56,9 +56,12 @@ def shape(output: PooledOutput, *, per_token: bool = False) -> tuple[int, ...]:
     return (output.rows, output.width) if per_token else (output.rows * output.width,)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Encoding:
-    """The three fields of ENCODING. per_token: results are matrices, one row per token."""
+    """The three fields of ENCODING. Not changed once it is built.
+
+    per_token: results are matrices, one row per token.
+    """
 
     format: str
     dtype: str

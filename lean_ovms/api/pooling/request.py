@@ -34,9 +34,9 @@ INLINE_RESULT = 1 << 17
 """Bytes of results that are written on the event loop: 1 ms."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PoolingRequest:
-    """The fields of a body, its model, and the Warning headers of the response.
+    """The fields of a body, its model, and the Warning headers of the response. Not changed once it is built.
 
     values: every field by name, defaults included. ovms: the path is one of OVMS's, whose rules decide where they
     differ from those of vLLM and Cohere.
@@ -51,7 +51,9 @@ class PoolingRequest:
 
     def info(self, kinds: tuple[str, ...]) -> PoolingInfo:
         """What the model computes, if that is one of `kinds`. Raises RequestError."""
-        return self.model.require_kind(*kinds).pooling
+        info = self.model.require_kind(*kinds).info.pooling
+        assert info is not None
+        return info
 
     def params(self, info: PoolingInfo, **more: Any) -> PoolingParams:
         """How inputs are encoded. Raises BadRequest."""
@@ -95,7 +97,8 @@ class PoolingRequest:
 
     async def render(self, outputs: Sequence[PooledOutput], work: Callable[[], Response]) -> Response:
         """What work returns: it writes these outputs, many of them in the offload thread."""
-        return await self.offload.run(sum(len(o.data) for o in outputs), work, inline_below=INLINE_RESULT)
+        size = sum([len(output.data) for output in outputs])
+        return work() if size < INLINE_RESULT else await self.offload.run(size, work)
 
 
 def follows_ovms(request: Request) -> bool:
@@ -133,9 +136,12 @@ def _warnings(values: Json) -> list[str]:
 # --- inputs that are computed one by one
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Inputs:
-    """items: texts and token ids, or conversations that become texts. special: the tokenizer adds special tokens."""
+    """Not changed once it is built.
+
+    items: texts and token ids, or conversations that become texts. special: the tokenizer adds special tokens.
+    """
 
     items: list[TextOrTokens]
     prompts: list[ChatPrompt]

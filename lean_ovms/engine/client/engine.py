@@ -23,7 +23,7 @@ from ...types import Image, SamplingParams
 from .. import protocol
 from .child import Child
 from .prestart import COMMAND
-from .replies import ReplyRouter, ReplyStream
+from .replies import ReplyRouter, ReplyStream, pool_types
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -244,15 +244,14 @@ class Engine:
 
     async def pool(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> list[PooledOutput]:
         """The result of each input, in their order; cancelled when the waiting task is. Raises RequestError."""
-        from .pool_reply import pool_record  # most servers have no pooling model
-
         if not inputs:
             return []
         self._require_ready()
         self._watchdog.start()
+        _, record = pool_types()
         reply = self._replies.open_pool(len(inputs))
         try:
-            self._send(pool_record(reply.id, inputs, params))
+            self._send(record(reply.id, inputs, params))
         except RequestError:
             self._replies.close(reply.id)
             raise

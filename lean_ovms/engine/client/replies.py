@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ...errors import RequestError, from_wire
@@ -16,6 +17,7 @@ from ...push_types import Pushing, Sink
 from .. import protocol
 
 if TYPE_CHECKING:
+    from ...pooling_types import PoolingInput, PoolingParams
     from ...speech_types import TranscribeParams
     from .pool_reply import PoolReply
     from .speech_reply import SpeechReply
@@ -31,6 +33,17 @@ _OF_SPEECH = (
     protocol.WindowStarted,
     protocol.WindowTranscribed,
 )
+
+
+@cache
+def pool_types() -> tuple[type[PoolReply], Callable[[int, Sequence[PoolingInput], PoolingParams], protocol.Pool]]:
+    """PoolReply and pool_record, imported by their first use: most servers have no pooling model.
+
+    Two import statements in the functions themselves would be 3 % of a request for an embedding.
+    """
+    from .pool_reply import PoolReply, pool_record
+
+    return PoolReply, pool_record
 
 
 class ReplyStream(Pushing[list[protocol.Tokens]]):
@@ -238,9 +251,8 @@ class ReplyRouter:
 
     def open_pool(self, count: int) -> PoolReply:
         """The reply to a new request of this number of inputs."""
-        from .pool_reply import PoolReply  # most servers have no pooling model
-
-        reply = PoolReply(next(self._ids), count, self._cancel_pool, self.close)
+        make, _ = pool_types()
+        reply = make(next(self._ids), count, self._cancel_pool, self.close)
         self._pools[reply.id] = reply
         return reply
 
@@ -307,15 +319,15 @@ class ReplyRouter:
 
     def _deliver_rare(self, record: protocol.Record) -> None:
         match record:
-            case protocol.Encoded(id=number, tokens=answer) | protocol.Decoded(id=number, text=answer):
-                self._answer(number, answer)
-            case protocol.Pong(id=number, stats=answer) | protocol.Spoken(id=number, data=answer):
-                self._answer(number, answer)
             case protocol.Accepted(id=number) if number in self._replies:
                 self._replies[number].accept(record)
             case protocol.Counted() | protocol.Cached() | protocol.Progress() | protocol.PromptLogprobs():
                 if record.id in self._replies:
                     self._replies[record.id].set_prompt(record)
+            case protocol.Encoded(id=number, tokens=answer) | protocol.Decoded(id=number, text=answer):
+                self._answer(number, answer)
+            case protocol.Pong(id=number, stats=answer) | protocol.Spoken(id=number, data=answer):
+                self._answer(number, answer)
             case protocol.Refused(id=number) | protocol.Failed(id=number):
                 self._fail(number, from_wire(record.error))
             case protocol.DetailedTokens(id=number) if number in self._replies:

@@ -14,7 +14,7 @@ from enum import Enum
 
 from ...config import Config
 from ...errors import RequestError, error_response
-from ...observability.logging import Access
+from ...observability.logging import Access, log_info
 from ...observability.records import RequestRecord
 from ...types import Request, Response
 from ..websocket.handshake import accept_key, asks_for_websocket
@@ -67,12 +67,12 @@ class ServerProtocol:
             return Phase.CLOSED
         if self._parser.head is not None:
             return Phase.BODY
-        return Phase.HEAD if self._parser.buffered_bytes else Phase.IDLE
+        return Phase.HEAD if self._parser.buffer else Phase.IDLE
 
     @property
     def pipelined_bytes(self) -> int:
         """Bytes of pipelined requests, received before the current response has ended."""
-        return self._parser.buffered_bytes
+        return len(self._parser.buffer)
 
     @property
     def memory_bytes(self) -> int:
@@ -160,7 +160,7 @@ class ServerProtocol:
         record = RequestRecord(
             "-", method, path, self._peer, 0.0, status=error.status, bytes=size, error=error.code or error.kind
         )
-        access.info(Access(record))
+        log_info(access, Access(record))
 
     def error_response(self, error: RequestError) -> Response:
         """The response for an error that the transport itself reports, with the CORS headers that the api would add."""

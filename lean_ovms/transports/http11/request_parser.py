@@ -44,9 +44,12 @@ _SIMPLE_LENGTH = re.compile(r"[0-9]{1,15}")
 _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RequestHead:
-    """A request without its body. length: of the body in bytes, None with chunked framing."""
+    """A request without its body. Not changed once it is read.
+
+    length: of the body in bytes, None with chunked framing.
+    """
 
     method: str
     path: str
@@ -58,7 +61,10 @@ class RequestHead:
     @property
     def keep_alive(self) -> bool:
         """Whether the client may send another request: with HTTP/1.0 only if it asks for that (RFC 9112 9.3)."""
-        options = tokens(self.headers.get("connection", ""))
+        given = self.headers.get("connection")
+        if given is None:
+            return self.http_1_1
+        options = tokens(given)
         return "close" not in options and (self.http_1_1 or "keep-alive" in options)
 
     @property
@@ -79,7 +85,7 @@ class HttpRequestParser:
         self._max_header_bytes = max_header_bytes
         self._max_body_bytes = max_body_bytes
         self._peer = peer
-        self._buffer = bytearray()
+        self.buffer = bytearray()  # fed and not parsed yet
         # of the request that is being read
         self.head: RequestHead | None = None
         self.body_started = False
@@ -96,31 +102,26 @@ class HttpRequestParser:
             with memoryview(data) as view:
                 written = self._body.write(view[: self._missing])
                 self._missing -= written
-                self._buffer += view[written:]
+                self.buffer += view[written:]
         else:
-            self._buffer += data
+            self.buffer += data
 
     def discard(self) -> None:
         """Free all buffers; nothing more will be read."""
-        self._buffer.clear()
+        self.buffer.clear()
         self._body.close()
         self._chunks, self._body, self._missing = None, RequestBody(), 0
 
     def take_buffer(self) -> bytes:
         """The bytes that are fed and not parsed, which are not read here any more."""
-        rest = bytes(self._buffer)
-        self._buffer.clear()
+        rest = bytes(self.buffer)
+        self.buffer.clear()
         return rest
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes that are fed and not parsed yet."""
-        return len(self._buffer)
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of memory that unfinished and pipelined requests take, without h11's own buffer."""
-        return len(self._buffer) + self._body.tell()
+        return len(self.buffer) + self._body.tell()
 
     def read(self) -> tuple[RequestHead, Request] | None:
         """The next whole request with its head, or None when bytes are missing. Raises RequestError."""
@@ -145,8 +146,8 @@ class HttpRequestParser:
         end = self._find_head_end()
         if end == 0:
             return
-        raw = bytes(self._buffer[:end])
-        del self._buffer[:end]
+        raw = bytes(self.buffer[:end])
+        del self.buffer[:end]
         self._searched = 0
         if raw.count(b"\n") > MAX_HEADER_LINES:
             raise HeadersTooLarge(f"more than {MAX_HEADER_LINES} header lines")
@@ -162,13 +163,13 @@ class HttpRequestParser:
             self._body = RequestBody(head.headers, expected)
         if self.check_head is not None:
             self.check_head(head)
-        self.body_started = bool(self._buffer)
+        self.body_started = bool(self.buffer)
         if head.length is None:
             self._chunks = connection
 
     def _find_head_end(self) -> int:
         """The length of the head, 0 while it is incomplete."""
-        buffer = self._buffer
+        buffer = self.buffer
         if buffer.startswith((b"\r", b"\n")):  # RFC 9112 2.2: ignore empty lines before a request
             buffer[:] = buffer.lstrip(b"\r\n")
         if not buffer:
@@ -185,19 +186,19 @@ class HttpRequestParser:
     def _read_body(self, length: int) -> bytes | RequestBody | None:
         if length > LARGE_BODY_BYTES:
             return self._read_large_body(length)
-        if len(self._buffer) < length:
+        if len(self.buffer) < length:
             return None
-        with memoryview(self._buffer) as view:
+        with memoryview(self.buffer) as view:
             body = bytes(view[:length])
-        del self._buffer[:length]
+        del self.buffer[:length]
         return body
 
     def _read_large_body(self, length: int) -> RequestBody | None:
         """A large body has a buffer of its own, which becomes the body without being copied, or a file."""
         if not self._missing and not self._body.tell():
-            with memoryview(self._buffer) as view:
+            with memoryview(self.buffer) as view:
                 self._missing = length - self._body.write(view[:length])
-            del self._buffer[:length]
+            del self.buffer[:length]
         self._body.check()
         return None if self._missing else self._take_body()
 
@@ -208,14 +209,14 @@ class HttpRequestParser:
     def _read_chunks(self) -> RequestBody | None:
         connection = self._chunks
         assert connection is not None
-        if self._buffer:  # b"" would mean end of file
-            connection.receive_data(bytes(self._buffer))
-            self._buffer.clear()
+        if self.buffer:  # b"" would mean end of file
+            connection.receive_data(bytes(self.buffer))
+            self.buffer.clear()
         self.has_more = False
         for _ in range(MAX_CHUNKS_PER_READ):
             event = _next_event(connection)
             if isinstance(event, h11.EndOfMessage):
-                self._buffer += connection.trailing_data[0]
+                self.buffer += connection.trailing_data[0]
                 self._chunks = None
                 return self._take_body()
             if not isinstance(event, h11.Data):
@@ -245,15 +246,10 @@ def parse_simple_head(raw: bytes) -> RequestHead | None:
     if match is None:
         return None
     method, target, lines = match.groups()
-    headers: dict[str, str] = {}
-    for line in lines.split("\r\n")[:-1]:
-        name, _, value = line.partition(":")
-        name, value = name.lower(), value.strip(" \t")
-        if name in headers:
-            if name in _SINGLE:
-                return None
-            value = f"{headers[name]}, {value}"
-        headers[name] = value
+    pairs = [line.partition(":") for line in lines.split("\r\n")[:-1]]
+    headers = {name.lower(): value.strip(" \t") for name, _, value in pairs}
+    if len(headers) < len(pairs) and not _join_repeated(headers, pairs):
+        return None
     length = headers.get("content-length", "0")
     if "host" not in headers or "transfer-encoding" in headers or not _SIMPLE_LENGTH.fullmatch(length):
         return None
@@ -262,6 +258,15 @@ def parse_simple_head(raw: bytes) -> RequestHead | None:
 
 
 _SINGLE = ("host", "content-length")
+
+
+def _join_repeated(headers: dict[str, str], pairs: Iterable[tuple[str, str, str]]) -> bool:
+    """Give headers the joined values of those that come several times; False if one may not."""
+    values: dict[str, list[str]] = {}
+    for name, _, value in pairs:
+        values.setdefault(name.lower(), []).append(value.strip(" \t"))
+    headers.update((name, ", ".join(several)) for name, several in values.items())
+    return all(len(values.get(name, "x")) == 1 for name in _SINGLE)
 
 
 def _next_event(connection: h11.Connection) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
