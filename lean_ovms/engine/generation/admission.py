@@ -5,7 +5,7 @@ Here a request gets its limits: how many tokens it may generate, what ends it, h
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from ...engine_types import ModelInfo
@@ -74,7 +74,7 @@ class Admission:
         """The prompt's ids. Raises BadRequest for an empty prompt and for ids that do not exist."""
         tokens = submit.prompt
         if isinstance(tokens, str):
-            tokens = self._encode(tokens, submit)
+            tokens = self.encode(tokens, submit, self._pipeline.encode)
         else:
             validation.token_ids(tokens, self._pipeline.info.vocab_size, "prompt")
         if submit.truncate is not None:
@@ -85,18 +85,21 @@ class Admission:
             raise BadRequest("prompt is empty", param="prompt")
         return tokens
 
-    def _encode(self, text: str, submit: Submit) -> list[int]:
-        """A prompt's text as ids. Of a text that is probably too long, tokenizing a part may be enough to decide."""
+    def encode(self, text: str, submit: Submit, encode: Callable[[str, bool], list[int]]) -> list[int]:
+        """A prompt's text as ids, not truncated yet. Raises BadRequest. Changes nothing: also called in a thread.
+
+        Of a text that is probably too long, tokenizing a part may be enough to decide.
+        """
         text, context = self._truncate_text(text, submit.truncate), self._pipeline.info.context_length
         if len(text) > LONG_TEXT * context:
             part = text[: LONG_TEXT * context] if submit.truncate is None else text[-LONG_TEXT * context :]
-            tokens = self._pipeline.encode(part, submit.add_special_tokens)
+            tokens = encode(part, submit.add_special_tokens)
             if submit.truncate is None and len(tokens) > context + CUT_MARGIN:
                 more = f"Number of prompt tokens: more than {len(tokens) - CUT_MARGIN}"
                 raise too_long(f"{more} exceeds model max length: {context}", context)
             if type(submit.truncate) is int and len(tokens) > submit.truncate + CUT_MARGIN:
                 return tokens
-        return self._pipeline.encode(text, submit.add_special_tokens)
+        return encode(text, submit.add_special_tokens)
 
     def _truncate_text(self, text: str, truncate: int | None) -> str:
         """The part of a text that may fit the context, by the longest token of the vocabulary.

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from ...config import Config
 from ...errors import BadRequest, EngineFailure, GrammarInvalid, RequestError, TooManyRequests
@@ -18,7 +20,8 @@ from . import grammar_limits, grammar_queue, validation
 from .admission import Admission
 from .grammar_limits import Bounds
 from .grammar_queue import GrammarQueue
-from .pipeline import Pipeline
+from .long_texts import LongTexts, Work
+from .pipeline import BesideEncoder, Pipeline
 from .scheduler import Scheduler
 from .sequence import Request
 from .step import Stepper
@@ -31,6 +34,8 @@ MAX_RETRY_AFTER_S = 60
 """Largest Retry-After of a full queue."""
 TURN_CHARACTERS = 1 << 16
 """Characters to tokenize between two steps, where that can be chosen: 2 to 45 ms, depending on the tokenizer."""
+TURN_S = 0.01
+"""Time for commands between two steps; the last one of a turn may take longer."""
 CONSTRAINT_CHARACTERS = 16
 """Characters of a grammar that cost as much as one to tokenize: its pipeline request is made."""
 CALL_CHARACTERS = 64
@@ -74,7 +79,8 @@ def load(config: Config, wake: Callable[[], None], load_model: Callable[[Config]
         queued_tokens=config.max_queued_tokens_per_client,
     )
     grammars = make_grammar_queue(config, pipeline, wake)
-    return GenerationTask(pipeline, limits, grammars, priority_across_clients=config.priority_across_clients)
+    across = config.priority_across_clients
+    return GenerationTask(pipeline, limits, grammars, wake, priority_across_clients=across)
 
 
 def make_grammar_queue(config: Config, pipeline: Pipeline, wake: Callable[[], None]) -> GrammarQueue | None:
@@ -94,18 +100,21 @@ class GenerationTask:
         pipeline: Pipeline,
         limits: Limits,
         grammars: GrammarQueue | None = None,
+        wake: Callable[[], None] = lambda: None,
         *,
         priority_across_clients: bool = False,
     ) -> None:
-        """grammars: None refuses requests with a grammar."""
+        """grammars: None refuses requests with a grammar. wake: ends the loop's wait."""
         self.pipeline = pipeline
         self.limits = limits
         self.scheduler = Scheduler(pipeline, limits.running, priority_across_clients=priority_across_clients)
         self.stepper = Stepper(self.scheduler)
         self.admission = Admission(pipeline, limits.sequences)
         self.grammars = grammars
+        self.long_texts = LongTexts(wake)
         self.out = self.scheduler.out
         self._characters_left = TURN_CHARACTERS  # to tokenize in this turn
+        self._seconds_left = TURN_S  # for commands
         self._refused_groups: deque[int] = deque(maxlen=64)  # the latest
         self._encoded: dict[int, list[list[int]]] = {}  # the first texts of an Encode that is not done
 
@@ -115,20 +124,22 @@ class GenerationTask:
 
     @property
     def accepts_commands(self) -> bool:
-        """While sequences run, only TURN_CHARACTERS are tokenized between two steps."""
-        return self._characters_left > 0 or self.scheduler.idle
+        """While sequences run, only TURN_CHARACTERS are tokenized between two steps, and not for long."""
+        return (self._characters_left > 0 and self._seconds_left > 0) or self.scheduler.idle
 
     def ready(self) -> Ready:
         return Ready(asdict(self.pipeline.info), **self.pipeline.vocabulary.to_wire())
 
     def stats(self) -> dict[str, int]:
         stats: dict[str, int] = asdict(self.stepper.stats())
-        stats["queued"] += self._waiting_for_grammars
+        stats["queued"] += self._waiting_for_grammars + self.long_texts.waiting
         return stats
 
     def admit(self) -> None:
         """Start sequences, those first whose grammar is compiled now."""
-        self._characters_left = TURN_CHARACTERS
+        self._characters_left, self._seconds_left = TURN_CHARACTERS, TURN_S
+        if self.long_texts.waiting:
+            self._process_long_texts()
         if self.grammars is not None and (self.grammars.waiting or self.grammars.compiling):
             self._process_grammars(self.grammars)
         if self.scheduler.waiting:
@@ -144,12 +155,21 @@ class GenerationTask:
     # --- commands
 
     def handle(self, command: Record) -> bool:
+        began = time.perf_counter()
+        done = self._handle(command)
+        self._seconds_left -= time.perf_counter() - began
+        return done
+
+    def _handle(self, command: Record) -> bool:
         match command:
             case Submit():
                 grammar = len(command.constraint) // CONSTRAINT_CHARACTERS
-                self._characters_left -= len(command.prompt) + SUBMIT_CHARACTERS + grammar
-                self._submit(command)
+                self._characters_left -= SUBMIT_CHARACTERS + grammar
+                if not self._tokenize_beside(command):
+                    self._characters_left -= len(command.prompt)
+                    self._submit(command)
             case Cancel():
+                self.long_texts.cancel(command.id, command.index)
                 self.scheduler.cancel(command.id, command.index)
                 if self.grammars is not None:
                     self.grammars.cancel(command.id, command.index)
@@ -171,6 +191,47 @@ class GenerationTask:
             return
         if runnable:
             self._accept(submit, request)
+
+    def _tokenize_beside(self, command: Submit | Encode) -> bool:
+        """Whether a command has a text so long that it is tokenized beside the loop, or was refused for it."""
+        if self.pipeline.beside is None or (work := self._work_beside(command, self.pipeline.beside)) is None:
+            return False
+        try:
+            if isinstance(command, Submit):
+                self._check_queue(command)
+            self.long_texts.add(command, work)
+        except RequestError as error:
+            self.out.append(Refused(command.id, error.to_wire()))
+        return True
+
+    def _work_beside(self, command: Submit | Encode, beside: BesideEncoder) -> Work | None:
+        """What the thread does for a command; None: its texts are short."""
+        if isinstance(command, Encode):
+            small = sum(map(len, command.texts)) <= MAX_ENCODE_CHARACTERS
+            return partial(_encode_all, command, beside) if small and any(map(beside.is_long, command.texts)) else None
+        text = command.prompt
+        if not isinstance(text, str) or self.pipeline.image_token_counter is not None or not beside.is_long(text):
+            return None
+        return lambda: [self.admission.encode(text, command, beside.encode)]
+
+    def _process_long_texts(self) -> None:
+        """Go on with the commands whose texts are tokenized now."""
+        for command, result, cancelled in self.long_texts.poll():
+            if isinstance(result, RequestError):
+                self.out.append(Refused(command.id, result.to_wire()))
+            elif isinstance(command, Encode):
+                self.out.append(Encoded(command.id, result))
+            else:
+                self._submit_tokenized(command, result[0])
+                for index in cancelled:
+                    self.scheduler.cancel(command.id, index)
+
+    def _submit_tokenized(self, submit: Submit, tokens: list[int]) -> None:
+        beside, text = self.pipeline.beside, submit.prompt
+        if beside is not None and isinstance(text, str):
+            beside.learn(text, tokens, submit.add_special_tokens)
+        submit.prompt = tokens
+        self._submit(submit)
 
     def _has_compiled_grammar(self, submit: Submit, request: Request) -> bool:
         """Whether a request with a grammar may run now; otherwise it waits for its grammar. Raises RequestError."""
@@ -223,12 +284,13 @@ class GenerationTask:
         In a full queue a client may still have its share, up to twice the limit in all: others cannot keep it out.
         """
         limits, queue, grammars = self.limits, self.scheduler.waiting, self._waiting_for_grammars
-        total = queue.queued + grammars
+        total = queue.queued + grammars + self.long_texts.waiting
         if not total:
             return None
         client = queue.clients.get(name)
         mine, tokens = (client.queued, client.queued_tokens) if client is not None else (0, 0)
         mine += self.grammars.waiting_of(name) if grammars and self.grammars is not None else 0
+        mine += self.long_texts.waiting_of(name)
         if mine >= limits.queued_by_client:
             return self._too_many(f"{mine} requests of this client are waiting already", mine)
         if tokens >= limits.queued_tokens:
@@ -247,6 +309,8 @@ class GenerationTask:
 
     def _encode(self, command: Encode) -> bool:
         """Tokenize texts for one turn; False: the rest is left for the next."""
+        if command.id not in self._encoded and self._tokenize_beside(command):
+            return True
         done, size = self._encoded.pop(command.id, []), 0
         try:
             if sum(map(len, command.texts)) > MAX_ENCODE_CHARACTERS:
@@ -274,6 +338,10 @@ class GenerationTask:
             return Decoded(command.id, pipeline.decode(command.tokens, command.skip_special_tokens))
         except Exception as error:  # an error in one request must not end the loop
             return _refusal(command, error)
+
+
+def _encode_all(command: Encode, beside: BesideEncoder) -> list[list[int]]:
+    return [beside.encode(text, command.add_special_tokens) for text in command.texts]
 
 
 def _refusal(command: Submit | Encode | Decode, error: Exception) -> Refused:
