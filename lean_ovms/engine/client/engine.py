@@ -41,6 +41,8 @@ HEALTHY_AFTER_S = 60.0
 """A child that ran this long was healthy: the count of restarts in a row starts again."""
 FAILED_AFTER = 5
 """Restarts in a row without getting ready, after which the state is "failed" (and restarts go on)."""
+PARTS_PER_TURN = 16
+"""Of a long prompt, a million characters, that are encoded in one turn of the loop: 0.5 ms."""
 WATCHDOG_ID = 0
 """Of the watchdog's pings; ids of requests start at 1, so their pongs are dropped."""
 
@@ -215,6 +217,7 @@ class Engine:
         Raises RequestError: the engine's refusal, or Unavailable.
         When the waiting task is cancelled the generation is, too.
         """
+        texts = await text_parts(prompt) if isinstance(prompt, str) and len(prompt) > protocol.TEXT_PART else []
         self._require_ready()
         self._watchdog.start()
         reply = self._replies.open(sampling.n)
@@ -224,6 +227,8 @@ class Engine:
             record.images = [[image.height, image.width] for image in images]
             record.client, record.group, record.priority, record.adapter = client, group, priority, adapter
             record.pixels = [image.pixels for image in images]
+            if texts:
+                record.texts, record.parts, record.prompt = texts, len(texts), ""
             self._send(record)
         except RequestError:
             self._replies.close(reply.id)
@@ -286,10 +291,11 @@ class Engine:
 
     async def encode(self, texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
         """Tokenize. client: as in protocol.Submit. Raises RequestError."""
+        parts = await text_parts(texts[0]) if len(texts) == 1 and len(texts[0]) > protocol.TEXT_PART else []
         self._require_ready()
         self._watchdog.start()
         answer: list[list[int]] = await self._replies.call(
-            lambda n: protocol.Encode(n, texts, add_special_tokens, client)
+            lambda n: protocol.Encode(n, [] if parts else texts, add_special_tokens, client, len(parts), parts)
         )
         return answer
 
@@ -354,6 +360,19 @@ class Engine:
     def _on_timeout(self) -> None:
         if self._child is not None:
             self._child.kill(f"silent for {self._config.engine_watchdog_s:g} s with work to do")
+
+
+async def text_parts(text: str) -> list[bytes]:
+    """A long text for protocol.Submit; other tasks get their turns. Raises BadRequest."""
+    parts: list[bytes] = []
+    try:
+        for start in range(0, len(text), protocol.TEXT_PART):
+            parts.append(text[start : start + protocol.TEXT_PART].encode())
+            if len(parts) % PARTS_PER_TURN == 0:
+                await asyncio.sleep(0)
+    except UnicodeEncodeError as error:
+        raise BadRequest("The request cannot be passed to the model: the prompt is not valid Unicode") from error
+    return parts
 
 
 def sampling_fields(sampling: SamplingParams) -> dict[str, Any]:

@@ -8,14 +8,18 @@ itself belongs to the loop's thread and never blocks.
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 from typing import NamedTuple
 
 from ...errors import EngineFailure, RequestError, TooManyRequests
 from ..protocol import Encode, Submit
+from .admission import Admission
 from .item_thread import ItemThread
+from .pipeline import BesideEncoder, Pipeline
 from .turns import Turns
 
 log = logging.getLogger(__name__)
@@ -24,9 +28,19 @@ MOST, MOST_OF_CLIENT = 64, 32
 """Commands that wait for their tokens, and those of one client; more are a 429."""
 RETRY_AFTER_S = 2
 IDLE_S = 120.0
+PIECE = 65536
+"""Ids that are converted in one call: 1 ms."""
 
 Command = Submit | Encode
 Work = Callable[[], list[list[int]]]
+
+
+def as_list(ids: array[int]) -> list[int]:
+    """In pieces, so that the loop gets its turns."""
+    whole: list[int] = []
+    for start in range(0, len(ids), PIECE):
+        whole += ids[start : start + PIECE].tolist()
+    return whole
 
 
 @dataclass(slots=True)
@@ -49,8 +63,9 @@ class Outcome(NamedTuple):
 class LongTexts:
     """The commands that wait for their tokens."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, pipeline: Pipeline, admission: Admission, wake: Callable[[], None]) -> None:
         """wake: ends the loop's wait; called from the thread."""
+        self._pipeline, self._admission = pipeline, admission
         self._wake = wake
         self._waiting: dict[str, _Waiting] = {}  # by id; Turns has strings
         self._turns = Turns()
@@ -69,6 +84,26 @@ class LongTexts:
 
     def __contains__(self, number: int) -> bool:
         return str(number) in self._waiting
+
+    def work(self, command: Command) -> Work | None:
+        """What the thread would do for a command; None: its texts are short."""
+        beside = self._pipeline.beside
+        if beside is None:
+            return None
+        if isinstance(command, Encode):
+            return partial(_texts, command, beside) if any(map(beside.is_long, command.texts)) else None
+        text = command.prompt
+        if not isinstance(text, str) or self._pipeline.image_token_counter is not None or not beside.is_long(text):
+            return None
+        return partial(self._prompt, command, text, beside)
+
+    def _prompt(self, submit: Submit, text: str, beside: BesideEncoder) -> list[list[int]]:
+        ids, context = self._admission.encode(text, submit, beside.encode), self._pipeline.info.context_length
+        if submit.truncate is None:
+            self._admission.check_length(len(ids))
+        elif type(submit.truncate) is int and len(ids) > context:
+            ids = ids[-max(context, submit.truncate) :]
+        return [as_list(ids)]
 
     def add(self, command: Command, work: Work) -> None:
         """Let `poll` return the command with what work returns or raises. Raises TooManyRequests."""
@@ -96,9 +131,18 @@ class LongTexts:
             key, result = self._done.get()
             self._busy = ""
             if (item := self._waiting.pop(key, None)) is not None:
+                self._learn(item.command, result)
                 outcomes.append(Outcome(item.command, result, item.cancelled))
         self._next()
         return outcomes
+
+    def _learn(self, command: Command, result: list[list[int]] | RequestError) -> None:
+        beside = self._pipeline.beside
+        if beside is None or isinstance(result, RequestError) or isinstance(command, Encode):
+            return
+        if isinstance(command.prompt, str) and command.truncate is None:
+            beside.learn(command.prompt, result[0], command.add_special_tokens)
+        command.prompt = ""  # nobody needs it
 
     def _next(self) -> None:
         while not self._busy and (key := self._turns.next()) is not None:
@@ -118,3 +162,7 @@ class LongTexts:
             result = EngineFailure("The engine could not tokenize this text.")
         self._done.put((key, result))
         self._wake()
+
+
+def _texts(command: Encode, beside: BesideEncoder) -> list[list[int]]:
+    return [as_list(beside.encode(text, command.add_special_tokens)) for text in command.texts]

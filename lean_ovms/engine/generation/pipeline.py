@@ -8,6 +8,7 @@ No openvino here.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
@@ -224,8 +225,8 @@ class BesideEncoder(Protocol):
         """Whether `Pipeline.encode` would take too long between two steps."""
         ...
 
-    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        """As `Pipeline.encode`. Called in one other thread."""
+    def encode(self, text: str, add_special_tokens: bool) -> array[int]:
+        """As `Pipeline.encode`. Called in one other thread. An array: millions of ids are an array of some MB."""
         ...
 
     def learn(self, text: str, ids: list[int], add_special_tokens: bool) -> None:

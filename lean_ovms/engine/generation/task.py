@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 
 from ...config import Config
 from ...errors import BadRequest, EngineFailure, GrammarInvalid, RequestError, TooManyRequests
@@ -20,8 +19,8 @@ from . import grammar_limits, grammar_queue, validation
 from .admission import Admission
 from .grammar_limits import Bounds
 from .grammar_queue import GrammarQueue
-from .long_texts import LongTexts, Work
-from .pipeline import BesideEncoder, Pipeline
+from .long_texts import LongTexts
+from .pipeline import Pipeline
 from .scheduler import Scheduler
 from .sequence import Request
 from .step import Stepper
@@ -111,7 +110,7 @@ class GenerationTask:
         self.stepper = Stepper(self.scheduler)
         self.admission = Admission(pipeline, limits.sequences)
         self.grammars = grammars
-        self.long_texts = LongTexts(wake)
+        self.long_texts = LongTexts(pipeline, self.admission, wake)
         self.out = self.scheduler.out
         self._characters_left = TURN_CHARACTERS  # to tokenize in this turn
         self._seconds_left = TURN_S  # for commands
@@ -179,12 +178,13 @@ class GenerationTask:
                 self.out.append(self._decode(command))
         return True
 
-    def _submit(self, submit: Submit) -> None:
+    def _submit(self, submit: Submit, tokens: list[int] | None = None) -> None:
+        """tokens: of its prompt, if it was tokenized beside the loop."""
         try:
             if submit.id in self.scheduler.requests:
                 raise BadRequest(f"request {submit.id} exists already")
             self._check_queue(submit)
-            request = self.admission.request(submit)
+            request = self.admission.request(submit, tokens)
             runnable = not request.constraint or self._has_compiled_grammar(submit, request)
         except Exception as error:  # an error in one request must not end the loop
             self.out.append(_refusal(submit, error))
@@ -194,7 +194,7 @@ class GenerationTask:
 
     def _tokenize_beside(self, command: Submit | Encode) -> bool:
         """Whether a command has a text so long that it is tokenized beside the loop, or was refused for it."""
-        if self.pipeline.beside is None or (work := self._work_beside(command, self.pipeline.beside)) is None:
+        if (work := self.long_texts.work(command)) is None:
             return False
         try:
             if isinstance(command, Submit):
@@ -204,16 +204,6 @@ class GenerationTask:
             self.out.append(Refused(command.id, error.to_wire()))
         return True
 
-    def _work_beside(self, command: Submit | Encode, beside: BesideEncoder) -> Work | None:
-        """What the thread does for a command; None: its texts are short."""
-        if isinstance(command, Encode):
-            small = sum(map(len, command.texts)) <= MAX_ENCODE_CHARACTERS
-            return partial(_encode_all, command, beside) if small and any(map(beside.is_long, command.texts)) else None
-        text = command.prompt
-        if not isinstance(text, str) or self.pipeline.image_token_counter is not None or not beside.is_long(text):
-            return None
-        return lambda: [self.admission.encode(text, command, beside.encode)]
-
     def _process_long_texts(self) -> None:
         """Go on with the commands whose texts are tokenized now."""
         for command, result, cancelled in self.long_texts.poll():
@@ -222,16 +212,9 @@ class GenerationTask:
             elif isinstance(command, Encode):
                 self.out.append(Encoded(command.id, result))
             else:
-                self._submit_tokenized(command, result[0])
+                self._submit(command, result[0])
                 for index in cancelled:
                     self.scheduler.cancel(command.id, index)
-
-    def _submit_tokenized(self, submit: Submit, tokens: list[int]) -> None:
-        beside, text = self.pipeline.beside, submit.prompt
-        if beside is not None and isinstance(text, str):
-            beside.learn(text, tokens, submit.add_special_tokens)
-        submit.prompt = tokens
-        self._submit(submit)
 
     def _has_compiled_grammar(self, submit: Submit, request: Request) -> bool:
         """Whether a request with a grammar may run now; otherwise it waits for its grammar. Raises RequestError."""
@@ -309,11 +292,12 @@ class GenerationTask:
 
     def _encode(self, command: Encode) -> bool:
         """Tokenize texts for one turn; False: the rest is left for the next."""
-        if command.id not in self._encoded and self._tokenize_beside(command):
+        small = sum(map(len, command.texts)) <= MAX_ENCODE_CHARACTERS
+        if small and command.id not in self._encoded and self._tokenize_beside(command):
             return True
         done, size = self._encoded.pop(command.id, []), 0
         try:
-            if sum(map(len, command.texts)) > MAX_ENCODE_CHARACTERS:
+            if not small:
                 raise BadRequest(f"more than {MAX_ENCODE_CHARACTERS} characters to tokenize")
             while len(done) < len(command.texts) and size < TURN_CHARACTERS:
                 text = command.texts[len(done)]
@@ -338,10 +322,6 @@ class GenerationTask:
             return Decoded(command.id, pipeline.decode(command.tokens, command.skip_special_tokens))
         except Exception as error:  # an error in one request must not end the loop
             return _refusal(command, error)
-
-
-def _encode_all(command: Encode, beside: BesideEncoder) -> list[list[int]]:
-    return [beside.encode(text, command.add_special_tokens) for text in command.texts]
 
 
 def _refusal(command: Submit | Encode | Decode, error: Exception) -> Refused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from array import array
 
 import pytest
 
@@ -35,7 +36,7 @@ class Beside:
             raise BadRequest("no such text")
         if text.startswith("!"):
             raise ValueError("a bug")
-        return encode(text, add_special_tokens)
+        return array("i", encode(text, add_special_tokens))
 
     def learn(self, text, ids, add_special_tokens):
         self.learnt.append((text, ids))
@@ -114,6 +115,7 @@ def test_truncation_is_as_for_short_texts(rig):
     rig.finish_text()
     rig.run()
     assert rig.answer(long).text() == "abc"
+    assert rig.beside.learnt == []
 
 
 def test_a_cancelled_request_is_not_started(rig):
