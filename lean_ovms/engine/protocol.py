@@ -31,6 +31,11 @@ from .speech_records import Transcribe as Transcribe
 from .speech_records import Transcribed as Transcribed
 from .speech_records import WindowStarted as WindowStarted
 from .speech_records import WindowTranscribed as WindowTranscribed
+from .text_records import Decode as Decode
+from .text_records import Decoded as Decoded
+from .text_records import Encode as Encode
+from .text_records import Encoded as Encoded
+from .text_records import joined
 
 Alternative = Sequence[float]
 """A token's id and its log probability: a tuple, or a list once it was sent."""
@@ -94,7 +99,7 @@ class Submit(Record):
 
     def attach(self, parts: Iterator[bytes]) -> None:
         if self.parts:
-            self.prompt = _joined(parts, self.parts)
+            self.prompt = joined(parts, self.parts)
         self.pixels = [next(parts) for _ in self.images]
 
 
@@ -140,52 +145,11 @@ class Cancel(Record):
 
 
 @dataclass(slots=True)
-class Encode(Record):
-    """Tokenize texts. Answered by one Encoded or Refused. client: as in Submit.
-
-    parts, data: as `parts` and `texts` of Submit, instead of one long text.
-    """
-
-    kind: ClassVar[str] = "encode"
-    id: int
-    texts: list[str]
-    add_special_tokens: bool
-    client: str = ""
-    parts: int = 0
-    data: list[bytes] = field(default_factory=list, metadata={"attached": True})
-
-    def attached(self) -> Iterable[bytes]:
-        return self.data
-
-    def attach(self, parts: Iterator[bytes]) -> None:
-        if self.parts:
-            self.texts = [_joined(parts, self.parts)]
-
-
-@dataclass(slots=True)
-class Decode(Record):
-    """Detokenize with the model's own detokenizer. Answered by one Decoded or Refused."""
-
-    kind: ClassVar[str] = "decode"
-    id: int
-    tokens: list[int]
-    skip_special_tokens: bool
-
-
-@dataclass(slots=True)
 class Ping(Record):
     """Answered by one Pong, between two steps."""
 
     kind: ClassVar[str] = "ping"
     id: int
-
-
-def _joined(parts: Iterator[bytes], count: int) -> str:
-    """A long text from its parts. Raises StopIteration."""
-    texts: list[str] = []
-    for _ in range(count):
-        texts.append(next(parts).decode())
-    return "".join(texts)
 
 
 # --- engine -> front end -------------------------------------------------------------------------------------------
@@ -315,24 +279,6 @@ class Failed(Record):
     kind: ClassVar[str] = "failed"
     id: int
     error: list[str | None]
-
-
-@dataclass(slots=True)
-class Encoded(Record):
-    """The ids of each text of an Encode."""
-
-    kind: ClassVar[str] = "encoded"
-    id: int
-    tokens: list[list[int]]
-
-
-@dataclass(slots=True)
-class Decoded(Record):
-    """The text of a Decode."""
-
-    kind: ClassVar[str] = "decoded"
-    id: int
-    text: str
 
 
 @dataclass(slots=True)

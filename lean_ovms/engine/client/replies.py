@@ -307,7 +307,9 @@ class ReplyRouter:
 
     def _deliver_rare(self, record: protocol.Record) -> None:
         match record:
-            case protocol.Encoded(id=number, tokens=answer) | protocol.Decoded(id=number, text=answer):
+            case protocol.Encoded(id=number):
+                self._answer(number, record)
+            case protocol.Decoded(id=number, text=answer):
                 self._answer(number, answer)
             case protocol.Pong(id=number, stats=answer) | protocol.Spoken(id=number, data=answer):
                 self._answer(number, answer)

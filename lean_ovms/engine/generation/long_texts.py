@@ -32,7 +32,16 @@ PIECE = 65536
 """Ids that are converted in one call: 1 ms."""
 
 Command = Submit | Encode
-Work = Callable[[], list[list[int]]]
+
+
+class Ids(NamedTuple):
+    """Of the prompt of a Submit, and of the texts of an Encode."""
+
+    prompt: list[int]
+    texts: list[array[int]]
+
+
+Work = Callable[[], Ids]
 
 
 def as_list(ids: array[int]) -> list[int]:
@@ -56,7 +65,7 @@ class Outcome(NamedTuple):
     """A command that no longer waits: the ids of its texts, or an error."""
 
     command: Command
-    result: list[list[int]] | RequestError
+    result: Ids | RequestError
     cancelled: set[int]
 
 
@@ -70,7 +79,7 @@ class LongTexts:
         self._waiting: dict[str, _Waiting] = {}  # by id; Turns has strings
         self._turns = Turns()
         self._busy = ""
-        self._done: SimpleQueue[tuple[str, list[list[int]] | RequestError]] = SimpleQueue()
+        self._done: SimpleQueue[tuple[str, Ids | RequestError]] = SimpleQueue()
         self._thread: ItemThread[tuple[str, Work]] = ItemThread("tokenize", self._tokenize, IDLE_S, None)
 
     @property
@@ -97,13 +106,13 @@ class LongTexts:
             return None
         return partial(self._prompt, command, text, beside)
 
-    def _prompt(self, submit: Submit, text: str, beside: BesideEncoder) -> list[list[int]]:
+    def _prompt(self, submit: Submit, text: str, beside: BesideEncoder) -> Ids:
         ids, context = self._admission.encode(text, submit, beside.encode), self._pipeline.info.context_length
         if submit.truncate is None:
             self._admission.check_length(len(ids))
         elif type(submit.truncate) is int and len(ids) > context:
             ids = ids[-max(context, submit.truncate) :]
-        return [as_list(ids)]
+        return Ids(as_list(ids), [])
 
     def add(self, command: Command, work: Work) -> None:
         """Let `poll` return the command with what work returns or raises. Raises TooManyRequests."""
@@ -136,12 +145,12 @@ class LongTexts:
         self._next()
         return outcomes
 
-    def _learn(self, command: Command, result: list[list[int]] | RequestError) -> None:
+    def _learn(self, command: Command, result: Ids | RequestError) -> None:
         beside = self._pipeline.beside
         if beside is None or isinstance(result, RequestError) or isinstance(command, Encode):
             return
         if isinstance(command.prompt, str) and command.truncate is None:
-            beside.learn(command.prompt, result[0], command.add_special_tokens)
+            beside.learn(command.prompt, result.prompt, command.add_special_tokens)
         command.prompt = ""  # nobody needs it
 
     def _next(self) -> None:
@@ -152,7 +161,7 @@ class LongTexts:
 
     def _tokenize(self, item: tuple[str, Work]) -> None:
         key, work = item
-        result: list[list[int]] | RequestError
+        result: Ids | RequestError
         try:
             result = work()
         except RequestError as error:
@@ -164,5 +173,5 @@ class LongTexts:
         self._wake()
 
 
-def _texts(command: Encode, beside: BesideEncoder) -> list[list[int]]:
-    return [as_list(beside.encode(text, command.add_special_tokens)) for text in command.texts]
+def _texts(command: Encode, beside: BesideEncoder) -> Ids:
+    return Ids([], [beside.encode(text, command.add_special_tokens) for text in command.texts])

@@ -210,9 +210,9 @@ class GenerationTask:
             if isinstance(result, RequestError):
                 self.out.append(Refused(command.id, result.to_wire()))
             elif isinstance(command, Encode):
-                self.out.append(Encoded(command.id, result))
+                self.out.append(Encoded.of(command.id, result.texts))
             else:
-                self._submit(command, result[0])
+                self._submit(command, result.prompt)
                 for index in cancelled:
                     self.scheduler.cancel(command.id, index)
 
@@ -310,7 +310,7 @@ class GenerationTask:
             self._characters_left -= size
         finished = len(done) == len(command.texts)
         if finished:
-            self.out.append(Encoded(command.id, done))
+            self.out.append(Encoded.of(command.id, done))
         else:
             self._encoded[command.id] = done
         return finished
