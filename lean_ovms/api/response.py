@@ -31,8 +31,12 @@ def json(body: Any, headers: list[tuple[str, str]] | None = None, status: int = 
 
 async def written(offload: Offload, size: int, make: Callable[[], Json]) -> Response:
     """A JSON response; one of `size` bytes or so is made and written in the offload thread if that would take long."""
-    data = await offload.run(size, lambda: json_pieces.dumps(make()), inline_below=json_pieces.PIECE_BYTES)
-    return Response(200, [("Content-Type", "application/json")], data)
+
+    def work() -> list[bytes]:
+        data = json_pieces.dumps(make())
+        return [data[start : start + json_pieces.PIECE_BYTES] for start in range(0, len(data), json_pieces.PIECE_BYTES)]
+
+    return json_in_pieces(await offload.run(size, work, inline_below=json_pieces.PIECE_BYTES))
 
 
 def json_in_pieces(pieces: list[bytes]) -> Response:

@@ -135,7 +135,8 @@ async def _answer(body: Json, app: App, strings: Callable[[list[int]], list[str]
     def work() -> Json:
         return body if strings is None else {**body, "token_strs": strings(tokens)}
 
-    return await written(app.offload, ID_BYTES * sum(len(ids) if isinstance(ids, list) else 1 for ids in tokens), work)
+    count = sum(map(len, tokens)) if tokens and isinstance(tokens[0], list) else len(tokens)
+    return await written(app.offload, ID_BYTES * count, work)
 
 
 async def handle_detokenize(request: Request, app: App) -> Response:
