@@ -32,6 +32,10 @@ def cases() -> dict[str, Callable[[], Deed]]:
         "250,000 texts, 30 MB": _posts("/v1/completions", {"model": "demo", "prompt": ["x" * 112] * 250_000}),
         "30 MB of tools": _posts("/v1/chat/completions", {**_chat("hi"), "tools": [_tool(TEXT)]}),
         "30 MB of text to tokenize": _posts("/tokenize", {"model": "demo", "prompt": TEXT}),
+        "1 MB of line breaks as ids and strings": _posts(
+            "/tokenize", {"model": "demo", "prompt": "\n" * (MB - 8), "return_token_strs": True}
+        ),
+        "200,000 ids to text": _posts("/detokenize", {"model": "demo", "tokens": list(range(300, 1300)) * 200}),
         "30 MB of instructions": _posts(
             "/v1/responses", {"model": "demo", "input": "hi", "instructions": TEXT, "store": False}
         ),
@@ -41,6 +45,14 @@ def cases() -> dict[str, Callable[[], Deed]]:
         "20 items of 1.5 MB, listed": _items(20, TEXT[: 3 * MB // 2]),
         "5,000 small items, listed": _items(5000, "hello"),
     }
+
+
+def warm_up(port: int) -> None:
+    """Let the server import the endpoints: the first request of its life does."""
+    with _connection(port) as ask:
+        for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/tokenize", "/detokenize"):
+            ask("POST", path, b"{}")
+        ask("GET", "/v1/conversations/conv_none/items", None)
 
 
 def _chat(text: str) -> dict[str, object]:

@@ -66,6 +66,7 @@ def attack(bench: Bench, report: Report, port: int, args) -> None:
     names, cases = attacks.names(args.attacks), attacks.cases()
     with report.progress(1 + len(names), "attacks") as bar:
         tick(bar, "idle")
+        attacks.warm_up(port)
         bench.during("idle", lambda: time.sleep(1.0))
         for name in names:
             tick(bar, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -13,6 +14,8 @@ from ..errors import BadRequest
 from ..observability.logging import safe
 from ..timing_types import PromptProgress, Timings
 from ..types import Json, Response, TokenLogprob, Usage
+from ..util import json_pieces
+from ..util.concurrency import Offload
 
 MAX_WARNINGS = 16
 MAX_WARNING = 400
@@ -24,6 +27,16 @@ WHOLE_BYTES = 262_144
 def json(body: Any, headers: list[tuple[str, str]] | None = None, status: int = 200) -> Response:
     """A JSON response."""
     return Response(status, [("Content-Type", "application/json"), *(headers or [])], orjson.dumps(body))
+
+
+async def written(offload: Offload, size: int, make: Callable[[], Json]) -> Response:
+    """A JSON response; one of `size` bytes or so is made and written in the offload thread if that would take long."""
+
+    def work() -> list[bytes]:
+        data = json_pieces.dumps(make())
+        return [data[start : start + json_pieces.PIECE_BYTES] for start in range(0, len(data), json_pieces.PIECE_BYTES)]
+
+    return json_in_pieces(await offload.run(size, work, inline_below=json_pieces.PIECE_BYTES))
 
 
 def json_in_pieces(pieces: list[bytes]) -> Response:

@@ -5,8 +5,8 @@ A frame is a little-endian u32 length and that many bytes of JSON: an array of r
 costs one write and one wake-up per step for any number of streams. JSON by orjson measured fastest for the token
 frames (0.44 us at one record, 4.8 us at 64; struct and pickle were slower), and nothing here can run code.
 
-Pixels and vectors are not JSON: a length with its highest bit set is followed by raw bytes, an attachment. Attachments
-come before the frame of the records that they belong to, in the order of the records.
+Pixels, vectors and long prompts are not JSON: a length with its highest bit set is followed by raw bytes, an
+attachment. Attachments come before the frame of the records that they belong to, in the order of the records.
 
 This module knows no asyncio and no sockets: bytes in, records out.
 """
@@ -31,12 +31,20 @@ from .speech_records import Transcribe as Transcribe
 from .speech_records import Transcribed as Transcribed
 from .speech_records import WindowStarted as WindowStarted
 from .speech_records import WindowTranscribed as WindowTranscribed
+from .text_records import Decode as Decode
+from .text_records import Decoded as Decoded
+from .text_records import Encode as Encode
+from .text_records import Encoded as Encoded
+from .text_records import joined
 
 Alternative = Sequence[float]
 """A token's id and its log probability: a tuple, or a list once it was sent."""
 TEXT_GENERATION = "text_generation"
 REPETITION = "repetition"
 """The reason of a final: the text repeats itself as SamplingParams.repetition says."""
+TEXT_PART = 65536
+"""Characters of a prompt that are JSON, or one attachment: as JSON a million line breaks took 16 ms to write and 10 ms
+to read, in one call each (2026-11)."""
 MAX_FRAME_BYTES = 1 << 30
 ATTACHED = 1 << 31
 _LENGTH = struct.Struct("<I")
@@ -63,6 +71,7 @@ class Submit(Record):
     constraint: an XGrammar structural tag (JSON text) that the answer must match, or "". One that is invalid or
     too complex is Refused (errors.GrammarInvalid, GrammarTooComplex); a new one is compiled before Accepted is sent.
     images: [height, width] of each image of the tags in a text prompt. pixels: their bytes, sent as attachments.
+    texts: a long prompt in UTF-8, in parts, sent as attachments; `prompt` is "" on the way. parts: their number.
     client: who sends it; group: the number of its HTTP request, 0 for one of its own: between them the engine's time
     is shared (generation.fair_queue). priority: the lower one starts first. adapter: a LoRA adapter as
     lora_modules.dumps writes it, with a name that no other has had; "": none.
@@ -81,12 +90,16 @@ class Submit(Record):
     group: int = 0
     priority: int = 0
     adapter: str = ""
+    parts: int = 0
+    texts: list[bytes] = field(default_factory=list, metadata={"attached": True})
     pixels: list[bytes] = field(default_factory=list, metadata={"attached": True})
 
     def attached(self) -> Iterable[bytes]:
-        return self.pixels
+        return [*self.texts, *self.pixels]
 
     def attach(self, parts: Iterator[bytes]) -> None:
+        if self.parts:
+            self.prompt = joined(parts, self.parts)
         self.pixels = [next(parts) for _ in self.images]
 
 
@@ -129,27 +142,6 @@ class Cancel(Record):
     kind: ClassVar[str] = "cancel"
     id: int
     index: int | None = None
-
-
-@dataclass(slots=True)
-class Encode(Record):
-    """Tokenize texts. Answered by one Encoded or Refused. client: as in Submit."""
-
-    kind: ClassVar[str] = "encode"
-    id: int
-    texts: list[str]
-    add_special_tokens: bool
-    client: str = ""
-
-
-@dataclass(slots=True)
-class Decode(Record):
-    """Detokenize with the model's own detokenizer. Answered by one Decoded or Refused."""
-
-    kind: ClassVar[str] = "decode"
-    id: int
-    tokens: list[int]
-    skip_special_tokens: bool
 
 
 @dataclass(slots=True)
@@ -290,24 +282,6 @@ class Failed(Record):
 
 
 @dataclass(slots=True)
-class Encoded(Record):
-    """The ids of each text of an Encode."""
-
-    kind: ClassVar[str] = "encoded"
-    id: int
-    tokens: list[list[int]]
-
-
-@dataclass(slots=True)
-class Decoded(Record):
-    """The text of a Decode."""
-
-    kind: ClassVar[str] = "decoded"
-    id: int
-    text: str
-
-
-@dataclass(slots=True)
 class Pooled(DataRecord):
     """Results of some inputs of a Pool, in any order.
 
@@ -417,6 +391,8 @@ class Decoder:
                     record.attach(parts)
                 except StopIteration:
                     raise FrameError(f"{record.kind} without its attachment") from None
+                except UnicodeDecodeError:
+                    raise FrameError(f"{record.kind} with an attachment that is no text") from None
             if next(parts, None) is not None:
                 raise FrameError("an attachment without a record")
         return records

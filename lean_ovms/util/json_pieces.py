@@ -24,6 +24,8 @@ FLAT_BYTES = 8192
 """Of short members that are searched for their ends in one call: as many bytes of empty objects take 1.5 ms."""
 FREED_MEMBERS = 1024
 """Of a container, in one call."""
+MEMBERS = 1024
+"""Of a list that are written in one call where they are short."""
 SLICE_BYTES, ESCAPED_SLICE_BYTES = 65_536, 32_768
 """Of a long string; of one with escapes. orjson allocates 15 times as much for a call: beyond 1 MB that would be memory
 of its own from the system each time, and take one and a half times as long (2026-11)."""
@@ -112,9 +114,15 @@ def _write(value: Any, out: BytesIO) -> None:
             _write(inner, out)
         out.write(b"}")
     else:
-        for number, inner in enumerate(value):
-            out.write(b"," if number else b"[")
-            _write(inner, out)
+        out.write(b"[")
+        for start in range(0, len(value), MEMBERS):
+            out.write(b"," if start else b"")
+            if _is_small(members := value[start : start + MEMBERS], PIECE_BYTES):
+                out.write(orjson.dumps(members)[1:-1])
+                continue
+            for number, inner in enumerate(members):
+                out.write(b"," if number else b"")
+                _write(inner, out)
         out.write(b"]")
 
 

@@ -152,6 +152,31 @@ def test_pixels_come_with_the_submit_after_them_in_any_cut(cuts):
     assert seen == [*SOME, WITH_PIXELS, *SOME]
 
 
+@given(st.lists(st.integers(0, 400), max_size=6))
+def test_a_long_prompt_comes_with_its_submit_and_before_its_pixels(cuts):
+    texts = ["caf\u00e9\n".encode(), "\U0001f600".encode()]
+    long = dataclasses.replace(WITH_PIXELS, prompt="", parts=2, texts=texts)
+    encode = protocol.Encode(8, [], True, "a", 2, texts)
+    sent = [long, SOME[0], encode]
+    data = b"".join(protocol.attachments(sent)) + protocol.encode(sent)
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    decoder = protocol.Decoder()
+    read = [r for start, end in itertools.pairwise(edges) for r in decoder.feed(data[start:end])]
+    assert [read[0].prompt, read[0].pixels, read[1], read[2].texts] == [
+        "caf\u00e9\n\U0001f600",
+        PIXELS,
+        SOME[0],
+        ["caf\u00e9\n\U0001f600"],
+    ]
+
+
+@pytest.mark.parametrize(("texts", "why"), [([b"a"], "submit without its"), ([b"a", b"\xff"], "no text")])
+def test_a_long_prompt_without_its_parts_is_refused(texts, why):
+    long = dataclasses.replace(SUBMIT, parts=2, texts=texts, images=[])
+    with pytest.raises(protocol.FrameError, match=why):
+        protocol.Decoder().feed(b"".join(protocol.attachments([long])) + protocol.encode([long]))
+
+
 def test_a_submit_without_pixels_costs_no_attachment():
     assert protocol.attachments([]) == []
     assert protocol.Decoder().feed(protocol.encode([SUBMIT])) == [SUBMIT]

@@ -6,6 +6,7 @@ Two bodies in one endpoint: OVMS's (`text`, contract section 11.1: {"tokens": [.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...errors import BadRequest
@@ -29,13 +30,15 @@ from ..generation.images import refuse_images
 from ..generation.messages import chat_prompt, map_developer_role, read_messages
 from ..generation.token_fields import token_ids
 from ..generation.tools import read_tools
-from ..response import json, model_name
+from ..response import model_name, written
 from ..router import Route, RouteDoc, for_each_prefix
 from ..schemas import LENGTH, TEXTS, TOKENS, some_of
 
 MAX_TEXTS = 2048
 MAX_PADDED = 1 << 20
 """Tokens of all texts together after padding."""
+ID_BYTES = 16
+"""Of an id in an answer, and its string."""
 
 
 def _max_length(value: Any) -> int:
@@ -118,10 +121,22 @@ async def handle(request: Request, app: App) -> Response:
     values, conversation = await app.parse_body(request, _read)
     model = _model(values, app)
     if values["text"] is not None:
-        return json(await _ovms(values, model))
+        return await _answer(await _ovms(values, model), app)
     if values["prompt"] is None and values["messages"] is None:
         raise BadRequest("text field is required", param="text")
-    return json(await _vllm(values, conversation, model))
+    body = await _vllm(values, conversation, model)
+    return await _answer(body, app, model.token_strings if values["return_token_strs"] else None)
+
+
+async def _answer(body: Json, app: App, strings: Callable[[list[int]], list[str]] | None = None) -> Response:
+    """The response. strings: for `token_strs`. A million ids would hold the event loop for 14 ms, their strings 2 s."""
+    tokens = body["tokens"]
+
+    def work() -> Json:
+        return body if strings is None else {**body, "token_strs": strings(tokens)}
+
+    count = sum(map(len, tokens)) if tokens and isinstance(tokens[0], list) else len(tokens)
+    return await written(app.offload, ID_BYTES * count, work)
 
 
 async def handle_detokenize(request: Request, app: App) -> Response:
@@ -129,7 +144,8 @@ async def handle_detokenize(request: Request, app: App) -> Response:
     model = _model(values, app)
     tokens: list[int] = values["tokens"]
     decode = model.detokenize if isinstance(model, PoolingModel) else model.decode
-    return json({"prompt": await decode(tokens, values["skip_special_tokens"]) if tokens else ""})
+    text = await decode(tokens, values["skip_special_tokens"]) if tokens else ""
+    return await written(app.offload, len(text), lambda: {"prompt": text})
 
 
 TO_TOKENS = RouteDoc(
@@ -230,8 +246,7 @@ async def _vllm(values: Json, conversation: ChatPrompt | None, model: Tokenizing
     else:
         text, special = values["prompt"], values["add_special_tokens"] is not False
     [tokens] = await _encode(model, [text], special)
-    strings = model.token_strings(tokens) if values["return_token_strs"] else None
-    return {"count": len(tokens), "max_model_len": model.info.context_length, "tokens": tokens, "token_strs": strings}
+    return {"count": len(tokens), "max_model_len": model.info.context_length, "tokens": tokens, "token_strs": None}
 
 
 def _conversation(values: Json, model: Tokenizing) -> ChatPrompt:

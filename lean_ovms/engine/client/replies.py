@@ -324,7 +324,9 @@ class ReplyRouter:
             case protocol.Counted() | protocol.Cached() | protocol.Progress() | protocol.PromptLogprobs():
                 if record.id in self._replies:
                     self._replies[record.id].set_prompt(record)
-            case protocol.Encoded(id=number, tokens=answer) | protocol.Decoded(id=number, text=answer):
+            case protocol.Encoded(id=number):
+                self._answer(number, record)
+            case protocol.Decoded(id=number, text=answer):
                 self._answer(number, answer)
             case protocol.Pong(id=number, stats=answer) | protocol.Spoken(id=number, data=answer):
                 self._answer(number, answer)

@@ -220,7 +220,7 @@ class PoolingTask:
 
     def _answer_encode(self, command: Encode, encoded: list[Array]) -> None:
         before, after = self.pooler.template.single if command.add_special_tokens else ((), ())
-        self.out.append(Encoded(command.id, [[*before, *ids.tolist(), *after] for ids in encoded]))
+        self.out.append(Encoded.of(command.id, [[*before, *ids.tolist(), *after] for ids in encoded]))
 
     def _enqueue(self, one: Arriving, command: Pool) -> None:
         """Raises RequestError."""

@@ -51,7 +51,7 @@ def make(model_dir: Path, ask: Encode, pieces: Sequence[bytes]) -> Encode:
     if not encoder.agrees(pieces):
         log.info("every text goes to the tokenizer: its graph was not understood")
         return ask
-    return encoder.encode
+    return encoder
 
 
 class TextEncoder:
@@ -70,7 +70,7 @@ class TextEncoder:
             raise NotUnderstood("special tokens of more than one id")
         self._special_ids = dict(zip(literals, ids, strict=True))
         self._ask = ask
-        self._limit = _limit(graph)
+        self._limit = token_limit(graph)
         self._known: dict[str, list[int]] = {}
         self._characters = 0
         framed, letter = ask("a", True), ask("a", False)
@@ -82,7 +82,24 @@ class TextEncoder:
             log.debug("the tokenizer has no table of pairs: %s", reason)
             self._pairs = None
 
-    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+    def unknown(self, text: str) -> int:
+        """How many characters of a text the tokenizer would be asked for."""
+        if len(text) > MAX_REMEMBERED:
+            return len(text)
+        parts = self._special.split(text)[::2]
+        known = [self._known.get(part) for part in parts]
+        if sum(len(ids) for ids in known if ids is not None) >= self._limit:
+            return len(text)
+        return sum(len(part) for part, ids in zip(parts, known, strict=True) if ids is None)
+
+    def learn(self, text: str, ids: list[int], add_special_tokens: bool) -> None:
+        """Remember the segments of a text with these ids."""
+        if len(text) > MAX_REMEMBERED or len(ids) >= self._limit:
+            return
+        before, after = map(len, self._frame) if add_special_tokens else (0, 0)
+        self._divided(self._special.split(text), ids[before : len(ids) - after])
+
+    def __call__(self, text: str, add_special_tokens: bool) -> list[int]:
         """As pipeline.Pipeline.encode."""
         parts = self._special.split(text)
         segments = [self._segment(part) for part in parts[::2]]
@@ -150,7 +167,7 @@ class TextEncoder:
             if number >= 2:
                 text = text.encode("ascii", "ignore").decode()
             expected = self._ask(text, special_too)
-            if any(self.encode(text, special_too) != expected for _ in range(2)):
+            if any(self(text, special_too) != expected for _ in range(2)):
                 return False
         return True
 
@@ -168,7 +185,7 @@ def _chain(graph: Graph) -> tuple[str, list[str]]:
     return layer, between[1:]
 
 
-def _limit(graph: Graph) -> int:
+def token_limit(graph: Graph) -> int:
     """Ids beyond which the tokenizer may cut a text."""
     layer = graph.only("Truncate")
     source = graph.source(layer, 3)

@@ -5,8 +5,9 @@ Here a request gets its limits: how many tokens it may generate, what ends it, h
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sized
 from dataclasses import replace
+from typing import TypeVar
 
 from ...engine_types import ModelInfo
 from ...errors import BadRequest, too_long, too_many_characters
@@ -26,6 +27,9 @@ BEAM_SPARE_BLOCKS = 2
 """Blocks per beam beyond its own tokens: the copy of a shared block that is written to, and one for rounding."""
 
 
+Ids = TypeVar("Ids", bound=Sized)
+
+
 class Admission:
     """Checks requests against one pipeline. max_sequences: of one request."""
 
@@ -34,8 +38,8 @@ class Admission:
         self._max_sequences = max_sequences
         self._max_characters = pipeline.info.context_length * pipeline.vocabulary.longest
 
-    def request(self, submit: Submit) -> Request:
-        """The request with its sequences, not yet queued. Raises BadRequest."""
+    def request(self, submit: Submit, tokens: list[int] | None = None) -> Request:
+        """The request with its sequences, not yet queued. tokens: of its prompt, if known. Raises BadRequest."""
         info = self._pipeline.info
         sampling = validation.sampling(submit.sampling, info.vocab_size, self._max_sequences)
         sampling = _assistant_params(sampling, info)
@@ -59,7 +63,7 @@ class Admission:
         counter = self._pipeline.image_token_counter
         if counter is None:
             image_prompts.refuse_images(submit)
-            prompt = self.prompt(submit)
+            prompt = self.prompt(submit, tokens)
         else:
             request.image_prompt = image_prompts.parse(submit, info.context_length, self._max_characters)
             prompt = image_prompts.placeholder_ids(counter, request.image_prompt, submit.truncate)
@@ -70,12 +74,15 @@ class Admission:
         self._pipeline.check(first.checked_request)
         return request
 
-    def prompt(self, submit: Submit) -> list[int]:
+    def prompt(self, submit: Submit, tokens: list[int] | None = None) -> list[int]:
         """The prompt's ids. Raises BadRequest for an empty prompt and for ids that do not exist."""
-        tokens = submit.prompt
-        if isinstance(tokens, str):
-            tokens = self._encode(tokens, submit)
+        given = submit.prompt
+        if tokens is not None:
+            pass
+        elif isinstance(given, str):
+            tokens = self.encode(given, submit, self._pipeline.encode)
         else:
+            tokens = given
             validation.token_ids(tokens, self._pipeline.info.vocab_size, "prompt")
         if submit.truncate is not None:
             if type(submit.truncate) is not int or submit.truncate < 1:
@@ -85,18 +92,28 @@ class Admission:
             raise BadRequest("prompt is empty", param="prompt")
         return tokens
 
-    def _encode(self, text: str, submit: Submit) -> list[int]:
-        """A prompt's text as ids. Of a text that is probably too long, tokenizing a part may be enough to decide."""
+    def encode(self, text: str, submit: Submit, encode: Callable[[str, bool], Ids]) -> Ids:
+        """A prompt's text as ids, not truncated yet. Raises BadRequest. Changes nothing: also called in a thread.
+
+        Of a text that is probably too long, tokenizing a part may be enough to decide.
+        """
         text, context = self._truncate_text(text, submit.truncate), self._pipeline.info.context_length
         if len(text) > LONG_TEXT * context:
             part = text[: LONG_TEXT * context] if submit.truncate is None else text[-LONG_TEXT * context :]
-            tokens = self._pipeline.encode(part, submit.add_special_tokens)
+            tokens = encode(part, submit.add_special_tokens)
             if submit.truncate is None and len(tokens) > context + CUT_MARGIN:
                 more = f"Number of prompt tokens: more than {len(tokens) - CUT_MARGIN}"
                 raise too_long(f"{more} exceeds model max length: {context}", context)
             if type(submit.truncate) is int and len(tokens) > submit.truncate + CUT_MARGIN:
                 return tokens
-        return self._pipeline.encode(text, submit.add_special_tokens)
+        return encode(text, submit.add_special_tokens)
+
+    def check_length(self, prompt: int) -> None:
+        """Raises BadRequest for a prompt of so many tokens that none can be generated."""
+        info = self._pipeline.info
+        kv = KvBudget(info.kv_blocks, info.block_size)
+        if prompt > min(info.context_length, kv.tokens):
+            raise _too_long(info, kv, prompt)
 
     def _truncate_text(self, text: str, truncate: int | None) -> str:
         """The part of a text that may fit the context, by the longest token of the vocabulary.

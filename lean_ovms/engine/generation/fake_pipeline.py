@@ -29,7 +29,16 @@ from . import fake_tokenizer as words
 from . import grammar_limits
 from .fake_details import FakeDetails, details, logprob, permitted
 from .grammar_limits import Bounds
-from .pipeline import GrammarCost, Grammars, Handle, ImagePrompt, ImageTokenCounter, PipelineRequest, Status
+from .pipeline import (
+    BesideEncoder,
+    GrammarCost,
+    Grammars,
+    Handle,
+    ImagePrompt,
+    ImageTokenCounter,
+    PipelineRequest,
+    Status,
+)
 
 NEVER_S = 1e6
 
@@ -157,6 +166,7 @@ class FakePipeline:
         self.live: list[FakeHandle] = []
         self.grammars: Grammars | None = Grammars(AnyGrammar(), AnyGrammar())
         self.image_token_counter: ImageTokenCounter | None = FakeImageTokens() if script.vision else None
+        self.beside: BesideEncoder | None = None
         self.poisoned = False
         self._scheduled = 0
         self.vocabulary = words.vocabulary()

@@ -16,13 +16,14 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import NamedTuple
 
 from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests, Unavailable, from_wire
 from ..errors import last_line
 from ..protocol import Submit
 from . import grammar_limits
+from .item_thread import ItemThread
 from .pipeline import GrammarChecker, GrammarCost, Grammars
 from .sequence import Request
 from .turns import Turns
@@ -84,8 +85,8 @@ class GrammarQueue:
         self._compiled: dict[str, GrammarCost | None] = {}
         self._compiled_bytes = 0
         self._compiling = ""
-        self._checks = _Thread("grammar-check", self._check(checker, wake), limits.idle_s, checker.stop)
-        self._compilations = _Thread("grammar-compile", self._compile(wake), limits.idle_s, None)
+        self._checks = ItemThread("grammar-check", self._check(checker, wake), limits.idle_s, checker.stop)
+        self._compilations = ItemThread("grammar-compile", self._compile(wake), limits.idle_s, None)
 
     @property
     def waiting(self) -> int:
@@ -271,34 +272,3 @@ class _CheckResults:
             self._results[tag] = result
             while len(self._results) > self._limits.results or self._bytes > self._limits.result_bytes:
                 self._bytes -= len(self._results.popitem(last=False)[0])
-
-
-class _Thread:
-    """Handles items in their order; sleeps otherwise. Started with the first item."""
-
-    def __init__(
-        self, name: str, handle: Callable[[str], None], idle_s: float, on_idle: Callable[[], object] | None
-    ) -> None:
-        """on_idle: called after idle_s seconds without an item."""
-        self._name, self._handle, self._idle_s, self._on_idle = name, handle, idle_s, on_idle
-        self._items: SimpleQueue[str] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def add(self, item: str) -> None:
-        self._items.put(item)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
-
-    def _run(self) -> None:
-        timeout_s: float | None = self._idle_s
-        while True:
-            try:
-                item = self._items.get(timeout=timeout_s)
-            except Empty:
-                if self._on_idle is not None:
-                    self._on_idle()
-                timeout_s = None
-                continue
-            timeout_s = self._idle_s
-            self._handle(item)

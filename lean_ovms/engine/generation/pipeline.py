@@ -8,6 +8,7 @@ No openvino here.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
@@ -217,6 +218,22 @@ class ImageTokenCounter(Protocol):
         ...
 
 
+class BesideEncoder(Protocol):
+    """The part of a pipeline that tokenizes long texts in a thread, without the interpreter's lock."""
+
+    def is_long(self, text: str) -> bool:
+        """Whether `Pipeline.encode` would take too long between two steps."""
+        ...
+
+    def encode(self, text: str, add_special_tokens: bool) -> array[int]:
+        """As `Pipeline.encode`. Called in one other thread. An array: millions of ids are an array of some MB."""
+        ...
+
+    def learn(self, text: str, ids: list[int], add_special_tokens: bool) -> None:
+        """What `encode` returned, so that the next turn of a conversation is short."""
+        ...
+
+
 class Grammars(NamedTuple):
     """What grammar_queue needs to let a request with a grammar run."""
 
@@ -233,6 +250,8 @@ class Pipeline(Protocol):
     """None: no structured output."""
     image_token_counter: ImageTokenCounter | None
     """None: a text model."""
+    beside: BesideEncoder | None
+    """None: every text is tokenized between two steps."""
     recoverable: bool
     """After an exception from `step`, cancelling all requests and stepping until idle repairs it."""
     step_tokens: int

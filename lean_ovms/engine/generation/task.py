@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -18,6 +19,7 @@ from . import grammar_limits, grammar_queue, validation
 from .admission import Admission
 from .grammar_limits import Bounds
 from .grammar_queue import GrammarQueue
+from .long_texts import LongTexts
 from .pipeline import Pipeline
 from .scheduler import Scheduler
 from .sequence import Request
@@ -31,6 +33,8 @@ MAX_RETRY_AFTER_S = 60
 """Largest Retry-After of a full queue."""
 TURN_CHARACTERS = 1 << 16
 """Characters to tokenize between two steps, where that can be chosen: 2 to 45 ms, depending on the tokenizer."""
+TURN_S = 0.01
+"""Time for commands between two steps; the last one of a turn may take longer."""
 CONSTRAINT_CHARACTERS = 16
 """Characters of a grammar that cost as much as one to tokenize: its pipeline request is made."""
 CALL_CHARACTERS = 64
@@ -74,7 +78,8 @@ def load(config: Config, wake: Callable[[], None], load_model: Callable[[Config]
         queued_tokens=config.max_queued_tokens_per_client,
     )
     grammars = make_grammar_queue(config, pipeline, wake)
-    return GenerationTask(pipeline, limits, grammars, priority_across_clients=config.priority_across_clients)
+    across = config.priority_across_clients
+    return GenerationTask(pipeline, limits, grammars, wake, priority_across_clients=across)
 
 
 def make_grammar_queue(config: Config, pipeline: Pipeline, wake: Callable[[], None]) -> GrammarQueue | None:
@@ -94,18 +99,21 @@ class GenerationTask:
         pipeline: Pipeline,
         limits: Limits,
         grammars: GrammarQueue | None = None,
+        wake: Callable[[], None] = lambda: None,
         *,
         priority_across_clients: bool = False,
     ) -> None:
-        """grammars: None refuses requests with a grammar."""
+        """grammars: None refuses requests with a grammar. wake: ends the loop's wait."""
         self.pipeline = pipeline
         self.limits = limits
         self.scheduler = Scheduler(pipeline, limits.running, priority_across_clients=priority_across_clients)
         self.stepper = Stepper(self.scheduler)
         self.admission = Admission(pipeline, limits.sequences)
         self.grammars = grammars
+        self.long_texts = LongTexts(pipeline, self.admission, wake)
         self.out = self.scheduler.out
         self._characters_left = TURN_CHARACTERS  # to tokenize in this turn
+        self._seconds_left = TURN_S  # for commands
         self._refused_groups: deque[int] = deque(maxlen=64)  # the latest
         self._encoded: dict[int, list[list[int]]] = {}  # the first texts of an Encode that is not done
 
@@ -115,20 +123,22 @@ class GenerationTask:
 
     @property
     def accepts_commands(self) -> bool:
-        """While sequences run, only TURN_CHARACTERS are tokenized between two steps."""
-        return self._characters_left > 0 or self.scheduler.idle
+        """While sequences run, only TURN_CHARACTERS are tokenized between two steps, and not for long."""
+        return (self._characters_left > 0 and self._seconds_left > 0) or self.scheduler.idle
 
     def ready(self) -> Ready:
         return Ready(asdict(self.pipeline.info), **self.pipeline.vocabulary.to_wire())
 
     def stats(self) -> dict[str, int]:
         stats: dict[str, int] = asdict(self.stepper.stats())
-        stats["queued"] += self._waiting_for_grammars
+        stats["queued"] += self._waiting_for_grammars + self.long_texts.waiting
         return stats
 
     def admit(self) -> None:
         """Start sequences, those first whose grammar is compiled now."""
-        self._characters_left = TURN_CHARACTERS
+        self._characters_left, self._seconds_left = TURN_CHARACTERS, TURN_S
+        if self.long_texts.waiting:
+            self._process_long_texts()
         if self.grammars is not None and (self.grammars.waiting or self.grammars.compiling):
             self._process_grammars(self.grammars)
         if self.scheduler.waiting:
@@ -144,12 +154,21 @@ class GenerationTask:
     # --- commands
 
     def handle(self, command: Record) -> bool:
+        began = time.perf_counter()
+        done = self._handle(command)
+        self._seconds_left -= time.perf_counter() - began
+        return done
+
+    def _handle(self, command: Record) -> bool:
         match command:
             case Submit():
                 grammar = len(command.constraint) // CONSTRAINT_CHARACTERS
-                self._characters_left -= len(command.prompt) + SUBMIT_CHARACTERS + grammar
-                self._submit(command)
+                self._characters_left -= SUBMIT_CHARACTERS + grammar
+                if not self._tokenize_beside(command):
+                    self._characters_left -= len(command.prompt)
+                    self._submit(command)
             case Cancel():
+                self.long_texts.cancel(command.id, command.index)
                 self.scheduler.cancel(command.id, command.index)
                 if self.grammars is not None:
                     self.grammars.cancel(command.id, command.index)
@@ -159,18 +178,43 @@ class GenerationTask:
                 self.out.append(self._decode(command))
         return True
 
-    def _submit(self, submit: Submit) -> None:
+    def _submit(self, submit: Submit, tokens: list[int] | None = None) -> None:
+        """tokens: of its prompt, if it was tokenized beside the loop."""
         try:
             if submit.id in self.scheduler.requests:
                 raise BadRequest(f"request {submit.id} exists already")
             self._check_queue(submit)
-            request = self.admission.request(submit)
+            request = self.admission.request(submit, tokens)
             runnable = not request.constraint or self._has_compiled_grammar(submit, request)
         except Exception as error:  # an error in one request must not end the loop
             self.out.append(_refusal(submit, error))
             return
         if runnable:
             self._accept(submit, request)
+
+    def _tokenize_beside(self, command: Submit | Encode) -> bool:
+        """Whether a command has a text so long that it is tokenized beside the loop, or was refused for it."""
+        if (work := self.long_texts.work(command)) is None:
+            return False
+        try:
+            if isinstance(command, Submit):
+                self._check_queue(command)
+            self.long_texts.add(command, work)
+        except RequestError as error:
+            self.out.append(Refused(command.id, error.to_wire()))
+        return True
+
+    def _process_long_texts(self) -> None:
+        """Go on with the commands whose texts are tokenized now."""
+        for command, result, cancelled in self.long_texts.poll():
+            if isinstance(result, RequestError):
+                self.out.append(Refused(command.id, result.to_wire()))
+            elif isinstance(command, Encode):
+                self.out.append(Encoded.of(command.id, result.texts))
+            else:
+                self._submit(command, result.prompt)
+                for index in cancelled:
+                    self.scheduler.cancel(command.id, index)
 
     def _has_compiled_grammar(self, submit: Submit, request: Request) -> bool:
         """Whether a request with a grammar may run now; otherwise it waits for its grammar. Raises RequestError."""
@@ -223,12 +267,13 @@ class GenerationTask:
         In a full queue a client may still have its share, up to twice the limit in all: others cannot keep it out.
         """
         limits, queue, grammars = self.limits, self.scheduler.waiting, self._waiting_for_grammars
-        total = queue.queued + grammars
+        total = queue.queued + grammars + self.long_texts.waiting
         if not total:
             return None
         client = queue.clients.get(name)
         mine, tokens = (client.queued, client.queued_tokens) if client is not None else (0, 0)
         mine += self.grammars.waiting_of(name) if grammars and self.grammars is not None else 0
+        mine += self.long_texts.waiting_of(name)
         if mine >= limits.queued_by_client:
             return self._too_many(f"{mine} requests of this client are waiting already", mine)
         if tokens >= limits.queued_tokens:
@@ -247,9 +292,12 @@ class GenerationTask:
 
     def _encode(self, command: Encode) -> bool:
         """Tokenize texts for one turn; False: the rest is left for the next."""
+        small = sum(map(len, command.texts)) <= MAX_ENCODE_CHARACTERS
+        if small and command.id not in self._encoded and self._tokenize_beside(command):
+            return True
         done, size = self._encoded.pop(command.id, []), 0
         try:
-            if sum(map(len, command.texts)) > MAX_ENCODE_CHARACTERS:
+            if not small:
                 raise BadRequest(f"more than {MAX_ENCODE_CHARACTERS} characters to tokenize")
             while len(done) < len(command.texts) and size < TURN_CHARACTERS:
                 text = command.texts[len(done)]
@@ -262,7 +310,7 @@ class GenerationTask:
             self._characters_left -= size
         finished = len(done) == len(command.texts)
         if finished:
-            self.out.append(Encoded(command.id, done))
+            self.out.append(Encoded.of(command.id, done))
         else:
             self._encoded[command.id] = done
         return finished

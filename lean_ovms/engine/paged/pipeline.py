@@ -15,13 +15,21 @@ import openvino_genai as genai
 
 from ...config import Config
 from ...errors import BadRequest, EngineFailure, StartError
-from ..genai import lora, model_info, pipeline_choice, text_encoder, vocabulary
+from ..genai import beside, lora, model_info, pipeline_choice, text_encoder, vocabulary
 from ..genai.generation_config import GREEDY_BELOW
 from ..genai.load_errors import TEXT_MODEL, as_start_error, check_files
 from ..genai.pipeline_choice import PAGED
 from ..genai.settings import PipelineSettings, free_memory_bytes, is_small, resolve, warm_up_prompts
 from ..generation.grammar_checker import CheckerSettings, ProcessGrammarChecker
-from ..generation.pipeline import ASSISTANT_TOKENS, Grammars, Handle, ImageTokenCounter, PipelineRequest, Status
+from ..generation.pipeline import (
+    ASSISTANT_TOKENS,
+    BesideEncoder,
+    Grammars,
+    Handle,
+    ImageTokenCounter,
+    PipelineRequest,
+    Status,
+)
 from .adapted_model import AdaptedModel
 from .adapters import Adapter, AdapterTable, fits
 from .draft import DraftModel
@@ -117,6 +125,7 @@ class PagedPipeline:
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         ask = partial(model_info.encode, self._tokenizer)
         self._encode = text_encoder.make(config.model_dir, ask, self.vocabulary.pieces)
+        self.beside: BesideEncoder | None = beside.make(config.model_dir, ask, self._encode)
         # Grammars are matched against text, not token text.
         capabilities = [*CAPABILITIES, *(["adapters"] if config.allow_runtime_lora else [])]
         self.info = replace(self.info, sentencepiece=False, capabilities=capabilities)

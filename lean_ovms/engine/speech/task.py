@@ -116,7 +116,7 @@ class SpeechTask:
                     self._close(number)
                 case Encode():
                     tokens = self.recognizer.encode(command.texts, command.add_special_tokens)
-                    self.out.append(Encoded(command.id, tokens))
+                    self.out.append(Encoded.of(command.id, tokens))
                 case Decode():
                     text = self.recognizer.decode(command.tokens, command.skip_special_tokens)
                     self.out.append(Decoded(command.id, text))

@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from ...engine_types import Vocabulary
 from .cleanup import CleanUp
 
+SLICE = 4096
+"""Ids that are turned into text in one call: 0.4 ms."""
 _UTF8 = codecs.getincrementaldecoder("utf-8")
 
 
@@ -59,6 +61,12 @@ class Detokenizer:
     def piece(self, token: int) -> bytes:
         """The bytes of one token alone, special tokens too (for log probabilities); b"" outside the table."""
         return self._pieces[token] if 0 <= token < len(self._pieces) else b""
+
+
+def decode_slices(tokens: list[int], detokenizer: Detokenizer) -> str:
+    """The text of many ids; in a thread, other threads get their turns."""
+    texts = [detokenizer.feed(tokens[start : start + SLICE]) for start in range(0, len(tokens), SLICE)]
+    return "".join([*texts, detokenizer.flush()])
 
 
 Decode = Callable[[list[int], bool], Awaitable[str]]

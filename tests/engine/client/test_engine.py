@@ -12,6 +12,7 @@ import pytest
 import uvloop
 
 from lean_ovms.config import Config
+from lean_ovms.engine import protocol
 from lean_ovms.engine.client.engine import Engine
 from lean_ovms.engine_types import EngineStats
 from lean_ovms.errors import BadRequest, EngineFailure, RequestTimeout, StartError, Unavailable
@@ -100,6 +101,23 @@ async def test_many_replies_do_not_mix():
         replies = await asyncio.gather(*(submit(engine, f"count {n}") for n in range(1, 40)))
         answers = await asyncio.gather(*map(read, replies))
         assert [len(a[0][0]) for a in answers] == list(range(1, 40))
+        assert not engine.busy
+
+
+async def test_a_long_prompt_is_not_json(monkeypatch):
+    """A million line breaks as JSON would hold the event loop for 16 ms."""
+    async with running() as engine:
+        encoded = []
+        whole = protocol.encode
+        monkeypatch.setattr(protocol, "encode", lambda records: encoded.append(whole(records)) or encoded[-1])
+        text = "\n" * 2_000_000 + "\u4e2d"
+        assert await read(await submit(engine, "count 3" + " " * 200_000)) == {0: ([0, 1, 2], [], "stop")}
+        assert await engine.encode([text], True) == [[len(text)]]
+        assert await engine.encode([text, "b"], True) == [[len(text)], [1]]
+        assert [len(frame) < 1000 for frame in encoded] == [True, True, False]
+        for call in (submit(engine, "\ud800" * 70_000), engine.encode(["\ud800" * 70_000], True)):
+            with pytest.raises(BadRequest, match="Unicode"):
+                await call
         assert not engine.busy
 
 

@@ -108,12 +108,11 @@ def test_text_that_is_not_unicode_is_refused(encode):
 def test_what_is_remembered_is_bounded(asked, encode, monkeypatch):
     monkeypatch.setattr(text_encoder, "MAX_REMEMBERED", 400)
     monkeypatch.setattr(byte_pairs, "MAX_WORDS", 10)
-    encoder = encode.__self__
     for number in range(40):
         text = f"{number} a text that is remembered for a while"
         assert encode(text, False) == asked.encode(text, False)
-        assert sum(map(len, encoder._known)) <= 400
-        assert len(encoder._pairs._words) <= 10
+        assert sum(map(len, encode._known)) <= 400
+        assert len(encode._pairs._words) <= 10
 
 
 def test_a_tokenizer_that_differs_from_its_graph_is_asked(asked, pieces):

@@ -1,11 +1,29 @@
 """Text generation on the fake pipeline: one outcome per request, in the right frames, and nothing left."""
 
+import asyncio
+from array import array
+
 import pytest
 
+from lean_ovms.engine.client.engine import unpacked
 from lean_ovms.engine.errors import EngineLost
 from lean_ovms.engine.generation.fake_tokenizer import EOS, VOCAB_SIZE
 from lean_ovms.engine.generation.task import Limits
-from lean_ovms.engine.protocol import Accepted, Cancel, Decode, Decoded, Encode, Encoded, Ping, Pong, Refused, Tokens
+from lean_ovms.engine.protocol import (
+    Accepted,
+    Cancel,
+    Decode,
+    Decoded,
+    Decoder,
+    Encode,
+    Encoded,
+    Ping,
+    Pong,
+    Refused,
+    Tokens,
+    attachments,
+    encode,
+)
 from lean_ovms.errors import from_wire
 from tests.engine.rig import Rig
 
@@ -269,7 +287,7 @@ def test_a_flood_of_texts_lets_others_step_between():
         told += [type(record).__name__ for record in records if record.id != runner]
     assert told.index("Encoded") < told.index("Accepted")
     [encoded] = [r for frame in rig.transport.frames for r in frame if isinstance(r, Encoded)]
-    assert [len(ids) for ids in encoded.tokens] == [20_000, 0] * 20
+    assert encoded.sizes == [20_000, 0] * 20
     rig.scheduler.cancel(runner, None)
     rig.run()
     assert [rig.answer(n).reasons == {0: "length"} for n in floods] == [True, True, True, False]
@@ -602,3 +620,16 @@ def test_a_pipeline_that_cannot_recover_fails_everybody_honestly_and_ends_the_wo
     with pytest.raises(EngineLost):
         rig.worker.run()
     assert [rig.answer(i).failed[0] for i in ids] == ["EngineFailure"] * 3
+
+
+def test_many_ids_of_an_encode_are_no_json():
+    """A million would hold the front end's event loop for 60 ms."""
+    rig = Rig()
+    rig.put(Encode(1, ["a" * 9000, "", "bc"], False))
+    rig.turn()
+    [[answer]] = rig.transport.frames
+    assert (answer.tokens, answer.sizes) == ([], [9000, 0, 2])
+    assert answer.data == array("i", list(b"a" * 9000 + b"bc")).tobytes()
+    decoded = Decoder().feed(b"".join(attachments([answer])) + encode([answer]))
+    assert decoded == [answer]
+    assert asyncio.run(unpacked(decoded[0])) == [[97] * 9000, [], [98, 99]]

@@ -1,0 +1,177 @@
+"""Commands with a long text, which is tokenized in a thread beside the step loop. Knows no openvino and no sockets.
+
+A tokenizer reads a text in one call: 65,536 characters in 20 to 100 ms, a million in 0.4 to 0.9 s (2026-11), during
+which no other request would get a token. One text is tokenized at a time, the clients take turns. All but the work
+itself belongs to the loop's thread and never blocks.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
+from typing import NamedTuple
+
+from ...errors import EngineFailure, RequestError, TooManyRequests
+from ..protocol import Encode, Submit
+from .admission import Admission
+from .item_thread import ItemThread
+from .pipeline import BesideEncoder, Pipeline
+from .turns import Turns
+
+log = logging.getLogger(__name__)
+
+MOST, MOST_OF_CLIENT = 64, 32
+"""Commands that wait for their tokens, and those of one client; more are a 429."""
+RETRY_AFTER_S = 2
+IDLE_S = 120.0
+PIECE = 65536
+"""Ids that are converted in one call: 1 ms."""
+
+Command = Submit | Encode
+
+
+class Ids(NamedTuple):
+    """Of the prompt of a Submit, and of the texts of an Encode."""
+
+    prompt: list[int]
+    texts: list[array[int]]
+
+
+Work = Callable[[], Ids]
+
+
+def as_list(ids: array[int]) -> list[int]:
+    """In pieces, so that the loop gets its turns."""
+    whole: list[int] = []
+    for start in range(0, len(ids), PIECE):
+        whole += ids[start : start + PIECE].tolist()
+    return whole
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A command whose texts are not tokenized yet. cancelled: choices of it that nobody wants any more."""
+
+    command: Command
+    work: Work
+    cancelled: set[int] = field(default_factory=set)
+
+
+class Outcome(NamedTuple):
+    """A command that no longer waits: the ids of its texts, or an error."""
+
+    command: Command
+    result: Ids | RequestError
+    cancelled: set[int]
+
+
+class LongTexts:
+    """The commands that wait for their tokens."""
+
+    def __init__(self, pipeline: Pipeline, admission: Admission, wake: Callable[[], None]) -> None:
+        """wake: ends the loop's wait; called from the thread."""
+        self._pipeline, self._admission = pipeline, admission
+        self._wake = wake
+        self._waiting: dict[str, _Waiting] = {}  # by id; Turns has strings
+        self._turns = Turns()
+        self._busy = ""
+        self._done: SimpleQueue[tuple[str, Ids | RequestError]] = SimpleQueue()
+        self._thread: ItemThread[tuple[str, Work]] = ItemThread("tokenize", self._tokenize, IDLE_S, None)
+
+    @property
+    def waiting(self) -> int:
+        """Commands in this queue."""
+        return len(self._waiting)
+
+    def waiting_of(self, client: str) -> int:
+        """Commands of one client in this queue."""
+        return sum(item.command.client == client for item in self._waiting.values())
+
+    def __contains__(self, number: int) -> bool:
+        return str(number) in self._waiting
+
+    def work(self, command: Command) -> Work | None:
+        """What the thread would do for a command; None: its texts are short."""
+        beside = self._pipeline.beside
+        if beside is None:
+            return None
+        if isinstance(command, Encode):
+            return partial(_texts, command, beside) if any(map(beside.is_long, command.texts)) else None
+        text = command.prompt
+        if not isinstance(text, str) or self._pipeline.image_token_counter is not None or not beside.is_long(text):
+            return None
+        return partial(self._prompt, command, text, beside)
+
+    def _prompt(self, submit: Submit, text: str, beside: BesideEncoder) -> Ids:
+        ids, context = self._admission.encode(text, submit, beside.encode), self._pipeline.info.context_length
+        if submit.truncate is None:
+            self._admission.check_length(len(ids))
+        elif type(submit.truncate) is int and len(ids) > context:
+            ids = ids[-max(context, submit.truncate) :]
+        return Ids(as_list(ids), [])
+
+    def add(self, command: Command, work: Work) -> None:
+        """Let `poll` return the command with what work returns or raises. Raises TooManyRequests."""
+        if len(self._waiting) >= MOST or self.waiting_of(command.client) >= MOST_OF_CLIENT:
+            error = TooManyRequests("too many long texts are waiting to be tokenized; please try again later")
+            error.retry_after_s = RETRY_AFTER_S
+            raise error
+        key = str(command.id)
+        self._waiting[key] = _Waiting(command, work)
+        self._turns.add(command.client or key, key)
+        self._next()
+
+    def cancel(self, number: int, index: int | None) -> None:
+        """The client cancelled a request, or one choice of it. Ids that are not in the queue are ignored."""
+        key = str(number)
+        if index is None:
+            self._waiting.pop(key, None)
+        elif key in self._waiting:
+            self._waiting[key].cancelled.add(index)
+
+    def poll(self) -> list[Outcome]:
+        """The commands that no longer wait."""
+        outcomes: list[Outcome] = []
+        while not self._done.empty():
+            key, result = self._done.get()
+            self._busy = ""
+            if (item := self._waiting.pop(key, None)) is not None:
+                self._learn(item.command, result)
+                outcomes.append(Outcome(item.command, result, item.cancelled))
+        self._next()
+        return outcomes
+
+    def _learn(self, command: Command, result: Ids | RequestError) -> None:
+        beside = self._pipeline.beside
+        if beside is None or isinstance(result, RequestError) or isinstance(command, Encode):
+            return
+        if isinstance(command.prompt, str) and command.truncate is None:
+            beside.learn(command.prompt, result.prompt, command.add_special_tokens)
+        command.prompt = ""  # nobody needs it
+
+    def _next(self) -> None:
+        while not self._busy and (key := self._turns.next()) is not None:
+            if (item := self._waiting.get(key)) is not None:  # else it was cancelled
+                self._busy = key
+                self._thread.add((key, item.work))
+
+    def _tokenize(self, item: tuple[str, Work]) -> None:
+        key, work = item
+        result: Ids | RequestError
+        try:
+            result = work()
+        except RequestError as error:
+            result = error
+        except Exception:  # any error of the thread: the waiting request must get one
+            log.exception("tokenizing failed")
+            result = EngineFailure("The engine could not tokenize this text.")
+        self._done.put((key, result))
+        self._wake()
+
+
+def _texts(command: Encode, beside: BesideEncoder) -> Ids:
+    return Ids([], [beside.encode(text, command.add_special_tokens) for text in command.texts])

@@ -1,0 +1,184 @@
+"""Commands with long texts: tokenized in a thread while others are stepped, with one outcome each."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+
+import pytest
+
+from lean_ovms.engine.generation import long_texts
+from lean_ovms.engine.generation.fake_tokenizer import encode
+from lean_ovms.engine.generation.task import GenerationTask, Limits
+from lean_ovms.engine.protocol import Accepted, Encode, Encoded, Refused
+from lean_ovms.errors import BadRequest, from_wire
+from tests.engine.rig import Rig
+
+LONG = "x" * 200
+LIMITS = Limits(queued=64, running=64, sequences=20)
+
+
+class Beside:
+    """A pipeline.BesideEncoder whose texts take until `go` is set. threads: where it was called."""
+
+    def __init__(self):
+        self.go = threading.Event()
+        self.threads, self.texts, self.learnt = set(), [], []
+
+    def is_long(self, text):
+        return len(text) >= len(LONG)
+
+    def encode(self, text, add_special_tokens):
+        self.threads.add(threading.current_thread().name)
+        self.texts.append(text)
+        assert self.go.wait(30)
+        if text.startswith("?"):
+            raise BadRequest("no such text")
+        if text.startswith("!"):
+            raise ValueError("a bug")
+        return array("i", encode(text, add_special_tokens))
+
+    def learn(self, text, ids, add_special_tokens):
+        self.learnt.append((text, ids))
+
+
+class BesideRig(Rig):
+    """A rig whose thread can be waited for."""
+
+    def __init__(self, limits=LIMITS, **changes):
+        super().__init__(limits=limits, **changes)
+        self.woken = threading.Semaphore(0)
+        self.beside = self.pipeline.beside = Beside()
+        self.worker.task = self.task = GenerationTask(self.pipeline, limits, wake=self.woken.release)
+        self.scheduler = self.task.scheduler
+
+    def finish_text(self):
+        self.beside.go.set()
+        assert self.woken.acquire(timeout=30)
+        self.turn_without_waiting()
+
+    def turn_without_waiting(self):
+        self.put()
+        self.turn()
+
+
+@pytest.fixture
+def rig():
+    made = BesideRig(context=1000, blocks=100)
+    yield made
+    made.beside.go.set()  # no thread is left waiting
+
+
+def test_a_neighbour_goes_on_while_a_long_text_is_tokenized(rig):
+    neighbour = rig.submit("hello", ignore_eos=True, max_tokens=60)
+    rig.turn()
+    long = rig.submit(LONG, max_tokens=2)
+    rig.turn(5)
+    assert len(rig.answer(neighbour).tokens[0]) >= 5
+    assert rig.answer(long).accepted is None
+    assert rig.stats().queued == 1
+    rig.finish_text()
+    rig.run()
+    assert rig.answer(long).accepted == Accepted(long, len(LONG), None)
+    assert rig.answer(long).reasons == {0: "length"}
+    assert rig.beside.threads == {"tokenize"}
+    assert rig.beside.learnt == [(LONG, encode(LONG, False))]
+
+
+def test_a_short_text_behind_a_long_one_of_the_same_client_does_not_wait_for_it(rig):
+    rig.submit(LONG, client="a")
+    short = rig.submit("hi", client="a", max_tokens=1)
+    rig.turn()
+    assert rig.answer(short).reasons == {0: "length"}
+
+
+@pytest.mark.parametrize(("begin", "status"), [("?", 400), ("!", 500)])
+def test_an_error_in_the_thread_is_the_requests_outcome(rig, begin, status):
+    long = rig.submit(begin + LONG)
+    rig.turn()
+    rig.finish_text()
+    assert from_wire(rig.answer(long).refused).status == status
+    assert rig.stats().queued == 0
+
+
+def test_a_text_beyond_the_context_is_refused_by_its_beginning(rig):
+    long = rig.submit("x" * 10_000)
+    rig.turn()
+    rig.finish_text()
+    assert "exceeds model max length: 1000" in from_wire(rig.answer(long).refused).message
+    assert [len(text) for text in rig.beside.texts] == [8000]
+
+
+def test_truncation_is_as_for_short_texts(rig):
+    long = rig.submit(LONG + "abc", truncate=3, max_tokens=3)
+    rig.turn()
+    rig.finish_text()
+    rig.run()
+    assert rig.answer(long).text() == "abc"
+    assert rig.beside.learnt == []
+
+
+def test_a_cancelled_request_is_not_started(rig):
+    first, second = rig.submit(LONG, client="a"), rig.submit(LONG + "2", client="b")
+    rig.turn()
+    rig.cancel(first)
+    rig.cancel(second)
+    rig.turn()
+    rig.finish_text()
+    assert rig.answer(first).accepted is rig.answer(second).accepted is None
+    assert rig.beside.texts == [LONG]
+    assert rig.stats().queued == 0
+
+
+def test_a_cancelled_choice_is_not_generated(rig):
+    long = rig.submit(LONG, n=2, seeds=(1, 2), max_tokens=2)
+    rig.turn()
+    rig.cancel(long, 0)
+    rig.turn_without_waiting()
+    rig.finish_text()
+    rig.run()
+    assert set(rig.answer(long).reasons) == {1}
+
+
+def test_clients_take_turns(rig):
+    for number in range(3):
+        rig.submit(f"{LONG}{number}", client="a", max_tokens=1)
+    rig.submit(f"{LONG}b", client="b", max_tokens=1)
+    rig.turn()
+    rig.beside.go.set()
+    for _ in range(4):
+        rig.finish_text()
+    assert rig.beside.texts == [f"{LONG}{end}" for end in ("0", "b", "1", "2")]
+
+
+def test_too_many_long_texts_of_one_client_are_refused(rig, monkeypatch):
+    monkeypatch.setattr(long_texts, "MOST_OF_CLIENT", 2)
+    mine = [rig.submit(f"{LONG}{number}", client="a") for number in range(3)]
+    other = rig.submit(LONG, client="b")
+    rig.turn()
+    assert [rig.answer(number).refused is None for number in [*mine, other]] == [True, True, False, True]
+    assert from_wire(rig.answer(mine[2]).refused).status == 429
+
+
+def test_long_texts_count_as_queued():
+    limits = Limits(queued=64, running=64, sequences=20, queued_by_client=1)
+    rig = BesideRig(limits, context=1000, blocks=100)
+    try:
+        rig.submit(LONG, client="a")
+        second = rig.submit(LONG, client="a")
+        rig.turn()
+        assert from_wire(rig.answer(second).refused).status == 429
+    finally:
+        rig.beside.go.set()
+
+
+def test_texts_of_an_encode_are_tokenized_beside_the_loop_too(rig):
+    rig.put(Encode(7, ["hi", LONG], False), Encode(8, ["?" + LONG], False))
+    rig.turn()
+    assert rig.transport.frames == []
+    rig.finish_text()
+    rig.finish_text()
+    records = [record for frame in rig.transport.frames for record in frame]
+    assert records[0] == Encoded(7, [encode("hi", False), encode(LONG, False)])
+    assert isinstance(records[1], Refused)
+    assert records[1].id == 8
