@@ -74,8 +74,8 @@ class InFlight:
         self._none = asyncio.Event()
         self._none.set()
 
-    def __bool__(self) -> bool:
-        return self._count > 0
+    def __len__(self) -> int:
+        return self._count
 
     def add(self) -> None:
         """One more use."""

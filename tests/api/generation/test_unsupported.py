@@ -9,7 +9,7 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.api.generation import unsupported
 from lean_ovms.api.generation.unsupported import HARMLESS, NEEDS, UNSUPPORTED
-from lean_ovms.api.openai import chat, completions
+from lean_ovms.api.openai import chat_request, completions
 from lean_ovms.api.openai.responses import fields as responses
 from lean_ovms.text.template import request_templates
 from lean_ovms.types import Response
@@ -90,7 +90,7 @@ async def send(app: App, path: str, fields: dict[str, Any]) -> Response:
 def test_every_field_is_tried() -> None:
     assert set(ASKED) == UNSUPPORTED.names | set(NEEDS)
     assert not HARMLESS & UNSUPPORTED.names
-    for rows in (chat.ALL_FIELDS, completions.ALL_FIELDS, responses.ALL_FIELDS):
+    for rows in (chat_request.ALL_FIELDS, completions.ALL_FIELDS, responses.ALL_FIELDS):
         assert not (UNSUPPORTED.names - ELSEWHERE) & rows.names
         assert not set(NEEDS) - ELSEWHERE - rows.names
 
