@@ -78,6 +78,13 @@ TRUNCATION = (
         schema={"enum": ["left", "right"]},
     ),
 )
+PADDING = Field(
+    name="padding",
+    kind="string",
+    help="vLLM's: without effect, as padding never changes a result",
+    read=_padding,
+    schema={"enum": ["max_length", "do_not_pad"]},
+)
 USE_ACTIVATION = Field(
     name="use_activation",
     kind="bool",
@@ -91,13 +98,7 @@ TOKENIZING = (
         kind="bool",
         help="let the tokenizer add its special tokens (default true; false for messages)",
     ),
-    Field(
-        name="padding",
-        kind="string",
-        help="vLLM's: without effect, as padding never changes a result",
-        read=_padding,
-        schema={"enum": ["max_length", "do_not_pad"]},
-    ),
+    PADDING,
 )
 CONVERSATION = (
     MESSAGES,
