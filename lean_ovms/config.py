@@ -145,7 +145,7 @@ class Config:
     )
     best_of_limit: int = option(20, "largest n and best_of of a request", group="model", low=1, high=512)
     max_logprobs: int = option(
-        20, "largest top_logprobs, logprobs and prompt_logprobs of a request", group="model", low=0, high=1000
+        20, "largest top_logprobs, logprobs and prompt_logprobs of a request; -1: the vocabulary", group="model", low=-1
     )
     generation_config_path: str = option(
         "",
@@ -430,6 +430,11 @@ class Config:
     )
     enable_force_include_usage: bool = option(
         False, "token counts at the end of every stream, as if its request had include_usage", group="behaviour"
+    )
+    enable_per_request_metrics: bool = option(
+        False,
+        "times of its generation in each response of chat and completions, in streams beside the token counts",
+        group="behaviour",
     )
     sse_ping_s: float = option(
         15.0, "seconds of silence in a stream before a comment line is sent; 0: off", group="behaviour", low=0

@@ -20,10 +20,11 @@ class PromptProgress:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """How long a request took in the engine, without its time in the queue.
+    """How long a request took in the engine.
 
     cached: prompt tokens from the prefix cache, 0 if that is not known. prompt: those computed, in prompt_ms; 0.0 as
     long as that is not known. predicted: generated tokens of all choices, in predicted_ms since the first one.
+    queue_ms: before the engine started with the prompt; 0.0 as long as prompt_ms is not known.
     """
 
     cached: int
@@ -31,3 +32,4 @@ class Timings:
     prompt_ms: float
     predicted: int
     predicted_ms: float
+    queue_ms: float = 0.0

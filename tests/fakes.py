@@ -72,6 +72,7 @@ class FakeEngine:
         self.submitted: list[tuple[Any, SamplingParams]] = []
         self.origins: list[tuple[str, int, int]] = []  # client, group, priority of each
         self.adapters: list[str] = []
+        self.truncated: list[tuple[int | None, str]] = []
         self.cancelled: list[protocol.Cancel] = []
         self.mail = ReplyRouter(self._sent)
 
@@ -89,7 +90,8 @@ class FakeEngine:
         assert isinstance(record, protocol.Cancel)
         self.cancelled.append(record)
 
-    async def submit(self, prompt: Any, *, add_special_tokens: bool, truncate: int | None, want_tokens: bool,
+    async def submit(self, prompt: Any, *, add_special_tokens: bool, truncate: int | None,
+                     truncation_side: str = "left", want_tokens: bool,
                      sampling: SamplingParams, constraint: str = "", images: Any = (),
                      timeout_s: float = 0.0, client: str = "", group: int = 0,
                      priority: int = 0, adapter: str = "") -> ReplyStream:  # fmt: skip
@@ -107,6 +109,7 @@ class FakeEngine:
         self.submitted.append((prompt, sampling))
         self.origins.append((client, group, priority))
         self.adapters.append(adapter)
+        self.truncated.append((truncate, truncation_side))
         self.images.append(tuple(images))
         self.constraints.append(constraint)
         tokens = list(prompt.encode()) if isinstance(prompt, str) else prompt

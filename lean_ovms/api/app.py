@@ -256,6 +256,11 @@ class App:
             self._cors.check_origin(request)
         return route
 
+    async def forward(self, request: Request, path: str) -> Response:
+        """The response of another endpoint to a POST whose API key is checked. Raises RequestError."""
+        request.path = path
+        return await self._table.methods(path)["POST"].handle(request, self)
+
     def _route(self, request: Request) -> Entry:
         methods = self._table.methods(request.path)
         route = methods.get("GET" if request.method == "HEAD" else request.method)

@@ -135,6 +135,18 @@ def timings(times: Timings) -> Json:
     }
 
 
+def request_metrics(times: Timings) -> Json:
+    """vLLM's metrics of one generation, without those that are not known."""
+    prompt, predicted, tokens = times.prompt_ms, times.predicted_ms, times.predicted
+    found = {"generation_time_ms": predicted} if tokens else {}
+    if tokens > 1:
+        found["mean_itl_ms"] = predicted / (tokens - 1)
+    if prompt:
+        found |= {"time_to_first_token_ms": prompt, "queue_time_ms": times.queue_ms}
+        found["tokens_per_second"] = 1000 * tokens / (prompt + predicted)
+    return {name: round(value, 3) for name, value in found.items()}
+
+
 def with_timings(frame: bytes, times: Timings) -> bytes:
     """An event whose data is a JSON object, with timings in it (timings_per_token)."""
     return b'%b,"timings":%b}\n\n' % (frame.removesuffix(b"}\n\n"), orjson.dumps(timings(times)))

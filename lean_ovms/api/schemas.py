@@ -324,6 +324,8 @@ ANSWERS: dict[str, Json] = {
     "TokenizerInfo": object_of({"chat_template": any_of(STRING, NULL), "model_max_length": INTEGER}),
     "ServerInfo": object_of({"version": STRING, "options": OBJECT}),
     "Version": object_of({"version": STRING}),
+    "Load": object_of({"server_load": INTEGER}),
+    "Any": {},
     "Sleeping": object_of({"is_sleeping": BOOLEAN}),
     "Success": object_of({"success": BOOLEAN}),
     "ModelStates": {

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import StartError
+from . import vllm_flags
+from .vllm_flags import ALWAYS, CONVERT, DEVICES, FILES, KERNELS, MEMORY, REVISION, SPECULATIVE
 
 OVMS, VLLM, LLAMA_CPP = "OVMS", "vLLM", "llama.cpp"
 
@@ -86,6 +88,27 @@ def _idle_seconds(text: str) -> str:
     return "0" if text == "-1" else text
 
 
+def _gigabytes(text: str) -> str:
+    """vLLM's size of the KV cache in bytes, also 4g or 4G, in whole GB, one at least."""
+    units = {"k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20, "g": 10**9, "G": 1 << 30}
+    size = float(text[:-1]) * units[text[-1]] if text[-1:] in units else float(text)
+    return str(max(1, round(size / (1 << 30))))
+
+
+def _grammar_library(text: str) -> str:
+    """{"backend": "xgrammar"}; other members have no counterpart."""
+    config = json.loads(text)
+    if set(config) - {"backend"}:
+        raise ValueError('{"backend": NAME}')
+    return str(config.get("backend", "auto"))
+
+
+def _strict_tools(text: str) -> str:
+    if text not in ("auto", "parameter"):
+        raise ValueError("auto or parameter")
+    return "true" if text == "parameter" else "false"
+
+
 def _threads(text: str) -> str:
     return json.dumps({"INFERENCE_NUM_THREADS": int(text)})
 
@@ -130,6 +153,14 @@ ALIASES = (
     Alias("allowed_methods", VLLM, ("allowed_methods",), read=_json_list),
     Alias("allowed_headers", VLLM, ("allowed_headers",), read=_json_list),
     Alias("drain_timeout_s", VLLM, ("shutdown_timeout",)),
+    Alias("sse_ping_s", VLLM, ("sse_keep_alive_interval",)),
+    Alias("max_queued_requests", VLLM, ("max_num_queued_reqs",)),
+    Alias("max_num_batched_tokens", VLLM, ("max_num_scheduled_tokens",)),
+    Alias("cache_size", VLLM, ("kv_cache_memory_bytes",), read=_gigabytes),
+    Alias("structured_output_backend", VLLM, ("structured_outputs_config",), read=_grammar_library),
+    Alias("enable_tool_guided_generation", VLLM, ("tool_strict_level",), read=_strict_tools),
+    Alias("draft_model_path", VLLM, ("spec_model",)),
+    Alias("max_header_bytes", VLLM, ("h11_max_incomplete_event_size",)),
     Alias("model_path", LLAMA_CPP, ("-m",)),
     Alias("source_model", LLAMA_CPP, ("-hf", "-hfr", "hf_repo")),
     Alias("gguf_filename", LLAMA_CPP, ("-hff", "hf_file")),
@@ -157,33 +188,31 @@ ALIASES = (
 )
 """In the order of the documentation. A flag with the name of our option is listed for its other notation of values."""
 
-_DEVICES = "one process computes; --target_device and --model_distribution_policy choose devices"
-_ALWAYS = "it is always so here"
 _TASK = "the model's files say what it is for; --task says otherwise"
-_MEMORY = "weights stay in memory; --cache_size and --cache_memory_percent size the KV cache"
 
 IGNORED = {
-    **dict.fromkeys(("tensor_parallel_size", "-tp", "pipeline_parallel_size", "-pp"), _DEVICES),
-    **dict.fromkeys(("data_parallel_size", "-dp", "distributed_executor_backend", "split_mode", "-sm"), _DEVICES),
-    **dict.fromkeys(("enable_expert_parallel", "disable_custom_all_reduce"), _DEVICES),
-    **dict.fromkeys(("tensor_split", "-ts", "main_gpu", "-mg"), _DEVICES),
-    **dict.fromkeys(("gpu_memory_utilization", "swap_space", "cpu_offload_gb", "mlock", "no_mmap", "mmap"), _MEMORY),
+    **vllm_flags.IGNORED,
+    **dict.fromkeys(("tensor_parallel_size", "-tp", "pipeline_parallel_size", "-pp"), DEVICES),
+    **dict.fromkeys(("data_parallel_size", "-dp", "distributed_executor_backend", "split_mode", "-sm"), DEVICES),
+    **dict.fromkeys(("enable_expert_parallel", "disable_custom_all_reduce"), DEVICES),
+    **dict.fromkeys(("tensor_split", "-ts", "main_gpu", "-mg"), DEVICES),
+    **dict.fromkeys(("gpu_memory_utilization", "swap_space", "cpu_offload_gb", "mlock", "no_mmap", "mmap"), MEMORY),
     **dict.fromkeys(("n_gpu_layers", "gpu_layers", "-ngl"), "a model runs on one device whole: --target_device GPU"),
-    **dict.fromkeys(("enable_auto_tool_choice", "jinja", "cont_batching", "-cb", "enable_offline_docs"), _ALWAYS),
-    **dict.fromkeys(("enable_request_id_headers", "enable_prompt_tokens_details", "enable_lora", "slots"), _ALWAYS),
-    "enable_tokenizer_info_endpoint": _ALWAYS,
+    **dict.fromkeys(("enable_auto_tool_choice", "jinja", "cont_batching", "-cb", "enable_offline_docs"), ALWAYS),
+    **dict.fromkeys(("enable_request_id_headers", "enable_prompt_tokens_details", "enable_lora", "slots"), ALWAYS),
+    "enable_tokenizer_info_endpoint": ALWAYS,
     "enable_sleep_mode": "POST /sleep and /wake_up are always served, to those with the API key",
-    **dict.fromkeys(("disable_log_requests", "no_enable_log_requests", "disable_log_stats"), _ALWAYS),
+    **dict.fromkeys(("disable_log_requests", "no_enable_log_requests", "disable_log_stats"), ALWAYS),
     "enable_ssl_refresh": "a renewed certificate is always used",
     "trust_remote_code": "no code of a model is ever run",
     "enforce_eager": "OpenVINO compiles the model at the start; --cache_dir keeps the result",
-    "load_format": "models are OpenVINO IR or GGUF",
+    "load_format": FILES,
     "tokenizer_mode": "the tokenizer is the model's own",
     "block_size": "OpenVINO decides the size of a KV block",
     "max_lora_rank": "adapters may have any rank",
     "scheduling_policy": "requests are served in fair order",
     "api_server_count": "one event loop serves all connections",
-    **dict.fromkeys(("flash_attn", "-fa", "attention_backend", "moe_backend"), "OpenVINO chooses the kernels"),
+    **dict.fromkeys(("flash_attn", "-fa", "attention_backend", "moe_backend"), KERNELS),
     **dict.fromkeys(("async_scheduling", "no_async_scheduling"), "steps are prepared beside the computation"),
     "stream_interval": "tokens are sent as they come, and merged only for a slow client",
     "prefix_caching_hash_algo": "cached prefixes are told apart by their tokens, not by hashes",
@@ -196,30 +225,30 @@ IGNORED = {
     **dict.fromkeys(("compilation_config", "optimization_level", "-O", "model_impl"), "OpenVINO compiles the model"),
     "max_parallel_loading_workers": "OpenVINO loads the model",
     "max_cpu_loras": "--max_loras bounds the adapters that are loaded",
-    "enable_server_load_tracking": "--metrics_enable has the load",
+    "enable_server_load_tracking": "GET /load is always served",
     **dict.fromkeys(("-b", "-ub", "ubatch_size"), "--max_num_batched_tokens sizes a step"),
     **dict.fromkeys(("-tb", "threads_batch"), "the same threads compute prompts and tokens: -t"),
     "threads_http": "one event loop serves all connections",
-    **dict.fromkeys(("no_context_shift", "kv_unified", "-kvu", "webui"), _ALWAYS),
+    **dict.fromkeys(("no_context_shift", "kv_unified", "-kvu", "webui"), ALWAYS),
     "keep": "no context is shifted",
     "cache_reuse": "prefixes are shared: --enable_prefix_caching",
-    **dict.fromkeys(("cache_ram", "-cram", "fit"), _MEMORY),
+    **dict.fromkeys(("cache_ram", "-cram", "fit"), MEMORY),
     "swa_full": "OpenVINO keeps what the model's attention needs",
 }  # fmt: skip
 """Flags whose absence changes no response, each with the reason."""
 
 _DEFAULTS = "give request defaults as JSON: --override_generation_config"
-_CONVERT = "quantize at the conversion: --weight_format with --source_model, or optimum-cli export openvino"
 
 REFUSED = {
-    "quantization": _CONVERT,
-    "-q": _CONVERT,
+    **vllm_flags.REFUSED,
+    "quantization": CONVERT,
+    "-q": CONVERT,
     **dict.fromkeys(("temp", "temperature", "top_k", "top_p", "min_p"), _DEFAULTS),
     **dict.fromkeys(("repeat_penalty", "presence_penalty", "frequency_penalty"), _DEFAULTS),
     "seed": "send seed with each request",
-    "speculative_config": "use --draft_model_path, --draft_source_model or --prompt_lookup",
+    "speculative_config": SPECULATIVE,
     "tokenizer": "the tokenizer is that of the model's directory",
-    "revision": "the hub's main revision is pulled; pull another one with the hub's own tool and use --model_path",
+    "revision": REVISION,
     "hf_token": "set the environment variable HF_TOKEN",
     "lora": "use --lora_modules name=path",
     "no_models_autoload": "every request may load its model; --load_models start loads all of them at the start",

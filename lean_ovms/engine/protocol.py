@@ -66,8 +66,9 @@ class Load(Record):
 class Submit(Record):
     """Generate. Answered by exactly one Accepted or Refused; then, per sequence, by exactly one final.
 
-    prompt: text (tokenized by the child) or token ids. truncate: keep only this many last prompt tokens, or None.
-    sampling: fields of types.SamplingParams; others have their defaults. want_tokens: Accepted has the prompt's ids.
+    prompt: text (tokenized by the child) or token ids. truncate: keep only this many prompt tokens, or None;
+    truncation_side: which are left out, those of the "left" or "right" end. sampling: fields of
+    types.SamplingParams; others have their defaults. want_tokens: Accepted has the prompt's ids.
     constraint: an XGrammar structural tag (JSON text) that the answer must match, or "". One that is invalid or
     too complex is Refused (errors.GrammarInvalid, GrammarTooComplex); a new one is compiled before Accepted is sent.
     images: [height, width] of each image of the tags in a text prompt. pixels: their bytes, sent as attachments.
@@ -92,6 +93,7 @@ class Submit(Record):
     adapter: str = ""
     parts: int = 0
     texts: list[bytes] = field(default_factory=list, metadata={"attached": True})
+    truncation_side: str = "left"
     pixels: list[bytes] = field(default_factory=list, metadata={"attached": True})
 
     def attached(self) -> Iterable[bytes]:

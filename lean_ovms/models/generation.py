@@ -128,12 +128,14 @@ class Generation(Pushing[list[Delta]]):
         """Times so far. The engine's report of the prompt's time was asked for with SamplingParams."""
         usage, first, prompt = self.usage, self._first_token_at, self._reply.progress
         cached = usage.cached_tokens or 0
+        queue_ms = 0.0 if first is None or prompt is None else 1000 * (first - self._requested_at) - prompt.ms
         return Timings(
             cached=cached,
             prompt=usage.prompt_tokens - cached,
             prompt_ms=0.0 if prompt is None else prompt.ms,
             predicted=usage.completion_tokens,
             predicted_ms=0.0 if first is None else 1000 * (time.monotonic() - first),
+            queue_ms=max(0.0, queue_ms),
         )
 
     def __aiter__(self) -> Generation:
@@ -304,6 +306,7 @@ class GenerationGroup(Pushing[list[Delta]]):
             prompt_ms=max(t.prompt_ms for t in parts),
             predicted=sum(t.predicted for t in parts),
             predicted_ms=max(t.predicted_ms for t in parts),
+            queue_ms=max(t.queue_ms for t in parts),
         )
 
     def __aiter__(self) -> GenerationGroup:

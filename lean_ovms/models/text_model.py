@@ -203,16 +203,25 @@ class TextModel(Model):
         output: OutputParams,
         *,
         truncate: int | None = None,
+        truncation_side: str = "left",
         echo: bool = False,
         priority: int = 0,
     ) -> Generation:
         """A running generation. Raises RequestError when the prompt or the engine refuses it.
 
-        truncate: number of last prompt tokens to keep; -1: as many as fit. echo: the generation knows the prompt's
-        ids (prompt_ids) once started. priority: the lower one starts first.
+        truncate: number of prompt tokens to keep, without those of truncation_side; -1: as many as fit. echo: the
+        generation knows the prompt's ids (prompt_ids) once started. priority: the lower one starts first.
         """
         with await self.hold() as model:
-            return await model._start(prompt, sampling, output, truncate=truncate, echo=echo, priority=priority)
+            return await model._start(
+                prompt,
+                sampling,
+                output,
+                truncate=truncate,
+                truncation_side=truncation_side,
+                echo=echo,
+                priority=priority,
+            )
 
     async def _start(
         self,
@@ -221,11 +230,12 @@ class TextModel(Model):
         output: OutputParams,
         *,
         truncate: int | None,
+        truncation_side: str,
         echo: bool,
         priority: int,
     ) -> Generation:
         requested_at, record = time.monotonic(), current_record.get()
-        text, add_special_tokens = await self._prompt_input(prompt, truncate)
+        text, add_special_tokens = await self._prompt_input(prompt, truncate, truncation_side)
         if self.config.log_prompts:
             log.info("prompt of %s: %s", record.request_id if record else "-", safe(str(text), MAX_LOGGED))
         tail = text[-PROMPT_TAIL:] if isinstance(text, str) else ""
@@ -236,6 +246,7 @@ class TextModel(Model):
             text,
             add_special_tokens=add_special_tokens,
             truncate=self._max_prompt_tokens(sampling) if truncate == -1 else truncate,
+            truncation_side=truncation_side,
             want_tokens=echo,
             sampling=sampling,
             images=prompt.images if isinstance(prompt, ChatPrompt) else (),
@@ -282,22 +293,22 @@ class TextModel(Model):
         context = min(self.info.context_length, self.info.kv_blocks * self.info.block_size)
         return max(1, context - min(sampling.max_tokens or 1, context // 2) - SPARE_TOKENS)
 
-    async def _prompt_input(self, prompt: Prompt, truncate: int | None) -> tuple[str | list[int], bool]:
+    async def _prompt_input(self, prompt: Prompt, truncate: int | None, side: str) -> tuple[str | list[int], bool]:
         """The prompt's text or ids, and whether the tokenizer adds special tokens. Raises RequestError."""
         if isinstance(prompt, TokenPrompt):
             return prompt.tokens, False
         if not isinstance(prompt, ChatPrompt):
-            return self._shortened(prompt.text, truncate), prompt.add_special_tokens
+            return self._shortened(prompt.text, truncate, side), prompt.add_special_tokens
         if truncate is None:
             self._check_length(prompt.num_chars)
             if prompt.other_chars > MAX_OTHER_CHARS:
                 self._check_length(prompt.other_chars)
-        return self._shortened(await self._render(prompt), truncate), prompt.add_special_tokens
+        return self._shortened(await self._render(prompt), truncate, side), prompt.add_special_tokens
 
-    def _shortened(self, text: str, truncate: int | None) -> str:
+    def _shortened(self, text: str, truncate: int | None, side: str) -> str:
         """Text that may fit the context. The engine would do the same, but after the text went through the pipe."""
         if truncate is not None:
-            return text[-self._max_prompt_chars :]
+            return text[: self._max_prompt_chars] if side == "right" else text[-self._max_prompt_chars :]
         self._check_length(len(text))
         return text
 

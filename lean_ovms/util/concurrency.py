@@ -73,8 +73,8 @@ class InFlight:
         self._count = 0
         self._none: asyncio.Event | None = None  # while somebody waits for it
 
-    def __bool__(self) -> bool:
-        return self._count > 0
+    def __len__(self) -> int:
+        return self._count
 
     def add(self) -> None:
         """One more use."""

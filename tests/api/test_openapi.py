@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from lean_ovms.api.app import App
 from lean_ovms.api.cohere import embed
 from lean_ovms.api.fields import Field, read_one
-from lean_ovms.api.openai import chat, completions, embeddings
+from lean_ovms.api.openai import chat_request, completions, embeddings
 from lean_ovms.api.openai.audio import transcriptions, translations
 from lean_ovms.api.openai.responses import fields as responses
 from lean_ovms.api.openapi import schema
@@ -24,7 +24,7 @@ from tests.fakes import say
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 ENDPOINTS = {
-    "chat": chat,
+    "chat": chat_request,
     "completions": completions,
     "responses": responses,
     "tokenize": tokenize,

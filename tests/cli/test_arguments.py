@@ -128,9 +128,16 @@ def test_flags_without_effect_are_said(capsys: pytest.CaptureFixture[str]) -> No
     [
         ("--model org/name", {"source_model": "org/name"}),
         ("serve --model .", {"model_path": "."}),
+        ("--max-num-queued-reqs 9 --sse-keep-alive-interval 5 --max-num-scheduled-tokens 64 --spec-model d",
+         {"max_queued_requests": 9, "sse_ping_s": 5.0, "max_num_batched_tokens": 64, "draft_model_path": "d"}),
+        ("--kv-cache-memory-bytes 4294967296 --tool-strict-level parameter --max-logprobs -1",
+         {"cache_size": 4, "enable_tool_guided_generation": True, "max_logprobs": -1}),
+        ("--kv-cache-memory-bytes 2G --tool-strict-level auto", {"cache_size": 2}),
+        ("--structured-outputs-config {\"backend\":\"xgrammar\"}", {"structured_output_backend": "xgrammar"}),
+        ("--disable-access-log-for-endpoints /health --enable-eplb --numa-bind --mm-processor-cache-gb 4", {}),
         ("-b 2048 -ub 512 -tb 4 -cram 100 --no-context-shift --embeddings --runner pooling --kv-unified", {}),
     ],
-)
+)  # fmt: skip
 def test_flags_of_common_command_lines(line: str, changed: dict[str, str]) -> None:
     assert parse(line.split(), {}) == replace(Config(), **changed)  # type: ignore[arg-type]
 
@@ -138,6 +145,9 @@ def test_flags_of_common_command_lines(line: str, changed: dict[str, str]) -> No
 @pytest.mark.parametrize(("line", "words"), [
     ("--model a/b --model_path c", "a/b and --model_path exclude each other"),
     ("serve a/b --model c/d", "unrecognized arguments: c/d"),
+    ("--pooler-config x", "--pooling"), ("--logits-processors a.b", "no code"), ("--grpc", "--rest_port"),
+    ("--tool-strict-level function", "auto or parameter"), ("--kv-cache-memory-bytes many", "not 'many'"),
+    ('--structured-outputs-config {"backend":"xgrammar","disable_any_whitespace":true}', '{"backend": NAME}'),
     ("-hft secret", "HF_TOKEN"), ("--reasoning-budget 0", "enable_thinking"), ("--config x.yaml", "--options_file"),
 ])  # fmt: skip
 def test_flags_that_are_pointed_to(line: str, words: str) -> None:

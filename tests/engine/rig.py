@@ -88,6 +88,7 @@ class Rig:
         *,
         request_id=0,
         truncate=None,
+        truncation_side="left",
         want_tokens=False,
         add_special_tokens=False,
         client="",
@@ -100,6 +101,7 @@ class Rig:
         asked = SamplingParams(**{"temperature": 0.0, **sampling})
         record = Submit(number, prompt, add_special_tokens, truncate, want_tokens, asdict(asked))
         record.client, record.group, record.priority = client, group, priority
+        record.truncation_side = truncation_side
         self.put(record)
         return number
 

@@ -75,6 +75,18 @@ async def test_a_truncated_prompt_keeps_its_end() -> None:
     [(prompt, _)] = engine.submitted
     assert len(prompt) == limit
     assert prompt.endswith("end")
+    assert engine.truncated[0][1] == "left"
+
+
+async def test_a_prompt_whose_right_side_is_cut_keeps_its_beginning() -> None:
+    model, engine = await loaded()
+    limit = INFO.context_length * engine.vocabulary.longest
+    prompt = TextPrompt("start" + "x" * limit)
+    await (await start(model, prompt, truncate=9, truncation_side="right")).aclose()
+    [(sent, _)] = engine.submitted
+    assert len(sent) == limit
+    assert sent.startswith("start")
+    assert engine.truncated == [(9, "right")]
 
 
 async def test_tokens_are_counted_also_those_of_images() -> None:

@@ -10,16 +10,22 @@ from dataclasses import replace
 from ...errors import BadRequest
 from ...types import Json, SamplingParams
 
+Found = tuple[SamplingParams, list[str]]
 MAX_ENTRIES, MAX_STREAMED_ENTRIES = 1 << 18, 1 << 13
 ENTRY_BYTES = 64
+MANY = 1000
+"""More alternatives of one token are some work for the event loop: of few tokens only, and not in streams."""
 
 
-def read(values: Json, sampling: SamplingParams, *, known: bool, limit: int) -> tuple[SamplingParams, list[str]]:
+def read(values: Json, sampling: SamplingParams, *, known: bool, limit: int, vocab: int) -> Found:
     """The sampling parameters with what is requested, and a warning for what is not known. Raises BadRequest.
 
-    known: the engine reports alternatives. limit: --max_logprobs.
+    known: the engine reports alternatives. limit: --max_logprobs, -1 for the whole vocabulary. vocab: its size, which
+    -1 in a request stands for.
     """
     name = "top_logprobs" if "top_logprobs" in values else "logprobs"
+    values.update({field: vocab for field in (name, "prompt_logprobs") if values.get(field) == -1})
+    limit = vocab if limit < 0 else limit
     requested, prompt, ids = values[name] or 0, values.get("prompt_logprobs"), values["logprob_token_ids"]
     for field, number in ((name, requested), ("prompt_logprobs", prompt or 0)):
         if number > limit:
@@ -32,6 +38,7 @@ def read(values: Json, sampling: SamplingParams, *, known: bool, limit: int) -> 
         raise BadRequest("top_logprobs needs logprobs to be true", param="top_logprobs")
     if requested:
         sampling = replace(sampling, top_logprobs=requested)
+    check_many(sampling, name, stream=values["stream"])
     if ids:  # as in vLLM: instead of the likeliest
         sampling = replace(sampling, logprobs=True, logprob_token_ids=ids)
     if sampling.prompt_logprobs or prompt is not None:
@@ -45,8 +52,10 @@ def response_size(sampling: SamplingParams, prompt_tokens: int, *, stream: bool)
 
     They are written at 5 us a token and alternative: beside the event loop if they are many, but not in streams.
     """
+    generated = sampling.top_logprobs * (sampling.max_tokens or 0) * sampling.n * ENTRY_BYTES
+    generated = generated if sampling.top_logprobs > MANY else 0
     if not sampling.prompt_logprobs:
-        return 0
+        return generated
     entries = prompt_tokens * (sampling.prompt_top_logprobs + 1)
     limit = MAX_STREAMED_ENTRIES if stream else MAX_ENTRIES
     if sampling.prompt_top_logprobs and entries > limit:
@@ -55,7 +64,19 @@ def response_size(sampling: SamplingParams, prompt_tokens: int, *, stream: bool)
             f"probabilities; the limit is {limit}{' in a stream' if stream else ''}",
             param="logprobs",
         )
-    return entries * ENTRY_BYTES
+    return entries * ENTRY_BYTES + generated
+
+
+def check_many(sampling: SamplingParams, param: str, *, stream: bool) -> None:
+    """Raises BadRequest for more alternatives of generated tokens than one response may have."""
+    requested = sampling.top_logprobs
+    if requested <= MANY:
+        return
+    if stream:
+        raise BadRequest(f"{param} is at most {MANY} when stream is true", param=param)
+    if sampling.max_tokens is None or requested * sampling.max_tokens * sampling.n > MAX_ENTRIES:
+        why = f"{param} above {MANY} needs max_tokens; together with n at most {MAX_ENTRIES} log probabilities"
+        raise BadRequest(why, param=param)
 
 
 def _unknown(values: Json, sampling: SamplingParams) -> list[str]:

@@ -140,14 +140,16 @@ TOOLS = (
 LOGPROBS = Field(name="logprobs", kind="bool", help="log probability of each chosen token", default=False)
 TOP_LOGPROBS = Field(
     name="top_logprobs",
-    kind="uint",
-    help="number of the likeliest tokens with each chosen one, at most --max_logprobs; "
+    kind="int",
+    low=-1,
+    help="number of the likeliest tokens with each chosen one, at most --max_logprobs; -1: all; "
     "none without PAGED, but a Warning header",
 )
 PROMPT_LOGPROBS = Field(
     name="prompt_logprobs",
-    kind="uint",
-    help="vLLM's: log probabilities of the prompt's tokens, with so many of the likeliest; not in streams; "
+    kind="int",
+    low=-1,
+    help="vLLM's: log probabilities of the prompt's tokens, with so many of the likeliest, -1: all; not in streams; "
     "PAGED only, else a Warning header",
 )
 TEMPLATE_KWARGS = Field(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ...config import Config
 from ...errors import BadRequest
 from ...media.images.loader import ImageLoader
 from ...models.generation import DeltaStream, Generation
@@ -38,8 +39,8 @@ class GenerationRequest:
     """A request to generate text, but for its prompt. Not changed once it is built.
 
     values: every field of the body by name, defaults included. tools: those that the model may call. one_call: the
-    generation ends before a second tool call. truncate: prompt tokens kept, -1 for as many as fit. headers: Warning
-    headers for what is not honoured.
+    generation ends before a second tool call. truncate: prompt tokens kept, -1 for as many as fit, without those of
+    truncation_side. headers: Warning headers for what is not honoured.
     """
 
     values: Json
@@ -52,6 +53,7 @@ class GenerationRequest:
     tools: list[Json]
     one_call: bool
     truncate: int | None
+    truncation_side: str
     priority: int
     headers: list[tuple[str, str]]
 
@@ -60,7 +62,13 @@ class GenerationRequest:
         if isinstance(prompt, ChatPrompt):
             prompt = await load_images(prompt, self.model, self.image_loader)
         return await self.model.start(
-            prompt, self.sampling, self.output, truncate=self.truncate, echo=echo, priority=self.priority
+            prompt,
+            self.sampling,
+            self.output,
+            truncate=self.truncate,
+            truncation_side=self.truncation_side,
+            echo=echo,
+            priority=self.priority,
         )
 
     async def count(self, prompt: ChatPrompt) -> int:
@@ -120,7 +128,10 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
         raise BadRequest("max_tokens value should be greater than 0", param=given)
     constraint, dropped = read_constraint(values, config)
     known = "alternatives" in capabilities
-    sampling, unknown = alternatives.read(values, sampling, known=known, limit=config.max_logprobs)
+    vocab = model.info.vocab_size if model.known else 0
+    sampling, unknown = alternatives.read(values, sampling, known=known, limit=config.max_logprobs, vocab=vocab)
+    if app.config.enable_per_request_metrics:
+        sampling = replace(sampling, report_prompt_ms=True)
     shared = []
     if values["cache_salt"] and config.enable_prefix_caching:
         if "cache_salt" in capabilities:
@@ -146,6 +157,7 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
         tools=offer.tools,
         one_call=offer.rule.offered and not offer.rule.parallel,
         truncate=values["truncate_prompt_tokens"],
+        truncation_side=values["truncation_side"],
         priority=values["priority"],
         headers=warning_headers(
             unsupported.warnings(schema.fields, body, capabilities)
@@ -153,3 +165,12 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
             + model.keep_loaded(values.get("keep_alive"))
         ),
     )
+
+
+def check_sequences(prompts: int, sampling: SamplingParams, config: Config, param: str = "prompt") -> None:
+    """Raises BadRequest for more sequences, or more of their log probabilities, than one request may have."""
+    alternatives.check_many(replace(sampling, n=prompts * sampling.n), "logprobs", stream=False)
+    each, limit = max(sampling.n, sampling.beams), config.max_sequences_per_request
+    if prompts * each > limit:
+        why = f"{prompts} prompts of {each} sequences each: this server takes {limit} sequences in one request"
+        raise BadRequest(why, param="best_of" if sampling.beams > 1 else "n" if each > 1 else param)

@@ -56,6 +56,13 @@ def _truncate(value: int) -> int:
     return value
 
 
+def truncation_side(value: str) -> str:
+    """Raises BadRequest."""
+    if value not in ("left", "right"):
+        raise BadRequest("truncation_side should be either left or right", param="truncation_side")
+    return value
+
+
 def _salt(value: str) -> str:
     if not value:
         raise BadRequest("cache_salt must not be empty", param="cache_salt")
@@ -99,7 +106,10 @@ SAMPLING = FieldSet((
     Field(name="skip_special_tokens", kind="bool", default=True,
         wrong="skip_special_tokens is not a bool", help="false: visible special tokens, no parsing"),
     Field(name="truncate_prompt_tokens", kind="int", low=-1, high=UINT32_MAX,
-        help="number of last prompt tokens to keep; -1: as many as fit", read=_truncate),
+        help="number of prompt tokens to keep, the last ones unless truncation_side is right; -1: as many as fit",
+        read=_truncate),
+    Field(name="truncation_side", kind="string", default="left", read=truncation_side,
+        help="side that truncate_prompt_tokens cuts: left or right", schema={"enum": ["left", "right"]}),
     Field(name="priority", kind="int", low=-MAX_PRIORITY, high=MAX_PRIORITY, default=0,
         help="vLLM's: of this client's waiting requests, the one with the lowest number starts first"),
     Field(name="cache_salt", kind="string", read=_salt,

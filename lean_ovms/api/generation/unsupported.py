@@ -60,14 +60,20 @@ UNSUPPORTED = FieldSet((
     Field(name="detokenize", kind="bool", help="vLLM's: false: token ids without text", default=True),
     Field(name="spaces_between_special_tokens", kind="bool", help="vLLM's: false: no spaces", default=True),
     Field(name="enable_response_messages", kind="bool", help="vLLM's: raw messages of the model in a response"),
+    Field(name="return_token_offsets", kind="bool", help="vLLM's: places of the tokens in the prompt"),
+    Field(name="return_weight_versions", kind="bool", help="vLLM's: the version of the weights"),
+    Field(name="routed_experts_prompt_start", kind="uint", default=0, help="vLLM's: start of the routed experts"),
+    Field(name="watermarking", kind="bool", help="vLLM's: a watermark in the text"),
+    Field(name="ec_transfer_params", kind="object", help="vLLM's: parameters of an encoder cache transfer"),
+    Field(name="return_mm_kwargs", kind="bool", help="vLLM's: inputs of the image encoder in a response"),
 ))  # fmt: skip
 """Unsupported fields of every generating endpoint that does not declare them itself."""
 
 HARMLESS = frozenset((
     *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
-    *("prompt_cache_options", "prediction", "client_metadata"),
+    *("prompt_cache_options", "prediction", "client_metadata", "session_id", "stream_interval", "mm_payload"),
 ))  # fmt: skip
-"""OpenAI's fields without effect on generated text; the Responses API declares some of them."""
+"""OpenAI's and vLLM's fields without effect on generated text; the Responses API declares some of them."""
 
 LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 """One limit under the names of three APIs, for the suggestion: the first that the endpoint has."""

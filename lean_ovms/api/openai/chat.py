@@ -6,8 +6,6 @@ accepted with a Warning header: generation/unsupported.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import orjson
 
 from ...errors import RequestError
@@ -15,7 +13,6 @@ from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation
 from ...models.text_model import TextModel
 from ...types import (
-    ChatPrompt,
     Delta,
     Event,
     Json,
@@ -23,69 +20,17 @@ from ...types import (
     Request,
     Response,
     Text,
-    TokenLogprob,
     ToolCallDelta,
     ToolCallStart,
     Usage,
 )
 from .. import sse
 from ..app import INLINE_BYTES, App
-from ..fields import Field, FieldSet
 from ..generation import alternatives
-from ..generation.common_fields import (
-    ADD_GENERATION_PROMPT,
-    ANSWERING,
-    CHAT_TEMPLATE,
-    CONTINUE_FINAL_MESSAGE,
-    DOCUMENTS,
-    LOGPROBS,
-    MESSAGES,
-    PROMPT_LOGPROBS,
-    TEMPLATE_KWARGS,
-    TOOLS,
-    TOP_LOGPROBS,
-    token_limit,
-)
-from ..generation.messages import chat_prompt, map_developer_role, read_messages
-from ..generation.request import GenerationRequest, RequestSchema, parse
-from ..generation.sampling import SAMPLING, Limits, check_max_tokens
-from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
-from ..response import json, logprob_entry, prompt_logprobs, warning_headers
+from ..response import json, prompt_logprobs, warning_headers
 from ..router import RouteDoc, for_each_prefix
-from .chunks import ChoiceState, ChunkOptions, Chunks, Envelope
-
-FIELDS = (
-    replace(MESSAGES, required=True),
-    *TOOLS,
-    RESPONSE_FORMAT,
-    token_limit("max_completion_tokens", "same as max_tokens, and wins over it"),
-    LOGPROBS,
-    TOP_LOGPROBS,
-    PROMPT_LOGPROBS,
-    TEMPLATE_KWARGS,
-    Field(
-        name="reasoning_effort",
-        kind="string",
-        help="enable_thinking (none: off) and reasoning_effort for the chat template",
-    ),
-    Field(name="verbosity", kind="string", help="given to the chat template"),
-    ADD_GENERATION_PROMPT,
-    CONTINUE_FINAL_MESSAGE,
-    DOCUMENTS,
-    CHAT_TEMPLATE,
-    Field(name="include_reasoning", kind="bool", help="false: what the model thinks is left out", default=True),
-    Field(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS as well", default=False),
-)
-ALL_FIELDS = FieldSet((*ANSWERING, *FIELDS, *STRUCTURED, *SAMPLING))
-
-
-@dataclass(slots=True)
-class ChatRequest:
-    """The body of a chat request. Not changed once it is built."""
-
-    prompt: ChatPrompt
-    generation: GenerationRequest
-    options: ChunkOptions
+from .chat_request import ALL_FIELDS, ChatRequest, chat_logprobs, choice, envelope, finish_reason, parse_chat
+from .chunks import ChoiceState, Chunks
 
 
 async def handle(request: Request, app: App) -> Response:
@@ -113,39 +58,10 @@ ROUTES = for_each_prefix("POST", "/chat/completions", handle, doc=DOC)
 FOR_MODEL = TextModel
 
 
-def parse_chat(body: Json, app: App) -> ChatRequest:
-    """Raises RequestError."""
-    generation = parse(body, SCHEMA, app)
-    values = generation.values
-    prompt = chat_prompt(values, generation.tools, add_special_tokens=values["add_special_tokens"])
-    return ChatRequest(prompt, generation, ChunkOptions.of(values, generation.stream_options))
-
-
-def _prefer_max_completion_tokens(values: Json, model: TextModel) -> None:
-    if (given := values["max_completion_tokens"]) is not None:
-        check_max_tokens("max_completion_tokens", given, Limits.of(model.config))
-        values["max_tokens"] = given
-
-
-def _check_messages(values: Json, model: TextModel) -> None:
-    values["messages"] = map_developer_role(read_messages(values["messages"]), model)
-
-
-SCHEMA = RequestSchema(
-    fields=ALL_FIELDS,
-    before_tools=_prefer_max_completion_tokens,
-    after_tools=_check_messages,
-    max_tokens="max_completion_tokens",
-)
-
-
 def full(chat: ChatRequest, answers: list[CompletedChoice], generation: Generation) -> Json:
     """The chat.completion object (contract section 5.1)."""
-    envelope = Envelope(
-        id=chat.options.response_id("chatcmpl"), model=chat.generation.model.name, object="chat.completion"
-    )
-    choices = [_choice(chat, index, answer) for index, answer in enumerate(answers)]
-    body = envelope.full(choices, generation.usage, generation.timings if chat.options.timings else None)
+    choices = [choice(chat, index, answer) for index, answer in enumerate(answers)]
+    body = envelope(chat).full(choices, generation.usage, chat.options.times(generation))
     if chat.options.token_ids:
         body["prompt_token_ids"] = generation.prompt_ids
     if (most := chat.generation.values["prompt_logprobs"]) is not None:
@@ -153,41 +69,11 @@ def full(chat: ChatRequest, answers: list[CompletedChoice], generation: Generati
     return body
 
 
-def _choice(chat: ChatRequest, index: int, answer: CompletedChoice) -> Json:
-    message: Json = {"content": answer.text, "role": chat.generation.model.config.response_role}
-    if answer.reasoning and chat.options.reasoning:
-        message["reasoning_content"] = message["reasoning"] = answer.reasoning
-    message["tool_calls"] = [
-        {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in answer.calls
-    ]
-    choice: Json = {
-        "finish_reason": _finish(answer.finish, bool(answer.calls)),
-        "index": index,
-        "logprobs": _logprobs(answer.logprobs, chat.options) if chat.generation.sampling.logprobs else None,
-        "message": message,
-    }
-    if answer.stop is not None:
-        choice["stop_reason"] = answer.stop
-    if chat.options.token_ids:
-        choice["token_ids"] = answer.tokens
-    return choice
-
-
-def _finish(reason: str, called: bool) -> str:
-    return "tool_calls" if called and reason == "stop" else reason
-
-
-def _logprobs(tokens: list[TokenLogprob], options: ChunkOptions) -> Json:
-    return {"content": [logprob_entry(token, by_id=options.named_by_id) for token in tokens]}
-
-
 class ChatRenderer:
     """Deltas to chat.completion.chunk events (contract section 4.3)."""
 
     def __init__(self, chat: ChatRequest, generation: Generation) -> None:
-        response_id = chat.options.response_id("chatcmpl")
-        envelope = Envelope(id=response_id, model=chat.generation.model.name, object="chat.completion.chunk")
-        self._chunks = Chunks(envelope, generation, chat.options)
+        self._chunks = Chunks(envelope(chat, "chat.completion.chunk"), generation, chat.options)
         self._choices = [ChoiceState() for _ in range(chat.generation.sampling.n)]
         self._logprobs = chat.generation.sampling.logprobs
         self._options = chat.options
@@ -218,13 +104,13 @@ class ChatRenderer:
                 continue
             out += self._chunk(delta.index, b'"delta":' + self.delta_json(event, state), state)
         if delta.finish:
-            out += self._chunk(delta.index, b'"delta":{}', state, _finish(delta.finish, state.has_calls))
+            out += self._chunk(delta.index, b'"delta":{}', state, finish_reason(delta.finish, state.has_calls))
         return out
 
     def _chunk(self, index: int, content: bytes, state: ChoiceState, finish: str = "") -> bytes:
         logprobs = b"null"
         if self._logprobs and state.logprobs:
-            logprobs = orjson.dumps(_logprobs(state.logprobs, self._options))
+            logprobs = orjson.dumps(chat_logprobs(state.logprobs, self._options))
             state.logprobs = []
         return self._chunks.chunk(index, content, state, logprobs, finish)
 

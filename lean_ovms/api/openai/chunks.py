@@ -14,9 +14,9 @@ import orjson
 from ... import __version__
 from ...errors import RequestError
 from ...models.generation import Generation, GenerationGroup
-from ...timing_types import PromptProgress, Timings
+from ...timing_types import PromptProgress
 from ...types import Delta, Json, TokenLogprob, Usage
-from ..response import new_id, now, prompt_progress, timings, token_name, usage
+from ..response import new_id, now, prompt_progress, request_metrics, timings, token_name, usage
 from ..sse import event, padding
 
 FINGERPRINT = f"lean_ovms-{__version__}"
@@ -31,9 +31,9 @@ class Envelope:
     object: str
     created: int = field(default_factory=now)
 
-    def full(self, choices: list[Json], counts: Usage, times: Timings | None = None) -> Json:
-        """A unary body."""
-        body = {
+    def full(self, choices: list[Json], counts: Usage, times: Json) -> Json:
+        """A unary body. times: see ChunkOptions.times."""
+        return {
             "id": self.id,
             "choices": choices,
             "created": self.created,
@@ -41,8 +41,8 @@ class Envelope:
             "object": self.object,
             "system_fingerprint": FINGERPRINT,
             "usage": usage(counts),
+            **times,
         }
-        return body if times is None else body | {"timings": timings(times)}
 
 
 @dataclass(slots=True)
@@ -73,6 +73,7 @@ class ChunkOptions:
     usage: null in all chunks but the last, or counts in each (continuous). named_by_id: logprobs name tokens by
     id. reasoning: the model's reasoning. request_id: the end of the response's id, if given. obfuscate: padding, so
     that the length of a chunk reveals little. timings: in the last chunks, or in each (timings_per_token).
+    metrics: vLLM's, of one generation.
     """
 
     usage: bool = False
@@ -84,9 +85,10 @@ class ChunkOptions:
     obfuscate: bool = False
     timings: bool = False
     timings_per_token: bool = False
+    metrics: bool = False
 
     @classmethod
-    def of(cls, values: Json, stream_options: dict[str, bool]) -> ChunkOptions:
+    def of(cls, values: Json, stream_options: dict[str, bool], *, metrics: bool) -> ChunkOptions:
         """From the values of the fields ANSWERING."""
         continuous = stream_options["continuous_usage_stats"]
         return cls(
@@ -99,7 +101,13 @@ class ChunkOptions:
             obfuscate=stream_options["include_obfuscation"],
             timings=values["timings"] or values["timings_per_token"],
             timings_per_token=values["timings_per_token"],
+            metrics=metrics,
         )
+
+    def times(self, generation: Generation | GenerationGroup) -> Json:
+        """The members about time at the end of a response."""
+        found = {"timings": timings(generation.timings)} if self.timings else {}
+        return found | {"metrics": request_metrics(generation.timings)} if self.metrics else found
 
     def response_id(self, prefix: str) -> str:
         """The id of the response."""
@@ -180,10 +188,8 @@ class Chunks:
         if not self._options.usage:
             return b""
         last = self._head + self._after + b',"usage":' + orjson.dumps(usage(counts))
-        return last + (self._times() if self._options.timings else b"") + b"}\n\n"
-
-    def _times(self) -> bytes:
-        return b',"timings":' + orjson.dumps(timings(self._generation.timings))
+        times = self._options.times(self._generation)
+        return last + (b"," + orjson.dumps(times)[1:-1] if times else b"") + b"}\n\n"
 
     @staticmethod
     def failed(error: RequestError) -> bytes:
@@ -203,5 +209,5 @@ class Chunks:
         elif self._options.usage:
             tail += b',"usage":null'
         if timed:
-            tail += self._times()
+            tail += b',"timings":' + orjson.dumps(timings(self._generation.timings))
         return tail + b"}\n\n"

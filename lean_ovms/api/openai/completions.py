@@ -16,13 +16,13 @@ from ...errors import BadRequest, RequestError
 from ...models.collect import CompletedChoice, collect
 from ...models.generation import Generation, GenerationGroup, joined, start_all
 from ...models.text_model import TextModel
-from ...types import Delta, Json, Request, Response, SamplingParams, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
+from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from .. import sse
 from ..app import INLINE_BYTES, App
 from ..fields import Field, FieldSet
 from ..generation import alternatives
 from ..generation.common_fields import ANSWERING, PROMPT_LOGPROBS
-from ..generation.request import GenerationRequest, RequestSchema, parse
+from ..generation.request import GenerationRequest, RequestSchema, check_sequences, parse
 from ..generation.sampling import SAMPLING
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..generation.token_fields import token_ids
@@ -45,8 +45,8 @@ FIELDS = (
     Field(
         name="logprobs",
         kind="int",
-        low=0,
-        help="log probability of each chosen token, and so many of the likeliest, at most --max_logprobs; "
+        low=-1,
+        help="log probability of each chosen token, and so many of the likeliest, at most --max_logprobs; -1: all; "
         "with echo those of the prompt as well; without PAGED only the chosen tokens'",
         wrong="logprobs accepts integer values",
     ),
@@ -101,13 +101,14 @@ def parse_completion(body: Json, app: App) -> CompletionRequest:
     generation = parse(body, SCHEMA, app)
     values = generation.values
     prompts = _prompts(values, app.config)
-    _check_sequences(len(prompts), generation.sampling, app.config)
+    check_sequences(len(prompts), generation.sampling, app.config)
+    metrics = app.config.enable_per_request_metrics and len(prompts) == generation.sampling.n == 1
     return CompletionRequest(
         prompts=prompts,
         generation=generation,
         echo=values["echo"],
         score_only=values["echo"] and body.get("max_tokens") == 0,
-        options=ChunkOptions.of(values, generation.stream_options),
+        options=ChunkOptions.of(values, generation.stream_options, metrics=metrics),
     )
 
 
@@ -137,14 +138,6 @@ def _prompts(values: Json, config: Config) -> TokenPrompts:
     if len(prompt) > config.max_prompts:
         raise BadRequest(f"prompt has {len(prompt)} entries; the limit is {config.max_prompts}", param="prompt")
     return [_one_prompt(item, i, special) for i, item in enumerate(prompt)]
-
-
-def _check_sequences(prompts: int, sampling: SamplingParams, config: Config) -> None:
-    """Raises BadRequest."""
-    each, limit = max(sampling.n, sampling.beams), config.max_sequences_per_request
-    if prompts * each > limit:
-        why = f"{prompts} prompts of {each} sequences each: this server takes {limit} sequences in one request"
-        raise BadRequest(why, param="best_of" if sampling.beams > 1 else "n" if each > 1 else "prompt")
 
 
 def _one_prompt(item: Any, index: int, special: bool) -> TextPrompt | TokenPrompt:
@@ -194,8 +187,7 @@ def full(
     """The text_completion object (contract section 5.2)."""
     n = completion.generation.sampling.n
     choices = [_choice(completion, i, answer, echoes[i // n]) for i, answer in enumerate(answers)]
-    times = group.timings if completion.options.timings else None
-    return _envelope(completion).full(choices, _counts(completion, group.usage), times)
+    return _envelope(completion).full(choices, _counts(completion, group.usage), completion.options.times(group))
 
 
 def _envelope(completion: CompletionRequest) -> Envelope:

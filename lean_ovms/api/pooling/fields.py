@@ -20,6 +20,7 @@ from ..generation.common_fields import (
 from ..generation.common_fields import (
     MODEL as TEXT_MODEL,
 )
+from ..generation.sampling import truncation_side
 from ..router import RouteDoc
 
 INT64_MAX = 2**63 - 1
@@ -33,12 +34,6 @@ INPUT_SCHEMA = schemas.any_of(
     schemas.array(schemas.OBJECT, 1),
     schemas.array(schemas.array(schemas.OBJECT, 1), 1),
 )
-
-
-def _side(value: str) -> str:
-    if value not in ("left", "right"):
-        raise BadRequest("truncation_side should be either left or right", param="truncation_side")
-    return value
 
 
 def _padding(value: str) -> str:
@@ -79,9 +74,16 @@ TRUNCATION = (
         kind="string",
         help="side that is cut: left or right",
         default="right",
-        read=_side,
+        read=truncation_side,
         schema={"enum": ["left", "right"]},
     ),
+)
+PADDING = Field(
+    name="padding",
+    kind="string",
+    help="vLLM's: without effect, as padding never changes a result",
+    read=_padding,
+    schema={"enum": ["max_length", "do_not_pad"]},
 )
 USE_ACTIVATION = Field(
     name="use_activation",
@@ -96,13 +98,7 @@ TOKENIZING = (
         kind="bool",
         help="let the tokenizer add its special tokens (default true; false for messages)",
     ),
-    Field(
-        name="padding",
-        kind="string",
-        help="vLLM's: without effect, as padding never changes a result",
-        read=_padding,
-        schema={"enum": ["max_length", "do_not_pad"]},
-    ),
+    PADDING,
 )
 CONVERSATION = (
     MESSAGES,

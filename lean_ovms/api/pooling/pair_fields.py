@@ -14,6 +14,7 @@ from .inputs import check_count, content_text
 
 CUTTING = (
     *shared.TRUNCATION,
+    shared.PADDING,
     Field(name="max_tokens_per_doc", kind="uint", high=shared.INT64_MAX, help="tokens kept of a document; 0: all"),
     Field(name="max_tokens_per_query", kind="uint", high=shared.INT64_MAX, help="tokens kept of a query; 0: all"),
 )

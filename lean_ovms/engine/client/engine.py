@@ -203,6 +203,7 @@ class Engine:
         *,
         add_special_tokens: bool,
         truncate: int | None,
+        truncation_side: str = "left",
         want_tokens: bool,
         sampling: SamplingParams,
         constraint: str = "",
@@ -215,9 +216,8 @@ class Engine:
     ) -> ReplyStream:
         """Start a generation and wait until the engine has accepted it; the caller closes the stream.
 
-        truncate: keep only this many last prompt tokens. constraint: as in protocol.Submit. images: those of the tags
-        in the prompt's text. timeout_s: until RequestTimeout; 0: no limit. client, group, priority, adapter:
-        as in protocol.Submit.
+        truncate, truncation_side, constraint: as in protocol.Submit. images: those of the tags in the prompt's text.
+        timeout_s: until RequestTimeout; 0: no limit. client, group, priority, adapter: as in protocol.Submit.
         Raises RequestError: the engine's refusal, or Unavailable.
         When the waiting task is cancelled the generation is, too.
         """
@@ -230,6 +230,7 @@ class Engine:
             record = protocol.Submit(reply.id, prompt, add_special_tokens, truncate, want_tokens, fields, constraint)
             record.images = [[image.height, image.width] for image in images]
             record.client, record.group, record.priority, record.adapter = client, group, priority, adapter
+            record.truncation_side = truncation_side
             record.pixels = [image.pixels for image in images]
             if texts:
                 record.texts, record.parts, record.prompt = texts, len(texts), ""

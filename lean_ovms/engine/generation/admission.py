@@ -23,6 +23,7 @@ LONG_TEXT = 8
 CUT_MARGIN = 64
 """Tokens next to a cut that may differ from those of the whole text."""
 UNCHANGED = SamplingParams()
+Part = TypeVar("Part", str, list[int])
 BEAM_SPARE_BLOCKS = 2
 """Blocks per beam beyond its own tokens: the copy of a shared block that is written to, and one for rounding."""
 
@@ -87,7 +88,9 @@ class Admission:
         if submit.truncate is not None:
             if type(submit.truncate) is not int or submit.truncate < 1:
                 raise BadRequest("truncate_prompt_tokens is not a positive integer", param="truncate_prompt_tokens")
-            tokens = tokens[-submit.truncate :]
+            if submit.truncation_side not in ("left", "right"):
+                raise BadRequest("truncation_side is not left or right", param="truncation_side")
+            tokens = _kept(tokens, submit.truncate, submit.truncation_side)
         if not tokens:
             raise BadRequest("prompt is empty", param="prompt")
         return tokens
@@ -97,10 +100,10 @@ class Admission:
 
         Of a text that is probably too long, tokenizing a part may be enough to decide.
         """
-        text, context = self._truncate_text(text, submit.truncate), self._pipeline.info.context_length
+        text, context = self._truncate_text(text, submit), self._pipeline.info.context_length
         if len(text) > LONG_TEXT * context:
-            part = text[: LONG_TEXT * context] if submit.truncate is None else text[-LONG_TEXT * context :]
-            tokens = encode(part, submit.add_special_tokens)
+            side = "right" if submit.truncate is None else submit.truncation_side
+            tokens = encode(_kept(text, LONG_TEXT * context, side), submit.add_special_tokens)
             if submit.truncate is None and len(tokens) > context + CUT_MARGIN:
                 more = f"Number of prompt tokens: more than {len(tokens) - CUT_MARGIN}"
                 raise too_long(f"{more} exceeds model max length: {context}", context)
@@ -115,15 +118,15 @@ class Admission:
         if prompt > min(info.context_length, kv.tokens):
             raise _too_long(info, kv, prompt)
 
-    def _truncate_text(self, text: str, truncate: int | None) -> str:
+    def _truncate_text(self, text: str, submit: Submit) -> str:
         """The part of a text that may fit the context, by the longest token of the vocabulary.
 
         No step runs while a text is tokenized: up to 0.7 s for a million characters.
         """
         if len(text) <= self._max_characters:
             return text
-        if truncate is not None:
-            return text[-self._max_characters :]
+        if submit.truncate is not None:
+            return _kept(text, self._max_characters, submit.truncation_side)
         context = self._pipeline.info.context_length
         raise too_many_characters(len(text), context)
 
@@ -223,6 +226,11 @@ def _too_long(info: ModelInfo, kv: KvBudget, prompt: int) -> BadRequest:
     else:
         text = f"Number of prompt tokens: {prompt} leaves no room to generate within model max length: {most}"
     return too_long(text, most)
+
+
+def _kept(prompt: Part, most: int, side: str) -> Part:
+    """At most so many characters or ids, without those of one side, "left" or "right"."""
+    return prompt[:most] if side == "right" else prompt[-most:]
 
 
 def _assistant_params(sampling: SamplingParams, info: ModelInfo) -> SamplingParams:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -96,6 +97,34 @@ async def test_the_limit_is_the_servers(make_app: MakeApp, path: str) -> None:
     error = (await whole(response))["error"]
     assert (response.status, error["param"]) == (400, name)
     assert error["message"] == f"{name} exceeds limit of this server: 3"
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_all_of_the_vocabulary_where_the_server_allows_it(make_app: MakeApp, path: str) -> None:
+    name = "logprobs" if path == COMPLETIONS else "top_logprobs"
+    limit = "max_output_tokens" if path == RESPONSES else "max_tokens"
+    switch = {} if path == COMPLETIONS else {"logprobs": True}
+    app, engine = await make_app(script, capable=True, max_logprobs=-1)
+    engine.info = replace(engine.info, vocab_size=5000)
+    for number in (-1, 5000):
+        assert (await post(app, path, asked(path, **switch, **{name: number, limit: 2}))).status == 200
+        assert engine.submitted[-1][1].top_logprobs == 5000
+    many = {name: -1, **switch}
+    for wrong in ({name: 5001, limit: 2}, {name: -2}, many, many | {limit: 53}, many | {limit: 2, "stream": True}):
+        response = await post(app, path, asked(path, **switch | wrong))
+        assert (response.status, (await whole(response))["error"]["param"]) == (400, name), wrong
+    app, _ = await make_app(script, capable=True)
+    response = await post(app, path, asked(path, **switch, **{name: -1}))
+    assert (response.status, (await whole(response))["error"]["param"]) == (400, name)
+
+
+async def test_many_alternatives_of_several_prompts_count_together(make_app: MakeApp) -> None:
+    app, engine = await make_app(script, capable=True, max_logprobs=-1)
+    engine.info = replace(engine.info, vocab_size=5000)
+    body = asked(COMPLETIONS, logprobs=-1, max_tokens=20)
+    assert (await post(app, COMPLETIONS, body | {"prompt": ["a"] * 2})).status == 200
+    assert (await post(app, COMPLETIONS, body | {"prompt": ["a"] * 3})).status == 400
+    assert alternatives.response_size(engine.submitted[0][1], 1, stream=False) == 20 * 5000 * alternatives.ENTRY_BYTES
 
 
 async def test_alternatives_without_log_probabilities_are_refused(make_app: MakeApp) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.api.conftest import MakeApp, post, whole
+from tests.fakes import say
 
 LIMIT = 50
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -83,3 +84,14 @@ async def test_the_first_of_two_errors_is_answered(make_app: MakeApp, path: str,
         response = await post(app, path, valid | fault)
         assert (response.status in (400, 404), (await whole(response))["error"]["param"]) == (True, param)
     assert engine.submitted == []
+
+
+@pytest.mark.parametrize("path", FAULTS)
+async def test_which_side_of_a_prompt_is_cut(make_app: MakeApp, path: str) -> None:
+    app, engine = await make_app(lambda *_: say("x"))
+    body = {**FAULTS[path][0], "truncate_prompt_tokens": 5}
+    for fields in ({}, {"truncation_side": "left"}, {"truncation_side": "right"}):
+        assert (await post(app, path, body | fields)).status == 200
+    assert engine.truncated == [(5, "left"), (5, "left"), (5, "right")]
+    response = await post(app, path, body | {"truncation_side": "middle"})
+    assert (response.status, (await whole(response))["error"]["param"]) == (400, "truncation_side")

@@ -190,3 +190,31 @@ async def test_timings_of_a_response_that_ends_at_its_first_call(make_app: MakeA
     tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
     asked = {**NAMED["/v1/responses"], "tools": tools, "parallel_tool_calls": False, "timings": True}
     assert (await whole(await post(app, "/v1/responses", asked)))["timings"]["predicted_n"] > 6
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_vllms_metrics_of_a_request(make_app: MakeApp, path: str) -> None:
+    app, engine = await make_app(later(say("abc", "de")), enable_per_request_metrics=True)
+    found = (await whole(await post(app, path, PATHS[path])))["metrics"]
+    assert engine.submitted[0][1].report_prompt_ms
+    assert found.keys() == {
+        "generation_time_ms", "mean_itl_ms", "time_to_first_token_ms", "queue_time_ms", "tokens_per_second"
+    }  # fmt: skip
+    assert found["time_to_first_token_ms"] == 10.0
+    assert found["mean_itl_ms"] == pytest.approx(found["generation_time_ms"] / 5, abs=0.001)
+    assert found["queue_time_ms"] >= 0
+    seconds = (10 + found["generation_time_ms"]) / 1000
+    assert found["tokens_per_second"] == pytest.approx(6 / seconds, rel=0.01)
+    body = {**PATHS[path], "stream": True, "stream_options": {"include_usage": True}}
+    chunks = (await events(await post(app, path, body)))[:-1]
+    assert [chunk for chunk in chunks if "metrics" in chunk] == chunks[-1:]
+    assert chunks[-1]["metrics"]["time_to_first_token_ms"] == 10.0
+    app, _ = await make_app(say("abc", sequences=2), enable_per_request_metrics=True)
+    assert "metrics" not in await whole(await post(app, path, {**PATHS[path], "n": 2}))
+
+
+async def test_metrics_have_no_times_that_the_engine_does_not_report(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("a"), enable_per_request_metrics=True)
+    body = await whole(await post(app, "/v1/completions", {"prompt": "a"}))
+    assert body["metrics"].keys() == {"generation_time_ms", "mean_itl_ms"}
+    assert "metrics" not in await whole(await post(app, "/v1/completions", {"prompt": ["a", "b"]}))

@@ -9,7 +9,7 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.api.generation import unsupported
 from lean_ovms.api.generation.unsupported import HARMLESS, NEEDS, UNSUPPORTED
-from lean_ovms.api.openai import chat, completions
+from lean_ovms.api.openai import chat_request, completions
 from lean_ovms.api.openai.responses import fields as responses
 from lean_ovms.text.template import request_templates
 from lean_ovms.types import Response
@@ -50,6 +50,12 @@ ASKED: dict[str, Any] = {
     "detokenize": False,
     "spaces_between_special_tokens": False,
     "enable_response_messages": True,
+    "return_token_offsets": True,
+    "return_weight_versions": True,
+    "routed_experts_prompt_start": 3,
+    "watermarking": True,
+    "ec_transfer_params": {"a": 1},
+    "return_mm_kwargs": True,
 }
 IDLE: dict[str, Any] = {
     "logit_bias": {},
@@ -90,7 +96,7 @@ async def send(app: App, path: str, fields: dict[str, Any]) -> Response:
 def test_every_field_is_tried() -> None:
     assert set(ASKED) == UNSUPPORTED.names | set(NEEDS)
     assert not HARMLESS & UNSUPPORTED.names
-    for rows in (chat.ALL_FIELDS, completions.ALL_FIELDS, responses.ALL_FIELDS):
+    for rows in (chat_request.ALL_FIELDS, completions.ALL_FIELDS, responses.ALL_FIELDS):
         assert not (UNSUPPORTED.names - ELSEWHERE) & rows.names
         assert not set(NEEDS) - ELSEWHERE - rows.names
 
@@ -310,6 +316,6 @@ async def test_a_bad_template_of_a_trusted_request_is_its_fault(make_app: MakeAp
 
 async def test_earlier_messages_that_would_be_lost_are_refused(app: App) -> None:
     response = await send(app, "/v1/responses", {"previous_input_messages": [{"role": "user", "content": "x"}]})
-    assert response.status == 400
     assert (await whole(response))["error"]["param"] == "previous_input_messages"
     assert (await send(app, "/v1/responses", {"previous_input_messages": []})).status == 200
+    assert response.status == 400

@@ -69,6 +69,13 @@ def test_truncate_keeps_the_last_tokens():
     assert Rig().ask("hello", truncate=3).text() == "llo"
 
 
+def test_truncate_keeps_the_first_tokens_if_the_right_side_is_cut():
+    assert Rig().ask("hello", truncate=3, truncation_side="right").text() == "hel"
+    assert Rig().ask([104, 105, 106], truncate=2, truncation_side="right").text() == "hi"
+    refused = Rig().ask("hello", truncate=3, truncation_side="middle").refused
+    assert refused[2] == "truncation_side"
+
+
 def test_logprobs_come_one_per_token_when_asked_and_not_otherwise():
     answer = Rig().ask("hi", logprobs=True)
     assert answer.logprobs[0] == [-(t + 1) / 1024 for t in answer.tokens[0]]
@@ -208,6 +215,14 @@ def test_of_a_text_to_be_truncated_only_the_end_is_tokenized():
     rig = Rig(context=40)
     answer = rig.ask("x" * 3000 + "hello", truncate=7, want_tokens=True, max_tokens=1)
     assert bytes(answer.accepted.tokens) == b"xxhello"
+
+
+@pytest.mark.parametrize("context", [40, 100])  # the text is cut by its characters, a part of it is tokenized
+def test_of_a_text_whose_right_side_is_cut_only_the_beginning_is_tokenized(context):
+    rig = Rig(context=context)
+    text = "hello" + "x" * 3000
+    answer = rig.ask(text, truncate=7, truncation_side="right", want_tokens=True, max_tokens=1)
+    assert bytes(answer.accepted.tokens) == b"helloxx"
 
 
 def test_beams_that_do_not_fit_the_cache_are_refused():

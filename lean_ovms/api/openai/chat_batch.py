@@ -1,0 +1,119 @@
+"""POST …/chat/completions/batch: vLLM's answers to several conversations, a choice for each of them.
+
+https://docs.vllm.ai/en/stable/serving/online_serving/. All other fields are those of a chat, for each conversation.
+Streams, and several choices of one conversation, are refused, as in vLLM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ...errors import BadRequest
+from ...models.collect import CompletedChoice, collect
+from ...models.generation import Generation, GenerationGroup, start_all
+from ...types import ChatPrompt, Json, Request, Response
+from ..app import INLINE_BYTES, App
+from ..fields import FieldSet
+from ..generation import alternatives
+from ..generation.messages import chat_prompt, map_developer_role, read_messages
+from ..generation.request import check_sequences
+from ..response import json, prompt_logprobs, warning_headers
+from ..router import RouteDoc, for_each_prefix
+from ..schemas import array
+from .chat_request import ALL_FIELDS, ChatRequest, choice, envelope, parse_chat
+
+_MESSAGES = ALL_FIELDS[ALL_FIELDS.places["messages"]]
+FIELDS = FieldSet(
+    replace(
+        field,
+        help="conversations, each as in chat/completions",
+        schema=array(_MESSAGES.schema or {}, 1),
+    )
+    if field is _MESSAGES
+    else field
+    for field in ALL_FIELDS
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRequest:
+    """A body. chat: of its first conversation; prompts: of all."""
+
+    chat: ChatRequest
+    prompts: list[ChatPrompt]
+
+
+async def handle(request: Request, app: App) -> Response:
+    batch = await app.parse_body(request, parse_batch)
+    asked = batch.chat.generation
+    want_ids = batch.chat.options.token_ids or asked.values["prompt_logprobs"] is not None
+    generations = await start_all([asked.start(prompt, echo=want_ids) for prompt in batch.prompts])
+    group = GenerationGroup(generations, 1)
+    try:
+        size = alternatives.response_size(asked.sampling, group.usage.prompt_tokens, stream=False)
+        answers = await asyncio.gather(*(_collected(batch.chat, generation) for generation in generations))
+        warnings = dict.fromkeys(line for generation in generations for line in generation.warnings)
+        work = partial(full, batch, answers, generations, group)
+        headers = asked.headers + warning_headers(list(warnings))
+        return await app.offload.run(size, lambda: json(work(), headers), inline_below=INLINE_BYTES)
+    finally:
+        await group.aclose()
+
+
+DOC = RouteDoc(summary="The next message of each of several conversations", body=FIELDS, answer="ChatCompletion")
+ROUTES = for_each_prefix("POST", "/chat/completions/batch", handle, doc=DOC)
+
+
+def parse_batch(body: Json, app: App) -> BatchRequest:
+    """Raises RequestError."""
+    conversations = body.get("messages")
+    if not isinstance(conversations, list) or not conversations:
+        raise BadRequest("messages is not a list of conversations", param="messages")
+    if len(conversations) > app.config.max_prompts:
+        what = f"messages has {len(conversations)} conversations; the limit is {app.config.max_prompts}"
+        raise BadRequest(what, param="messages")
+    chat = parse_chat({**body, "messages": conversations[0]}, app)
+    sampling = chat.generation.sampling
+    if chat.generation.stream:
+        raise BadRequest("a batch of conversations has no stream", param="stream")
+    if sampling.n > 1 or sampling.beams > 1:
+        raise BadRequest("a batch of conversations has one choice for each", param="n" if sampling.n > 1 else "best_of")
+    check_sequences(len(conversations), sampling, app.config, "messages")
+    chat = replace(chat, options=replace(chat.options, metrics=False))  # they are those of one generation
+    return BatchRequest(chat, [_prompt(chat, value, place) for place, value in enumerate(conversations)])
+
+
+def _prompt(chat: ChatRequest, conversation: object, place: int) -> ChatPrompt:
+    if not place:
+        return chat.prompt
+    values = chat.generation.values
+    try:
+        messages = map_developer_role(read_messages(conversation), chat.generation.model)
+        return chat_prompt(
+            {**values, "messages": messages}, chat.generation.tools, add_special_tokens=values["add_special_tokens"]
+        )
+    except BadRequest as error:
+        error.message, error.param = f"conversation {place}: {error.message}", f"messages[{place}]"
+        raise
+
+
+async def _collected(chat: ChatRequest, generation: Generation) -> CompletedChoice:
+    [answer] = await collect(chat.generation.deltas(generation), 1)
+    return answer
+
+
+def full(
+    batch: BatchRequest, answers: list[CompletedChoice], generations: list[Generation], group: GenerationGroup
+) -> Json:
+    """The chat.completion object, whose choices are the conversations' answers."""
+    choices = []
+    for place, (answer, generation) in enumerate(zip(answers, generations, strict=True)):
+        found = choice(batch.chat, place, answer)
+        if batch.chat.options.token_ids:
+            found["prompt_token_ids"] = generation.prompt_ids
+        if (most := batch.chat.generation.values["prompt_logprobs"]) is not None:
+            found["prompt_logprobs"] = prompt_logprobs(generation.prompt_entries(), most)
+        choices.append(found)
+    return envelope(batch.chat).full(choices, group.usage, batch.chat.options.times(group))

@@ -1,0 +1,134 @@
+"""The body of a chat request, and the choices of its response: of one conversation, and of a batch of them.
+
+https://platform.openai.com/docs/api-reference/chat, contract sections 2.4, 2.6, 5.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...models.collect import CompletedChoice
+from ...models.text_model import TextModel
+from ...types import (
+    ChatPrompt,
+    Json,
+    TokenLogprob,
+)
+from ..app import App
+from ..fields import Field, FieldSet
+from ..generation.common_fields import (
+    ADD_GENERATION_PROMPT,
+    ANSWERING,
+    CHAT_TEMPLATE,
+    CONTINUE_FINAL_MESSAGE,
+    DOCUMENTS,
+    LOGPROBS,
+    MESSAGES,
+    PROMPT_LOGPROBS,
+    TEMPLATE_KWARGS,
+    TOOLS,
+    TOP_LOGPROBS,
+    token_limit,
+)
+from ..generation.messages import chat_prompt, map_developer_role, read_messages
+from ..generation.request import GenerationRequest, RequestSchema, parse
+from ..generation.sampling import SAMPLING, Limits, check_max_tokens
+from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
+from ..response import logprob_entry
+from .chunks import ChunkOptions, Envelope
+
+FIELDS = (
+    replace(MESSAGES, required=True),
+    *TOOLS,
+    RESPONSE_FORMAT,
+    token_limit("max_completion_tokens", "same as max_tokens, and wins over it"),
+    LOGPROBS,
+    TOP_LOGPROBS,
+    PROMPT_LOGPROBS,
+    TEMPLATE_KWARGS,
+    Field(
+        name="reasoning_effort",
+        kind="string",
+        help="enable_thinking (none: off) and reasoning_effort for the chat template",
+    ),
+    Field(name="verbosity", kind="string", help="given to the chat template"),
+    ADD_GENERATION_PROMPT,
+    CONTINUE_FINAL_MESSAGE,
+    DOCUMENTS,
+    CHAT_TEMPLATE,
+    Field(name="include_reasoning", kind="bool", help="false: what the model thinks is left out", default=True),
+    Field(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS as well", default=False),
+)
+ALL_FIELDS = FieldSet((*ANSWERING, *FIELDS, *STRUCTURED, *SAMPLING))
+
+
+@dataclass(slots=True)
+class ChatRequest:
+    """The body of a chat request. Not changed once it is built."""
+
+    prompt: ChatPrompt
+    generation: GenerationRequest
+    options: ChunkOptions
+
+
+def parse_chat(body: Json, app: App) -> ChatRequest:
+    """Raises RequestError."""
+    generation = parse(body, SCHEMA, app)
+    values = generation.values
+    prompt = chat_prompt(values, generation.tools, add_special_tokens=values["add_special_tokens"])
+    metrics = app.config.enable_per_request_metrics and generation.sampling.n == 1
+    return ChatRequest(prompt, generation, ChunkOptions.of(values, generation.stream_options, metrics=metrics))
+
+
+def _prefer_max_completion_tokens(values: Json, model: TextModel) -> None:
+    if (given := values["max_completion_tokens"]) is not None:
+        check_max_tokens("max_completion_tokens", given, Limits.of(model.config))
+        values["max_tokens"] = given
+
+
+def _check_messages(values: Json, model: TextModel) -> None:
+    values["messages"] = map_developer_role(read_messages(values["messages"]), model)
+
+
+SCHEMA = RequestSchema(
+    fields=ALL_FIELDS,
+    before_tools=_prefer_max_completion_tokens,
+    after_tools=_check_messages,
+    max_tokens="max_completion_tokens",
+)
+
+
+def envelope(chat: ChatRequest, kind: str = "chat.completion") -> Envelope:
+    """The envelope of a response or of its chunks."""
+    return Envelope(id=chat.options.response_id("chatcmpl"), model=chat.generation.model.name, object=kind)
+
+
+def choice(chat: ChatRequest, index: int, answer: CompletedChoice) -> Json:
+    """One of a chat.completion's choices."""
+    message: Json = {"content": answer.text, "role": chat.generation.model.config.response_role}
+    if answer.reasoning and chat.options.reasoning:
+        message["reasoning_content"] = message["reasoning"] = answer.reasoning
+    message["tool_calls"] = [
+        {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in answer.calls
+    ]
+    found: Json = {
+        "finish_reason": finish_reason(answer.finish, bool(answer.calls)),
+        "index": index,
+        "logprobs": chat_logprobs(answer.logprobs, chat.options) if chat.generation.sampling.logprobs else None,
+        "message": message,
+    }
+    if answer.stop is not None:
+        found["stop_reason"] = answer.stop
+    if chat.options.token_ids:
+        found["token_ids"] = answer.tokens
+    return found
+
+
+def finish_reason(reason: str, called: bool) -> str:
+    """Why a choice ended. called: it has tool calls."""
+    return "tool_calls" if called and reason == "stop" else reason
+
+
+def chat_logprobs(tokens: list[TokenLogprob], options: ChunkOptions) -> Json:
+    """The member `logprobs` of a choice, also of a chunk."""
+    return {"content": [logprob_entry(token, by_id=options.named_by_id) for token in tokens]}

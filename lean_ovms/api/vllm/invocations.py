@@ -1,0 +1,87 @@
+"""POST /invocations, where Amazon SageMaker sends every request: the body shows which endpoint it is for.
+
+https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-inference-code.html, and vLLM's rules: what the model
+does, and then the members of the body decide. The other endpoint that SageMaker needs is /ping.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from ...errors import BadRequest
+from ...models.model import Model
+from ...models.pooling_model import PoolingModel
+from ...models.text_model import TextModel
+from ...types import Json, Request, Response
+from ..app import INLINE_BYTES, App
+from ..fields import json_body
+from ..router import Route, RouteDoc
+
+ADAPTER = "x-amzn-sagemaker-adapter-identifier"
+FORM = "multipart/form-data"
+TRANSCRIPTIONS, SPEECH = "/v1/audio/transcriptions", "/v1/audio/speech"
+CHAT, BATCH = "/v1/chat/completions", "/v1/chat/completions/batch"
+GENERATING = (
+    (("messages",), CHAT),
+    (("prompt",), "/v1/completions"),
+    (("query", "items"), "/generative_scoring"),
+    (("input",), "/v1/responses"),
+)
+"""Where a body with these members goes, if the model generates text. The first that fits."""
+SCORING = (
+    (("query", "documents"), "/rerank"),
+    (("query", "texts"), "/rerank"),
+    (("queries", "documents"), "/score"),
+    (("queries", "items"), "/score"),
+    (("text_1", "text_2"), "/score"),
+    (("data_1", "data_2"), "/score"),
+)
+POOLING = {
+    "embeddings": (*SCORING, (("texts",), "/v2/embed"), (("task",), "/pooling"), ((), "/v1/embeddings")),
+    "rerank": SCORING,
+    "classify": (*SCORING, ((), "/classify")),
+    "token_classify": (((), "/pooling"),),
+}
+"""The same for the other models, by task."""
+
+
+async def handle(request: Request, app: App) -> Response:
+    if request.headers.get("content-type", "").strip().lower().startswith(FORM):
+        return await app.forward(request, TRANSCRIPTIONS)
+    limit = app.config.max_body_values if request.size >= INLINE_BYTES else 0
+    adapter = request.headers.get(ADAPTER, "")
+
+    def choose() -> str:
+        body = json_body(request, limit)
+        if adapter:
+            request.body = orjson.dumps({**body, "model": adapter})
+        return endpoint(body, app, adapter)
+
+    path = await app.offload.run(request.size, choose, inline_below=INLINE_BYTES)
+    return await app.forward(request, path)
+
+
+def endpoint(body: Json, app: App, name: str = "") -> str:
+    """The path of the endpoint that a body is for. name: the model, before the body's own. Raises RequestError."""
+    named = name or body.get("model")
+    only = app.registry.default_of(Model)
+    model = app.registry.get(named if isinstance(named, str) and named else only) if named or only else None
+    if model is None or isinstance(model, TextModel):
+        rows: tuple[tuple[tuple[str, ...], str], ...] = GENERATING
+    elif isinstance(model, PoolingModel):
+        rows = POOLING[model.config.task]
+    else:
+        rows = (((), SPEECH),)
+    for members, path in rows:
+        if all(body.get(member) is not None for member in members):
+            return BATCH if path == CHAT and _several(body["messages"]) else path
+    wanted = "; ".join(" and ".join(members) for members, _ in rows)
+    raise BadRequest(f"the body is for no endpoint of the model, which takes: {wanted}", code="no_endpoint")
+
+
+def _several(messages: object) -> bool:
+    return isinstance(messages, list) and bool(messages) and isinstance(messages[0], list)
+
+
+DOC = RouteDoc(summary="Amazon SageMaker's path: as the endpoint that the body is for", answer="Any")
+ROUTES = [Route("POST", "/invocations", handle, doc=DOC)]

@@ -1,0 +1,99 @@
+"""POST /invocations: the endpoint that a body is for, by the model and the members."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_ovms.api.app import App
+from lean_ovms.api.vllm.invocations import endpoint
+from lean_ovms.errors import BadRequest
+from lean_ovms.types import Request
+from tests.api.conftest import MakeApp, MakePooling, events, get, post, whole
+from tests.fakes import say
+
+USER = {"role": "user", "content": "hi"}
+
+
+async def test_a_body_gets_the_answer_of_its_endpoint(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("Hel", "lo"))
+    chat = await whole(await post(app, "/invocations", {"messages": [USER]}))
+    assert chat["choices"][0]["message"]["content"] == "Hello"
+    text = await whole(await post(app, "/invocations", {"prompt": "ab"}))
+    assert (text["object"], text["choices"][0]["text"]) == ("text_completion", "Hello")
+    assert [prompt for prompt, _ in engine.submitted] == ["user:hi;", "ab"]
+    stream = await events(await post(app, "/invocations", {"messages": [USER], "stream": True}))
+    assert stream[-1] == "[DONE]"
+    several = await whole(await post(app, "/invocations", {"messages": [[USER], [USER]]}))
+    assert len(several["choices"]) == 2
+
+
+async def test_the_header_of_sagemaker_names_the_model(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    header = {"x-amzn-sagemaker-adapter-identifier": "nope"}
+    response = await post(app, "/invocations", {"prompt": "ab", "model": "m"}, **header)
+    assert (response.status, (await whole(response))["error"]["param"]) == (404, "model")
+
+
+async def test_errors_are_those_of_the_endpoint(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"), api_key="secret")
+    assert (await post(app, "/invocations", {"prompt": "ab"})).status == 401
+    key = {"authorization": "Bearer secret"}
+    response = await post(app, "/invocations", {"prompt": "ab", "n": 0}, **key)
+    assert (response.status, (await whole(response))["error"]["param"]) == (400, "n")
+    response = await post(app, "/invocations", {"text": "ab"}, **key)
+    error = (await whole(response))["error"]
+    assert (response.status, error["code"]) == (400, "no_endpoint")
+    assert "messages; prompt; query and items; input" in error["message"]
+    assert (await post(app, "/invocations", b"[", **key)).status == 400
+    form = Request("POST", "/invocations", headers={"content-type": "multipart/form-data; boundary=x", **key})
+    form.body = b"--x--"
+    response = await app.handle(form)  # is for transcriptions
+    assert (response.status, (await whole(response))["error"]["code"]) == (404, "wrong_task")
+
+
+@pytest.mark.parametrize(
+    ("task", "body", "path"),
+    [
+        ("embeddings", {"input": "a"}, "/v1/embeddings"),
+        ("embeddings", {"messages": [USER]}, "/v1/embeddings"),
+        ("embeddings", {"texts": ["a"]}, "/v2/embed"),
+        ("embeddings", {"input": "a", "task": "token_embed"}, "/pooling"),
+        ("embeddings", {"query": "a", "documents": ["b"]}, "/rerank"),
+        ("rerank", {"query": "a", "texts": ["b"]}, "/rerank"),
+        ("rerank", {"queries": "a", "documents": ["b"]}, "/score"),
+        ("rerank", {"text_1": "a", "text_2": "b"}, "/score"),
+        ("classify", {"input": "a"}, "/classify"),
+        ("token_classify", {"input": "a"}, "/pooling"),
+    ],
+)
+async def test_models_that_pool(make_pooling: MakePooling, task: str, body: dict[str, Any], path: str) -> None:
+    app, _ = await make_pooling(task)
+    assert endpoint(body, app) == path
+    response = await post(app, "/invocations", body)
+    assert response.status == 200, response.body
+
+
+async def test_a_reranker_takes_no_single_input(make_pooling: MakePooling) -> None:
+    app, _ = await make_pooling("rerank")
+    with pytest.raises(BadRequest, match="query and documents"):
+        endpoint({"input": "a"}, app)
+
+
+async def test_without_any_model_the_members_decide(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    empty = App(app.config)
+    assert endpoint({"prompt": "a"}, empty) == "/v1/completions"
+    response = await post(empty, "/invocations", {"prompt": "a"})
+    assert response.status in (400, 404, 503)
+    await empty.close()
+
+
+async def test_load_counts_what_is_not_finished(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    assert await whole(await get(app, "/load")) == {"server_load": 0}
+    response = await post(app, "/v1/completions", {"prompt": ["a", "b"], "stream": True})
+    assert await whole(await get(app, "/load")) == {"server_load": 2}
+    await events(response)
+    assert await whole(await get(app, "/load")) == {"server_load": 0}
