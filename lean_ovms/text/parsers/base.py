@@ -201,9 +201,9 @@ class CombinedParser(Parser):
         self.syntaxes = list(syntaxes)
         self._by_tag = {tag: syntax for syntax in reversed(self.syntaxes) for tag in syntax.tags}
         self._noise = frozenset(tag for syntax in self.syntaxes for tag in syntax.noise)
-        self._tags = _tags((*self._by_tag, *self._noise))
+        self.markup = _tags((*self._by_tag, *self._noise))
         self._starters = [syntax for syntax in self.syntaxes if syntax.at_start]
-        self.tags = self._tags.all
+        self.tags = self.markup.all
         self.keep_special_tokens = any(syntax.keep_special_tokens for syntax in self.syntaxes)
         self._may_call = bool(self._starters) or any(syntax.tools for syntax in self.syntaxes)
         self._blanks = [] if self._may_call else None
@@ -230,7 +230,7 @@ class CombinedParser(Parser):
         while True:
             if self._starters and self._blanks is not None and (yield from self._start()):
                 continue
-            tag = yield from self.scanner.until(self._tags, self.text)
+            tag = yield from self.scanner.until(self.markup, self.text)
             if not tag:
                 return
             if tag in self._noise:

@@ -11,6 +11,7 @@ import re
 from ..grammar.tool_calls import CallForm, json_after
 from .base import Enclosed
 from .detection import THINK, Detection
+from .json_arguments import json_arguments
 from .scanner import Steps
 
 CALL = "<｜tool▁call▁begin｜>"
@@ -42,7 +43,7 @@ class Tools(Enclosed):
 
     def _arguments(self, name: str) -> Steps[None]:
         self.out.call(name)
-        if not (yield from self.scanner.json_value(self.out.arguments)):
+        if not (yield from json_arguments(self.out, self.out.arguments)):
             return
         yield from self.scanner.space()
         yield from self.scanner.literal("```")

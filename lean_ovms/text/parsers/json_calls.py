@@ -10,6 +10,7 @@ import json
 import orjson
 
 from .base import Enclosed, Syntax
+from .json_arguments import json_arguments
 from .scanner import Steps
 
 _IGNORED_KEYS = frozenset(("id", "type", "index", "tool_call_id"))
@@ -134,7 +135,9 @@ class _Call:
         if first != "{" and not self.started:
             return False
         self.add_arguments("")
-        return (yield from self.scanner.json_value(self.add_arguments))
+        if not self.started:
+            return (yield from self.scanner.json_value(self.add_arguments))
+        return (yield from json_arguments(self.out, self.add_arguments, in_call=True))
 
     def add_arguments(self, piece: str) -> None:
         """Argument text."""

@@ -11,6 +11,7 @@ from ..grammar.ebnf import Ebnf, literal
 from ..grammar.tool_calls import CallForm, Tool, function_name, json_object
 from .base import Block, Enclosed
 from .detection import THINK, Detection
+from .json_arguments import json_arguments
 from .scanner import Steps
 
 CALL = "<|tool_call_begin|>"
@@ -45,7 +46,7 @@ class Tools(Enclosed):
         if not name:
             return False
         self.out.call(name, call_id if call_id.rpartition(":")[2].isdigit() else "")
-        yield from self.scanner.json_value(self.out.arguments)
+        yield from json_arguments(self.out, self.out.arguments)
         return True
 
 

@@ -12,6 +12,7 @@ import re
 from ..grammar.tool_calls import CallForm, in_json
 from .base import Block
 from .detection import Detection
+from .json_arguments import json_arguments
 from .json_calls import JsonCalls
 from .scanner import Steps, Tags
 
@@ -51,7 +52,7 @@ class Tools(JsonCalls):
             return False
         self.out.call(name)
         if mark == "{":
-            complete = yield from self.scanner.json_value(self.out.arguments)
+            complete = yield from json_arguments(self.out, self.out.arguments)
         else:  # not JSON: it is shown as the arguments, up to the next tag
             tag = yield from self.scanner.until(_AFTER, self.out.arguments)
             self.scanner.pos -= len(tag)
