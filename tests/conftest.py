@@ -75,8 +75,8 @@ def postgres() -> Iterator[databases.Server]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def kept_in(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A --response_store of each kind, new."""
+    """A --response_store of each kind, empty."""
     if request.param == "sqlite":
         return str(tmp_path / "store.sqlite")
     server: databases.Server = request.getfixturevalue("postgres")
-    return server.url()
+    return server.emptied()
