@@ -73,7 +73,7 @@ def postgres() -> Iterator[databases.Server]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def kept_in(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A --response_store of each kind, empty."""
     if request.param == "sqlite":

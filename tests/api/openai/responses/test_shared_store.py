@@ -256,6 +256,7 @@ async def test_a_database_that_hangs_holds_up_nobody(
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 async def test_a_url_that_cannot_work_stops_the_start_and_keeps_its_password(
     make_app: MakeApp, postgres: databases.Server
 ) -> None:
