@@ -307,6 +307,7 @@ FOR_CHAT = {"lean_ovms.api.openai", "lean_ovms.api.generation", "lean_ovms.api.s
 """What it imports while the model is loaded."""
 
 
+@pytest.mark.slow
 def test_the_front_end_starts_without_what_few_requests_need() -> None:
     """numpy alone costs 0.1 s and 15 MB; all endpoints cost 0.1 s and 5 MB (2026-11)."""
     program = f"""
