@@ -141,7 +141,7 @@ def prefix(folder: str, seen: dict) -> None:
 
 
 def timeline(folder: str, spans: dict[str, float], limit_s: float) -> None:
-    """A request's way as a staircase: one bar per room, from when it came in to when it left."""
+    """A request's way as a staircase: one bar per part of the server, from its begin to its end."""
     figure, axes = _axes(1, 1, width=9.0, height=5.0)
     axis = axes[0][0]
     colours = {"pipe to": "tab:orange", "computed": "tab:green", "tokenized": "tab:green", "client": "tab:gray"}

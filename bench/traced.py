@@ -1,4 +1,4 @@
-"""The server with a clock at every door between its rooms; see timeline.py. The product's code has no such clocks.
+"""The server with a clock at every border between its parts; see timeline.py. The product's code has no such clocks.
 
 python -m bench.traced FILE [options of the server] runs the front end and starts its child as
 python -m bench.traced FILE --child FD. Each process writes [name, seconds] pairs as JSON to FILE.front and FILE.child

@@ -73,10 +73,10 @@ def postgres() -> Iterator[databases.Server]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def kept_in(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A --response_store of each kind, new."""
+    """A --response_store of each kind, empty."""
     if request.param == "sqlite":
         return str(tmp_path / "store.sqlite")
     server: databases.Server = request.getfixturevalue("postgres")
-    return server.url()
+    return server.emptied()

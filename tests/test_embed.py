@@ -113,6 +113,7 @@ async def test_two_servers_live_in_one_loop() -> None:
         assert names == [["m"], ["n"]]
 
 
+@pytest.mark.slow
 def test_a_loop_in_another_thread_will_do() -> None:
     answers: list[str] = []
 
@@ -163,6 +164,7 @@ async def test_the_client_knows_the_key_of_its_app() -> None:
         assert await Client(app).chat("x", max_tokens=2)
 
 
+@pytest.mark.slow
 async def test_leaving_a_stream_frees_the_engine() -> None:
     async with opened(**FAKE, **SLOW) as app:
         pieces = Client(app).chat_stream("x", max_tokens=900)
@@ -202,6 +204,7 @@ async def until_ready(client: httpx.AsyncClient) -> None:
     raise AssertionError("never ready")
 
 
+@pytest.mark.slow
 async def test_a_hosted_app_lives_as_long_as_its_host() -> None:
     hosted, over = Hosted(lambda: Config(**FAKE)), asyncio.Event()
     async with httpx.AsyncClient(transport=httpx.ASGITransport(hosted), base_url="http://host") as http:
@@ -264,6 +267,7 @@ async def test_every_model_of_a_repository_is_served(tmp_path: Path) -> None:
             await client.post("/v1/completions", {"model": "demo", "prompt": "x"})
 
 
+@pytest.mark.slow
 async def test_an_app_can_be_mounted_below_a_path() -> None:
     async with opened(**FAKE) as app:
         site = Starlette(routes=[Mount("/llm", asgi(app))])
@@ -273,6 +277,7 @@ async def test_an_app_can_be_mounted_below_a_path() -> None:
             assert (await http.get("/v1/models")).status_code == 404
 
 
+@pytest.mark.slow
 async def test_a_ray_replica_serves_and_tells_its_health() -> None:
     replica = LeanOvms.__new__(LeanOvms)
     await replica.__init__(**FAKE)  # type: ignore[misc]  # as Ray does

@@ -32,8 +32,16 @@ MAX_ELEMENTS = (1 << 63) - 1
 _LENGTH = struct.Struct("<Q")
 
 
+PULL_AGAIN = "copy the file again, or pull it with --source_model, --gguf_filename and --overwrite_models"
+EXPORT = "serve the original model: --source_model ORG/NAME, or optimum-cli export openvino --model ORG/NAME DIRECTORY"
+
+
 class Malformed(Exception):
     """The bytes are not those of a GGUF file."""
+
+
+class Unsupported(Exception):
+    """A whole GGUF file that openvino-genai cannot load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +100,9 @@ def read(path: Path) -> Header:
     except OSError as error:
         raise StartError(f"{path} cannot be read: {error.strerror}") from error
     except (Malformed, ValueError) as error:  # ValueError: an empty file cannot be mapped
-        raise StartError(f"{path} is not a GGUF file that can be served: {error}") from error
+        raise StartError(f"{path} is not a whole GGUF file: {error}; {PULL_AGAIN}") from error
+    except Unsupported as error:
+        raise StartError(f"{path} cannot be served: {error}; {EXPORT}") from error
     return header
 
 
@@ -118,7 +128,7 @@ def parse(data: mmap.mmap | bytes) -> Header:
     start = -(-cursor.position // alignment) * alignment
     for name, shape, kind, offset in rows:
         if start + offset + _size(shape, kind) > len(data):
-            raise Malformed(f"it ends before the tensor {name} does (a download that broke off?)")
+            raise Malformed(f"it ends before the tensor {name} does")
     return Header(metadata, {name: shape for name, shape, _, _ in rows})
 
 
@@ -133,7 +143,7 @@ class Cursor:
         """The next `size` bytes. Raises Malformed at the end."""
         end = self.position + size
         if end > len(self._data):
-            raise Malformed("it ends in its header (a download that broke off?)")
+            raise Malformed("it ends in its header")
         piece = self._data[self.position : end]
         self.position = end
         return piece
@@ -190,16 +200,16 @@ def _size(shape: list[int], kind: int) -> int:
 
 
 def _check(header: Header) -> None:
-    """Raise Malformed for a file that openvino-genai would fail to load, or crash on."""
+    """Raise Malformed or Unsupported for a file that openvino-genai would fail to load, or crash on."""
     known = ", ".join(ARCHITECTURES)
     if header.architecture not in ARCHITECTURES:
-        raise Malformed(f"openvino-genai loads GGUF files of {known}, not of {header.architecture or 'nothing'}")
+        raise Unsupported(f"openvino-genai loads GGUF files of {known}, not of {header.architecture or 'nothing'}")
     for name in ("block_count", "embedding_length", "attention.head_count"):
         if not header.number(name):
             raise Malformed(f"{header.architecture}.{name} is missing")
     tokenizer = header.metadata.get("tokenizer.ggml.model")
     if tokenizer != "gpt2":
-        raise Malformed(f"openvino-genai reads GGUF tokenizers of the kind gpt2, not {tokenizer or 'none'}")
+        raise Unsupported(f"openvino-genai reads GGUF tokenizers of the kind gpt2, not {tokenizer or 'none'}")
     tokens = header.vocab_size
     kinds = header.metadata.get("tokenizer.ggml.token_type")
     if not tokens or (kinds is not None and (not isinstance(kinds, list) or len(kinds) != tokens)):

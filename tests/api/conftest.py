@@ -78,7 +78,7 @@ async def get(app: App, path: str, **headers: str) -> Response:
 
 
 async def whole(response: Response) -> Any:
-    """The JSON of a unary response, closed as a door would."""
+    """The JSON of a unary response, closed as a transport would."""
     assert isinstance(response.body, bytes)
     await response.aclose()
     return orjson.loads(response.body) if response.body else None

@@ -53,7 +53,7 @@ async def logged(make_app: MakeApp, *pieces: str, **options: Any) -> App:
 async def test_a_whole_answer(make_app: MakeApp, lines: list[logging.LogRecord]) -> None:
     app = await logged(make_app, "a", "b")
     response = await post(app, CHAT, HELLO, x_request_id="mine")
-    assert lines == []  # the door has not sent it yet
+    assert lines == []  # the transport has not sent it yet
     await whole(response)
     line = only(lines)
     assert isinstance(response.body, bytes)

@@ -54,19 +54,19 @@ def spooled(request: Request) -> Request:
 CUT = [("model", "w"), ("empty", ""), ("b", f"\r\n--{BOUNDARY[:-1]}"), FILE, ("none", ("", b"")), ("prompt", "ü" * 40)]
 
 
-@pytest.mark.parametrize("piece", [*range(1, 90), 1 << 18])
-def test_a_form_in_a_file_is_read_as_one_in_memory(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "PIECE", piece)
-    request = spooled(form_request(PATH, CUT))
-    form = read_form(request)
+def test_a_form_in_a_file_is_read_as_one_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = parsed(*CUT)
-    assert form.values == expected.values
-    for name, part in expected.files.items():
-        found = form.files[name]
-        assert (found.name, found.data[:], len(found.data)) == (part.name, part.data, len(part.data))
-        assert isinstance(found.data, FileSlice)
-        assert found.data[3:9] == part.data[3:9]
-    request.drop_body()
+    for piece in (*range(1, 90), 1 << 18):
+        monkeypatch.setattr(forms, "PIECE", piece)
+        request = spooled(form_request(PATH, CUT))
+        form = read_form(request)
+        assert form.values == expected.values, piece
+        for name, part in expected.files.items():
+            found = form.files[name]
+            assert (found.name, found.data[:], len(found.data)) == (part.name, part.data, len(part.data)), piece
+            assert isinstance(found.data, FileSlice)
+            assert found.data[3:9] == part.data[3:9]
+        request.drop_body()
 
 
 def test_a_cut_form_in_a_file_is_refused() -> None:
@@ -109,9 +109,10 @@ def test_the_boundary_may_be_quoted() -> None:
 WHOLE = encoded([("model", "w"), ("file", ("a", b"abc\r\n--0123456789abcde"))])
 
 
-@pytest.mark.parametrize("length", range(len(WHOLE) - 4))
-def test_a_cut_body_is_refused_wherever_it_is_cut(length: int) -> None:
-    assert refusal(form_request(PATH, body=WHOLE[:length])).startswith("Failed to parse multipart data: ")
+def test_a_cut_body_is_refused_wherever_it_is_cut() -> None:
+    for length in range(len(WHOLE) - 4):
+        why = refusal(form_request(PATH, body=WHOLE[:length]))
+        assert why.startswith("Failed to parse multipart data: "), length
 
 
 BROKEN = {

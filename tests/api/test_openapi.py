@@ -51,10 +51,11 @@ async def document(app: App, **headers: str) -> dict[str, Any]:
     return found
 
 
-async def check(app: App, name: str, value: Any) -> None:
-    """value is what the document says of the schema of that name."""
-    told = await document(app)
-    Draft202012Validator({"$ref": f"#/components/schemas/{name}", **told}).validate(value)
+async def check(app: App, name: str, *values: Any) -> None:
+    """Each of values is what the document says of the schema of that name."""
+    validator = Draft202012Validator({"$ref": f"#/components/schemas/{name}", **await document(app)})
+    for value in values:
+        validator.validate(value)
 
 
 async def test_every_route_is_told(make_app: MakeApp) -> None:
@@ -139,23 +140,26 @@ async def test_chat_answers_are_as_told(make_app: MakeApp, more: dict[str, Any])
     app, _ = await make_app(lambda _, sampling: say(*script, sequences=sampling.n), **options)
     await check(app, "ChatCompletion", await whole(await post(app, "/v1/chat/completions", {**HELLO, **more})))
     stream = {**HELLO, **more, "stream": True, "stream_options": {"include_usage": True}}
-    for event in (await events(await post(app, "/v1/chat/completions", stream)))[:-1]:
-        await check(app, "ChatCompletionChunk", event)
+    chunks = (await events(await post(app, "/v1/chat/completions", stream)))[:-1]
+    assert chunks
+    await check(app, "ChatCompletionChunk", *chunks)
 
 
 async def test_other_answers_are_as_told(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda _, sampling: say("a", "b", sequences=sampling.n))
     prompt = {"model": "m", "prompt": "x", "logprobs": 0, "echo": True}
     await check(app, "Completion", await whole(await post(app, "/v1/completions", prompt)))
-    for event in (await events(await post(app, "/v1/completions", {**prompt, "stream": True})))[:-1]:
-        await check(app, "Completion", event)
+    chunks = (await events(await post(app, "/v1/completions", {**prompt, "stream": True})))[:-1]
+    assert chunks
+    await check(app, "Completion", *chunks)
     kept = await whole(await post(app, "/v1/responses", {"model": "m", "input": "x"}))
     await check(app, "Response", kept)
     text = b"".join(
         [p async for p in parts(await post(app, "/v1/responses", {"model": "m", "input": "x", "stream": True}))]
     )
-    for data in re.findall(rb"^data: (\{.*\})$", text, re.M):
-        await check(app, "ResponseEvent", orjson.loads(data))
+    found = re.findall(rb"^data: (\{.*\})$", text, re.M)
+    assert found
+    await check(app, "ResponseEvent", *map(orjson.loads, found))
     await check(app, "Items", await whole(await get(app, f"/v1/responses/{kept['id']}/input_items")))
     await check(
         app, "InputTokens", await whole(await post(app, "/v1/responses/input_tokens", {"model": "m", "input": "x"}))

@@ -375,6 +375,7 @@ async def test_a_request_that_was_read_for_the_old_model_is_served_by_one_that_i
     assert (new.loaded, home.running) == (True, ["a"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 async def test_every_request_has_one_outcome_whatever_is_loaded_and_unloaded(
     home: Home, seed: int, monkeypatch: pytest.MonkeyPatch

@@ -166,27 +166,27 @@ def look(reply):
 @given(st.lists(steps, max_size=40))
 def test_a_mailbox_gives_what_came_once_and_one_end(script):
     sent = []
-    room = ReplyRouter(sent.append)
+    router = ReplyRouter(sent.append)
     replies, models = {}, {}
     serial = 0
     for verb, *args in script:
         if verb == "open":
-            reply = room.open(args[0])
+            reply = router.open(args[0])
             replies[reply.id], models[reply.id] = reply, Model(args[0])
         elif verb == "lost":
-            room.fail_all(lambda: Unavailable("gone"))
+            router.fail_all(lambda: Unavailable("gone"))
             for model in models.values():
                 model.end({0, 1, 2}, failed=True)
         elif args[0] not in replies:
-            room.deliver([protocol.Tokens(args[0], 0, [1], None, None)])
+            router.deliver([protocol.Tokens(args[0], 0, [1], None, None)])
         elif verb == "tokens":
             number, index, count, reason = args
             serial += count
             tokens = list(range(serial - count, serial))
-            room.deliver([protocol.Tokens(number, index, list(tokens), None, reason)])
+            router.deliver([protocol.Tokens(number, index, list(tokens), None, reason)])
             models[number].tokens(index, tokens, reason)
         elif verb == "failed":
-            room.deliver([protocol.Failed(args[0], BadRequest("x").to_wire())])
+            router.deliver([protocol.Failed(args[0], BadRequest("x").to_wire())])
             models[args[0]].end({0, 1, 2}, failed=True)
         elif verb == "cancel":
             number, index = args
@@ -197,4 +197,4 @@ def test_a_mailbox_gives_what_came_once_and_one_end(script):
     for number, reply in replies.items():
         assert look(reply) == models[number].look()
         assert reply.finished == (not models[number].open)
-    assert room.busy == any(model.open for model in models.values())
+    assert router.busy == any(model.open for model in models.values())

@@ -1,4 +1,4 @@
-"""schemathesis (https://schemathesis.readthedocs.io) against the server's own OpenAPI document, through the ASGI door.
+"""schemathesis (https://schemathesis.readthedocs.io) against the server's own OpenAPI document, through ASGI.
 
 It makes requests that fit the document and requests that do not, and looks at status, content type, headers and body of
 every answer: what does not fit is refused, every status is documented, and what fits is accepted, unless one of the

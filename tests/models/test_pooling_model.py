@@ -204,6 +204,7 @@ async def test_a_query_that_all_pairs_share_is_sent_once() -> None:
     assert (record.inputs, record.queries) == (["a", [1, 2]], [])
 
 
+@pytest.mark.slow
 async def test_demo_embed_is_known_before_its_engine_runs() -> None:
     from lean_ovms.config import DEMO_EMBED
 

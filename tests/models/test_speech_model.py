@@ -303,6 +303,7 @@ async def test_one_that_only_waits_is_given_up_after_some_engines() -> None:
     await engine.reply.aclose()
 
 
+@pytest.mark.slow
 async def test_records_that_do_not_fit_are_errors_of_the_frame() -> None:
     engine = Engine()
     with pytest.raises(protocol.FrameError):

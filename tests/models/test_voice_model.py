@@ -120,6 +120,7 @@ async def in_child() -> AsyncIterator[VoiceModel]:
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.slow
 async def test_the_child_speaks_and_fails_one_text_only(in_child: VoiceModel) -> None:
     assert in_child.summary == "text to speech, 2 voices, 16000 Hz"
     assert len((await spoken(in_child, "abc"))[0]) == 960

@@ -220,6 +220,7 @@ def test_connections_leave_files_for_the_server_itself(
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.slow
 def test_a_reader_of_a_list_may_have_enough(unbuffered: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -230,6 +231,7 @@ def test_a_reader_of_a_list_may_have_enough(unbuffered: str) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.slow
 def test_a_list_that_a_full_disk_does_not_take_is_an_error() -> None:
     command = [sys.executable, "-m", "lean_ovms", "--list_models", "--model_repository_path", str(DEMO_MODEL.parent)]
     with open("/dev/full", "w") as full:

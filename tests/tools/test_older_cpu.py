@@ -72,17 +72,20 @@ def test_avx512_can_be_kept():
 @pytest.mark.parametrize(
     ("command", "status"), [("exit 3", 3), ("kill -TERM $$", 143), ("kill -SEGV $$", 139), ("test -f $LD_PRELOAD", 0)]
 )
+@pytest.mark.slow
 def test_the_status_is_that_of_the_command(command, status):
     assert run("sh", "-c", command).returncode == status
 
 
 @pytest.mark.usefixtures("can_run")
+@pytest.mark.slow
 def test_a_program_with_its_own_handler_of_sigsegv_runs():
     process = run(str(older_cpu.compiler()), "-fsyntax-only", str(older_cpu.SOURCE))
     assert (process.returncode, process.stderr) == (0, "")
 
 
 @pytest.mark.usefixtures("can_run")
+@pytest.mark.slow
 def test_a_command_that_cannot_be_started_is_named():
     process = run("no-such-command")
     assert (process.returncode, process.stderr) == (1, "older_cpu: no-such-command: No such file or directory\n")

@@ -12,6 +12,7 @@ from tests.engine.speech.words import unpacked
 pytest.importorskip("tokenizers", reason="needs tokenizers, which read tokenizer.json")
 
 
+@pytest.mark.slow
 def test_the_exported_tokenizer_is_that_of_the_training(tmp_path: Path) -> None:
     from tools.whisper_words.check import check
 

@@ -58,6 +58,7 @@ class ContinuousPipeline:
             self._warm_up(settings)
         self.recoverable = settings.speculative != "draft"
         self.step_tokens, self.shares_steps = settings.step_tokens, False
+        self.cancels_prefill = False
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         ask = partial(model_info.encode_cut if is_gguf(config.model_dir) else model_info.encode, self._tokenizer)

@@ -112,6 +112,7 @@ class StatefulPipeline:
         self.image_token_counter: ImageTokenCounter | None = None
         self.recoverable = True
         self.step_tokens, self.shares_steps = settings.step_tokens, False
+        self.cancels_prefill = True  # there is no prefix cache
         self.max_prompt_tokens = settings.max_prompt_tokens
         self.token_timeout_s = config.engine_watchdog_s
         self._live: list[StatefulHandle] = []  # added, and not yet removed by a step

@@ -56,6 +56,7 @@ class Script:
     block_size: int = 32
     step_tokens: int = 256
     shares_steps: bool = False
+    cancels_prefill: bool = False
     step_s: float = 0.0
     answer: str = ""
     tokens_per_step: int = 1
@@ -161,7 +162,7 @@ class FakePipeline:
         self.script = script
         self.recoverable = script.recoverable
         self.step_tokens = script.step_tokens
-        self.shares_steps = script.shares_steps
+        self.shares_steps, self.cancels_prefill = script.shares_steps, script.cancels_prefill
         self.steps = 0
         self.live: list[FakeHandle] = []
         self.grammars: Grammars | None = Grammars(AnyGrammar(), AnyGrammar())

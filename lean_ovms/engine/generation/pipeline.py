@@ -258,6 +258,8 @@ class Pipeline(Protocol):
     """Most tokens of one step, prefill and decode together."""
     shares_steps: bool
     """A long prompt leaves half of each step to short ones. False: prompts are computed in the order of `add`."""
+    cancels_prefill: bool
+    """A request can be cancelled while its prompt is half computed, and the prefix cache stays right."""
 
     def check(self, request: PipelineRequest) -> None:
         """Raises errors.BadRequest for what `add` would refuse. Changes nothing."""

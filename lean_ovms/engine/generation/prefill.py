@@ -14,12 +14,12 @@ from .sequence import Sequence
 class PrefillQueue:
     """step_tokens: most tokens of a step. each: those that a sequence takes of it once its prompt is computed.
 
-    shared: the pipeline shares its steps.
+    shares_steps: short prompts are computed beside long ones.
     """
 
-    def __init__(self, step_tokens: int, each: int, *, shared: bool = False) -> None:
+    def __init__(self, step_tokens: int, each: int, *, shares_steps: bool = False) -> None:
         self.left = 0
-        self.shared = shared
+        self.shares_steps = shares_steps
         self._step_tokens = step_tokens
         self._each = each
         self._left: dict[Sequence, int] = {}  # in the order in which they were added
@@ -43,7 +43,7 @@ class PrefillQueue:
     def waits(self, sequence: Sequence, running: int) -> bool:
         """Whether a sequence would only wait for those of its client that are there already."""
         half = self._half(running)
-        if not self.shared or sequence.length > half:
+        if not self.shares_steps or sequence.length > half:
             return self.full(running)
         return sum(tokens for tokens in self._left.values() if tokens <= half) >= half
 
@@ -51,7 +51,7 @@ class PrefillQueue:
         """A step computes some of it."""
         budget, half = self._budget(running), self._half(running)
         prompts = list(self._left.items())
-        if self.shared:
+        if self.shares_steps:
             prompts.sort(key=lambda prompt: prompt[1] > half)
         for sequence, tokens in prompts:
             if budget <= 0:

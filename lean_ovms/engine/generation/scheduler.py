@@ -57,7 +57,8 @@ class Scheduler:
         slots = min(max_running, _max_decoding(pipeline.step_tokens, each))
         self.waiting = FairQueue(slots, across=priority_across_clients)
         self._starter = Starter(self, slots, across=priority_across_clients)
-        self.prefill = PrefillQueue(pipeline.step_tokens, each, shared=pipeline.shares_steps)
+        self.prefill = PrefillQueue(pipeline.step_tokens, each, shares_steps=pipeline.shares_steps)
+        self._cancels_prefill = pipeline.cancels_prefill
         self.prefixes = PrefixTracker(info.block_size, info.kv_blocks) if info.prefix_caching else None
         self._reports_cached = info.reports_cached_tokens and "cached_tokens" not in info.capabilities
         self.prompts_alone = "alternatives" not in info.capabilities
@@ -125,11 +126,11 @@ class Scheduler:
         """Some of its prompt may be in the prefix cache, and not all.
 
         Prompts are computed in the order in which they were added, each with the tokens that the one before leaves of a
-        step: behind one that is not finished, none is started. The pipeline that shares its steps is the paged engine,
-        whose cache has whole blocks alone.
+        step: behind one that is not finished, none is started. A pipeline for which this does not matter says so
+        (`cancels_prefill`): the paged engine's cache has whole blocks alone.
         """
         prefilling = sequence.handle is not None and self.steps > sequence.last_output_step
-        if self.prefixes is None or self.prefill.shared or not prefilling or sequence.has_output:
+        if self.prefixes is None or self._cancels_prefill or not prefilling or sequence.has_output:
             return False
         return sequence is next(s for s in self.running if not s.has_output)
 

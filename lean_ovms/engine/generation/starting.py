@@ -43,7 +43,7 @@ class Starter:
             if full and self._leaving(group) is None:
                 break
             if client.prefilling and scheduler.prefill.waits(group.waiting[0], len(scheduler.running)):
-                if scheduler.prefill.shared and len(passed) < MAX_PASSED:
+                if scheduler.prefill.shares_steps and len(passed) < MAX_PASSED:
                     passed.append(self._queue.pop(group))  # shorter ones may be behind it
                 else:
                     self._queue.hold(client)

@@ -121,6 +121,7 @@ class PagedPipeline:
         settings = replace(settings, prefix_caching=self._engine.scheduler.caching)
         self.recoverable = True
         self.step_tokens, self.shares_steps = settings.step_tokens, settings.split_prompts
+        self.cancels_prefill = True
         self.info = model_info.describe(config, settings, blocks, self._tokenizer, defaults)
         self.vocabulary = vocabulary.build(config.model_dir, self._tokenizer)
         ask = partial(model_info.encode, self._tokenizer)

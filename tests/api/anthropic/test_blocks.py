@@ -97,6 +97,7 @@ async def accumulated(data: bytes) -> tuple[Message, list[str]]:
     return snapshot, [name for name, _ in found]
 
 
+@pytest.mark.slow  # importing the client takes seconds
 @pytest.mark.parametrize("seed", range(20))
 async def test_any_cut_gives_the_same_message(seed: int) -> None:
     from anthropic.types import Message
@@ -131,6 +132,7 @@ def test_an_error_is_the_one_final_event() -> None:
     assert b"message_stop" not in data + last
 
 
+@pytest.mark.slow
 async def test_an_answer_without_anything(make_app: MakeApp) -> None:
     message = MessageObject(model="m", stops=())
     assert unary([Delta(0, finish="stop")], message)["content"] == []

@@ -13,6 +13,8 @@ from tests.api.anthropic.conftest import FULL, HELLO, PARSERS, WEATHER, client
 from tests.api.conftest import MakeApp
 from tests.fakes import Script, say
 
+pytestmark = pytest.mark.slow  # importing the client takes seconds
+
 TEMPLATE = "{% for m in messages %}{{ m.role }}:{{ m.content }}{{ m.tool_calls or '' }};{% endfor %}"
 
 

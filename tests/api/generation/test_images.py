@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 from lean_ovms.api.app import App
+from lean_ovms.media.images.decoder_pool import DecodeJob, DecoderPool
+from lean_ovms.media.images.decoder_process import decode_base64
+from lean_ovms.media.images.pillow import DecodeLimits, decode
+from lean_ovms.types import Image
 from tests.api.conftest import MakeApp, events, post, whole
 from tests.fakes import INFO, FakeEngine, say
 from tests.pictures import data_url, part, user
@@ -15,8 +19,20 @@ from tests.pictures import data_url, part, user
 RED, BLUE = data_url("red"), data_url("blue", kind="JPEG")
 
 
+@pytest.fixture(autouse=True)
+def decoded_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images are decoded in this process: starting another takes longer than any of these tests."""
+
+    async def decode_here(pool: DecoderPool, job: DecodeJob) -> Image:
+        data = b"".join(job.pieces())
+        data = decode_base64(data) if isinstance(job.data, str) else data
+        return Image(*decode(data, DecodeLimits(max_pixels=job.max_pixels, box=job.box)))
+
+    monkeypatch.setattr(DecoderPool, "decode", decode_here)
+
+
 @pytest.fixture
-async def seeing(make_app: MakeApp) -> tuple[App, FakeEngine]:
+async def vision_app(make_app: MakeApp) -> tuple[App, FakeEngine]:
     """An app whose model reads images, and writes <image> for one itself."""
     app, engine = await make_app(say("fine"))
     engine.info = replace(INFO, vision=True, image_tokens=["<image>"])
@@ -35,8 +51,8 @@ async def refusal(app: App, *messages: Any, **more: Any) -> tuple[str, str]:
     return error["message"], error["param"]
 
 
-async def test_an_image_becomes_a_tag_and_its_pixels(seeing: tuple[App, FakeEngine]) -> None:
-    app, engine = seeing
+async def test_an_image_becomes_a_tag_and_its_pixels(vision_app: tuple[App, FakeEngine]) -> None:
+    app, engine = vision_app
     assert (await chat(app, user("look:", part(RED)))).status == 200
     assert engine.submitted[0][0] == "user:look:\n<ov_genai_image_0>;"
     [image] = engine.images[0]
@@ -44,16 +60,16 @@ async def test_an_image_becomes_a_tag_and_its_pixels(seeing: tuple[App, FakeEngi
     assert len(image.pixels) == 40 * 60 * 3
 
 
-async def test_an_image_may_be_its_address_alone(seeing: tuple[App, FakeEngine]) -> None:
-    app, engine = seeing
+async def test_an_image_may_be_its_address_alone(vision_app: tuple[App, FakeEngine]) -> None:
+    app, engine = vision_app
     assert (await chat(app, user({"type": "image_url", "image_url": RED}))).status == 200
     assert len(engine.images[0]) == 1
     _, param = await refusal(app, user({"type": "image_url", "image_url": "nowhere"}))
     assert param == "messages[0].content[0].image_url.url"
 
 
-async def test_tags_are_numbered_in_the_order_of_the_conversation(seeing: tuple[App, FakeEngine]) -> None:
-    app, engine = seeing
+async def test_tags_are_numbered_in_the_order_of_the_conversation(vision_app: tuple[App, FakeEngine]) -> None:
+    app, engine = vision_app
     talk = [
         user(part(RED), "one"),
         {"role": "assistant", "content": "ok"},
@@ -75,8 +91,8 @@ async def test_a_text_only_model_refuses_images(make_app: MakeApp) -> None:
     assert param == "messages[0].content[1]"
 
 
-async def test_text_alone_is_fine(seeing: tuple[App, FakeEngine]) -> None:
-    app, engine = seeing
+async def test_text_alone_is_fine(vision_app: tuple[App, FakeEngine]) -> None:
+    app, engine = vision_app
     assert (await chat(app, {"role": "user", "content": "hello <b> image"})).status == 200
     assert engine.images == [()]
 
@@ -96,22 +112,22 @@ async def test_text_alone_is_fine(seeing: tuple[App, FakeEngine]) -> None:
         },
     ],
 )
-async def test_image_tags_in_text_are_refused(seeing: tuple[App, FakeEngine], message: Any) -> None:
-    app, engine = seeing
+async def test_image_tags_in_text_are_refused(vision_app: tuple[App, FakeEngine], message: Any) -> None:
+    app, engine = vision_app
     assert await refusal(app, message) == ("Message contains restricted <ov_genai_image> tag", "messages")
     assert engine.submitted == []
 
 
-async def test_image_tags_in_tools_and_template_arguments_are_refused(seeing: tuple[App, FakeEngine]) -> None:
-    app, _ = seeing
+async def test_image_tags_in_tools_and_template_arguments_are_refused(vision_app: tuple[App, FakeEngine]) -> None:
+    app, _ = vision_app
     tool = {"type": "function", "function": {"name": "f", "description": "<ov_genai_image_0>", "parameters": {}}}
     hello = {"role": "user", "content": "x"}
     assert (await refusal(app, hello, tools=[tool]))[1] == "tools"
     assert (await refusal(app, hello, chat_template_kwargs={"a": ["<image>"]}))[1] == "chat_template_kwargs"
 
 
-async def test_the_models_own_notation_is_refused(seeing: tuple[App, FakeEngine]) -> None:
-    app, _ = seeing
+async def test_the_models_own_notation_is_refused(vision_app: tuple[App, FakeEngine]) -> None:
+    app, _ = vision_app
     said, param = await refusal(app, {"role": "user", "content": "an <image> here"})
     assert said == "Message contains <image>, which stands for an image"
     assert param == "messages"
@@ -140,8 +156,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("wrong", "said", "where"), WRONG)
-async def test_parts_that_are_no_image(seeing: tuple[App, FakeEngine], wrong: Any, said: str, where: str) -> None:
-    app, _ = seeing
+async def test_parts_that_are_no_image(vision_app: tuple[App, FakeEngine], wrong: Any, said: str, where: str) -> None:
+    app, _ = vision_app
     message, param = await refusal(app, user("x", wrong))
     assert said in message
     assert param == f"messages[0].content[1]{'.' + where if where else ''}"
@@ -162,16 +178,18 @@ BAD_URLS = [
 
 
 @pytest.mark.parametrize(("url", "said"), BAD_URLS)
-async def test_an_image_that_cannot_be_had_names_its_field(seeing: tuple[App, FakeEngine], url: str, said: str) -> None:
-    app, engine = seeing
+async def test_an_image_that_cannot_be_had_names_its_field(
+    vision_app: tuple[App, FakeEngine], url: str, said: str
+) -> None:
+    app, engine = vision_app
     message, param = await refusal(app, user("x", part(RED), part(url)), stream=True)
     assert said in message
     assert param == "messages[0].content[2].image_url.url"
     assert engine.submitted == []
 
 
-async def test_low_detail_is_a_small_image(seeing: tuple[App, FakeEngine]) -> None:
-    app, engine = seeing
+async def test_low_detail_is_a_small_image(vision_app: tuple[App, FakeEngine]) -> None:
+    app, engine = vision_app
     large = data_url("red", (1100, 800))
     await chat(app, user(part(large, detail="low"), part(large, detail="high"), part(large)))
     assert [(i.width, i.height) for i in engine.images[0]] == [(512, 372), (1100, 800), (1100, 800)]
@@ -209,8 +227,8 @@ async def test_bytes_of_an_image_have_a_limit(make_app: MakeApp) -> None:
     assert "limit: 100 bytes" in message
 
 
-async def test_responses_take_images_as_text_and_as_object(seeing: tuple[App, FakeEngine]) -> None:
-    app, engine = seeing
+async def test_responses_take_images_as_text_and_as_object(vision_app: tuple[App, FakeEngine]) -> None:
+    app, engine = vision_app
     content = [
         {"type": "input_text", "text": "look"},
         {"type": "input_image", "image_url": RED},
@@ -222,8 +240,8 @@ async def test_responses_take_images_as_text_and_as_object(seeing: tuple[App, Fa
     assert [i.pixels[0] > 200 for i in engine.images[0]] == [True, False]
 
 
-async def test_a_response_that_follows_sees_the_images_before_it(seeing: tuple[App, FakeEngine]) -> None:
-    app, engine = seeing
+async def test_a_response_that_follows_sees_the_images_before_it(vision_app: tuple[App, FakeEngine]) -> None:
+    app, engine = vision_app
     content = [{"type": "input_image", "image_url": RED}]
     ask = {"model": "m", "input": [{"role": "user", "content": content}]}
     first = await whole(await post(app, "/v1/responses", ask))
@@ -241,8 +259,8 @@ async def test_a_response_that_follows_sees_the_images_before_it(seeing: tuple[A
         {"type": "input_image", "image_url": "data:image/png;base64,@@@"},
     ],
 )
-async def test_responses_refuse_what_is_no_image(seeing: tuple[App, FakeEngine], wrong: Any) -> None:
-    app, _ = seeing
+async def test_responses_refuse_what_is_no_image(vision_app: tuple[App, FakeEngine], wrong: Any) -> None:
+    app, _ = vision_app
     response = await post(app, "/v1/responses", {"model": "m", "input": [{"role": "user", "content": [wrong]}]})
     assert response.status == 400
     assert (await whole(response))["error"]["param"].startswith("input")
@@ -259,8 +277,8 @@ async def test_input_tokens_count_images(make_app: MakeApp) -> None:
     assert len(engine.cancelled) == 1, "what was only counted is not generated"
 
 
-async def test_tokenize_says_that_images_have_no_ids(seeing: tuple[App, FakeEngine]) -> None:
-    app, _ = seeing
+async def test_tokenize_says_that_images_have_no_ids(vision_app: tuple[App, FakeEngine]) -> None:
+    app, _ = vision_app
     response = await post(app, "/tokenize", {"model": "m", "messages": [user("x", part(RED))]})
     assert response.status == 400
     assert "input_tokens" in (await whole(response))["error"]["message"]
@@ -268,8 +286,8 @@ async def test_tokenize_says_that_images_have_no_ids(seeing: tuple[App, FakeEngi
     assert response.status == 200
 
 
-async def test_completions_are_not_for_models_with_vision(seeing: tuple[App, FakeEngine]) -> None:
-    app, _ = seeing
+async def test_completions_are_not_for_models_with_vision(vision_app: tuple[App, FakeEngine]) -> None:
+    app, _ = vision_app
     response = await post(app, "/v1/completions", {"model": "m", "prompt": "x"})
     assert response.status == 400
     assert (await whole(response))["error"]["message"] == (
@@ -277,8 +295,8 @@ async def test_completions_are_not_for_models_with_vision(seeing: tuple[App, Fak
     )
 
 
-async def test_streams_with_images(seeing: tuple[App, FakeEngine]) -> None:
-    app, engine = seeing
+async def test_streams_with_images(vision_app: tuple[App, FakeEngine]) -> None:
+    app, engine = vision_app
     found = await events(await chat(app, user("x", part(RED)), stream=True))
     assert found[-1] == "[DONE]"
     assert len(engine.images[0]) == 1

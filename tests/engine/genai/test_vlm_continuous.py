@@ -15,7 +15,7 @@ pytestmark = pytest.mark.model
 
 
 @pytest.fixture(scope="module")
-def seeing():
+def vlm_pipeline():
     return load()
 
 
@@ -51,12 +51,12 @@ def direct(engine, prompt, *colours, size=SIZE, **fields):
 
 
 @pytest.mark.parametrize("colours", [(), ("red",), ("blue", "green"), ("yellow", "red", "blue")])
-def test_answers_and_counts_are_those_of_openvino_genai(seeing, colours):
+def test_answers_and_counts_are_those_of_openvino_genai(vlm_pipeline, colours):
     prompt = turn(tags(len(colours)) + "describe")
-    rig = Rig(pipeline=seeing)
+    rig = Rig(pipeline=vlm_pipeline)
     request = see(rig, prompt, *colours)
     rig.run()
-    ids, count = direct(seeing, prompt, *colours)
+    ids, count = direct(vlm_pipeline, prompt, *colours)
     assert rig.answer(request).tokens[0] == ids
     assert rig.answer(request).accepted.prompt_tokens == count
     if colours:
@@ -64,17 +64,17 @@ def test_answers_and_counts_are_those_of_openvino_genai(seeing, colours):
     assert_empty(rig)
 
 
-def test_seeded_sampling_is_that_of_openvino_genai(seeing):
+def test_seeded_sampling_is_that_of_openvino_genai(vlm_pipeline):
     prompt = turn(tags(1) + "describe")
-    rig = Rig(pipeline=seeing)
+    rig = Rig(pipeline=vlm_pipeline)
     request = see(rig, prompt, "red", temperature=1.6, seeds=[5], top_p=0.95)
     rig.run()
     fields = {"do_sample": True, "temperature": 1.6, "rng_seed": 5, "top_p": 0.95}
-    assert rig.answer(request).tokens[0] == direct(seeing, prompt, "red", **fields)[0]
+    assert rig.answer(request).tokens[0] == direct(vlm_pipeline, prompt, "red", **fields)[0]
 
 
-def test_requests_with_and_without_images_run_together(seeing):
-    rig = Rig(pipeline=seeing)
+def test_requests_with_and_without_images_run_together(vlm_pipeline):
+    rig = Rig(pipeline=vlm_pipeline)
     one = see(rig, turn(tags(1) + "describe"), "red")
     two = see(rig, turn("What color is it?\n" + tags(2)), "green", "blue", size=(20, 300))
     none = see(rig, turn("Hello!"))
@@ -83,33 +83,33 @@ def test_requests_with_and_without_images_run_together(seeing):
     assert_empty(rig)
 
 
-def test_the_prefix_cache_does_not_take_one_image_for_another(seeing):
-    rig = Rig(pipeline=seeing)
+def test_the_prefix_cache_does_not_take_one_image_for_another(vlm_pipeline):
+    rig = Rig(pipeline=vlm_pipeline)
     for colour in ("red", "blue", "red"):
         request = see(rig, turn(tags(1) + "describe"), colour)
         rig.run()
         assert words(rig, request) == said(colour)
 
 
-def test_several_answers_to_one_image(seeing):
-    rig = Rig(pipeline=seeing)
+def test_several_answers_to_one_image(vlm_pipeline):
+    rig = Rig(pipeline=vlm_pipeline)
     request = see(rig, turn(tags(1) + "describe"), "red", n=3, temperature=0.01, seeds=[1, 2, 3])
     rig.run()
     assert [words(rig, request, i) for i in range(3)] == [said("red")] * 3
 
 
-def test_a_grammar_holds_an_answer_to_an_image(seeing):
+def test_a_grammar_holds_an_answer_to_an_image(vlm_pipeline):
     tag = '{"type": "structural_tag", "format": {"type": "regex", "pattern": "It is (blue|red|green)"}}'
     asked = SamplingParams(temperature=0.0)
     work = PipelineRequest(tokens=[], sampling=asked, max_tokens=20, min_tokens=0, seed=0, stops=frozenset())
     work.constraint, work.image_prompt = tag, image_prompt("red")
-    handle = seeing.add(work)
+    handle = vlm_pipeline.add(work)
     ids = []
-    while seeing.busy():
-        seeing.step()
+    while vlm_pipeline.busy():
+        vlm_pipeline.step()
         while handle.can_read():
             ids += handle.read()[0].generated_ids
-    assert seeing.decode(ids, True) == "It is red"
+    assert vlm_pipeline.decode(ids, True) == "It is red"
 
 
 def image_prompt(colour):
@@ -132,24 +132,24 @@ def image_prompt(colour):
         ("", [], "empty"),
     ],
 )
-def test_a_prompt_that_does_not_fit_its_images_is_refused(seeing, prompt, colours, why):
-    rig = Rig(pipeline=seeing)
+def test_a_prompt_that_does_not_fit_its_images_is_refused(vlm_pipeline, prompt, colours, why):
+    rig = Rig(pipeline=vlm_pipeline)
     request = see(rig, prompt, *colours)
     rig.run()
     assert why in rig.answer(request).refused[1]
     assert_empty(rig)
 
 
-def test_pixels_must_be_as_many_as_the_size_says(seeing):
-    rig = Rig(pipeline=seeing)
+def test_pixels_must_be_as_many_as_the_size_says(vlm_pipeline):
+    rig = Rig(pipeline=vlm_pipeline)
     request = see(rig, turn(tags(1)), "red")
     rig.transport.inbox[0][0].images = [[50, 61]]
     rig.run()
     assert "bytes" in rig.answer(request).refused[1]
 
 
-def test_the_models_own_notation_is_an_error_of_its_request_alone(seeing):
-    rig = Rig(pipeline=seeing)
+def test_the_models_own_notation_is_an_error_of_its_request_alone(vlm_pipeline):
+    rig = Rig(pipeline=vlm_pipeline)
     good = see(rig, turn(tags(1) + "describe"), "red")
     bad = see(rig, turn("an <image> without an image"))
     rig.run()
@@ -159,8 +159,8 @@ def test_the_models_own_notation_is_an_error_of_its_request_alone(seeing):
 
 
 @pytest.mark.parametrize("size", [(2, 2), (2, 200), (200, 2), (1, 1), (3, 1000)])
-def test_extreme_sizes_do_no_harm(seeing, size):
-    rig = Rig(pipeline=seeing)
+def test_extreme_sizes_do_no_harm(vlm_pipeline, size):
+    rig = Rig(pipeline=vlm_pipeline)
     request = see(rig, turn(tags(1) + "describe"), "red", size=size)
     rig.run()
     assert rig.answer(request).reasons == {0: "stop"}
@@ -169,8 +169,8 @@ def test_extreme_sizes_do_no_harm(seeing, size):
 # --- life in the batch
 
 
-def test_a_request_is_cancelled_while_it_runs_and_before(seeing):
-    rig = Rig(pipeline=seeing)
+def test_a_request_is_cancelled_while_it_runs_and_before(vlm_pipeline):
+    rig = Rig(pipeline=vlm_pipeline)
     gone = see(rig, turn(tags(1) + "describe"), "red", ignore_eos=True, max_tokens=200)
     stays = see(rig, turn(tags(1) + "describe"), "blue")
     rig.turn(3)
@@ -202,9 +202,9 @@ def test_image_tokens_count_against_the_cache(tight):
     assert rig.answer(larger).refused[3] == "context_length_exceeded"
 
 
-def test_images_of_several_requests_are_encoded_in_different_steps(seeing):
+def test_images_of_several_requests_are_encoded_in_different_steps(vlm_pipeline):
     """So that a stream gets a token in between."""
-    rig = Rig(pipeline=seeing)
+    rig = Rig(pipeline=vlm_pipeline)
     stream = see(rig, turn("Hello!"), ignore_eos=True, max_tokens=50)
     rig.turn(3)
     newcomers = [see(rig, turn(tags(1) + "describe"), "red") for _ in range(3)]
@@ -216,16 +216,16 @@ def test_images_of_several_requests_are_encoded_in_different_steps(seeing):
     assert rig.answer(stream).reasons == {0: "length"}
 
 
-def test_the_true_count_is_told_before_the_end(seeing):
-    rig = Rig(pipeline=seeing)
+def test_the_true_count_is_told_before_the_end(vlm_pipeline):
+    rig = Rig(pipeline=vlm_pipeline)
     see(rig, turn(tags(2) + "describe"), "red", "blue")
     rig.run()
     told = [r for frame in rig.transport.frames for r in frame if isinstance(r, Counted | Tokens)]
     assert [type(r) for r in told[-2:]] == [Counted, Tokens]
     assert told[-1].reason == "stop"
-    assert told[-2].prompt_tokens == direct(seeing, turn(tags(2) + "describe"), "red", "blue")[1]
+    assert told[-2].prompt_tokens == direct(vlm_pipeline, turn(tags(2) + "describe"), "red", "blue")[1]
 
 
-def test_the_models_own_chat_template_is_told(seeing):
-    assert "im_start" in seeing.info.chat_template
-    assert seeing.info.image_tokens == ["<image>"]
+def test_the_models_own_chat_template_is_told(vlm_pipeline):
+    assert "im_start" in vlm_pipeline.info.chat_template
+    assert vlm_pipeline.info.image_tokens == ["<image>"]

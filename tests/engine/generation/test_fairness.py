@@ -303,8 +303,8 @@ def test_many_short_prompts_wait_for_one_another_where_steps_are_shared():
     assert turns_until_first_token(rig, polite) <= 3
 
 
-def test_a_cancelled_prompt_is_computed_no_further_where_steps_are_shared():
-    rig = make(step_tokens=64, shares_steps=True, prefix_caching=True)
+def test_a_cancelled_prompt_is_computed_no_further_where_the_pipeline_can_cancel_it():
+    rig = make(step_tokens=64, cancels_prefill=True, prefix_caching=True)
     long = rig.submit("long " * 600, max_tokens=2)
     rig.turn(2)
     rig.cancel(long)

@@ -123,7 +123,7 @@ def test_pixels_are_freed_with_their_request(cancelled: bool) -> None:
 # --- how many tokens
 
 
-def eyes(tmp_path, rule, **settings):
+def token_counter(tmp_path, rule, **settings):
     """Eyes of a model whose images take rule(height, width) tokens; a character is a token."""
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
     asked = []
@@ -142,7 +142,7 @@ def image_prompt(*sizes, text="ab"):
 
 
 def test_a_model_with_a_fixed_number(tmp_path):
-    found, asked = eyes(tmp_path, lambda h, w: 17)
+    found, asked = token_counter(tmp_path, lambda h, w: 17)
     assert asked == SMALL
     assert found.tokens((1000, 1000)) == 17
     assert len(found.placeholder_ids(image_prompt((10, 10), (500, 20)))) == 3 + 34
@@ -176,7 +176,7 @@ def test_qwens_rule_rounds_halves_as_openvino_genai_does():
 
 def test_a_model_that_follows_qwens_rule_is_not_asked_again(tmp_path):
     rule = Patches(unit=28, least=QWEN["min_pixels"], most=QWEN["max_pixels"])
-    found, asked = eyes(tmp_path, lambda h, w: rule.tokens((h, w)) + 2, **QWEN)
+    found, asked = token_counter(tmp_path, lambda h, w: rule.tokens((h, w)) + 2, **QWEN)
     assert asked == SMALL
     assert found.tokens((1080, 1920)) == rule.tokens((1080, 1920)) + 2
 
@@ -186,7 +186,7 @@ def test_another_rule_is_learned_from_sizes(tmp_path, settings):
     def rule(height, width):
         return 10 + height // 50 * (width // 50)
 
-    found, asked = eyes(tmp_path, rule, **settings)
+    found, asked = token_counter(tmp_path, rule, **settings)
     assert asked == SMALL + LARGE
     assert found.tokens((64, 64)) == rule(64, 64)
     assert found.tokens((600, 600)) >= rule(600, 600), "an upper estimate"
@@ -197,7 +197,7 @@ def test_another_rule_is_learned_from_sizes(tmp_path, settings):
 
 
 def test_an_image_has_the_same_ids_wherever_it_comes(tmp_path):
-    found, _ = eyes(tmp_path, lambda h, w: 3)
+    found, _ = token_counter(tmp_path, lambda h, w: 3)
     pixels = bytes(300)
     one = found.placeholder_ids(ImagePrompt("x<ov_genai_image_0>y", False, (Image(10, 10, pixels),)))
     two = found.placeholder_ids(ImagePrompt("x<ov_genai_image_0>y", False, (Image(10, 10, bytes(300)),)))

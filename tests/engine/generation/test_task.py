@@ -40,7 +40,7 @@ def test_an_answer_streams_token_by_token_and_ends_with_stop():
     rig = Rig()
     answer = rig.ask("hello")
     assert answer.text() == "hello"
-    assert answer.tokens[0][-1] == EOS  # as the engine generates it; hiding it is the text room's business
+    assert answer.tokens[0][-1] == EOS  # as the engine generates it; the parsers hide it
     assert answer.reasons == {0: "stop"}
     assert answer.accepted == Accepted(1, 5, None)
     assert idle(rig)

@@ -46,6 +46,7 @@ async def all_of(audio: AudioDecoder, data: bytes) -> bytes:
     return found
 
 
+@pytest.mark.slow
 async def test_blocks_and_a_process_that_is_kept(audio: AudioDecoder) -> None:
     assert await all_of(audio, SECOND) == pcm(tone())
     pids = audio.pids
@@ -65,6 +66,7 @@ async def test_blocks_and_a_process_that_is_kept(audio: AudioDecoder) -> None:
 
 
 @pytest.mark.parametrize("tag", [b"", b"ID3\4\0\0\0\0\0\7" + bytes(27)])
+@pytest.mark.slow
 async def test_a_file_within_a_file_is_read_by_the_process_itself(audio: AudioDecoder, tag: bytes) -> None:
     data = tag + (SECOND if not tag else sound(tone(), "FLAC"))
     spool = Spool()

@@ -131,6 +131,7 @@ def test_text_that_unpacks_to_much_is_refused():
         decode(png(HEADER, (b"zTXt", bomb), (b"IDAT", pixels), (b"IEND", b"")), FRAME)
 
 
+@pytest.mark.slow
 def test_more_pixels_than_the_header_says_do_no_harm():
     bomb = zlib.compress(bytes(50 << 20), 9)
     assert first(png(HEADER, (b"IDAT", bomb), (b"IEND", b"")))[:2] == (8, 8)

@@ -110,18 +110,21 @@ def test_golden(case: Case) -> None:
         assert given.startswith(begin)
 
 
-@each_case
-def test_any_cut_gives_the_same_answer(case: Case) -> None:
+def places(case: Case, most: int) -> list[int]:
+    """Where a case's text is cut: everywhere, or at `most` places by chance."""
+    every = range(1, len(case.text))
+    return sorted(random.Random(case.name).sample(every, min(most, len(every))))
+
+
+def check_cuts(case: Case, most: int) -> None:
     whole = parse(case.parser(), [case.text])
-    for at in range(1, len(case.text)):
+    for at in places(case, most):
         assert parse(case.parser(), [case.text[:at], case.text[at:]]) == whole, at
-    assert parse(case.parser(), list(case.text)) == whole
 
 
-@each_case
-def test_truncated_anywhere_is_visible(case: Case) -> None:
+def check_ends(case: Case, most: int) -> None:
     """Nothing raises, and something of the cut call is seen: text, reasoning or a call."""
-    for at in range(1, len(case.text)):
+    for at in places(case, most):
         answer = parse(case.parser(), [case.text[:at]])
         seen = answer.content + answer.reasoning + "".join(name for name, _ in answer.calls)
         so_far = case.text[:at].rstrip()
@@ -129,10 +132,32 @@ def test_truncated_anywhere_is_visible(case: Case) -> None:
 
 
 @each_case
+def test_any_cut_gives_the_same_answer(case: Case) -> None:
+    """Pieces of every size are cut at every place; two pieces at some, test_every_place does the rest."""
+    whole = parse(case.parser(), [case.text])
+    for size in (1, 2, 3, 5, 8, 13, 21):
+        pieces = [case.text[at : at + size] for at in range(0, len(case.text), size)]
+        assert parse(case.parser(), pieces) == whole, size
+    check_cuts(case, 20)
+
+
+@each_case
+def test_truncated_anywhere_is_visible(case: Case) -> None:
+    check_ends(case, 20)
+
+
+@pytest.mark.slow
+def test_every_place() -> None:
+    for case in CASES:
+        check_cuts(case, len(case.text))
+        check_ends(case, len(case.text))
+
+
+@each_case
 def test_the_token_that_ends_a_text_is_never_shown(case: Case) -> None:
     endings = {tag for syntax in getattr(case.parser(), "syntaxes", ()) for tag in syntax.noise}
     for ending in sorted(endings):
-        for cut in random.Random(case.name).sample(range(len(case.text)), min(20, len(case.text))):
+        for cut in random.Random(case.name).sample(range(len(case.text)), min(6, len(case.text))):
             answer, parser = CompletedChoice(), case.parser()
             for events in (parser.feed(case.text[:cut]), parser.finish(ending)):
                 answer.add(events)
@@ -207,7 +232,7 @@ def test_shredded_outputs_never_raise_and_cuts_agree(family: str) -> None:
 def test_letters_between_markup_are_never_lost(family: str) -> None:
     """Letters that are in no tag and no key must come out somewhere, each exactly once and in order per channel."""
     rng = random.Random("letters" + family)
-    for _ in range(300):
+    for _ in range(100):
         words = [f"ж{n}ж" for n in range(rng.randint(1, 6))]
         text = "".join(soup(family, rng) + word for word in words)
         answer = parse(family_parser(family), [text])

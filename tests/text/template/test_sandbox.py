@@ -179,6 +179,7 @@ def test_a_template_that_would_run_for_ever_or_build_gigabytes_is_stopped(source
     assert time.process_time() - start < 3
 
 
+@pytest.mark.slow
 def test_a_long_conversation_is_far_from_the_bounds():
     source = TEMPLATES["qwen36"].read_text()
     messages = [{"role": role, "content": "words " * 50} for _ in range(2000) for role in ("user", "assistant")]

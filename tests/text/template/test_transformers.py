@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import pytest
 
@@ -55,9 +56,14 @@ def family(request):
     return request.param
 
 
+@cache
+def compiled(family):
+    return ChatTemplate(TEMPLATES[family].read_text(), special_tokens=TOKENS)
+
+
 @pytest.fixture(scope="module")
 def template(family):
-    return ChatTemplate(TEMPLATES[family].read_text(), special_tokens=TOKENS)
+    return compiled(family)
 
 
 def test_renders_what_transformers_recorded(family, template):
@@ -69,7 +75,7 @@ def test_renders_what_transformers_recorded(family, template):
 @pytest.mark.parametrize("family", [name for name in TEMPLATES if name not in STRING_ARGUMENTS])
 def test_arguments_as_json_text_render_like_objects(family):
     """OpenAI's clients send text; transformers' users give what the template wants."""
-    template = ChatTemplate(TEMPLATES[family].read_text(), special_tokens=TOKENS)
+    template = compiled(family)
     for name, case in cases_for(family).items():
         assert ours(template, with_string_arguments(case)) == RECORDED[family][name], name
 

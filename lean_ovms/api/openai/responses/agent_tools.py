@@ -8,17 +8,15 @@ OpenAI or a shell of the client would run are left out, with a warning, where ot
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ....errors import BadRequest, GrammarInvalid
+from ....models import tool_grammar
 from ....types import Json
 
 DROPPED = ("web_search", "web_search_preview", "local_shell", "shell", "apply_patch", "image_generation", "tool_search")
 """Types that agents send besides their own functions; with a date behind them, too."""
-Pattern = Callable[[object, object], str]
-"""The pattern of a grammar's syntax and definition. Raises GrammarInvalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +46,28 @@ def function_name(name: str, namespace: str | None) -> str:
     return f"{namespace}__{name}" if namespace else name
 
 
-def read_agent_tools(tools: Any, choice: Any, pattern: Pattern) -> AgentTools:
-    """The tools of a body, not checked further than this needs. pattern: of a custom tool's text. Raises BadRequest."""
+def read_agent_tools(tools: Any, choice: Any) -> AgentTools:
+    """The tools of a body, not checked further than this needs. Raises BadRequest."""
     if not isinstance(tools, list):
         return AgentTools(tools, choice)
     found = AgentTools([], _flat_choice(choice))
     for place, tool in enumerate(tools):
-        _add(found, tool, f"tools[{place}]", None, pattern)
+        _add(found, tool, f"tools[{place}]", None)
     if found.warnings and not found.functions:
         raise BadRequest("Only function tools are supported", param="tools[0]")
     return found
 
 
-def _add(found: AgentTools, tool: Any, param: str, namespace: Json | None, pattern: Pattern) -> None:
+def _add(found: AgentTools, tool: Any, param: str, namespace: Json | None) -> None:
     kind = tool.get("type") if isinstance(tool, dict) else None
     if kind == "namespace" and namespace is None:
-        return _add_namespace(found, tool, param, pattern)
+        return _add_namespace(found, tool, param)
     if isinstance(kind, str) and namespace is None and _is_dropped(kind):
         found.warnings.append(f"{param}: tools of type {kind} are not run here; it is left out")
         return None
     space = None if namespace is None else namespace["name"]
     if kind == "custom":
-        found.functions.append(_custom(found, tool, param, space, pattern))
+        found.functions.append(_custom(found, tool, param, space))
     elif namespace is not None and kind == "function" and isinstance(tool.get("name"), str):
         found.origins[function_name(tool["name"], space)] = ToolOrigin(tool["name"], space)
         found.functions.append({**tool, "name": function_name(tool["name"], space)})
@@ -87,16 +85,16 @@ def _is_dropped(kind: str) -> bool:
     return kind in DROPPED or kind.startswith(("web_search_2", "web_search_preview_2"))
 
 
-def _add_namespace(found: AgentTools, tool: Json, param: str, pattern: Pattern) -> None:
+def _add_namespace(found: AgentTools, tool: Json, param: str) -> None:
     inner = tool.get("tools")
     if not isinstance(tool.get("name"), str) or not tool["name"] or not isinstance(inner, list):
         raise BadRequest(f"{param}: a namespace has a name and tools", param=param)
     for place, one in enumerate(inner):
-        _add(found, one, f"{param}.tools[{place}]", tool, pattern)
+        _add(found, one, f"{param}.tools[{place}]", tool)
     found.shown.append(tool)
 
 
-def _custom(found: AgentTools, tool: Json, param: str, namespace: str | None, pattern: Pattern) -> Json:
+def _custom(found: AgentTools, tool: Json, param: str, namespace: str | None) -> Json:
     if not isinstance(tool.get("name"), str) or not tool["name"]:
         raise BadRequest(f"{param}: a custom tool has a name", param=f"{param}.name")
     name = function_name(tool["name"], namespace)
@@ -107,7 +105,7 @@ def _custom(found: AgentTools, tool: Json, param: str, namespace: str | None, pa
     if isinstance(form, dict) and form.get("type") == "grammar":
         described.append(f"The input follows this {form.get('syntax')} grammar:\n{form.get('definition')}")
         try:
-            text["pattern"] = pattern(form.get("syntax"), form.get("definition"))
+            text["pattern"] = tool_grammar.pattern(form.get("syntax"), form.get("definition"))
         except GrammarInvalid as error:
             found.warnings.append(f"{param}: the grammar is shown to the model and not enforced: {error}")
     schema = {"type": "object", "properties": {"input": text}, "required": ["input"], "additionalProperties": False}

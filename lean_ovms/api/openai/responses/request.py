@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from ....errors import BadRequest
-from ....models import tool_grammar
 from ....models.text_model import TextModel
 from ....types import ChatPrompt, Json
 from ...app import INLINE_BYTES, App
@@ -116,7 +115,7 @@ def _check_together(values: Json, model: TextModel) -> None:
         for name in ("background", "conversation"):
             if values[name]:
                 raise BadRequest(f"{name} needs store: with store false nothing is kept", param=name)
-    found = values["agent_tools"] = read_agent_tools(values["tools"], values["tool_choice"], tool_grammar.pattern)
+    found = values["agent_tools"] = read_agent_tools(values["tools"], values["tool_choice"])
     values["echoed_choice"] = values["tool_choice"]
     values["tools"], values["tool_choice"] = found.functions, found.choice
 

@@ -182,13 +182,22 @@ async def test_a_response_that_was_given_up_stays_failed(opened: Open, monkeypat
 # --- a database that goes away ---
 
 
-@pytest.fixture
-def own_postgres() -> Iterator[databases.Server]:
-    """A server that a test may stop."""
+@pytest.fixture(scope="module")
+def stoppable() -> Iterator[databases.Server]:
     with databases.running() as server:
         if server is None:
             pytest.skip("no PostgreSQL server")
         yield server
+
+
+@pytest.fixture
+def own_postgres(stoppable: databases.Server) -> Iterator[databases.Server]:
+    """A server that a test may stop; it runs when the test begins."""
+    if not stoppable.running:
+        stoppable.start()
+    yield stoppable
+    if stoppable.running:
+        stoppable.signal(signal.SIGCONT)
 
 
 @pytest.mark.slow
@@ -247,6 +256,7 @@ async def test_a_database_that_hangs_holds_up_nobody(
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 async def test_a_url_that_cannot_work_stops_the_start_and_keeps_its_password(
     make_app: MakeApp, postgres: databases.Server
 ) -> None:
