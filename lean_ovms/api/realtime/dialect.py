@@ -45,6 +45,9 @@ class Dialect(Protocol):
     async def failed(self, stream: Stream, error: RequestError) -> None:
         """A stream's transcription has failed, and ended."""
 
+    def close(self) -> None:
+        """The session has ended."""
+
 
 def unknown_event(kind: str, events: tuple[str, ...]) -> BadRequest:
     """The error for an event of another type than these."""

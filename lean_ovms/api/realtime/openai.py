@@ -7,7 +7,7 @@ item is what was sent between two commits. Text that was sent is never taken bac
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from ...errors import BadRequest, RequestError
@@ -16,6 +16,7 @@ from ...types import Json
 from ..response import new_id
 from . import openai_beta, openai_session
 from .dialect import EVENTS, audio_of, has_spaces, logprobs, parted
+from .silence import SilenceTimer
 from .stream import Stream
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class _Item:
     end: float = 0.0
     text: str = ""
     window: str = ""
+    logprobs: list[Json] = field(default_factory=list)
     committed: bool = False
     dropped: bool = False  # by input_audio_buffer.clear
 
@@ -49,6 +51,7 @@ class OpenAi:
         self._cleared: Stream | None = None  # its further utterances are dropped
         self._due: Stream | None = None  # committed by the client: an item must come of it
         self._heard_s = 0.0  # up to the end of the last item
+        self._silence = SilenceTimer(self._idle_s, self._timed_out)
         session.settings = openai_session.defaults(session.model_name)
 
     async def handle(self, event: Json) -> None:
@@ -65,6 +68,7 @@ class OpenAi:
                 if session.current is None:
                     self._begin(await session.open())
                 await session.append(audio_of(event), committed=session.settings.turns is not None)
+                self._silence.begin()
             case "input_audio_buffer.commit":
                 await self._commit()
             case _:
@@ -86,6 +90,29 @@ class OpenAi:
             await self._committed(item)
         else:  # it has failed, and its audio is gone
             raise BadRequest(EMPTY, code="input_audio_buffer_commit_empty")
+
+    def _idle_s(self) -> float:
+        """For how long nobody may speak from now on; 0: as long as they like, or somebody speaks."""
+        idle = self._session.current is not None and not self._items
+        return self._session.settings.idle_timeout_ms / 1000 if idle else 0.0
+
+    async def _timed_out(self) -> None:
+        """The silence becomes an item without text."""
+        item = _Item(new_id("item"), self._heard_s, self._session.written_s)
+        if item.end <= item.start:  # nothing was sent
+            return
+        self._heard_s = item.end
+        await self._send(
+            "input_audio_buffer.timeout_triggered",
+            audio_start_ms=_ms(item.start),
+            audio_end_ms=_ms(item.end),
+            item_id=item.id,
+        )
+        await self._committed(item)
+        await self._completed(item)
+
+    def close(self) -> None:
+        self._silence.close()
 
     async def _clear(self) -> None:
         """Drop the audio that is not committed: utterances that have ended are transcribed."""
@@ -121,6 +148,7 @@ class OpenAi:
     async def _started(self, stream: Stream, at: float) -> None:
         item = _Item(new_id("item"), at, dropped=self._cleared is stream)
         self._items.append(item)
+        self._silence.stop()
         if not item.dropped:
             await self._send("input_audio_buffer.speech_started", audio_start_ms=_ms(at), item_id=item.id)
 
@@ -145,7 +173,10 @@ class OpenAi:
         if not text or item.dropped:
             return
         item.text += text
-        extra = {"logprobs": logprobs(event)} if stream.settings.logprobs else {}
+        extra = {}
+        if stream.settings.logprobs:
+            extra["logprobs"] = known = logprobs(event)
+            item.logprobs += known or ()
         await self._transcription("delta", item, delta=text, **extra)
 
     async def _window_done(self, stream: Stream, event: WindowDone) -> None:
@@ -165,8 +196,13 @@ class OpenAi:
         if item.dropped:
             return
         self._due = None if self._due is stream else self._due
+        await self._completed(item, logprobs=stream.settings.logprobs)
+
+    async def _completed(self, item: _Item, *, logprobs: bool = False) -> None:
         usage = {"type": "duration", "seconds": round(max(0.0, item.end - item.start), 3)}
-        await self._transcription("completed", item, transcript=item.text, usage=usage)
+        extra = {"logprobs": item.logprobs} if logprobs else {}
+        await self._transcription("completed", item, transcript=item.text, usage=usage, **extra)
+        self._silence.begin()
 
     async def finished(self, stream: Stream) -> None:
         if stream.settings.turns is None:

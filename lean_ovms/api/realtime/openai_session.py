@@ -21,11 +21,13 @@ FORMATS = {
 }
 INPUT = "session.audio.input"
 MAX_MS = 10_000
+IDLE_MS = (5_000, 30_000)
 _TURN_FIELDS = (
     Field(name="threshold", kind="number", help="", low=0, high=1),
     Field(name="prefix_padding_ms", kind="int", help="", low=0, high=MAX_MS),
     Field(name="silence_duration_ms", kind="int", help="", low=0, high=MAX_MS),
 )
+_IDLE = Field(name="idle_timeout_ms", kind="int", help="", low=IDLE_MS[0], high=IDLE_MS[1])
 
 
 def defaults(model: str) -> Settings:
@@ -45,7 +47,8 @@ def updated(settings: Settings, session: Any) -> Settings:
     if "transcription" in given:
         settings = _transcription(settings, given["transcription"])
     if "turn_detection" in given:
-        settings = replace(settings, turns=_turns(given["turn_detection"]))
+        turns, idle_ms = _turns(given["turn_detection"])
+        settings = replace(settings, turns=turns, idle_timeout_ms=idle_ms)
     if "include" in values:
         settings = replace(settings, logprobs=_includes(values["include"]))
     return settings
@@ -76,22 +79,24 @@ def _transcription(settings: Settings, given: Any) -> Settings:
     return replace(settings, model=model or settings.model, language=language, prompt=prompt, hotwords=hotwords)
 
 
-def _turns(given: Any) -> TurnDetection | None:
+def _turns(given: Any) -> tuple[TurnDetection | None, int]:
+    """And idle_timeout_ms."""
     if given is None:
-        return None
+        return None, 0
     where = f"{INPUT}.turn_detection"
     values = _object(given, where)
     kind = values.get("type", "server_vad")
     if kind != "server_vad":
         raise _wrong(f"{where}.type", kind, "server_vad")
     found: dict[str, Any] = {}
-    for field in _TURN_FIELDS:
+    for field in (*_TURN_FIELDS, _IDLE):
         if values.get(field.name) is not None:
             try:
                 found[field.name] = read_one(field, values[field.name])
             except BadRequest as error:
                 raise BadRequest(error.message, param=f"{where}.{field.name}", code="invalid_value") from None
-    return TurnDetection(**found)
+    idle_ms: int = found.pop(_IDLE.name, 0)
+    return TurnDetection(**found), idle_ms
 
 
 def _includes(given: Any) -> bool:
@@ -157,6 +162,7 @@ def rendered(settings: Settings, session_id: str, expires_at: int) -> Json:
                     "threshold": turns.threshold,
                     "prefix_padding_ms": turns.prefix_padding_ms,
                     "silence_duration_ms": turns.silence_duration_ms,
+                    **({"idle_timeout_ms": settings.idle_timeout_ms} if settings.idle_timeout_ms else {}),
                 },
             }
         },

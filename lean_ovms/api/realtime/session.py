@@ -91,6 +91,11 @@ class Session:
 
         return await self.app.when_known(find)
 
+    @property
+    def written_s(self) -> float:
+        """Seconds of audio that have come."""
+        return self._fed_s + (self.current.audio.seconds if self.current is not None else 0.0)
+
     def described(self) -> Json:
         """The session as it is configured, as OpenAI's object."""
         left_s = max(0.0, self._ends_at - self._clock())
@@ -173,6 +178,7 @@ class Session:
             await self._finish()
             return close
         finally:
+            self.dialect.close()
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)

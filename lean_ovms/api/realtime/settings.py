@@ -22,6 +22,7 @@ class Settings:
     """turns: None: the client says where an utterance ends. logprobs: of tokens, where the model knows them.
 
     joined: utterances are found by voice activity, and their texts make up one text between two commits.
+    idle_timeout_ms: of silence after which the client gets an empty item; 0: never.
     """
 
     model: str = ""
@@ -30,6 +31,7 @@ class Settings:
     hotwords: str = ""
     format: AudioFormat = field(default_factory=AudioFormat)
     turns: TurnDetection | None = None
+    idle_timeout_ms: int = 0
     joined: bool = False
     logprobs: bool = False
 

@@ -178,3 +178,6 @@ class Vllm:
     async def failed(self, stream: Stream, error: RequestError) -> None:
         self._texts.pop(stream.item_id, None)
         await self.refuse(error, {})
+
+    def close(self) -> None:
+        pass

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from lean_ovms.api.realtime.silence import SilenceTimer
 from lean_ovms.errors import EngineFailure
 from tests.api.realtime.fakes import APPEND, CLEAR, COMMIT, session, silence, speech_app, tone
 
@@ -240,6 +242,52 @@ async def test_partials_are_part_of_the_text() -> None:
         events += await client.until(COMPLETED)
     deltas = [event["delta"] for event in events if event["type"] == DELTA]
     assert "".join(deltas) == events[-1]["transcript"] == " ".join(["three"] * 8)
+
+
+class Soon(SilenceTimer):
+    """Waits 10 ms, however long it should."""
+
+    def __init__(self, seconds: Callable[[], float], ended: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(lambda: 0.01 if seconds() else 0.0, ended)
+
+
+async def test_a_long_silence_becomes_an_empty_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lean_ovms.api.realtime.openai.SilenceTimer", Soon)
+    app, _ = await speech_app(realtime_partials=False)
+    turns = {"type": "server_vad", "idle_timeout_ms": 5000}
+    async with session(app, URL) as client:
+        await client.send("session.update", **update(turn_detection=turns))
+        assert (await client.next())["session"]["audio"]["input"]["turn_detection"]["idle_timeout_ms"] == 5000
+        for start in (0, 1000):
+            await client.append(silence(1, RATE))
+            events = await client.until(COMPLETED)
+            assert kinds(events) == ["timeout_triggered", "committed", "completed"]
+            assert len({event["item_id"] for event in events}) == 1
+            # the resampler keeps the last millisecond
+            assert (events[0]["audio_start_ms"], events[0]["audio_end_ms"]) == pytest.approx(
+                (start, start + 1000), abs=2
+            )
+            assert events[-1]["transcript"] == ""
+            assert events[-1]["usage"]["seconds"] == pytest.approx(1.0, abs=0.002)
+        await client.send("session.update", **update(turn_detection={"type": "server_vad"}))
+        await client.append(tone(0.5, 0.65, RATE), silence(1, RATE))
+        spoken = await client.until(COMPLETED)
+    assert kinds(spoken)[:4] == ["session.updated", "speech_started", "speech_stopped", "committed"]
+    assert spoken[3]["previous_item_id"] == events[0]["item_id"]
+    assert spoken[-1]["transcript"] == "six"
+
+
+async def test_the_end_of_an_item_has_all_log_probabilities() -> None:
+    app, _ = await speech_app(realtime_partials=False)
+    wanted = {"include": ["item.input_audio_transcription.logprobs"]}
+    async with session(app, URL) as client:
+        await client.send("session.update", session={"type": "transcription", **wanted})
+        await client.append(tone(1, 0.45, RATE), silence(1, RATE))
+        events = await client.until(COMPLETED)
+    assert events[-1]["transcript"] == "four four"
+    deltas = [one for event in events if event["type"] == DELTA for one in event["logprobs"]]
+    assert [one["token"] for one in deltas] == [" four", " four"]
+    assert events[-1]["logprobs"] == deltas
 
 
 async def test_the_session_object_of_the_beta_is_understood() -> None:
