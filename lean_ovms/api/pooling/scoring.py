@@ -43,6 +43,7 @@ class ScoreRequest:
     """Documents, and one query or as many. query_param, document_param: their fields.
 
     max_query, max_document: tokens kept, 0: all. chunks: limits of documents in pieces, None: they have one piece.
+    cuts: a limit beyond the window cuts at the window, as Cohere's does, instead of a 400.
     """
 
     call: PoolingRequest
@@ -55,6 +56,7 @@ class ScoreRequest:
     instruction: str = ""
     template_kwargs: Json = field(default_factory=dict)
     chunks: ChunkLimits | None = None
+    cuts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +70,21 @@ class Scores:
 async def score(asked: ScoreRequest) -> Scores:
     """A score for each document and its query. Raises RequestError."""
     info = asked.call.info(KINDS)
+    if asked.cuts and asked.max_document >= info.window:
+        asked = _cut_at_the_window(asked)
     for name, limit in (("max_tokens_per_query", asked.max_query), ("max_tokens_per_doc", asked.max_document)):
         if limit >= info.window:
             raise BadRequest(f"{name} must be less than the model's {info.window} tokens, not {limit}", param=name)
     if info.kind == EMBED:
         return await _by_vectors(asked, info)
     return await (_by_tokens(asked, info) if info.kind == TOKEN_EMBED else _by_pairs(asked, info))
+
+
+def _cut_at_the_window(asked: ScoreRequest) -> ScoreRequest:
+    """The same without the limit of documents: what does not fit into the window is cut off."""
+    truncate = asked.call.values["truncate_prompt_tokens"]
+    values = {**asked.call.values, "truncate_prompt_tokens": -1 if truncate is None else truncate}
+    return replace(asked, call=replace(asked.call, values=values), max_document=0)
 
 
 # --- two vectors

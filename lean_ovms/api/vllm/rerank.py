@@ -92,7 +92,8 @@ class RerankRequest:
 
 
 async def handle(request: Request, app: App) -> Response:
-    rerank = await app.parse_body(request, partial(_read, ovms=follows_ovms(request)))
+    cohere = request.path.endswith("/v2/rerank")
+    rerank = await app.parse_body(request, partial(_read, ovms=follows_ovms(request), cohere=cohere))
     return json(full(rerank, await score(rerank.score)), rerank.score.call.headers)
 
 
@@ -110,7 +111,7 @@ ROUTES = [
 ]
 
 
-def _read(body: Json, app: App, *, ovms: bool) -> RerankRequest:
+def _read(body: Json, app: App, *, ovms: bool, cohere: bool) -> RerankRequest:
     call = parse(body, app, fields=FIELDS, ovms=ovms)
     values = call.values
     query = _query(values["query"], ovms=ovms)
@@ -130,6 +131,7 @@ def _read(body: Json, app: App, *, ovms: bool) -> RerankRequest:
         query_param="query",
         document_param=name,
         chunks=ChunkLimits(pieces=most, pieces_per_document=pieces or 0) if in_pieces else None,
+        cuts=cohere,
         **limits(values),
     )
     return RerankRequest(asked, not ovms if shown is None else shown)

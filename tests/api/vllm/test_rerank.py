@@ -192,6 +192,21 @@ async def test_tokens_kept_of_each_side(make_pooling: MakePooling) -> None:
         assert param == name
 
 
+@pytest.mark.parametrize("kind", ["rerank", "embeddings"])
+async def test_coheres_limit_of_documents_may_exceed_the_window(make_pooling: MakePooling, kind: str) -> None:
+    """Haystack's ranker sends max_tokens_per_doc 4096, Cohere's default, whatever the model is."""
+    app, engine = await make_pooling(kind, max_model_len=16)
+    fields: dict[str, Any] = {"query": "abc", "documents": ["x" * 50, "y"], "max_tokens_per_doc": 4096}
+    for path in ("/v2/rerank", "/v1/v2/rerank"):
+        await ask(app, path, **fields)
+        assert [params.truncate for _, params in engine.asked] == [-1] * len(engine.asked)
+        assert "x" * 50 in str(engine.asked[-1][0])
+    await ask(app, "/v2/rerank", **fields, truncate_prompt_tokens=9)
+    assert engine.asked[-1][1].truncate == 9
+    message, _ = await refused(app, "/v2/rerank", **{**fields, "max_tokens_per_doc": 0})
+    assert "longer than allowed 16" in message
+
+
 async def test_long_lists_are_tokenized_in_several_calls(make_pooling: MakePooling) -> None:
     app, engine = await make_pooling("rerank", max_pooling_tokens=1_000_000, max_pooling_inputs=5000)
     documents = ["x" * 1000] * 500
