@@ -1,4 +1,4 @@
-"""Compares the paged engine on the models of tests/data/zoo with transformers in torch: greedy tokens, log probabilities.
+"""The paged engine on the models of tests/data/zoo against transformers in torch: greedy tokens, log probabilities.
 
 The weights in torch are made again as tools/zoo.py made them. They are those of the files with the versions of torch
 and transformers that wrote these; with others a model may be another one, and everything differs. Prompts are longer
@@ -86,9 +86,9 @@ def main(argv: list[str]) -> int:
         return 2
     differ = 0
     for name in argv or MODELS:
-        found, wanted = paged(name), in_torch(name)
-        same = sum(a == b for (one, _), (other, _) in zip(found, wanted, strict=True) for a, b in zip(one, other))
-        error = max(abs(a - b) for (_, one), (_, other) in zip(found, wanted, strict=True) for a, b in zip(one, other))
+        pairs = list(zip(paged(name), in_torch(name), strict=True))
+        same = sum(a == b for (one, _), (other, _) in pairs for a, b in zip(one, other, strict=True))
+        error = max(abs(a - b) for (_, one), (_, other) in pairs for a, b in zip(one, other, strict=True))
         total = TOKENS * len(LENGTHS)
         print(f"{name}: {same} of {total} tokens equal, log probabilities differ by at most {error:.1e}", flush=True)
         differ += same < total

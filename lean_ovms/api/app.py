@@ -259,7 +259,8 @@ class App:
     async def forward(self, request: Request, path: str) -> Response:
         """The response of another endpoint to a POST whose API key is checked. Raises RequestError."""
         request.path = path
-        return await self._table.methods(path)["POST"].handle(request, self)
+        route = self._table.methods(path)["POST"]
+        return await (route.handler or await route.load())(request, self)
 
     def _route(self, request: Request) -> Entry:
         methods = self._table.methods(request.path)
