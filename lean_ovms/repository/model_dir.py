@@ -59,8 +59,8 @@ class ModelDir:
 
     generation_config, config: the files of that name, {} if missing. chat_template: chat_template.jinja or "".
     fallback_template: the template in the JSON files, or "" (the tokenizer's own has precedence). tool_template: used
-    instead when a request has tools, or "". special_tokens: their text by name, e.g. "bos_token". tokenizer: the members
-    TOKENIZER of tokenizer_config.json, and additional_special_tokens as texts.
+    instead when a request has tools, or "". special_tokens: their text by name, e.g. "bos_token". tokenizer: the
+    members TOKENIZER of tokenizer_config.json, and additional_special_tokens as texts.
     """
 
     path: Path | None = None

@@ -49,8 +49,8 @@ class Envelope:
 class ChoiceState:
     """One choice of a stream: whether it has started, and its output since the last chunk.
 
-    text: what comes before and after the text in a chunk that has nothing else; None where chunks have more. prompt_ids:
-    of its prompt, for the first chunk.
+    text: what comes before and after the text in a chunk that has nothing else; None where chunks have more.
+    prompt_ids: of its prompt, for the first chunk.
     """
 
     started: bool = False
