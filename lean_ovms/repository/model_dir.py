@@ -46,6 +46,11 @@ OTHER_TASK = "It is for a task that this server does not serve."
 TOKENIZERS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 """The names under which transformers gives special tokens to a chat template."""
+TOKENIZER = (
+    *("tokenizer_class", "add_bos_token", "add_eos_token", "add_prefix_space", "clean_up_tokenization_spaces"),
+    *("split_special_tokens", "added_tokens_decoder", "errors"),
+)
+"""What is kept of tokenizer_config.json for clients that tokenize themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +59,8 @@ class ModelDir:
 
     generation_config, config: the files of that name, {} if missing. chat_template: chat_template.jinja or "".
     fallback_template: the template in the JSON files, or "" (the tokenizer's own has precedence). tool_template: used
-    instead when a request has tools, or "". special_tokens: their text by name, e.g. "bos_token".
+    instead when a request has tools, or "". special_tokens: their text by name, e.g. "bos_token". tokenizer: the
+    members TOKENIZER of tokenizer_config.json, and additional_special_tokens as texts.
     """
 
     path: Path | None = None
@@ -64,6 +70,7 @@ class ModelDir:
     fallback_template: str = ""
     tool_template: str = ""
     special_tokens: dict[str, str] = field(default_factory=dict)
+    tokenizer: dict[str, Any] = field(default_factory=dict)
 
 
 def read(path: Path, *, generation_config: str = "", override: str = "", task: str = "") -> ModelDir:
@@ -88,7 +95,15 @@ def read(path: Path, *, generation_config: str = "", override: str = "", task: s
         tool_template=_text(path / "additional_chat_templates" / "tool_use.jinja")
         or _template(tokenizer.get("chat_template"), "tool_use", alone=False),
         special_tokens={name: text for name in SPECIAL_TOKENS if (text := _content(tokenizer.get(name)))},
+        tokenizer=_tokenizer(tokenizer),
     )
+
+
+def _tokenizer(config: dict[str, Any]) -> dict[str, Any]:
+    found = {name: config[name] for name in TOKENIZER if config.get(name) is not None}
+    if isinstance(more := config.get("additional_special_tokens"), list):
+        found["additional_special_tokens"] = [text for entry in more if (text := _content(entry))]
+    return found
 
 
 def _generation_config(path: Path, other: str) -> dict[str, Any]:

@@ -78,6 +78,14 @@ def test_special_tokens_may_be_objects_or_missing(model):
 # --- templates -----------------------------------------------------------------------------------------------------
 
 
+def test_what_clients_may_know_of_the_tokenizer(model):
+    config = {"tokenizer_class": "A", "add_bos_token": False, "errors": None, "vocab_file": "/home/x", "auto_map": {}}
+    config["additional_special_tokens"] = ["<a>", {"content": "<b>"}, 5]
+    (model / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
+    kept = {"tokenizer_class": "A", "add_bos_token": False, "additional_special_tokens": ["<a>", "<b>"]}
+    assert read(model).tokenizer == kept
+
+
 def test_templates_in_json_files_go_by_order(model):
     write(model, "tokenizer_config.json", {"chat_template": "of the tokenizer"})
     assert read(model).fallback_template == "of the tokenizer"

@@ -50,12 +50,14 @@ class ChoiceState:
     """One choice of a stream: whether it has started, and its output since the last chunk.
 
     text: what comes before and after the text in a chunk that has nothing else; None where chunks have more.
+    prompt_ids: of its prompt, for the first chunk.
     """
 
     started: bool = False
     text: tuple[bytes, bytes] | None = None
     has_calls: bool = False
     stop: str | int | None = None
+    prompt_ids: Sequence[int] | None = None
     tokens: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
 
@@ -151,6 +153,9 @@ class Chunks:
             extra = b',"stop_reason":' + orjson.dumps(state.stop)
         if self._options.token_ids:
             extra += b',"token_ids":' + orjson.dumps(state.tokens)
+        if state.prompt_ids is not None:
+            extra += b',"prompt_token_ids":' + orjson.dumps(state.prompt_ids)
+            state.prompt_ids = None
         state.tokens = []
         reason = b'"%b"' % finish.encode() if finish else b"null"
         tail = self._tail(timed=bool(finish) or self._options.timings_per_token)

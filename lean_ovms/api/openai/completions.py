@@ -284,6 +284,8 @@ class CompletionRenderer:
             state.started = True
             echo = self._echo(delta)
             state.logprobs += echo.logprobs()
+            if self._completion.options.token_ids:
+                state.prompt_ids = echo.generation.prompt_ids
             out = self._chunk(delta.index, echo.text, state)
             if not (self._completion.score_only or self._completion.generation.sampling.logprobs):
                 state.text = self._chunks.around(delta.index, b'"text":', b"")

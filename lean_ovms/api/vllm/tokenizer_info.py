@@ -1,4 +1,4 @@
-"""GET /tokenizer_info: the chat template and the special tokens, for clients that build prompts themselves.
+"""GET /tokenizer_info: the tokenizer's class, its special tokens and the chat template, for clients that build prompts.
 
 As in vLLM, and without a prefix. With it lm-evaluation-harness needs no tokenizer of its own
 (tokenizer_backend=remote).
@@ -25,7 +25,8 @@ async def handle(request: Request, app: App) -> Response:
     model = await app.when_known(find)
     template = model.chat_format.template
     tokens = {name: text for name, text in template.special_tokens.items() if text}
-    return json({**tokens, "chat_template": template.source or None, "model_max_length": model.info.context_length})
+    known = {**model.directory.tokenizer, **tokens}
+    return json({**known, "chat_template": template.source or None, "model_max_length": model.info.context_length})
 
 
 DOC = RouteDoc(summary="Chat template and special tokens", query=(MODEL,), answer="TokenizerInfo", errors=(404, 503))

@@ -166,6 +166,13 @@ async def test_token_ids_are_returned_per_choice(make_app: MakeApp) -> None:
     body = await whole(await post(app, PATH, ask(return_token_ids=True)))
     assert body["choices"][0]["token_ids"] == [72, EOS]
     assert body["choices"][0]["prompt_token_ids"] == [97, 98]
+    for logprobs in (None, 0):
+        body = ask(prompt=["ab", "c"], return_token_ids=True, logprobs=logprobs, stream=True)
+        choices = [event["choices"][0] for event in (await events(await post(app, PATH, body)))[:-1]]
+        for index, prompt in ((0, [97, 98]), (1, [99])):
+            first, *rest = [choice for choice in choices if choice["index"] == index]
+            assert first["prompt_token_ids"] == prompt
+            assert not any("prompt_token_ids" in choice for choice in rest)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,13 @@ async def test_a_client_can_write_prompts_itself(make_app: MakeApp) -> None:
     assert (await app.handle(Request("GET", "/tokenizer_info"))).status == 401
 
 
+async def test_a_client_can_know_the_tokenizer(make_app: MakeApp) -> None:
+    app, _ = await make_app()
+    app.registry.models["m"].directory.tokenizer.update(tokenizer_class="A", add_bos_token=True)
+    info = await whole(await app.handle(Request("GET", "/tokenizer_info")))
+    assert (info["tokenizer_class"], info["add_bos_token"], info["model_max_length"]) == ("A", True, 1000)
+
+
 async def ask(make_app: MakeApp, path: str = PATH, **fields: Any) -> Any:
     app, _ = await make_app()
     return await whole(await post(app, path, {"model": "m", **fields}))
