@@ -11,6 +11,7 @@ from lean_ovms.api import route_index
 from lean_ovms.api.fields import Field
 from lean_ovms.api.generation import common_fields as shared
 from lean_ovms.api.generation import sampling, structured_output, unsupported
+from lean_ovms.api.llama_cpp import fields as llama_cpp
 from lean_ovms.api.router import BASES, collect, endpoints
 from lean_ovms.cli import other_flags
 from lean_ovms.config import Config
@@ -66,6 +67,7 @@ def request_fields() -> str:
     for module in sorted(endpoints(), key=lambda module: _path(module.ROUTES[0].path)):
         if members := getattr(module, "FIELDS", None):
             groups[_path(module.ROUTES[0].path)] = members
+    groups["/completion"], groups["/infill"] = llama_cpp.COMPLETION, llama_cpp.INFILL[:4]
     parts = []
     for title, members in groups.items():
         lines = [f"### {title}", "", "| field | type | range | default | meaning |", "|---|---|---|---|---|"]

@@ -328,6 +328,7 @@ ANSWERS: dict[str, Json] = {
     "Any": {},
     "Sleeping": object_of({"is_sleeping": BOOLEAN}),
     "Success": object_of({"success": BOOLEAN}),
+    "LlamaCompletion": {"type": "object", "properties": {"content": STRING, "stop": BOOLEAN, "timings": OBJECT}},
     "ModelStates": {
         "type": "object",
         "additionalProperties": object_of({"model_version_status": array(_VERSION)}),

@@ -1,0 +1,81 @@
+"""The prompt for the middle of a text, of models that were trained to fill in the middle.
+
+The order of the parts is that of https://arxiv.org/abs/2409.12186, as in llama.cpp: other files, then the text before
+the place, then the one behind it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from ...errors import NotFound
+from ...models.text_model import TextModel
+
+NO_TOKENS = "this model has no tokens for the middle of a text (fill in the middle)"
+
+
+class Notation(NamedTuple):
+    """The special tokens of a family. repository, file: before the files; "": it has none."""
+
+    prefix: str
+    suffix: str
+    middle: str
+    repository: str = ""
+    file: str = ""
+
+    def prompt(self, before: str, behind: str, files: list[tuple[str, str]]) -> str:
+        """The prompt's text. files: names and texts of others."""
+        parts = [f"{self.repository}project\n"] if self.repository and files else []
+        for name, text in files:
+            parts.append(f"{self.file}{name}\n{text}" if self.file else f"{text}\n\n")
+        if self.file and files:
+            parts.append(f"{self.file}filename\n")
+        return "".join((*parts, self.prefix, before, self.suffix, behind, self.middle))
+
+
+NOTATIONS = (
+    Notation("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>", "<|file_sep|>"),  # Qwen
+    Notation("<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<repo_name>", "<file_sep>"),  # StarCoder 2
+    Notation("<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<reponame>", "<filename>"),  # StarCoder, Granite
+    Notation("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM
+    Notation("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek
+    Notation("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", file="<|file_separator|>"),  # CodeGemma
+    Notation("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+    Notation("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
+)
+ENDS = (
+    *("<|endoftext|>", "<|fim_pad|>", "<|file_sep|>", "<|repo_name|>", "<|file_separator|>", "<fim_pad>"),
+    *("<file_sep>", "<filename>", "<reponame>", "<repo_name>", "<｜end▁of▁sentence｜>", "<|user|>"),
+)
+"""Tokens that end what was filled in, though they may not be the model's end of text."""
+
+
+class Filling(NamedTuple):
+    """How a model fills in. ends: ids of the tokens that end it."""
+
+    notation: Notation
+    ends: tuple[int, ...]
+
+
+_known: WeakKeyDictionary[TextModel, Filling | None] = WeakKeyDictionary()
+
+
+async def filling_of(model: TextModel) -> Filling:
+    """The notation whose tokens the model's tokenizer has. Raises RequestError."""
+    if model not in _known:
+        _known[model] = await _look(model)
+    found = _known[model]
+    if found is None:
+        raise NotFound(NO_TOKENS, param="model", code="not_supported")
+    return found
+
+
+async def _look(model: TextModel) -> Filling | None:
+    words = sorted({word for notation in NOTATIONS for word in notation if word} | set(ENDS))
+    ids = await model.encode(words, False)
+    known = {word: tokens[0] for word, tokens in zip(words, ids, strict=True) if len(tokens) == 1}
+    named = list(known.values())
+    known = {word: token for word, token in known.items() if named.count(token) == 1}  # no "unknown" token
+    notation = next((n for n in NOTATIONS if known.keys() >= set(filter(None, n))), None)
+    return notation and Filling(notation, tuple(known[word] for word in ENDS if word in known))

@@ -1,0 +1,1 @@
+"""Tests of lean_ovms.api.llama_cpp."""

@@ -1,0 +1,228 @@
+"""/completion and /infill on a scripted engine: the prompt, the fields, whole answers and streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_ovms.api.llama_cpp import completion
+from lean_ovms.types import Response
+from tests.api.conftest import MakeApp, events, post, whole
+from tests.fakes import FakeEngine, encode, say
+
+CODER = {"<|fim_prefix|>": 1, "<|fim_suffix|>": 2, "<|fim_middle|>": 3, "<|endoftext|>": 4, "<|fim_pad|>": 5}
+FILES = {"<|repo_name|>": 6, "<|file_sep|>": 7}
+PLACE = {"input_prefix": "a = ", "input_suffix": "\nb"}
+
+
+async def complete(make_app: MakeApp, script: Any = None, path: str = "/completion", **fields: Any) -> Any:
+    app, _ = await make_app(script or say("Hi", "\nyou"))
+    body = await whole(await post(app, path, {"prompt": "ab", **fields}))
+    assert "error" not in body, body
+    return body
+
+
+async def test_a_whole_answer(make_app: MakeApp) -> None:
+    body = await complete(make_app)
+    assert body.pop("timings")["predicted_n"] == 7
+    assert body == {
+        "index": 0,
+        "content": "Hi\nyou",
+        "tokens": [],
+        "id_slot": 0,
+        "stop": True,
+        "model": "m",
+        "tokens_predicted": 7,
+        "tokens_evaluated": 2,
+        "has_new_line": True,
+        "truncated": False,
+        "stop_type": "eos",
+        "stopping_word": "",
+        "tokens_cached": 9,
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        ({"n_predict": 5}, {"max_tokens": 5}),
+        ({"temperature": -1.0}, {"temperature": 0.0}),
+        ({"temperature": 0.5, "top_k": 0}, {"temperature": 0.5, "top_k": 0}),
+        ({"temperature": 1, "seed": 7}, {"seeds": (7,)}),
+        ({"repeat_penalty": 1.25}, {"repetition_penalty": 1.25}),
+        ({"ignore_eos": True, "n_predict": 1}, {"ignore_eos": True}),
+        ({"logit_bias": [[65, 1.5], [66, False]]}, {"logit_bias": ((65, 1.5), (66, -100.0))}),
+        ({"cache_prompt": True, "samplers": [], "id_slot": 0, "t_max_prompt_ms": 500, "n_keep": 1}, {}),
+    ],
+)
+async def test_fields_are_those_of_completions(
+    make_app: MakeApp, fields: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    app, engine = await make_app(lambda *_: say("x"), capable=True)
+    response = await post(app, "/completion", {"prompt": [1, 2], **fields})
+    assert response.status == 200, response.body
+    assert ("Warning" in dict(response.headers)) is False
+    [(prompt, sampling)] = engine.submitted
+    assert prompt == [1, 2]
+    for name, value in wanted.items():
+        assert getattr(sampling, name) == value
+
+
+async def test_a_random_seed_is_minus_one(make_app: MakeApp) -> None:
+    app, engine = await make_app(lambda *_: say("x"))
+    for _ in range(2):
+        await whole(await post(app, "/completion", {"prompt": "a", "temperature": 1, "seed": -1}))
+    [(_, one), (_, other)] = engine.submitted
+    assert one.seeds != other.seeds
+
+
+@pytest.mark.parametrize(
+    ("fields", "script", "wanted"),
+    [
+        ({"stop": ["l"]}, say("Hal", "lo"), {"content": "Ha", "stop_type": "word", "stopping_word": "l"}),
+        ({"n_predict": 2}, say("Ha", reason="length"), {"content": "Ha", "stop_type": "limit", "stopping_word": ""}),
+        ({"n_predict": 0}, say("H", reason="length"), {"content": "", "stop_type": "limit", "tokens_predicted": 0}),
+        ({"return_tokens": True}, say("Ha", reason="length"), {"tokens": encode("Ha")}),
+    ],
+)
+async def test_how_it_ended(make_app: MakeApp, fields: Any, script: Any, wanted: Any) -> None:
+    body = await complete(make_app, script, **fields)
+    assert {name: body[name] for name in wanted} == wanted
+
+
+async def test_only_the_fields_asked_for(make_app: MakeApp) -> None:
+    body = await complete(make_app, response_fields=["content", "timings/prompt_n", "nothing", "content/x"])
+    assert body == {"content": "Hi\nyou", "timings/prompt_n": 2}
+
+
+async def test_a_stream(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("Hi", "\nyou"))
+    found = await events(await post(app, "/completion", {"prompt": "ab", "stream": True}))
+    assert [event["content"] for event in found] == ["Hi", "\nyou", ""]
+    assert [event["stop"] for event in found] == [False, False, True]
+    assert found[0]["tokens"] == encode("Hi")
+    assert (found[0]["tokens_predicted"], found[0]["tokens_evaluated"]) == (2, 2)
+    assert (found[-1]["stop_type"], found[-1]["has_new_line"], found[-1]["tokens_predicted"]) == ("eos", True, 7)
+    assert not engine.mail.busy
+
+
+async def test_a_stream_of_nothing_has_its_last_event(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x", reason="length"))
+    [last] = await events(await post(app, "/completion", {"prompt": "ab", "stream": True, "n_predict": 0}))
+    assert (last["stop"], last["content"], last["tokens_predicted"]) == (True, "", 0)
+
+
+async def test_no_longer_than_asked_for_once_a_line_is_complete(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter(range(1, 1000))
+    monkeypatch.setattr(completion, "monotonic", lambda: next(seconds))
+    app, engine = await make_app(say(*["a"] * 3, "\n", *["b"] * 90))
+    body = await whole(await post(app, "/completion", {"prompt": "ab", "t_max_predict_ms": 1500}))
+    assert body["content"].startswith("aaa\n")
+    assert len(body["content"]) < 90
+    assert body["stop_type"] == "limit"
+    assert engine.cancelled
+
+
+@pytest.mark.parametrize("path", ["/completion", "/infill"])
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"n_predict": -2}, "n_predict"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"response_fields": [1]}, "response_fields"),
+        ({"stop": [1]}, "stop"),
+        ({"grammar": 1}, "grammar"),
+        ({"logit_bias": [["a", 1]]}, "logit_bias"),
+        ({"logit_bias": [[1, 1, 1]]}, "logit_bias"),
+        ({"logit_bias": [[1, True]]}, "logit_bias"),
+    ],
+)
+async def test_a_wrong_field_is_named(make_app: MakeApp, path: str, fields: Any, param: str) -> None:
+    app, _ = await make_app(say("x"))
+    response = await post(app, path, {"prompt": "a", **PLACE, **fields})
+    assert (response.status, (await whole(response))["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize("prompt", [None, "", [], [[]], ["a", "b"], {"a": 1}])
+async def test_a_wrong_prompt(make_app: MakeApp, prompt: Any) -> None:
+    app, _ = await make_app(say("x"))
+    response = await post(app, "/completion", {"prompt": prompt})
+    assert (response.status, (await whole(response))["error"]["param"]) == (400, "prompt")
+
+
+def teach(engine: FakeEngine, vocabulary: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make these words tokens of the engine's tokenizer."""
+    untaught = engine.encode
+
+    async def taught(texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
+        plain = await untaught(texts, add_special_tokens, client)
+        return [[vocabulary[t]] if t in vocabulary else ids for t, ids in zip(texts, plain, strict=True)]
+
+    monkeypatch.setattr(engine, "encode", taught)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "extra", "sent"),
+    [
+        (CODER, [], "<|fim_prefix|>a = f(<|fim_suffix|>\nb<|fim_middle|>"),
+        (CODER, [{"text": "x"}], "x\n\n<|fim_prefix|>a = f(<|fim_suffix|>\nb<|fim_middle|>"),
+        (CODER | FILES, [], "<|fim_prefix|>a = f(<|fim_suffix|>\nb<|fim_middle|>"),
+        (
+            CODER | FILES,
+            [{"filename": "f.py", "text": "x"}],
+            "<|repo_name|>project\n<|file_sep|>f.py\nx<|file_sep|>filename\n"
+            "<|fim_prefix|>a = f(<|fim_suffix|>\nb<|fim_middle|>",
+        ),
+        (
+            {"<｜fim▁begin｜>": 1, "<｜fim▁hole｜>": 2, "<｜fim▁end｜>": 3},
+            [],
+            "<｜fim▁begin｜>a = f(<｜fim▁hole｜>\nb<｜fim▁end｜>",
+        ),
+    ],
+)
+async def test_the_prompt_of_a_middle(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, vocabulary: Any, extra: Any, sent: str
+) -> None:
+    app, engine = await make_app(lambda *_: say("1)"))
+    teach(engine, vocabulary, monkeypatch)
+    body = await whole(await post(app, "/infill", {**PLACE, "prompt": "f(", "input_extra": extra}))
+    assert body["content"] == "1)"
+    [(prompt, sampling)] = engine.submitted
+    assert prompt == sent
+    assert set(sampling.stop_token_ids) == {i for word, i in vocabulary.items() if i >= 4}
+
+
+async def refused(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, vocabulary: Any, **fields: Any) -> Any:
+    app, engine = await make_app(say("x"))
+    teach(engine, vocabulary, monkeypatch)
+    response: Response = await post(app, "/infill", fields)
+    return {"status": response.status, **(await whole(response))["error"]}
+
+
+@pytest.mark.parametrize("vocabulary", [{}, {**CODER, "<|fim_middle|>": 2}, dict.fromkeys(CODER, 0)])
+async def test_a_model_without_the_tokens_for_it(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, vocabulary: dict[str, int]
+) -> None:
+    error = await refused(make_app, monkeypatch, vocabulary, **PLACE)
+    assert (error["status"], error["param"], error["code"]) == (404, "model", "not_supported")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input_prefix": "a"}, "input_suffix"),
+        ({"input_suffix": "a"}, "input_prefix"),
+        ({**PLACE, "prompt": [1]}, "prompt"),
+        ({**PLACE, "input_extra": {}}, "input_extra"),
+        ({**PLACE, "input_extra": ["x"]}, "input_extra[0]"),
+        ({**PLACE, "input_extra": [{"filename": "a"}]}, "input_extra[0]"),
+        ({**PLACE, "input_extra": [{"text": ""}, {"filename": 1, "text": ""}]}, "input_extra[1]"),
+        ({**PLACE, "input_extra": [{"text": ""}] * 257}, "input_extra"),
+    ],
+)
+async def test_a_wrong_place(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, fields: Any, param: str) -> None:
+    error = await refused(make_app, monkeypatch, CODER, **fields)
+    assert (error["status"], error["param"]) == (400, param)
