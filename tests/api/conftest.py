@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -41,29 +42,39 @@ def made_once() -> Iterator[None]:
         yield
 
 
+@contextlib.asynccontextmanager
+async def closing_apps() -> AsyncIterator[list[App]]:
+    """A list of apps, which are closed at the end."""
+    made: list[App] = []
+    try:
+        yield made
+    finally:
+        for app in made:
+            app.image_loader.close()
+            await app.close()
+            app.offload.close()
+
+
 @pytest.fixture
 async def make_app() -> AsyncIterator[MakeApp]:
     """make_app(script, **options) -> (app, engine), loaded; its response store is closed afterwards.
 
     capable: the engine has every capability.
     """
-    made: list[App] = []
+    async with closing_apps() as made:
 
-    async def make(script: Any = (), *, capable: bool = False, **options: Any) -> tuple[App, FakeEngine]:
-        config = Config(**{"fake_engine": True, "model_name": "m", "access_log": False, **options})
-        engine = FakeEngine(script if callable(script) else list(script))
-        if capable:
-            engine.info = replace(engine.info, capabilities=sorted({*CAPABILITIES.values()}))
-        model = TextModel(config, engine)  # type: ignore[arg-type]
-        app = App(config, [model])
-        await model.load()
-        made.append(app)
-        return app, engine
+        async def make(script: Any = (), *, capable: bool = False, **options: Any) -> tuple[App, FakeEngine]:
+            config = Config(**{"fake_engine": True, "model_name": "m", "access_log": False, **options})
+            engine = FakeEngine(script if callable(script) else list(script))
+            if capable:
+                engine.info = replace(engine.info, capabilities=sorted({*CAPABILITIES.values()}))
+            model = TextModel(config, engine)  # type: ignore[arg-type]
+            app = App(config, [model])
+            await model.load()
+            made.append(app)
+            return app, engine
 
-    yield make
-    for app in made:
-        app.image_loader.close()
-        await app.close()
+        yield make
 
 
 async def post(app: App, path: str, body: Any, **headers: str) -> Response:
@@ -109,18 +120,15 @@ async def events(response: Response) -> list[Any]:
 @pytest.fixture
 async def make_pooling() -> AsyncIterator[MakePooling]:
     """make_pooling(task, **options) -> (app, engine), loaded; the model is called "e"."""
-    made: list[App] = []
+    async with closing_apps() as made:
 
-    async def make(task: str = "embeddings", **options: Any) -> tuple[App, FakePoolingEngine]:
-        model, engine = await fake_model(task, **options)
-        app = App(model.config, [model])
-        made.append(app)
-        return app, engine
+        async def make(task: str = "embeddings", **options: Any) -> tuple[App, FakePoolingEngine]:
+            model, engine = await fake_model(task, **options)
+            app = App(model.config, [model])
+            made.append(app)
+            return app, engine
 
-    yield make
-    for app in made:
-        app.image_loader.close()
-        await app.close()
+        yield make
 
 
 async def ask(app: App, path: str, **body: Any) -> Any:

@@ -19,7 +19,7 @@ from lean_ovms.errors import EngineFailure, TooManyRequests
 from lean_ovms.models.text_model import TextModel
 from lean_ovms.observability.records import RequestRecord
 from lean_ovms.types import Response
-from tests.api.conftest import events, get, parts, post, whole
+from tests.api.conftest import closing_apps, events, get, parts, post, whole
 from tests.fakes import FakeEngine, say
 from tests.voice_fakes import FakeVoiceEngine, fake_voice
 
@@ -32,18 +32,15 @@ MakeVoice = Callable[..., Awaitable[tuple[App, FakeVoiceEngine]]]
 @pytest.fixture
 async def make_voice() -> AsyncIterator[MakeVoice]:
     """make_voice(**options) -> (app, engine), loaded; the model is called "v"."""
-    made: list[App] = []
+    async with closing_apps() as made:
 
-    async def make(**options: Any) -> tuple[App, FakeVoiceEngine]:
-        model, engine = await fake_voice(**options)
-        app = App(model.config, [model])
-        made.append(app)
-        return app, engine
+        async def make(**options: Any) -> tuple[App, FakeVoiceEngine]:
+            model, engine = await fake_voice(**options)
+            app = App(model.config, [model])
+            made.append(app)
+            return app, engine
 
-    yield make
-    for app in made:
-        app.image_loader.close()
-        await app.close()
+        yield make
 
 
 async def data(response: Response) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.media.audio import decoder
 from lean_ovms.types import Response
-from tests.api.conftest import whole
+from tests.api.conftest import closing_apps, whole
 from tests.forms import Part, form_request
 from tests.recordings import plain_wav
 from tests.speech_scripts import HELLO, InlineDecoding, ScriptedSpeech, speech_model
@@ -25,19 +25,15 @@ MakeSpeech = Callable[..., Awaitable[tuple[App, ScriptedSpeech]]]
 async def make_speech(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeSpeech]:
     """make_speech(script, **options) -> (app, engine); the model is called "w". Files are decoded in this process."""
     monkeypatch.setattr(decoder, "_Process", InlineDecoding)
-    made: list[App] = []
+    async with closing_apps() as made:
 
-    async def make(script: Any = HELLO, **options: Any) -> tuple[App, ScriptedSpeech]:
-        model, engine = await speech_model(script, **options)
-        app = App(model.config, [model])
-        made.append(app)
-        return app, engine
+        async def make(script: Any = HELLO, **options: Any) -> tuple[App, ScriptedSpeech]:
+            model, engine = await speech_model(script, **options)
+            app = App(model.config, [model])
+            made.append(app)
+            return app, engine
 
-    yield make
-    for app in made:
-        app.image_loader.close()
-        await app.close()
-        app.offload.close()
+        yield make
 
 
 async def send(app: App, *parts: Part, path: str = TRANSCRIBE, file: bytes | None = WAV, **headers: str) -> Response:
