@@ -50,6 +50,7 @@ class BeamSearch:
         del first.ids[first.prompt :], request.sequences[1:]
         first.score, first.logprobs, first.new_details, self.finished = 0.0, [], [], []
         first.matcher = self._matcher.fork() if self._matcher is not None else None
+        first.counts = first.thinking = None  # of tokens that are not there any more
         return first
 
     def advance(self, beams: Seq[Sequence], lines: NDArray[np.float32]) -> list[Continuation]:

@@ -363,6 +363,19 @@ def test_beam_search_stops_early_as_the_definition_says(penalty, stopping):
         assert found == beams_by_definition(prompt(10 + number, number), asked)
 
 
+def test_beams_that_begin_again_have_no_penalties_from_before():
+    asked = Params(max_tokens=12, beams=3, repetition_penalty=1.5, frequency_penalty=-0.8)
+    found = []
+    for blocks in (200, 24):
+        made = engine(blocks, step_tokens=64)
+        searches = [made.add(prompt(10 + i, i), asked) for i in range(3)]
+        while made.busy():
+            made.step()
+        assert bool(made.scheduler.preemptions) is (blocks == 24)
+        found.append([[output.generated_ids for output in search.read().values()] for search in searches])
+    assert found[0] == found[1]
+
+
 def test_log_probabilities_of_beams_are_the_models_own():
     made, ids = engine(), prompt(10)
     search = made.add(ids, Params(max_tokens=4, beams=2, logit_bias={5: 3.0}))
