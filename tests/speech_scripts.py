@@ -135,11 +135,11 @@ class InlineDecoding(Helper):
 
     _blocks: Iterator[bytes]
 
-    async def begin(self, data: memoryview, found: Found, limits: AudioLimits) -> bytes:
+    async def begin(self, data: memoryview, found: Found, limits: AudioLimits, seconds: float) -> bytes:
         self._blocks = decode(bytes(data[found.offset :]), found.format, limits)
-        return await self.block()
+        return await self.block(seconds)
 
-    async def block(self) -> bytes:
+    async def block(self, seconds: float) -> bytes:
         try:
             return next(self._blocks, b"")
         except BadRequest as error:

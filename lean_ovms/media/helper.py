@@ -32,6 +32,7 @@ class Helper:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._socket: socket.socket | None = None
+        self._transport: asyncio.BaseTransport | None = None
 
     @property
     def pid(self) -> int:
@@ -51,21 +52,36 @@ class Helper:
     async def streams(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """To and from the process, which is started by the first call. Raises OSError."""
         if self._reader is None or self._writer is None:
-            kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-            self._popen, ours = spawn_with_socket(  # a fork of 1 ms
-                self._command,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # messages of libraries about broken files are of no use
-                env={**kept, **import_path()},
-            )
-            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+            ours = self._spawn()
             try:
                 self._reader, self._writer = await asyncio.open_unix_connection(sock=ours)
             except BaseException:
                 ours.close()
                 raise
-            self._socket = ours
+            self._socket, self._transport = ours, self._writer.transport
         return self._reader, self._writer
+
+    async def connect(self, protocol: asyncio.BaseProtocol) -> None:
+        """Start the process, with this protocol in place of streams. Raises OSError."""
+        ours = self._spawn()
+        try:
+            loop = asyncio.get_running_loop()
+            self._transport, _ = await loop.create_unix_connection(lambda: protocol, sock=ours)
+        except BaseException:
+            ours.close()
+            raise
+        self._socket = ours
+
+    def _spawn(self) -> socket.socket:
+        kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+        self._popen, ours = spawn_with_socket(  # a fork of 1 ms
+            self._command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # messages of libraries about broken files are of no use
+            env={**kept, **import_path()},
+        )
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        return ours
 
     def send_file(self, line: bytes, descriptor: int) -> None:
         """A line, and an open file with it. Nothing else may be on its way to the process. Raises OSError."""
@@ -74,8 +90,8 @@ class Helper:
 
     def kill(self) -> None:
         """Kill it, whatever it is doing."""
-        if self._writer is not None:
-            self._writer.transport.abort()
+        if isinstance(self._transport, asyncio.WriteTransport):
+            self._transport.abort()
         if self._popen is not None:
             self._popen.kill()
             self._popen.wait()

@@ -239,7 +239,7 @@ async def test_no_more_audio_is_sent_than_the_engine_may_have() -> None:
     assert engine.audio == AHEAD_BYTES
     engine.window(16000 * 20, "a")
     await settled()
-    assert engine.audio == AHEAD_BYTES + 20 * BLOCK_BYTES
+    assert engine.audio == AHEAD_BYTES + 5 * BLOCK_BYTES  # of 4 s
     await engine.reply.aclose()
     assert isinstance(engine.sent[-1], protocol.Cancel)
     assert not engine.router.busy
@@ -260,7 +260,7 @@ async def test_a_new_engine_gets_the_rest_and_no_text_comes_twice() -> None:
     again = engine.sent[0]
     assert isinstance(again, protocol.Transcribe)
     assert (again.id, again.start, again.state, again.care) == (number, 16000, {"n": 16000}, 1)
-    assert engine.audio == AHEAD_BYTES - BLOCK_BYTES
+    assert engine.audio == AHEAD_BYTES - 16000 * 2
     engine.router.deliver(
         [
             protocol.SpeechTurn(number, True, 1.0),

@@ -49,6 +49,8 @@ IDS_PER_TURN = 65536
 INT_BYTES = array("i").itemsize
 WATCHDOG_ID = 0
 """Of the watchdog's pings; ids of requests start at 1, so their pongs are dropped."""
+JOINED_BYTES = 1 << 18
+"""A record and its attachments of so many bytes are written at once: copying them costs less than a system call."""
 
 _SAMPLING = tuple(field.name for field in dataclasses.fields(SamplingParams))
 _VALUES = attrgetter(*_SAMPLING)
@@ -345,9 +347,11 @@ class Engine:
         if len(frame) > protocol.MAX_FRAME_BYTES:
             raise BadRequest("The request is too large.")
         if self._child is not None:
-            for part in protocol.attachments([record]):
+            parts = [*protocol.attachments([record]), frame]
+            if len(parts) > 1 and sum(map(len, parts)) <= JOINED_BYTES:
+                parts = [b"".join(parts)]
+            for part in parts:
                 self._child.write(part)
-            self._child.write(frame)
 
     def _send_if_ready(self, record: protocol.Record) -> None:
         """For requests that outlive an engine: nothing is sent to one that is still loading."""

@@ -29,8 +29,8 @@ from ...speech_types import (
 from .. import protocol
 
 AHEAD_BYTES = int(AHEAD_S * SAMPLE_RATE) * SAMPLE_BYTES
-BLOCK_BYTES = SAMPLE_RATE * SAMPLE_BYTES
-"""Most of one Audio record: a second."""
+BLOCK_BYTES = 4 * SAMPLE_RATE * SAMPLE_BYTES
+"""Most of one Audio record: what the decoder of files has in a block. Each costs the same, whatever its size."""
 ALONE, PLAIN = 1, 2
 """Values of Transcribe.care."""
 MAX_RESTARTS = 4
@@ -132,7 +132,7 @@ class SpeechReply:
                 block = odd + block if odd else block
                 whole = len(block) - len(block) % SAMPLE_BYTES
                 odd = bytes(block[whole:])
-                for at in range(0, whole, BLOCK_BYTES):
+                for at in range(0, whole, BLOCK_BYTES):  # a slice of all of it is no copy
                     await self._send_block(bytes(block[at : min(at + BLOCK_BYTES, whole)]))
             self._last = True
             self._send(protocol.Audio(self.id, True, b""))

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import struct
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from ...config import Config
 from ...errors import BadRequest, PayloadTooLarge, RequestError, Unavailable
@@ -20,6 +20,7 @@ from ...speech_types import SAMPLE_BYTES, SAMPLE_RATE
 from ...util.budget import Budget, Lease
 from ..file_slice import FileSlice
 from ..helper import Helper, IdleHelpers
+from .block_reader import BlockReader
 from .formats import READ, Found, recognise
 from .limits import AudioLimits
 
@@ -34,7 +35,6 @@ WAITING_FILES = 256
 """Requests that may wait for a process; the next one is a 503."""
 PIECE = 1 << 18
 """Bytes of a file in memory that are handed over at once; of one in a file, only its descriptor is."""
-MAX_BLOCK = 1 << 22
 PARAM = "file"
 
 
@@ -115,7 +115,7 @@ class AudioStream:
     async def begin(self, data: memoryview | FileSlice, found: Found, limits: AudioLimits) -> None:
         """Hand over the file and wait for its first block. Raises RequestError."""
         allowed_s = self._timeout_s + (0.0 if self._process.pid else START_S)
-        self._first = await self._waited(self._process.begin(data, found, limits), allowed_s)
+        self._first = await self._waited(self._process.begin(data, found, limits, allowed_s))
 
     def __aiter__(self) -> AudioStream:
         return self
@@ -124,16 +124,16 @@ class AudioStream:
         """Raises RequestError."""
         block, self._first = self._first, None
         if block is None and self._release is not None:
-            block = await self._waited(self._process.block(), self._timeout_s)
+            block = await self._waited(self._process.block(self._timeout_s))
         if not block:
             await self.aclose()
             raise StopAsyncIteration
         self.samples += len(block) // SAMPLE_BYTES
         return block
 
-    async def _waited(self, work: Awaitable[bytes], seconds: float) -> bytes:
+    async def _waited(self, work: Awaitable[bytes]) -> bytes:
         try:
-            return await asyncio.wait_for(work, seconds)
+            return await work
         except asyncio.TimeoutError:
             raise BadRequest(f"decoding the audio takes longer than {self._timeout_s:g} s", param=PARAM) from None
         except (OSError, EOFError) as error:
@@ -149,34 +149,40 @@ class AudioStream:
 class _Process(Helper):
     """One decoder process."""
 
-    async def begin(self, data: memoryview | FileSlice, found: Found, limits: AudioLimits) -> bytes:
+    _blocks: BlockReader | None = None
+
+    async def begin(self, data: memoryview | FileSlice, found: Found, limits: AudioLimits, seconds: float) -> bytes:
         """Hand over a file; its first block. Raises as `block`."""
         self.reusable = False
-        _, writer = await self.streams()
+        deadline = asyncio.get_running_loop().time() + seconds
+        if self._blocks is None:
+            blocks = BlockReader()
+            await self.connect(blocks)
+            self._blocks = blocks
         job = {"bytes": len(data) - found.offset, "format": found.format, **asdict(limits)}
         if isinstance(data, FileSlice):
             line = json.dumps(job | {"start": data.start + found.offset}).encode() + b"\n"
             self.send_file(line, data.body.fileno())
-            return await self.block()
-        writer.write(json.dumps(job).encode() + b"\n")
-        for start in range(found.offset, len(data), PIECE):
-            writer.write(data[start : start + PIECE])
-            await writer.drain()
-        return await self.block()
+        else:
+            await asyncio.wait_for(self._write(job, data[found.offset :]), seconds)
+        return await self.block(deadline - asyncio.get_running_loop().time())
 
-    async def block(self) -> bytes:
-        """The next block, b"" at the end. Raises BadRequest, and OSError or EOFError if the process has ended."""
-        reader, _ = await self.streams()
-        [size] = struct.unpack("<I", await reader.readexactly(4))
-        if size > MAX_BLOCK:
-            raise OSError("a block of the audio decoder is too large")
-        if size:
-            return await reader.readexactly(size)
-        end = json.loads(await reader.readuntil(b"\n"))
-        self.reusable = True
-        if "error" in end:
-            raise BadRequest(str(end["error"]), code=end["code"], param=PARAM)
-        return b""
+    async def _write(self, job: dict[str, Any], data: memoryview) -> None:
+        assert self._blocks is not None
+        await self._blocks.write(json.dumps(job).encode() + b"\n")
+        for start in range(0, len(data), PIECE):
+            await self._blocks.write(data[start : start + PIECE])
+
+    async def block(self, seconds: float) -> bytes:
+        """The next block, b"" at the end. Raises BadRequest, asyncio.TimeoutError, and OSError or EOFError if the
+        process has ended."""
+        assert self._blocks is not None
+        block = await self._blocks.next(seconds)
+        if not block:
+            self.reusable = True
+            if "error" in self._blocks.end:
+                raise BadRequest(str(self._blocks.end["error"]), code=self._blocks.end["code"], param=PARAM)
+        return block
 
     def exit_error(self, error: Exception) -> RequestError:
         """What the end of the process means for the request."""

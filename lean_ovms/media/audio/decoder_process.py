@@ -3,8 +3,8 @@
 As media/images/decoder_process.py: limits of memory and time, none of the server's secrets. A job on the socket pair is
 a JSON line {"bytes", "format", "max_s", "max_channels", "min_rate", "max_rate"} and that number of bytes; or it has the
 member "start", and the bytes are in an open file that comes with the line, from that place on. The answer is a sequence
-of blocks, each a length (4 bytes, little-endian) and that many bytes of samples, and length 0 with a JSON line at its
-end: {} or {"error": text, "code": word}. While nobody reads them, no further blocks are decoded.
+of blocks of samples, as framing has them, and a JSON object at its end: {} or {"error": text, "code": word}. While
+nobody reads them, no further blocks are decoded.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import struct
 from typing import Any
 
 from ...errors import BadRequest
 from .. import helper_process
 from ..helper_process import Channel
 from .decode import decode
+from .framing import head
 from .limits import AudioLimits
 
 SPARE_BYTES = 256 << 20
@@ -35,13 +35,14 @@ def handle(job: dict[str, Any], stream: Channel) -> None:
     end: dict[str, str | None] = {}
     try:
         for block in decode(data, job["format"], limits):
-            stream.write(struct.pack("<I", len(block)) + block)
+            stream.write(head(len(block)) + block)
             stream.flush()
     except BadRequest as error:
         end = {"error": error.message, "code": error.code}
     except MemoryError:
         end = {"error": "decoding the audio takes too much memory", "code": None}
-    stream.write(struct.pack("<I", 0) + json.dumps(end).encode() + b"\n")
+    text = json.dumps(end).encode()
+    stream.write(head(len(text), end=True) + text)
     stream.flush()
 
 
