@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
+
+
+def address_space_limit() -> int | None:
+    """Bytes of address space that this process may have (`ulimit -v`); None: no limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def free_memory_bytes(root: Path = Path("/")) -> int:

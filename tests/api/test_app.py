@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -186,6 +187,28 @@ async def test_models_are_listed_and_retrieved(make_app: MakeApp) -> None:
     assert (await get(app, "/v1/models/none")).status == 404
     engine.state = "restarting"
     assert (await whole(await get(app, "/v1/models")))["data"] == []
+
+
+async def test_a_model_has_no_field_that_open_webui_takes_for_its_own(make_app: MakeApp) -> None:
+    """It answers "Not Found" to every chat with a model that has `pipeline`: it calls POST /v1/{model}/filter/inlet."""
+    app, engine = await make_app()
+    reason = "a network that the paged engine does not support"
+    engine.info = replace(engine.info, pipeline="LM_CB", pipeline_reason=reason)
+    model = await whole(await get(app, "/v1/models/m"))
+    assert model["generates_by"] == {"type": "LM_CB", "reason": reason}
+    theirs = {
+        "actions",
+        "arena",
+        "connection_type",
+        "filters",
+        "info",
+        "meta",
+        "ollama",
+        "pipe",
+        "pipeline",
+        "provider",
+    }
+    assert not theirs & set(model)
 
 
 async def test_health_tells_ready_from_restarting_from_draining(make_app: MakeApp) -> None:

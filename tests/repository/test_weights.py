@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -70,6 +71,18 @@ def test_what_is_needed_and_free_is_said(tmp_path: Path, caplog: pytest.LogCaptu
         with pytest.raises(StartError, match=r"are free, and --cache_size asks for 900 GB"), as_start_error(large):
             raise RuntimeError("std::bad_alloc")
     assert "the model may not fit: its weights take" in caplog.text
+
+
+@pytest.mark.parametrize("error", [RuntimeError("std::bad_alloc"), MemoryError("std::bad_alloc")])
+def test_a_limit_of_address_space_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Free memory does not explain why an allocation failed under `ulimit -v`."""
+    network(tmp_path, [], 0)
+    config = Config(model_path=str(tmp_path))
+    for limit, said in ((3_000_000_000, "3.0 GB of address space (ulimit -v, LimitAS)"), (-1, "memory are free")):
+        monkeypatch.setattr("lean_ovms.util.free_memory.resource.getrlimit", lambda _, limit=limit: (limit, limit))
+        with pytest.raises(StartError, match=re.escape(said)) as found, as_start_error(config):
+            raise error
+    assert str(found.value).endswith("memory are free")
 
 
 @pytest.mark.model

@@ -40,8 +40,9 @@ def describe(model: Model, name: str) -> Json:
 
     max_model_len, root (a path there, the model's own name here) and parent (the model that an adapter is for) are
     vLLM's additions, modalities are OpenRouter's, status (whether it is in memory) is that of llama.cpp's router,
-    pooling, speech, voices and pipeline (which one generates, and why) are ours. What only the engine knows is not
-    there until the model has been loaded.
+    pooling, speech, voices and generates_by (which pipeline, and why) are ours. What only the engine knows is not
+    there until the model has been loaded. No name may be one that Open WebUI takes for a feature of its own: to a model
+    with the key pipeline it sends no chat, but a call of its pipelines.
     """
     parent = {"parent": model.parent} if model.parent else {}
     known = _known(model) if model.known else _expected(model)
@@ -75,7 +76,7 @@ def _known(model: Model) -> Json:
         "input_modalities": _inputs(info),
         **({} if info.pooling is None else {"pooling": _pooling(info.pooling)}),
         **({} if info.speech is None else {"speech": asdict(info.speech)}),
-        **({"pipeline": {"type": info.pipeline, "reason": info.pipeline_reason}} if info.pipeline else {}),
+        **({"generates_by": {"type": info.pipeline, "reason": info.pipeline_reason}} if info.pipeline else {}),
     }
 
 

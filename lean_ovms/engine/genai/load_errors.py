@@ -17,7 +17,7 @@ from ...config import Config
 from ...errors import StartError
 from ...repository import weights
 from ...repository.model_dir import TOKENIZERS
-from ...util.free_memory import free_memory_bytes
+from ...util.free_memory import address_space_limit, free_memory_bytes
 from ..errors import last_line
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def as_start_error(config: Config) -> Iterator[None]:
     """Errors of the binding while it builds a pipeline become a StartError."""
     try:
         yield
-    except (RuntimeError, TypeError, ValueError) as error:
+    except (RuntimeError, TypeError, ValueError, MemoryError) as error:
         raise StartError(_explain(config, last_line(error), str(error).lower())) from error
 
 
@@ -73,6 +73,9 @@ def _explain(config: Config, text: str, whole: str) -> str:
         text = f"{text}; {weights.memory(config.model_dir, free_memory_bytes())}"
         if config.cache_size:
             text = f"{text}, and --cache_size asks for {config.cache_size} GB beside them"
+        if (limit := address_space_limit()) is not None:
+            space = f"{limit / 1e9:.1f} GB of address space (ulimit -v, LimitAS), which threads use too"
+            text = f"{text}; this process may have {space}"
     return f"the model does not load: {text}"
 
 
