@@ -8,6 +8,7 @@ from typing import Any
 
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
+from lean_ovms.engine.client.engine import unpacked
 from lean_ovms.engine.client.pool_reply import PoolReply, pool_record
 from lean_ovms.engine.embedding.fake_pooler import FakePooler
 from lean_ovms.engine.embedding.task import Limits, PoolingTask
@@ -88,7 +89,7 @@ class FakePoolingEngine:
         if isinstance(record, protocol.Refused):
             raise from_wire(record.error)
         assert isinstance(record, protocol.Encoded)
-        return record.tokens
+        return await unpacked(record) if record.sizes else record.tokens
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         self._count += 1
