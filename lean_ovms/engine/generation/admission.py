@@ -5,6 +5,7 @@ Here a request gets its limits: how many tokens it may generate, what ends it, h
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Collection, Sized
 from dataclasses import replace
 from typing import TypeVar
@@ -23,7 +24,7 @@ LONG_TEXT = 8
 CUT_MARGIN = 64
 """Tokens next to a cut that may differ from those of the whole text."""
 UNCHANGED = SamplingParams()
-Part = TypeVar("Part", str, list[int])
+Part = TypeVar("Part", str, list[int], "array[int]")
 BEAM_SPARE_BLOCKS = 2
 """Blocks per beam beyond its own tokens: the copy of a shared block that is written to, and one for rounding."""
 
@@ -90,7 +91,7 @@ class Admission:
                 raise BadRequest("truncate_prompt_tokens is not a positive integer", param="truncate_prompt_tokens")
             if submit.truncation_side not in ("left", "right"):
                 raise BadRequest("truncation_side is not left or right", param="truncation_side")
-            tokens = _kept(tokens, submit.truncate, submit.truncation_side)
+            tokens = kept(tokens, submit.truncate, submit.truncation_side)
         if not tokens:
             raise BadRequest("prompt is empty", param="prompt")
         return tokens
@@ -103,7 +104,7 @@ class Admission:
         text, context = self._truncate_text(text, submit), self._pipeline.info.context_length
         if len(text) > LONG_TEXT * context:
             side = "right" if submit.truncate is None else submit.truncation_side
-            tokens = encode(_kept(text, LONG_TEXT * context, side), submit.add_special_tokens)
+            tokens = encode(kept(text, LONG_TEXT * context, side), submit.add_special_tokens)
             if submit.truncate is None and len(tokens) > context + CUT_MARGIN:
                 more = f"Number of prompt tokens: more than {len(tokens) - CUT_MARGIN}"
                 raise too_long(f"{more} exceeds model max length: {context}", context)
@@ -126,7 +127,7 @@ class Admission:
         if len(text) <= self._max_characters:
             return text
         if submit.truncate is not None:
-            return _kept(text, self._max_characters, submit.truncation_side)
+            return kept(text, self._max_characters, submit.truncation_side)
         context = self._pipeline.info.context_length
         raise too_many_characters(len(text), context)
 
@@ -228,7 +229,7 @@ def _too_long(info: ModelInfo, kv: KvBudget, prompt: int) -> BadRequest:
     return too_long(text, most)
 
 
-def _kept(prompt: Part, most: int, side: str) -> Part:
+def kept(prompt: Part, most: int, side: str) -> Part:
     """At most so many characters or ids, without those of one side, "left" or "right"."""
     return prompt[:most] if side == "right" else prompt[-most:]
 

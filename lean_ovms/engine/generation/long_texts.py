@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ...errors import EngineFailure, RequestError, TooManyRequests
 from ..protocol import Encode, Submit
-from .admission import Admission
+from .admission import Admission, kept
 from .item_thread import ItemThread
 from .pipeline import BesideEncoder, Pipeline
 from .turns import Turns
@@ -111,7 +111,7 @@ class LongTexts:
         if submit.truncate is None:
             self._admission.check_length(len(ids))
         elif type(submit.truncate) is int and len(ids) > context:
-            ids = ids[-max(context, submit.truncate) :]
+            ids = kept(ids, max(context, submit.truncate), submit.truncation_side)
         return Ids(as_list(ids), [])
 
     def add(self, command: Command, work: Work) -> None:

@@ -118,6 +118,14 @@ def test_truncation_is_as_for_short_texts(rig):
     assert rig.beside.learnt == []
 
 
+def test_truncation_from_the_right_keeps_the_beginning(rig):
+    long = rig.submit("abc" + LONG, truncate=3, truncation_side="right", max_tokens=3)
+    rig.turn()
+    rig.finish_text()
+    rig.run()
+    assert rig.answer(long).text() == "abc"
+
+
 def test_a_cancelled_request_is_not_started(rig):
     first, second = rig.submit(LONG, client="a"), rig.submit(LONG + "2", client="b")
     rig.turn()
