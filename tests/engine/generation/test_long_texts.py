@@ -119,7 +119,7 @@ def test_truncation_is_as_for_short_texts(rig):
 
 
 def test_truncation_from_the_right_keeps_the_beginning(rig):
-    long = rig.submit("abc" + LONG, truncate=3, truncation_side="right", max_tokens=3)
+    long = rig.submit("abc" + 8 * LONG, truncate=3, truncation_side="right", max_tokens=3)
     rig.turn()
     rig.finish_text()
     rig.run()
