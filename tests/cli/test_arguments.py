@@ -15,6 +15,7 @@ from lean_ovms.cli import help as help_page
 from lean_ovms.cli.arguments import POINTERS, parse, parser
 from lean_ovms.config import Config
 from lean_ovms.errors import StartError
+from lean_ovms.text import parsers
 
 
 def test_without_anything_the_defaults_hold() -> None:
@@ -154,6 +155,14 @@ def test_flags_that_are_pointed_to(line: str, words: str) -> None:
     with pytest.raises(StartError) as error:
         parse(line.split(), {})
     assert words in str(error.value)
+
+
+def test_vllms_names_of_parsers_are_those_of_parsers_here() -> None:
+    known = parsers.names()
+    assert set(other_flags._PARSERS.values()) <= set(known.tool)
+    assert set(other_flags._REASONING.values()) <= set(known.reasoning)
+    config = parse(["--tool-call-parser", "glm47", "--reasoning-parser", "glm45"], {})
+    assert (config.tool_parser, config.reasoning_parser) == ("glm4_moe", "qwen3")
 
 
 def test_a_foreign_flag_is_no_option_too_and_has_one_meaning() -> None:
