@@ -46,13 +46,14 @@ async def handle_completion(request: Request, app: App) -> Response:
 
 async def handle_infill(request: Request, app: App) -> Response:
     asked = await app.parse_body(request, lambda body, app: _read(INFILL, body, app))
-    values, filling = asked.values, await filling_of(asked.generation.model)
+    values, generation = asked.values, asked.generation
+    filling = await filling_of(generation.model)
     before = values["input_prefix"] + values["prompt"]
     text = filling.notation.prompt(before, values["input_suffix"], values["input_extra"] or [])
-    asked.generation.truncate = -1  # the oldest of the other files go first
-    sampling = asked.generation.sampling
-    asked.generation.sampling = replace(sampling, stop_token_ids=(*sampling.stop_token_ids, *filling.ends))
-    return await _respond(asked, TextPrompt(text), app)
+    ends = (*generation.sampling.stop_token_ids, *filling.ends)
+    sampling = replace(generation.sampling, stop_token_ids=ends)
+    cut = replace(generation, sampling=sampling, truncate=-1)  # the first of the other files goes first
+    return await _respond(replace(asked, generation=cut), TextPrompt(text), app)
 
 
 def _read(fields: FieldSet, body: Json, app: App) -> Asked:

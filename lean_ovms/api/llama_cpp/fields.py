@@ -113,7 +113,7 @@ OPTIONS = (
           "or OpenAI's object", read=_bias, schema=BIAS),
     _like("ignore_eos"),
     _like("grammar"),
-    _like("json_schema"),
+    replace(_like("json_schema"), kind="object", schema=None),
     Field(name="t_max_predict_ms", kind="int", help="without stream: no longer than this after the first token, if the "
           "text has a line break"),
     Field(name="return_tokens", kind="bool", help="the ids of the generated tokens", default=False),

@@ -1,0 +1,43 @@
+"""/apply-template: the text of a conversation, the same that chat sends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.api.conftest import MakeApp, post, whole
+from tests.fakes import say
+
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}> {% endif %}"
+)
+MESSAGES = [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "u"}]}]
+
+
+async def test_it_is_the_text_that_chat_sends(make_app: MakeApp) -> None:
+    app, engine = await make_app(lambda *_: say("x"), chat_template=TEMPLATE)
+    body = await whole(await post(app, "/apply-template", {"messages": MESSAGES}))
+    assert body == {"prompt": "system: s\nuser: u\n> "}
+    await whole(await post(app, "/v1/chat/completions", {"messages": MESSAGES}))
+    assert [prompt for prompt, _ in engine.submitted] == [body["prompt"]]
+
+
+async def test_without_the_start_of_an_answer(make_app: MakeApp) -> None:
+    app, _ = await make_app(chat_template=TEMPLATE)
+    body = await whole(await post(app, "/apply-template", {"messages": MESSAGES, "add_generation_prompt": False}))
+    assert body["prompt"].endswith("u\n")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({}, "messages"),
+        ({"messages": "a"}, "messages"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+    ],
+)
+async def test_a_wrong_conversation(make_app: MakeApp, fields: dict[str, Any], param: str) -> None:
+    app, _ = await make_app(chat_template=TEMPLATE)
+    response = await post(app, "/apply-template", fields)
+    assert (response.status, (await whole(response))["error"]["param"]) == (400, param)
