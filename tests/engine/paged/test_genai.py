@@ -247,9 +247,9 @@ class Counted:
         self._function = function
         self.count = 0
 
-    def __call__(self):
+    def __call__(self, prompts):
         self.count += 1
-        return self._function()
+        return self._function(prompts)
 
 
 def test_requests_with_a_grammar_and_others_together(paged):
