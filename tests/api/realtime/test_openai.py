@@ -164,6 +164,8 @@ async def test_session_update_changes_what_it_names_only() -> None:
         ({"audio": {"input": {"turn_detection": {"threshold": 2}}}}, "session.audio.input.turn_detection.threshold"),
         ({"audio": {"input": {"turn_detection": {"silence_duration_ms": -1}}}},
          "session.audio.input.turn_detection.silence_duration_ms"),
+        ({"audio": {"input": {"turn_detection": {"idle_timeout_ms": 100}}}},
+         "session.audio.input.turn_detection.idle_timeout_ms"),
         ({"include": ["x"]}, "session.include"),
     ],
 )  # fmt: skip
