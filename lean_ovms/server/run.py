@@ -148,6 +148,8 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
 
 def _entry_points(addresses: Sequence[str], root_path: str) -> str:
     """Where clients and people find the API, for the log. An address of all interfaces is shown as localhost."""
+    if addresses[0].startswith("unix:"):
+        return f"try curl --unix-socket {addresses[0].removeprefix('unix:')} http://localhost{root_path}/v1/models"
     base = re.sub(r"//(0\.0\.0\.0|\[::\])", "//localhost", addresses[0]) + root_path
     return f"clients use {base}/v1, people {base}/ and {base}/docs"
 

@@ -36,6 +36,21 @@ def test_a_wrong_model_path_is_found_before_the_server_listens() -> None:
     assert "cannot start: there is no model at /no/such/model: no such directory" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("address", "root_path", "line"),
+    [
+        (
+            "http://[::]:8",
+            "",
+            "clients use http://localhost:8/v1, people http://localhost:8/ and http://localhost:8/docs",
+        ),
+        ("unix:/run/l.sock", "/llm", "try curl --unix-socket /run/l.sock http://localhost/llm/v1/models"),
+    ],
+)
+def test_the_log_says_how_clients_reach_the_server(address: str, root_path: str, line: str) -> None:
+    assert serve._entry_points([address], root_path) == line
+
+
 async def checked(config: Config) -> None:
     """What a server does before it listens."""
     app = build(config)
