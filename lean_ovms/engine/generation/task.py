@@ -16,7 +16,7 @@ from ...config import Config
 from ...errors import BadRequest, EngineFailure, GrammarInvalid, RequestError, TooManyRequests
 from ..protocol import Accepted, Cancel, Decode, Decoded, Encode, Encoded, Ready, Record, Refused, Submit
 from . import grammar_limits, grammar_queue, validation
-from .admission import Admission
+from .admission import Admission, BadWords
 from .grammar_limits import Bounds
 from .grammar_queue import GrammarQueue
 from .long_texts import LongTexts
@@ -178,13 +178,13 @@ class GenerationTask:
                 self.out.append(self._decode(command))
         return True
 
-    def _submit(self, submit: Submit, tokens: list[int] | None = None) -> None:
-        """tokens: of its prompt, if it was tokenized beside the loop."""
+    def _submit(self, submit: Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None) -> None:
+        """tokens, bad_words: if they were tokenized beside the loop."""
         try:
             if submit.id in self.scheduler.requests:
                 raise BadRequest(f"request {submit.id} exists already")
             self._check_queue(submit)
-            request = self.admission.request(submit, tokens)
+            request = self.admission.request(submit, tokens, bad_words)
             runnable = not request.constraint or self._has_compiled_grammar(submit, request)
         except Exception as error:  # an error in one request must not end the loop
             self.out.append(_refusal(submit, error))
@@ -212,7 +212,7 @@ class GenerationTask:
             elif isinstance(command, Encode):
                 self.out.append(Encoded.of(command.id, result.texts))
             else:
-                self._submit(command, result.prompt)
+                self._submit(command, result.prompt, result.bad_words)
                 for index in cancelled:
                     self.scheduler.cancel(command.id, index)
 
