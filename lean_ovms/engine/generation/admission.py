@@ -6,7 +6,7 @@ Here a request gets its limits: how many tokens it may generate, what ends it, h
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Sized
+from collections.abc import Callable, Collection, Iterable, Sized
 from dataclasses import replace
 from typing import TypeVar
 
@@ -30,6 +30,7 @@ BEAM_SPARE_BLOCKS = 2
 
 
 Ids = TypeVar("Ids", bound=Sized)
+BadWords = tuple[tuple[int, ...], ...]
 
 
 class Admission:
@@ -40,8 +41,8 @@ class Admission:
         self._max_sequences = max_sequences
         self._max_characters = pipeline.info.context_length * pipeline.vocabulary.longest
 
-    def request(self, submit: Submit, tokens: list[int] | None = None) -> Request:
-        """The request with its sequences, not yet queued. tokens: of its prompt, if known. Raises BadRequest."""
+    def request(self, submit: Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None) -> Request:
+        """The request with its sequences, not yet queued. tokens, bad_words: if they are known. Raises BadRequest."""
         info = self._pipeline.info
         sampling = validation.sampling(submit.sampling, info.vocab_size, self._max_sequences)
         sampling = _assistant_params(sampling, info)
@@ -59,7 +60,8 @@ class Admission:
         request.client, request.group_key, request.priority = submit.client, submit.group, submit.priority
         request.adapter = submit.adapter
         if sampling.bad_words:
-            request.bad_words = self._bad_words(sampling.bad_words)
+            encode = self._pipeline.encode
+            request.bad_words = bad_words if bad_words is not None else self.bad_words(sampling.bad_words, encode)
         if sampling.thinking_token_budget is not None:
             request.thinking = self._thinking(sampling, sampling.thinking_token_budget)
         counter = self._pipeline.image_token_counter
@@ -131,14 +133,14 @@ class Admission:
         context = self._pipeline.info.context_length
         raise too_many_characters(len(text), context)
 
-    def _bad_words(self, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+    def bad_words(self, words: Iterable[str], encode: Callable[[str, bool], Iterable[int]]) -> BadWords:
         """The ids of each word at the beginning of a text and after a blank, as in vLLM. Raises BadRequest."""
         found: list[tuple[int, ...]] = []
         for word in words:
-            plain = tuple(self._pipeline.encode(word.lstrip(), False))
+            plain = tuple(encode(word.lstrip(), False))
             if not plain:
                 raise BadRequest(f"bad_words: {word!r} has no tokens", param="bad_words")
-            spaced = tuple(self._pipeline.encode(f" {word.lstrip()}", False))
+            spaced = tuple(encode(f" {word.lstrip()}", False))
             found.append(plain)
             if spaced[:1] != plain[:1] and len(spaced) == len(plain):  # otherwise the blank is a token of its own
                 found.append(spaced)

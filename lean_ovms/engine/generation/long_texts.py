@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ...errors import EngineFailure, RequestError, TooManyRequests
 from ..protocol import Encode, Submit
-from .admission import Admission, kept
+from .admission import Admission, BadWords, kept
 from .item_thread import ItemThread
 from .pipeline import BesideEncoder, Pipeline
 from .turns import Turns
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 MOST, MOST_OF_CLIENT = 64, 32
 """Commands that wait for their tokens, and those of one client; more are a 429."""
 RETRY_AFTER_S = 2
+FEW_WORDS = 8
+"""Bad words that are tokenized on the step loop, in two calls of 0.6 ms each; 256 of them took 2.5 s (2026-11)."""
 IDLE_S = 120.0
 PIECE = 65536
 """Ids that are converted in one call: 1 ms."""
@@ -35,10 +37,11 @@ Command = Submit | Encode
 
 
 class Ids(NamedTuple):
-    """Of the prompt of a Submit, and of the texts of an Encode."""
+    """Of the prompt and the bad words of a Submit, None if they are short; of the texts of an Encode."""
 
-    prompt: list[int]
-    texts: list[array[int]]
+    prompt: list[int] | None = None
+    texts: Sequence[array[int]] = ()
+    bad_words: BadWords | None = None
 
 
 Work = Callable[[], Ids]
@@ -101,18 +104,24 @@ class LongTexts:
             return None
         if isinstance(command, Encode):
             return partial(_texts, command, beside) if any(map(beside.is_long, command.texts)) else None
-        text = command.prompt
-        if not isinstance(text, str) or self._pipeline.image_token_counter is not None or not beside.is_long(text):
+        text, words = command.prompt, command.sampling.get("bad_words", ())
+        if self._pipeline.image_token_counter is not None or not isinstance(text, str) or not beside.is_long(text):
+            text = ""
+        if not text and (len(words) <= FEW_WORDS or not all(isinstance(word, str) for word in words)):
             return None
-        return partial(self._prompt, command, text, beside)
+        return partial(self._of_submit, command, text, words if len(words) > FEW_WORDS else (), beside)
 
-    def _prompt(self, submit: Submit, text: str, beside: BesideEncoder) -> Ids:
+    def _of_submit(self, submit: Submit, text: str, words: Sequence[str], beside: BesideEncoder) -> Ids:
+        bad_words = self._admission.bad_words(words, beside.encode) if words else None
+        return Ids(self._prompt(submit, text, beside) if text else None, (), bad_words)
+
+    def _prompt(self, submit: Submit, text: str, beside: BesideEncoder) -> list[int]:
         ids, context = self._admission.encode(text, submit, beside.encode), self._pipeline.info.context_length
         if submit.truncate is None:
             self._admission.check_length(len(ids))
         elif type(submit.truncate) is int and len(ids) > context:
             ids = kept(ids, max(context, submit.truncate), submit.truncation_side)
-        return Ids(as_list(ids), [])
+        return as_list(ids)
 
     def add(self, command: Command, work: Work) -> None:
         """Let `poll` return the command with what work returns or raises. Raises TooManyRequests."""
@@ -149,9 +158,10 @@ class LongTexts:
         beside = self._pipeline.beside
         if beside is None or isinstance(result, RequestError) or isinstance(command, Encode):
             return
-        if isinstance(command.prompt, str) and command.truncate is None:
-            beside.learn(command.prompt, result.prompt, command.add_special_tokens)
-        command.prompt = ""  # nobody needs it
+        if result.prompt is not None and isinstance(command.prompt, str):
+            if command.truncate is None:
+                beside.learn(command.prompt, result.prompt, command.add_special_tokens)
+            command.prompt = ""  # nobody needs it
 
     def _next(self) -> None:
         while not self._busy and (key := self._turns.next()) is not None:
@@ -174,4 +184,4 @@ class LongTexts:
 
 
 def _texts(command: Encode, beside: BesideEncoder) -> Ids:
-    return Ids([], [beside.encode(text, command.add_special_tokens) for text in command.texts])
+    return Ids(None, [beside.encode(text, command.add_special_tokens) for text in command.texts])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -16,7 +15,7 @@ from ...config import Config
 from ...errors import BadRequest, EngineFailure, GrammarInvalid, RequestError, TooManyRequests
 from ..protocol import Accepted, Cancel, Decode, Decoded, Encode, Encoded, Ready, Record, Refused, Submit
 from . import grammar_limits, grammar_queue, validation
-from .admission import Admission
+from .admission import Admission, BadWords
 from .grammar_limits import Bounds
 from .grammar_queue import GrammarQueue
 from .long_texts import LongTexts
@@ -33,8 +32,6 @@ MAX_RETRY_AFTER_S = 60
 """Largest Retry-After of a full queue."""
 TURN_CHARACTERS = 1 << 16
 """Characters to tokenize between two steps, where that can be chosen: 2 to 45 ms, depending on the tokenizer."""
-TURN_S = 0.01
-"""Time for commands between two steps; the last one of a turn may take longer."""
 CONSTRAINT_CHARACTERS = 16
 """Characters of a grammar that cost as much as one to tokenize: its pipeline request is made."""
 CALL_CHARACTERS = 64
@@ -113,7 +110,6 @@ class GenerationTask:
         self.long_texts = LongTexts(pipeline, self.admission, wake)
         self.out = self.scheduler.out
         self._characters_left = TURN_CHARACTERS  # to tokenize in this turn
-        self._seconds_left = TURN_S  # for commands
         self._refused_groups: deque[int] = deque(maxlen=64)  # the latest
         self._encoded: dict[int, list[list[int]]] = {}  # the first texts of an Encode that is not done
 
@@ -123,8 +119,8 @@ class GenerationTask:
 
     @property
     def accepts_commands(self) -> bool:
-        """While sequences run, only TURN_CHARACTERS are tokenized between two steps, and not for long."""
-        return (self._characters_left > 0 and self._seconds_left > 0) or self.scheduler.idle
+        """While sequences run, only TURN_CHARACTERS are tokenized between two steps."""
+        return self._characters_left > 0 or self.scheduler.idle
 
     def ready(self) -> Ready:
         return Ready(asdict(self.pipeline.info), **self.pipeline.vocabulary.to_wire())
@@ -136,7 +132,7 @@ class GenerationTask:
 
     def admit(self) -> None:
         """Start sequences, those first whose grammar is compiled now."""
-        self._characters_left, self._seconds_left = TURN_CHARACTERS, TURN_S
+        self._characters_left = TURN_CHARACTERS
         if self.long_texts.waiting:
             self._process_long_texts()
         if self.grammars is not None and (self.grammars.waiting or self.grammars.compiling):
@@ -154,12 +150,6 @@ class GenerationTask:
     # --- commands
 
     def handle(self, command: Record) -> bool:
-        began = time.perf_counter()
-        done = self._handle(command)
-        self._seconds_left -= time.perf_counter() - began
-        return done
-
-    def _handle(self, command: Record) -> bool:
         match command:
             case Submit():
                 grammar = len(command.constraint) // CONSTRAINT_CHARACTERS
@@ -178,13 +168,13 @@ class GenerationTask:
                 self.out.append(self._decode(command))
         return True
 
-    def _submit(self, submit: Submit, tokens: list[int] | None = None) -> None:
-        """tokens: of its prompt, if it was tokenized beside the loop."""
+    def _submit(self, submit: Submit, tokens: list[int] | None = None, bad_words: BadWords | None = None) -> None:
+        """tokens, bad_words: if they were tokenized beside the loop."""
         try:
             if submit.id in self.scheduler.requests:
                 raise BadRequest(f"request {submit.id} exists already")
             self._check_queue(submit)
-            request = self.admission.request(submit, tokens)
+            request = self.admission.request(submit, tokens, bad_words)
             runnable = not request.constraint or self._has_compiled_grammar(submit, request)
         except Exception as error:  # an error in one request must not end the loop
             self.out.append(_refusal(submit, error))
@@ -212,7 +202,7 @@ class GenerationTask:
             elif isinstance(command, Encode):
                 self.out.append(Encoded.of(command.id, result.texts))
             else:
-                self._submit(command, result.prompt)
+                self._submit(command, result.prompt, result.bad_words)
                 for index in cancelled:
                     self.scheduler.cancel(command.id, index)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ...config import Config
@@ -66,6 +67,9 @@ class ServerContext(Protocol):
 
     def check_surplus_head(self, head: RequestHead) -> None:
         """Raises RequestError for a request that a surplus connection may not send."""
+
+    def parse_later(self, parse: Callable[[], None]) -> None:
+        """Call it in a later turn of the loop, one of all connections in each turn."""
 
     def reserve_memory(self, delta: int) -> bool:
         """Add to the memory of all unfinished bodies, in bytes; False when it exceeds the limit."""
@@ -242,7 +246,7 @@ class Connection(asyncio.Protocol):
             self._set_phase_timeout(protocol.phase)
             self.set_reading(not protocol.has_more)
             if protocol.has_more:
-                self._loop.call_soon(self._continue_reading)
+                self._server.parse_later(self._continue_reading)
 
     def _reserve_memory(self, size: int) -> bool:
         """Report this connection's unfinished body, in bytes; returns whether all exceed the limit (small: never)."""

@@ -69,7 +69,7 @@ def rig():
     made.beside.go.set()  # no thread is left waiting
 
 
-def test_a_neighbour_goes_on_while_a_long_text_is_tokenized(rig):
+def test_t38_a_neighbour_goes_on_while_a_long_text_is_tokenized(rig):
     neighbour = rig.submit("hello", ignore_eos=True, max_tokens=60)
     rig.turn()
     long = rig.submit(LONG, max_tokens=2)
@@ -190,3 +190,20 @@ def test_texts_of_an_encode_are_tokenized_beside_the_loop_too(rig):
     assert records[0] == Encoded(7, [encode("hi", False), encode(LONG, False)])
     assert isinstance(records[1], Refused)
     assert records[1].id == 8
+
+
+def test_many_bad_words_are_tokenized_beside_the_loop():
+    """256 of 250 letters kept everybody waiting for 2.5 s."""
+    rig = BesideRig(capable=True, context=1000, blocks=100)
+    words = tuple(f"{letter}q" for letter in "abcdefghij")
+    few = rig.submit("hi", bad_words=words[:8], max_tokens=1)
+    many = rig.submit("xbq", bad_words=words, max_tokens=1)
+    both = rig.submit(LONG, bad_words=words, max_tokens=1)
+    rig.turn()
+    assert rig.answer(few).accepted is not None
+    assert rig.answer(many).accepted is rig.answer(both).accepted is None
+    for _ in range(2):
+        rig.finish_text()
+    rig.run()
+    assert [rig.answer(number).accepted.prompt_tokens for number in (many, both)] == [3, len(LONG)]
+    assert rig.beside.threads == {"tokenize"}

@@ -167,6 +167,7 @@ class FakeServer:
         self.config = config
         self.draining = False
         self.active_requests = 0
+        self.loop: asyncio.AbstractEventLoop | None = None
         self.reserved_bytes = 0
         self.most_reserved_bytes = 1 << 40
         self.connections: set[Connection] = set()
@@ -186,6 +187,10 @@ class FakeServer:
         if head.path != "/health":
             raise too_many_connections()
 
+    def parse_later(self, parse: Callable[[], None]) -> None:
+        assert self.loop is not None
+        self.loop.call_soon(parse)
+
     def reserve_memory(self, delta: int) -> bool:
         self.reserved_bytes += delta
         return self.reserved_bytes <= self.most_reserved_bytes
@@ -203,6 +208,7 @@ class Wire:
     def __init__(self, loop: JumpLoop, handle: Handle, config: Config | None = None, **fakes: Any) -> None:
         self.loop = loop
         self.server = FakeServer(handle, config or Config())
+        self.server.loop = loop
         for name, value in fakes.items():
             setattr(self.server, name, value)
         self.connection = Connection(self.server, loop)

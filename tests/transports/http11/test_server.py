@@ -13,6 +13,7 @@ import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -757,3 +758,28 @@ def test_the_socket_sends_at_once(run: Run) -> None:
     assert all(seen)
     assert len(seen) == 2
     assert connection_module.LINGER_S < 5
+
+
+async def test_t39_one_connection_with_tiny_chunks_is_parsed_in_a_turn_of_the_loop() -> None:
+    """24 of them at once held the loop for 3 s."""
+    server = Server(Config(), answering())
+    parsed: list[str] = []
+
+    def parse(name: str, more: int) -> None:
+        parsed.append(name)
+        if more:
+            server.parse_later(partial(parse, name, more - 1))
+
+    for name in "abc":
+        server.parse_later(partial(parse, name, 1))
+    for count in range(6):
+        assert len(parsed) == count
+        await asyncio.sleep(0)
+    assert "".join(parsed) == "abcabc"
+    server.parse_later(lambda: 1 / 0)  # type: ignore[arg-type, return-value]
+    server.parse_later(partial(parse, "d", 0))
+    raised: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context["exception"]))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert (parsed[-1], len(raised)) == ("d", 1)
