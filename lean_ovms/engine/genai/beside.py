@@ -100,6 +100,7 @@ class BesideEncoder:
     def _compile(self) -> None:
         try:
             core = ov.Core()
+            core.set_property({"ENABLE_MMAP": False})  # no descriptor that stays open
             core.add_extension(_extension())
             self._request = core.compile_model(self._file, "CPU", PROPERTIES).create_infer_request()
             if self._agrees():
