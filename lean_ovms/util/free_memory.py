@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import resource
 from pathlib import Path
 
 
 def address_space_limit() -> int | None:
     """Bytes of address space that this process may have (`ulimit -v`); None: no limit."""
+    import resource  # not on Windows, where this is imported as well
+
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else soft
 
