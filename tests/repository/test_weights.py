@@ -79,7 +79,7 @@ def test_a_limit_of_address_space_is_named(tmp_path: Path, monkeypatch: pytest.M
     network(tmp_path, [], 0)
     config = Config(model_path=str(tmp_path))
     for limit, said in ((3_000_000_000, "3.0 GB of address space (ulimit -v, LimitAS)"), (-1, "memory are free")):
-        monkeypatch.setattr("lean_ovms.util.free_memory.resource.getrlimit", lambda _, limit=limit: (limit, limit))
+        monkeypatch.setattr("resource.getrlimit", lambda _, limit=limit: (limit, limit))
         with pytest.raises(StartError, match=re.escape(said)) as found, as_start_error(config):
             raise error
     assert str(found.value).endswith("memory are free")
