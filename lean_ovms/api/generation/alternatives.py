@@ -52,10 +52,8 @@ def response_size(sampling: SamplingParams, prompt_tokens: int, *, stream: bool)
 
     They are written at 5 us a token and alternative: beside the event loop if they are many, but not in streams.
     """
-    generated = sampling.top_logprobs * (sampling.max_tokens or 0) * sampling.n * ENTRY_BYTES
-    generated = generated if sampling.top_logprobs > MANY else 0
     if not sampling.prompt_logprobs:
-        return generated
+        return 0
     entries = prompt_tokens * (sampling.prompt_top_logprobs + 1)
     limit = MAX_STREAMED_ENTRIES if stream else MAX_ENTRIES
     if sampling.prompt_top_logprobs and entries > limit:
@@ -64,7 +62,14 @@ def response_size(sampling: SamplingParams, prompt_tokens: int, *, stream: bool)
             f"probabilities; the limit is {limit}{' in a stream' if stream else ''}",
             param="logprobs",
         )
-    return entries * ENTRY_BYTES + generated
+    return entries * ENTRY_BYTES
+
+
+def generated_size(sampling: SamplingParams, tokens: int) -> int:
+    """Bytes, roughly, that the log probabilities of so many generated tokens take in a response."""
+    if not sampling.logprobs:
+        return 0
+    return tokens * (1 + max(sampling.top_logprobs, len(sampling.logprob_token_ids))) * ENTRY_BYTES
 
 
 def check_many(sampling: SamplingParams, param: str, *, stream: bool) -> None:

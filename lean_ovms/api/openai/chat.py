@@ -45,6 +45,7 @@ async def handle(request: Request, app: App) -> Response:
         sampling = chat.generation.sampling
         size = alternatives.response_size(sampling, generation.prompt_tokens, stream=False)
         choices = await collect(deltas, sampling.n)
+        size += alternatives.generated_size(sampling, generation.usage.completion_tokens)
         work = lambda: json(full(chat, choices, generation), headers)  # noqa: E731
         return await app.offload.run(size, work, inline_below=INLINE_BYTES)
     finally:

@@ -54,6 +54,7 @@ async def handle(request: Request, app: App) -> Response:
     try:
         size = alternatives.response_size(asked.sampling, group.usage.prompt_tokens, stream=False)
         answers = await asyncio.gather(*(_collected(batch.chat, generation) for generation in generations))
+        size += alternatives.generated_size(asked.sampling, group.usage.completion_tokens)
         warnings = dict.fromkeys(line for generation in generations for line in generation.warnings)
         work = partial(full, batch, answers, generations, group)
         headers = asked.headers + warning_headers(list(warnings))

@@ -83,6 +83,7 @@ async def handle(request: Request, app: App) -> Response:
         if stream:
             return sse.response(group, CompletionRenderer(completion, group, echoes), app.config.sse_ping_s, headers)
         choices = await collect(group, len(generations) * sampling.n)
+        size += alternatives.generated_size(sampling, group.usage.completion_tokens)
         work = lambda: json(full(completion, choices, echoes, group), headers)  # noqa: E731
         body = await app.offload.run(size, work, inline_below=INLINE_BYTES)
     except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -124,7 +125,28 @@ async def test_many_alternatives_of_several_prompts_count_together(make_app: Mak
     body = asked(COMPLETIONS, logprobs=-1, max_tokens=20)
     assert (await post(app, COMPLETIONS, body | {"prompt": ["a"] * 2})).status == 200
     assert (await post(app, COMPLETIONS, body | {"prompt": ["a"] * 3})).status == 400
-    assert alternatives.response_size(engine.submitted[0][1], 1, stream=False) == 20 * 5000 * alternatives.ENTRY_BYTES
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+async def test_many_alternatives_are_written_beside_the_event_loop(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """By the number of tokens that there are, whatever max_tokens would allow."""
+    app, _ = await make_app(script, capable=True)
+    sizes: list[int] = []
+    run = app.offload.run
+
+    def measured(size: int, work: Callable[[], Any], *, inline_below: int = 0) -> Any:
+        sizes.append(size)
+        return run(size, work, inline_below=inline_below)
+
+    monkeypatch.setattr(app.offload, "run", measured)
+    number = {"logprobs": 20} if path == COMPLETIONS else {"logprobs": True, "top_logprobs": 20}
+    for fields in ({}, number):
+        assert (await post(app, path, asked(path, max_tokens=1000, **fields))).status == 200
+    none, many = sizes
+    assert none == 0
+    assert 2 * 21 <= many / alternatives.ENTRY_BYTES <= 3 * 21
 
 
 async def test_alternatives_without_log_probabilities_are_refused(make_app: MakeApp) -> None:
