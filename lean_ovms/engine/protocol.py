@@ -91,9 +91,9 @@ class Submit(Record):
     group: int = 0
     priority: int = 0
     adapter: str = ""
+    truncation_side: str = "left"
     parts: int = 0
     texts: list[bytes] = field(default_factory=list, metadata={"attached": True})
-    truncation_side: str = "left"
     pixels: list[bytes] = field(default_factory=list, metadata={"attached": True})
 
     def attached(self) -> Iterable[bytes]:

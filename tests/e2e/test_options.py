@@ -48,9 +48,8 @@ async def test_assisted_decoding_gives_the_same_greedy_text(options: dict[str, A
         assert set(together) == {expected}
         tuned = {"num_assistant_tokens": 3, **({"max_ngram_size": 2} if "prompt_lookup" in options else {})}
         assert await text(house, extra_body=tuned) == expected
-        async with house.client() as client:
-            with pytest.raises(openai.BadRequestError):
-                await client.completions.create(model="demo", prompt="x", best_of=3, max_tokens=4)
+        async with house.client() as client:  # beams, which are not guessed for
+            await client.completions.create(model="demo", prompt="x", best_of=3, max_tokens=4)
 
 
 async def test_a_template_of_ones_own_as_text_and_as_a_file(tmp_path: Path) -> None:
