@@ -17,7 +17,7 @@ from ..generation.request import RequestSchema
 from ..generation.sampling import SAMPLING
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..generation.token_fields import MAX_DIGITS
-from ..schemas import PROMPT, STRING, any_of, object_of
+from ..schemas import STRING, TOKENS, any_of, object_of
 
 MAX_EXTRA = 256
 """Most pieces of input_extra."""
@@ -124,7 +124,8 @@ OPTIONS = (
     *(Field(name=name, kind="any", help="no effect") for name in WITHOUT_EFFECT),
 )  # fmt: skip
 COMPLETION = FieldSet((
-    Field(name="prompt", kind="any", required=True, help="a string or token ids", schema=PROMPT),
+    Field(name="prompt", kind="any", required=True, help="a string or token ids",
+          schema=any_of({"type": "string", "minLength": 1}, TOKENS | {"minItems": 1})),
     *OPTIONS,
 ))  # fmt: skip
 INFILL = FieldSet((

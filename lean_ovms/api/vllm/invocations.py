@@ -14,7 +14,7 @@ from ...models.pooling_model import PoolingModel
 from ...models.text_model import TextModel
 from ...types import Json, Request, Response
 from ..app import INLINE_BYTES, App
-from ..fields import json_body
+from ..fields import Field, json_body
 from ..router import Route, RouteDoc
 
 ADAPTER = "x-amzn-sagemaker-adapter-identifier"
@@ -83,5 +83,6 @@ def _several(messages: object) -> bool:
     return isinstance(messages, list) and bool(messages) and isinstance(messages[0], list)
 
 
-DOC = RouteDoc(summary="Amazon SageMaker's path: as the endpoint that the body is for", answer="Any")
+FIELDS = (Field(name="model", kind="string", help="what it does decides, with the other members, on the endpoint"),)
+DOC = RouteDoc(summary="Amazon SageMaker's path: as the endpoint that the body is for", body=FIELDS, answer="Any")
 ROUTES = [Route("POST", "/invocations", handle, doc=DOC)]
