@@ -130,7 +130,7 @@ _PARSERS = {
 """vLLM's tool parsers that have another name here; those of the same name need no row."""
 _REASONING = {"openai_gptoss": "gptoss", "deepseek_v3": "deepseek_r1", "hunyuan_a13b": "deepseek_r1"} | {
     "step3": "deepseek_r1",
-    **dict.fromkeys(("glm45", "glm47", "holo2", "mimo", "minimax_m2", "nemotron_v3", "olmo3"), "qwen3"),
+    **dict.fromkeys(("glm45", "glm47", "holo2", "mimo", "nemotron_v3", "olmo3"), "qwen3"),
 }
 """The same for reasoning: most models think between the same tags."""
 

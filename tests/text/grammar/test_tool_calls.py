@@ -70,6 +70,10 @@ CALLS = {
     "pythonic": r'"[" "f(" first ")" "]"',
     "internlm2": r'"<|action_start|><|plugin|>\n{\"name\": \"f\", \"parameters\": " object "}<|action_end|>"',
     "jamba": r'"<tool_calls>[\n    " "{\"name\": \"f\", \"arguments\": " object "}" "\n]</tool_calls>"',
+    "minimax_m2": (
+        r'"<minimax:tool_call>\n" "<invoke name=\"f\">\n" first "</invoke>" "\n</minimax:tool_call>"'
+    ),
+    "seed_oss": r'"<seed:tool_call>\n<function=f>\n" first "</function>\n</seed:tool_call>"',
     "olmo3": r'"<function_calls>" "f(" first ")" "</function_calls>"',
 }  # fmt: skip
 
@@ -87,6 +91,8 @@ MEMBERS = {
     "hermes3": r'"\"city\"" ":" " "? string',
     "pythonic": '"city=" string',
     "qwen3coder": r'"<parameter=city>\n" text',
+    "minimax_m2": r'"<parameter name=\"city\">" text',
+    "seed_oss": '"<parameter=city>" text',
     "glm4_moe": r'"<arg_key>city</arg_key>\n<arg_value>" text',
     "gemma4": '"city" ":" string',
 }

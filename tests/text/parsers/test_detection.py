@@ -106,6 +106,8 @@ RULES = [
     ("<tool_calls></tool_calls>", ("jamba", None)),
     ("<function_calls>", ("olmo3", None)),
     ("<|tool_call|>", ("granite", None)),
+    ("<minimax:tool_call><think>", ("minimax_m2", "minimax_m2")),
+    ("<seed:tool_call><parameter=a></parameter><function=b>", ("seed_oss", "seed_oss")),
 ]
 
 
@@ -121,7 +123,7 @@ def test_no_two_families_have_the_same_place_in_the_order() -> None:
 
 def test_the_family_with_the_narrower_marks_is_tried_first() -> None:
     order = list(detections())
-    for narrow, wide in (("devstral", "mistral"), ("glm4_moe", "hermes3")):
+    for narrow, wide in (("devstral", "mistral"), ("glm4_moe", "hermes3"), ("seed_oss", "qwen3coder")):
         assert order.index(narrow) < order.index(wide)
     assert order[-1] == "qwen3"
 
