@@ -122,7 +122,7 @@ def _precision(text: str) -> str:
 
 _PARSERS = {
     "hermes": "hermes3", "llama3_json": "llama3", "llama4_pythonic": "pythonic", "qwen3_coder": "qwen3coder",
-    "qwen3_xml": "qwen3coder", "openai": "gptoss", "deepseek_v31": "deepseek_v3", "glm45": "glm4_moe",
+    "qwen3_xml": "qwen3coder", "openai": "gptoss", "glm45": "glm4_moe",
     "granite4": "granite", "phi4_mini_json": "phi4", "qwen": "hermes3", "internlm": "internlm2",
     "glm47": "glm4_moe", "step3p5": "qwen3coder", "mimo": "qwen3coder", "qwen3_json": "hermes3",
     "llama4_json": "llama3",
