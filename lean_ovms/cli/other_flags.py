@@ -122,7 +122,7 @@ def _precision(text: str) -> str:
 
 _PARSERS = {
     "hermes": "hermes3", "llama3_json": "llama3", "llama4_pythonic": "pythonic", "qwen3_coder": "qwen3coder",
-    "qwen3_xml": "qwen3coder", "openai": "gptoss", "deepseek_v31": "deepseek_v3", "glm45": "glm4_moe",
+    "qwen3_xml": "qwen3coder", "openai": "gptoss", "glm45": "glm4_moe",
     "granite4": "granite", "phi4_mini_json": "phi4", "qwen": "hermes3", "internlm": "internlm2",
     "glm47": "glm4_moe", "step3p5": "qwen3coder", "mimo": "qwen3coder", "qwen3_json": "hermes3",
     "llama4_json": "llama3",
@@ -130,7 +130,7 @@ _PARSERS = {
 """vLLM's tool parsers that have another name here; those of the same name need no row."""
 _REASONING = {"openai_gptoss": "gptoss", "deepseek_v3": "deepseek_r1", "hunyuan_a13b": "deepseek_r1"} | {
     "step3": "deepseek_r1",
-    **dict.fromkeys(("glm45", "glm47", "holo2", "mimo", "minimax_m2", "nemotron_v3", "olmo3"), "qwen3"),
+    **dict.fromkeys(("glm45", "glm47", "holo2", "mimo", "nemotron_v3", "olmo3"), "qwen3"),
 }
 """The same for reasoning: most models think between the same tags."""
 

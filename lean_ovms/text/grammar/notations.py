@@ -47,14 +47,18 @@ class XmlValues(RawValues):
 
     char = '[^"\\\\<\\x00-\\x1f\\x7f] | "\\\\" ["\\\\/bfnrt]'
 
+    def is_text(self, schema: Schema) -> bool:
+        """Whether such a value is written as plain text."""
+        whole = self._whole(schema)
+        return not isinstance(whole, dict) or bool(_words(whole)) or self._strings(whole)
+
     def text_or_value(self, schema: Schema, end: str) -> str:
         """A value and its element's end: plain text where the schema allows strings, else JSON."""
         whole = self._whole(schema)
         if not isinstance(whole, dict):
             return f"{until(end)}"
-        choices = [whole["const"]] if "const" in whole else whole.get("enum")
-        if isinstance(choices, list) and choices and all(isinstance(c, str) for c in choices):
-            return f"{self.ebnf.words(choices)} {literal(end)}"
+        if words := _words(whole):
+            return f"{self.ebnf.words(words)} {literal(end)}"
         if not self._strings(whole):
             return f"{self.value(schema)} {literal(end)}"
         if "oneOf" in whole:
@@ -76,6 +80,13 @@ class XmlValues(RawValues):
         if kind is None:
             return not any(w in schema for w in ("properties", "items", "minimum", "maximum", "const"))
         return "string" in (kind if isinstance(kind, list) else [kind])
+
+
+def _words(whole: Json) -> list[str]:
+    """The strings that the schema lists, if it lists strings only."""
+    choices = [whole["const"]] if "const" in whole else whole.get("enum")
+    words = [c for c in choices if isinstance(c, str)] if isinstance(choices, list) else []
+    return words if words == choices else []
 
 
 class GemmaValues(RawValues):

@@ -118,7 +118,7 @@ def python_call(ebnf: Ebnf, tool: Tool) -> str:
 
 
 def xml_call(head: str, tail: str, parameter: str, end: str) -> CallWriter:
-    """head has NAME in it, parameter KEY."""
+    """head has NAME in it, parameter KEY; and IS_TEXT for true or false, whether the value is text or JSON."""
 
     def write(ebnf: Ebnf, tool: Tool) -> str:
         values = XmlValues(ebnf, tool.parameters)
@@ -127,7 +127,8 @@ def xml_call(head: str, tail: str, parameter: str, end: str) -> CallWriter:
         for name, schema in properties.items():
             if not name or re.search(r'[<>"\n]|^\s|\s$', name):
                 raise CannotEnforce(f"an argument called {name!r}")
-            start = literal(parameter.replace("KEY", name))
+            kind = "true" if values.is_text(schema) else "false"
+            start = literal(parameter.replace("IS_TEXT", kind).replace("KEY", name))
             members.append((ebnf.rule(name, f"{start} {values.text_or_value(schema, end)}"), name in needed))
         tool.ignored.update(values.ignored)
         if more is not False:

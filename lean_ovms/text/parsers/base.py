@@ -346,15 +346,18 @@ _tags = lru_cache(64)(Tags)
 
 
 def _without_token(token: str, events: list[Event]) -> list[Event]:
-    """events but for a token at their end, which may have become a string, or a part of one, as a bare argument."""
-    if events and not isinstance(events[-1], ToolCallStart):
-        last = events[-1]
+    """events but for a token at their end, which may have become a string, or a part of one, as a bare argument.
+
+    Text that stood between the parameters of a call comes after the argument with the token.
+    """
+    for at in range(len(events) - 1, -1, -1):
+        event = events[at]
+        if isinstance(event, ToolCallStart):
+            continue
         for shown, left in ((f'"{token}"', ""), (f'{token}"', '"'), (token, "")):
-            if last.text.endswith(shown):
-                last.text = last.text.removesuffix(shown) + left
-                break
-        if not last.text:
-            events.pop()
+            if event.text.endswith(shown):
+                event.text = event.text.removesuffix(shown) + left
+                return events if event.text else [*events[:at], *events[at + 1 :]]
     return events
 
 

@@ -1,4 +1,4 @@
-"""DeepSeek V3 and V3.1, between <｜tool▁calls▁begin｜> and <｜tool▁calls▁end｜>, any number of
+"""DeepSeek V3, and V3.1 too, between <｜tool▁calls▁begin｜> and <｜tool▁calls▁end｜>, any number of
 
 V3:   <｜tool▁call▁begin｜>function<｜tool▁sep｜>name, and on lines of their own ```json, {…}, ```<｜tool▁call▁end｜>
 V3.1: <｜tool▁call▁begin｜>name<｜tool▁sep｜>{…}<｜tool▁call▁end｜>
@@ -58,4 +58,6 @@ FORM = CallForm(
     trigger="<｜tool▁calls▁begin｜>",
 )
 
-DETECTION = Detection(rank=130, marks=(("<｜tool▁calls▁begin｜>",),), reasoning="qwen3", reasoning_marks=THINK)
+DETECTION = Detection(
+    rank=130, marks=(("<｜tool▁calls▁begin｜>", "```json"),), reasoning="qwen3", reasoning_marks=THINK
+)

@@ -28,17 +28,17 @@ class Tools(XmlCalls):
     _open = False
 
     def read(self, tag: str) -> Steps[bool]:
-        if tag == OUTER_END:
+        if tag == self.tags[-1]:
             was_open, self._open = self._open, False
             return was_open
-        if tag == OUTER:
+        if tag == self.tags[0]:
             yield from self.scanner.space()
             if not (yield from self.scanner.literal(FUNCTION)):
                 return False
         return (yield from self.call())
 
     def ended(self, tag: str) -> None:
-        self._open = tag != OUTER_END
+        self._open = tag != self.tags[-1]
 
 
 FORM = CallForm(

@@ -69,6 +69,10 @@ class XmlCalls(Syntax):
     def ended(self, tag: str) -> None:
         """Which of `ends` ended the call; "" when the text did."""
 
+    def kinds(self, schema: Any) -> frozenset[str]:
+        """The JSON types that the value may have of which the name was just read; empty: any."""
+        return kinds_of(schema)
+
     def name(self, after: str) -> Steps[str]:
         """Read a name and what must follow it; "" if it is none."""
         name = yield from self.scanner.word(_IN_QUOTED_NAME if after.startswith("'") else _IN_NAME)
@@ -97,7 +101,7 @@ class _Parameters:
             return
         self.out.arguments(("," if self.given else "{") + quoted(key) + ":")
         self.given.add(key)
-        kinds = kinds_of(self.schemas.get(key))
+        kinds = self.syntax.kinds(self.schemas.get(key))
         cdata = self.syntax.cdata and (yield from self.scanner.literal(_CDATA))
         trim = self.syntax.trim and not cdata
         if kinds == STRING:

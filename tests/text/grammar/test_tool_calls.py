@@ -70,6 +70,22 @@ CALLS = {
     "pythonic": r'"[" "f(" first ")" "]"',
     "internlm2": r'"<|action_start|><|plugin|>\n{\"name\": \"f\", \"parameters\": " object "}<|action_end|>"',
     "jamba": r'"<tool_calls>[\n    " "{\"name\": \"f\", \"arguments\": " object "}" "\n]</tool_calls>"',
+    "minimax_m2": (
+        r'"<minimax:tool_call>\n" "<invoke name=\"f\">\n" first "</invoke>" "\n</minimax:tool_call>"'
+    ),
+    "deepseek_v31": (
+        r'"<｜tool▁calls▁begin｜>" "<｜tool▁call▁begin｜>f<｜tool▁sep｜>" object '
+        r'"<｜tool▁call▁end｜>" "<｜tool▁calls▁end｜>"'
+    ),
+    "deepseek_v32": (
+        r'"<｜DSML｜function_calls>\n" "<｜DSML｜invoke name=\"f\">\n" first "</｜DSML｜invoke>" '
+        r'"\n</｜DSML｜function_calls>"'
+    ),
+    "deepseek_v4": (
+        r'"<｜DSML｜tool_calls>\n" "<｜DSML｜invoke name=\"f\">\n" first "</｜DSML｜invoke>" '
+        r'"\n</｜DSML｜tool_calls>"'
+    ),
+    "seed_oss": r'"<seed:tool_call>\n<function=f>\n" first "</function>\n</seed:tool_call>"',
     "olmo3": r'"<function_calls>" "f(" first ")" "</function_calls>"',
 }  # fmt: skip
 
@@ -87,6 +103,9 @@ MEMBERS = {
     "hermes3": r'"\"city\"" ":" " "? string',
     "pythonic": '"city=" string',
     "qwen3coder": r'"<parameter=city>\n" text',
+    "minimax_m2": r'"<parameter name=\"city\">" text',
+    "deepseek_v32": r'"<｜DSML｜parameter name=\"city\" string=\"true\">" text',
+    "seed_oss": '"<parameter=city>" text',
     "glm4_moe": r'"<arg_key>city</arg_key>\n<arg_value>" text',
     "gemma4": '"city" ":" string',
 }
@@ -96,6 +115,12 @@ MEMBERS = {
 def test_arguments_are_written_in_the_familys_notation(family: str) -> None:
     rules = dict(line.split(" ::= ", 1) for line in grammar(family).splitlines())
     assert rules["city"] == MEMBERS[family]
+
+
+@pytest.mark.parametrize(("schema", "is_text"), [({"type": "integer"}, False), ({"const": "a"}, True), ({}, True)])
+def test_a_value_says_whether_it_is_text(schema: Json, is_text: bool) -> None:
+    text = grammar("deepseek_v32", tool("f", {"type": "object", "properties": {"n": schema}}))
+    assert (r"name=\"n\" string=\"true\">" in text, r"name=\"n\" string=\"false\">" in text) == (is_text, not is_text)
 
 
 def test_several_calls_are_bounded_and_separated() -> None:

@@ -100,12 +100,17 @@ RULES = [
     ("content.split('</think>')", (None, "qwen3")),
     ("plain", (None, None)),
     ("<tool_call></tool_call><arg_key><think>", ("glm4_moe", "qwen3")),
-    ("<｜tool▁calls▁begin｜>content.split('</think>')", ("deepseek_v3", "qwen3")),
+    ("<｜tool▁calls▁begin｜>```json content.split('</think>')", ("deepseek_v3", "qwen3")),
+    ("<｜tool▁calls▁begin｜>content.split('</think>')", ("deepseek_v31", "qwen3")),
+    ("'｜DSML｜' + 'function_calls>' tool_calls", ("deepseek_v32", None)),
+    ("'｜DSML｜' + 'tool_calls>' <think>", ("deepseek_v4", "deepseek_v4")),
     ("<|tool_calls_section_begin|>", ("kimi_k2", None)),
     ("<|action_start|><|plugin|>", ("internlm2", None)),
     ("<tool_calls></tool_calls>", ("jamba", None)),
     ("<function_calls>", ("olmo3", None)),
     ("<|tool_call|>", ("granite", None)),
+    ("<minimax:tool_call><think>", ("minimax_m2", "minimax_m2")),
+    ("<seed:tool_call><parameter=a></parameter><function=b>", ("seed_oss", "seed_oss")),
 ]
 
 
@@ -121,7 +126,12 @@ def test_no_two_families_have_the_same_place_in_the_order() -> None:
 
 def test_the_family_with_the_narrower_marks_is_tried_first() -> None:
     order = list(detections())
-    for narrow, wide in (("devstral", "mistral"), ("glm4_moe", "hermes3")):
+    for narrow, wide in (
+        ("devstral", "mistral"),
+        ("glm4_moe", "hermes3"),
+        ("seed_oss", "qwen3coder"),
+        ("deepseek_v3", "deepseek_v31"),
+    ):
         assert order.index(narrow) < order.index(wide)
     assert order[-1] == "qwen3"
 
