@@ -71,6 +71,18 @@ CALLS = {
     "internlm2": r'"<|action_start|><|plugin|>\n{\"name\": \"f\", \"parameters\": " object "}<|action_end|>"',
     "jamba": r'"<tool_calls>[\n    " "{\"name\": \"f\", \"arguments\": " object "}" "\n]</tool_calls>"',
     "olmo3": r'"<function_calls>" "f(" first ")" "</function_calls>"',
+    "hunyuan_a13b": r'"<tool_calls>[" "{\"name\": \"f\", \"arguments\": " object "}" "]</tool_calls>"',
+    "ernie45": r'"<tool_call>\n{\"name\": \"f\", \"arguments\": " object "}\n</tool_call>"',
+    "cohere_command": (
+        r'"<|START_ACTION|>[\n    " "{\"tool_call_id\": \"" [0-9]{1,2} "\", \"tool_name\": \"f\", \"parameters\": " '
+        r'object "}" "\n]<|END_ACTION|>"'
+    ),
+    "granite_20b_fc": r'"<function_call> {\"name\": \"f\", \"arguments\": " object "}"',
+    "apertus": r'"<|tools_prefix|>[" "{\"f\": " object "}" "]<|tools_suffix|>"',
+    "step3": (
+        r'"<｜tool_calls_begin｜>" "<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name=\"f\">" first '
+        r'"</steptml:invoke><｜tool_call_end｜>" "<｜tool_calls_end｜>"'
+    ),
 }  # fmt: skip
 
 
@@ -140,6 +152,14 @@ REASONING = [
     ("hermes3", "deepseek_r1", "<｜Assistant｜>", "root ::= thought calls_after"),
     ("gptoss", "gptoss", "assistant", 'reasoning ::= ("<|channel|>analysis<|message|>" thought "<|start|>assistant")?'),
     ("onyx", "onyx", "<|start|>assistant", 'reasoning ::= (" to=self<|message|>" thought "<|start|>assistant")?'),
+    ("hunyuan_a13b", "hunyuan_a13b", "<think>\n\n</think>\n", "root ::= calls"),
+    ("ernie45", "ernie45", "assistant\n", "root ::= thought calls_after"),
+    (
+        "cohere_command",
+        "cohere_command",
+        "<|CHATBOT_TOKEN|>",
+        'reasoning ::= ("<|START_THINKING|>" thought)?',
+    ),
     ("gemma4", "gemma4", "<|turn>model\n", 'reasoning ::= ("<|channel>thought" thought)?'),
 ]  # fmt: skip
 

@@ -104,6 +104,15 @@ RULES = [
     ("<|tool_calls_section_begin|>", ("kimi_k2", None)),
     ("<|action_start|><|plugin|>", ("internlm2", None)),
     ("<tool_calls></tool_calls>", ("jamba", None)),
+    ("<tool_calls></tool_calls><|extra_0|>", ("hunyuan_a13b", "hunyuan_a13b")),
+    ("<tool_call></tool_call><response></response>", ("ernie45", "ernie45")),
+    ("<tool_call></tool_call><tool_response></tool_response>", ("hermes3", None)),
+    ("<|START_ACTION|>", ("cohere_command", None)),
+    ("<|START_ACTION|><|START_THINKING|>", ("cohere_command", "cohere_command")),
+    ("<|function_call_library|> <function_call>", ("granite_20b_fc", None)),
+    ("<|tools_prefix|>", ("apertus", None)),
+    ("<|tools_prefix|><|inner_prefix|>", ("apertus", "apertus")),
+    ("<｜tool_calls_begin｜>", ("step3", "deepseek_r1")),
     ("<function_calls>", ("olmo3", None)),
     ("<|tool_call|>", ("granite", None)),
 ]
@@ -121,7 +130,12 @@ def test_no_two_families_have_the_same_place_in_the_order() -> None:
 
 def test_the_family_with_the_narrower_marks_is_tried_first() -> None:
     order = list(detections())
-    for narrow, wide in (("devstral", "mistral"), ("glm4_moe", "hermes3")):
+    for narrow, wide in (
+        ("devstral", "mistral"),
+        ("glm4_moe", "hermes3"),
+        ("ernie45", "hermes3"),
+        ("hunyuan_a13b", "jamba"),
+    ):
         assert order.index(narrow) < order.index(wide)
     assert order[-1] == "qwen3"
 
