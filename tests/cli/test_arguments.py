@@ -174,6 +174,7 @@ def test_vllms_names_of_parsers_are_those_of_parsers_here() -> None:
         ("step3", "step3", ("step3", "deepseek_r1")),
         ("granite-20b-fc", "qwen3", ("granite_20b_fc", "qwen3")),
         ("apertus", "apertus", ("apertus", "apertus")),
+        ("functiongemma", "gemma4", ("functiongemma", "gemma4")),
     ],
 )
 def test_vllms_name_of_a_parser_chooses_it(tool: str, reasoning: str, found: tuple[str, str]) -> None:

@@ -77,6 +77,7 @@ CALLS = {
         r'"<|START_ACTION|>[\n    " "{\"tool_call_id\": \"" [0-9]{1,2} "\", \"tool_name\": \"f\", \"parameters\": " '
         r'object "}" "\n]<|END_ACTION|>"'
     ),
+    "functiongemma": r'"<start_function_call>call:f" object "<end_function_call>"',
     "granite_20b_fc": r'"<function_call> {\"name\": \"f\", \"arguments\": " object "}"',
     "apertus": r'"<|tools_prefix|>[" "{\"f\": " object "}" "]<|tools_suffix|>"',
     "step3": (
@@ -101,6 +102,8 @@ MEMBERS = {
     "qwen3coder": r'"<parameter=city>\n" text',
     "glm4_moe": r'"<arg_key>city</arg_key>\n<arg_value>" text',
     "gemma4": '"city" ":" string',
+    "functiongemma": '"city" ":" string',
+    "step3": r'"<steptml:parameter name=\"city\">" text',
 }
 
 
@@ -108,6 +111,12 @@ MEMBERS = {
 def test_arguments_are_written_in_the_familys_notation(family: str) -> None:
     rules = dict(line.split(" ::= ", 1) for line in grammar(family).splitlines())
     assert rules["city"] == MEMBERS[family]
+
+
+@pytest.mark.parametrize(("family", "mark"), [("gemma4", '"<|\\"|>"'), ("functiongemma", '"<escape>"')])
+def test_a_string_stands_between_the_familys_marks(family: str, mark: str) -> None:
+    rules = dict(line.split(" ::= ", 1) for line in grammar(family).splitlines())
+    assert rules["string"].startswith(mark)
 
 
 def test_several_calls_are_bounded_and_separated() -> None:

@@ -107,6 +107,7 @@ RULES = [
     ("<tool_calls></tool_calls><|extra_0|>", ("hunyuan_a13b", "hunyuan_a13b")),
     ("<tool_call></tool_call><response></response>", ("ernie45", "ernie45")),
     ("<tool_call></tool_call><tool_response></tool_response>", ("hermes3", None)),
+    ("<start_function_call>call:", ("functiongemma", None)),
     ("<|START_ACTION|>", ("cohere_command", None)),
     ("<|START_ACTION|><|START_THINKING|>", ("cohere_command", "cohere_command")),
     ("<|function_call_library|> <function_call>", ("granite_20b_fc", None)),
