@@ -125,11 +125,12 @@ _PARSERS = {
     "qwen3_xml": "qwen3coder", "openai": "gptoss", "glm45": "glm4_moe",
     "granite4": "granite", "phi4_mini_json": "phi4", "qwen": "hermes3", "internlm": "internlm2",
     "glm47": "glm4_moe", "step3p5": "qwen3coder", "mimo": "qwen3coder", "qwen3_json": "hermes3",
-    "llama4_json": "llama3",
+    "llama4_json": "llama3", "cohere_command3": "cohere_command", "cohere_command4": "cohere_command",
+    "granite-20b-fc": "granite_20b_fc",
 }  # fmt: skip
 """vLLM's tool parsers that have another name here; those of the same name need no row."""
-_REASONING = {"openai_gptoss": "gptoss", "deepseek_v3": "deepseek_r1", "hunyuan_a13b": "deepseek_r1"} | {
-    "step3": "deepseek_r1",
+_REASONING = {"openai_gptoss": "gptoss", "deepseek_v3": "deepseek_r1", "step3": "deepseek_r1"} | {
+    **dict.fromkeys(("cohere_command3", "cohere_command4"), "cohere_command"),
     **dict.fromkeys(("glm45", "glm47", "holo2", "mimo", "nemotron_v3", "olmo3"), "qwen3"),
 }
 """The same for reasoning: most models think between the same tags."""

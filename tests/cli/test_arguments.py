@@ -165,6 +165,23 @@ def test_vllms_names_of_parsers_are_those_of_parsers_here() -> None:
     assert (config.tool_parser, config.reasoning_parser) == ("glm4_moe", "qwen3")
 
 
+@pytest.mark.parametrize(
+    ("tool", "reasoning", "found"),
+    [
+        ("hunyuan_a13b", "hunyuan_a13b", ("hunyuan_a13b", "hunyuan_a13b")),
+        ("ernie45", "ernie45", ("ernie45", "ernie45")),
+        ("cohere_command3", "cohere_command4", ("cohere_command", "cohere_command")),
+        ("step3", "step3", ("step3", "deepseek_r1")),
+        ("granite-20b-fc", "qwen3", ("granite_20b_fc", "qwen3")),
+        ("apertus", "apertus", ("apertus", "apertus")),
+        ("functiongemma", "gemma4", ("functiongemma", "gemma4")),
+    ],
+)
+def test_vllms_name_of_a_parser_chooses_it(tool: str, reasoning: str, found: tuple[str, str]) -> None:
+    config = parse(["--tool-call-parser", tool, "--reasoning-parser", reasoning], {})
+    assert (config.tool_parser, config.reasoning_parser) == found
+
+
 def test_a_foreign_flag_is_no_option_too_and_has_one_meaning() -> None:
     names = {row.name for row in fields(Config)}
     tables = [ovms_flags.IGNORED, ovms_flags.REFUSED, other_flags.IGNORED, other_flags.REFUSED]

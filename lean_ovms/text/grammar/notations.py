@@ -99,10 +99,10 @@ class GemmaValues(RawValues):
         self._blanks = '""'
 
     def string(self, schema: Json) -> str:
-        return self.ebnf.rule("string", f"{literal(GEMMA_QUOTE)} {self._raw(schema, GEMMA_QUOTE)}")
+        return self.ebnf.rule("string", f"{literal(self.quote)} {self._raw(schema, self.quote)}")
 
     def written(self, value: Any) -> str:
-        return _gemma(value)
+        return _gemma(value, self.quote)
 
     def comma(self) -> str:
         return '","'
@@ -111,10 +111,18 @@ class GemmaValues(RawValues):
         return '":"'
 
     def member(self, name: str, schema: Schema) -> str:
-        return self.ebnf.rule(name, f"{literal(_gemma_key(name))} {self.colon()} {self.within(name, schema)}")
+        return self.ebnf.rule(
+            name, f"{literal(_gemma_key(name, self.quote))} {self.colon()} {self.within(name, schema)}"
+        )
 
     def other_key(self, taken: list[str]) -> str:
         return "[a-zA-Z_] [a-zA-Z0-9_]{0,63}"
+
+
+class EscapeValues(GemmaValues):
+    """The same with strings in <escape>, as FunctionGemma writes them."""
+
+    quote = "<escape>"
 
 
 def _python(value: Any) -> str:
@@ -127,13 +135,13 @@ def _python(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _gemma(value: Any) -> str:
+def _gemma(value: Any, quote: str) -> str:
     if isinstance(value, dict):
-        return "{" + ",".join(f"{_gemma_key(k)}:{_gemma(v)}" for k, v in value.items()) + "}"
+        return "{" + ",".join(f"{_gemma_key(k, quote)}:{_gemma(v, quote)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(_gemma, value)) + "]"
-    return f"{GEMMA_QUOTE}{value}{GEMMA_QUOTE}" if isinstance(value, str) else json.dumps(value)
+        return "[" + ",".join(_gemma(item, quote) for item in value) + "]"
+    return f"{quote}{value}{quote}" if isinstance(value, str) else json.dumps(value)
 
 
-def _gemma_key(name: str) -> str:
-    return name if IDENTIFIER.fullmatch(name) else f"{GEMMA_QUOTE}{name}{GEMMA_QUOTE}"
+def _gemma_key(name: str, quote: str) -> str:
+    return name if IDENTIFIER.fullmatch(name) else f"{quote}{name}{quote}"

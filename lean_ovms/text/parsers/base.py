@@ -98,18 +98,22 @@ class Block(Syntax):
     """Reasoning between two tags. Text inside passes as it is.
 
     breaks: markup that ends it as well, and is read on. call_tag: markup that does so only where a tool syntax reads
-    it and a call follows: the model forgot the end tag, which is dropped if it comes later.
+    it and a call follows: the model forgot the end tag, which is dropped if it comes later. further: more markup that
+    `read` is called after.
     """
 
     end_tag: ClassVar[str]
     breaks: ClassVar[tuple[str, ...]] = ()
     call_tag: ClassVar[str] = ""
+    further: ClassVar[tuple[str, ...]] = ()
     _open = False
 
     ends: ClassVar[Tags]
 
     def __init_subclass__(cls) -> None:
-        cls.tags = (cls.start_tag, cls.end_tag) if cls.call_tag else (cls.start_tag,)
+        if not hasattr(cls, "end_tag"):
+            return
+        cls.tags = (cls.start_tag, *([cls.end_tag] if cls.call_tag else []), *cls.further)
         cls.ends = Tags([cls.end_tag, *cls.breaks, *filter(None, [cls.call_tag])])
 
     @classmethod
@@ -137,7 +141,7 @@ class Block(Syntax):
     def _inside(self) -> Steps[None]:
         while True:
             tag = yield from self.scanner.until(self.ends, self.out.reasoning)
-            if not tag or tag == self.end_tag:
+            if not tag or tag.endswith(self.end_tag):
                 break
             self.scanner.pos -= len(tag)
             if tag in self.breaks:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import ClassVar
 
 from ..grammar.ebnf import Ebnf, literal
 from ..grammar.notations import GemmaValues
@@ -26,21 +27,21 @@ MAX_DEPTH = 256
 _NAME = re.compile(r"[\w.\-]*")
 _KEY = re.compile(r"[^:,<>{}\[\]]*")
 _BARE = re.compile(r"[^,<>{}\[\]]*")
-_QUOTED = Tags([QUOTE])
 _CLOSERS = {"{": "}", "[": "]"}
 _NOISE = ("<turn|>", "<|tool_response>", "<eos>")
 
 
 class Tools(Syntax):
-    """Calls between Gemma's tags."""
+    """Calls between Gemma's tags, the last of `tags` the end. quote: the mark at each side of a string."""
 
     tags = (START, END)
     noise = _NOISE
+    quote: ClassVar[Tags] = Tags([QUOTE])
     keep_special_tokens = True
     _open = False
 
     def read(self, tag: str) -> Steps[bool]:
-        if tag == END:
+        if tag == self.tags[-1]:
             was_open, self._open = self._open, False
             return was_open
         called = False
@@ -63,16 +64,18 @@ class Tools(Syntax):
         if not name or (yield from self.scanner.space()) != "{":
             return False
         self.out.call(name)
-        closers: list[str] = []
+        self._schemas = self.out.schemas.get(name, {})
+        self._closers = closers = list[str]()
         if not (yield from self._value(closers)) and (yield from self._over()):
             self.out.arguments("".join(reversed(closers)))
         return True
 
     def _over(self) -> Steps[bool]:
         """Whether the end tag is what comes next: all that is still open then is over."""
-        if not (yield from self.scanner.literal(END)):
+        end = self.tags[-1]
+        if not (yield from self.scanner.literal(end)):
             return False
-        self.scanner.pos -= len(END)
+        self.scanner.pos -= len(end)
         return True
 
     def _value(self, closers: list[str]) -> Steps[bool]:
@@ -122,6 +125,7 @@ class Tools(Syntax):
 
     def _key(self) -> Steps[bool]:
         """Read a key and its colon; a key that the end tag cut off gets an empty value."""
+        self._word = ""
         if not (yield from self._atom(_KEY)):
             return False
         if (yield from self.scanner.space()) != ":":
@@ -134,20 +138,25 @@ class Tools(Syntax):
 
     def _atom(self, inside: re.Pattern[str]) -> Steps[bool]:
         """Read a string, or bare text: a number, a word, or a string without quotes."""
-        if (yield from self.scanner.literal(QUOTE)):
-            self.out.arguments('"')
-            if not (yield from self.scanner.until(_QUOTED, self._string)):
-                return False
-            self.out.arguments('"')
-            return True
+        if (yield from self.scanner.literal(self.quote.all[0])):
+            return (yield from self._string(key=inside is _KEY))
         pieces: list[str] = []
         yield from self.scanner.run(inside, pieces.append)
         text = "".join(pieces).strip()
         if text:
+            self._word = text if inside is _KEY else ""
             self.out.arguments(quoted(text) if inside is _KEY else number_or_word(text) or quoted(text))
         return bool(text)
 
-    def _string(self, piece: str) -> None:
+    def _string(self, *, key: bool) -> Steps[bool]:
+        """Read on after the mark that begins a string. key: the string is one."""
+        self.out.arguments('"')
+        if not (yield from self.scanner.until(self.quote, self._characters)):
+            return False
+        self.out.arguments('"')
+        return True
+
+    def _characters(self, piece: str) -> None:
         self.out.arguments(json.dumps(piece, ensure_ascii=False)[1:-1])
 
 

@@ -87,6 +87,19 @@ CALLS = {
     ),
     "seed_oss": r'"<seed:tool_call>\n<function=f>\n" first "</function>\n</seed:tool_call>"',
     "olmo3": r'"<function_calls>" "f(" first ")" "</function_calls>"',
+    "hunyuan_a13b": r'"<tool_calls>[" "{\"name\": \"f\", \"arguments\": " object "}" "]</tool_calls>"',
+    "ernie45": r'"<tool_call>\n{\"name\": \"f\", \"arguments\": " object "}\n</tool_call>"',
+    "cohere_command": (
+        r'"<|START_ACTION|>[\n    " "{\"tool_call_id\": \"" [0-9]{1,2} "\", \"tool_name\": \"f\", \"parameters\": " '
+        r'object "}" "\n]<|END_ACTION|>"'
+    ),
+    "functiongemma": r'"<start_function_call>call:f" object "<end_function_call>"',
+    "granite_20b_fc": r'"<function_call> {\"name\": \"f\", \"arguments\": " object "}"',
+    "apertus": r'"<|tools_prefix|>[" "{\"f\": " object "}" "]<|tools_suffix|>"',
+    "step3": (
+        r'"<｜tool_calls_begin｜>" "<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name=\"f\">" first '
+        r'"</steptml:invoke><｜tool_call_end｜>" "<｜tool_calls_end｜>"'
+    ),
 }  # fmt: skip
 
 
@@ -108,6 +121,8 @@ MEMBERS = {
     "seed_oss": '"<parameter=city>" text',
     "glm4_moe": r'"<arg_key>city</arg_key>\n<arg_value>" text',
     "gemma4": '"city" ":" string',
+    "functiongemma": '"city" ":" string',
+    "step3": r'"<steptml:parameter name=\"city\">" text',
 }
 
 
@@ -121,6 +136,12 @@ def test_arguments_are_written_in_the_familys_notation(family: str) -> None:
 def test_a_value_says_whether_it_is_text(schema: Json, is_text: bool) -> None:
     text = grammar("deepseek_v32", tool("f", {"type": "object", "properties": {"n": schema}}))
     assert (r"name=\"n\" string=\"true\">" in text, r"name=\"n\" string=\"false\">" in text) == (is_text, not is_text)
+
+
+@pytest.mark.parametrize(("family", "mark"), [("gemma4", '"<|\\"|>"'), ("functiongemma", '"<escape>"')])
+def test_a_string_stands_between_the_familys_marks(family: str, mark: str) -> None:
+    rules = dict(line.split(" ::= ", 1) for line in grammar(family).splitlines())
+    assert rules["string"].startswith(mark)
 
 
 def test_several_calls_are_bounded_and_separated() -> None:
@@ -165,6 +186,14 @@ REASONING = [
     ("hermes3", "deepseek_r1", "<｜Assistant｜>", "root ::= thought calls_after"),
     ("gptoss", "gptoss", "assistant", 'reasoning ::= ("<|channel|>analysis<|message|>" thought "<|start|>assistant")?'),
     ("onyx", "onyx", "<|start|>assistant", 'reasoning ::= (" to=self<|message|>" thought "<|start|>assistant")?'),
+    ("hunyuan_a13b", "hunyuan_a13b", "<think>\n\n</think>\n", "root ::= calls"),
+    ("ernie45", "ernie45", "assistant\n", "root ::= thought calls_after"),
+    (
+        "cohere_command",
+        "cohere_command",
+        "<|CHATBOT_TOKEN|>",
+        'reasoning ::= ("<|START_THINKING|>" thought)?',
+    ),
     ("gemma4", "gemma4", "<|turn>model\n", 'reasoning ::= ("<|channel>thought" thought)?'),
 ]  # fmt: skip
 

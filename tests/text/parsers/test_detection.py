@@ -107,6 +107,16 @@ RULES = [
     ("<|tool_calls_section_begin|>", ("kimi_k2", None)),
     ("<|action_start|><|plugin|>", ("internlm2", None)),
     ("<tool_calls></tool_calls>", ("jamba", None)),
+    ("<tool_calls></tool_calls><|extra_0|>", ("hunyuan_a13b", "hunyuan_a13b")),
+    ("<tool_call></tool_call><response></response>", ("ernie45", "ernie45")),
+    ("<tool_call></tool_call><tool_response></tool_response>", ("hermes3", None)),
+    ("<start_function_call>call:", ("functiongemma", None)),
+    ("<|START_ACTION|>", ("cohere_command", None)),
+    ("<|START_ACTION|><|START_THINKING|>", ("cohere_command", "cohere_command")),
+    ("<|function_call_library|> <function_call>", ("granite_20b_fc", None)),
+    ("<|tools_prefix|>", ("apertus", None)),
+    ("<|tools_prefix|><|inner_prefix|>", ("apertus", "apertus")),
+    ("<｜tool_calls_begin｜>", ("step3", "deepseek_r1")),
     ("<function_calls>", ("olmo3", None)),
     ("<|tool_call|>", ("granite", None)),
     ("<minimax:tool_call><think>", ("minimax_m2", "minimax_m2")),
@@ -131,6 +141,8 @@ def test_the_family_with_the_narrower_marks_is_tried_first() -> None:
         ("glm4_moe", "hermes3"),
         ("seed_oss", "qwen3coder"),
         ("deepseek_v3", "deepseek_v31"),
+        ("ernie45", "hermes3"),
+        ("hunyuan_a13b", "jamba"),
     ):
         assert order.index(narrow) < order.index(wide)
     assert order[-1] == "qwen3"

@@ -1,0 +1,59 @@
+"""Apertus: <|tools_prefix|>[{"NAME": {…}}, …]<|tools_suffix|>, reasoning in <|inner_prefix|>…<|inner_suffix|>."""
+
+from __future__ import annotations
+
+import json
+
+from ..grammar.ebnf import Ebnf, literal
+from ..grammar.tool_calls import CallForm, Tool, json_object
+from .base import Block
+from .detection import Detection
+from .json_arguments import json_arguments
+from .json_calls import EnclosedJson, decoded
+from .scanner import Steps
+
+PREFIX, SUFFIX = "<|tools_prefix|>", "<|tools_suffix|>"
+_NOISE = ("<|inner_suffix|>", "<|assistant_end|>")
+
+
+class Tools(EnclosedJson):
+    """Calls as objects whose one key is the function."""
+
+    tags = (PREFIX, SUFFIX)
+    noise = _NOISE
+    keep_special_tokens = True
+
+    def call(self, *, eager: bool = True) -> Steps[bool]:
+        if not (yield from self.scanner.literal("{")) or (yield from self.scanner.space()) != '"':
+            return False
+        name: list[str] = []
+        if not (yield from self.scanner.json_string(name.append)) or (yield from self.scanner.space()) != ":":
+            return False
+        self.scanner.pos += 1
+        if name == ['"', '"'] or (yield from self.scanner.space()) != "{":
+            return False
+        self.out.call(decoded("".join(name)))
+        if (yield from json_arguments(self.out, self.out.arguments, in_call=True)):
+            yield from self.scanner.space()
+            yield from self.scanner.literal("}")
+        return True
+
+
+class Thinking(Block):
+    """Inner text; calls are part of it for the model, and end it here."""
+
+    start_tag = "<|inner_prefix|>"
+    end_tag = "<|inner_suffix|>"
+    breaks = (PREFIX,)
+    noise = _NOISE
+    keep_special_tokens = True
+
+
+def _written(ebnf: Ebnf, tool: Tool) -> str:
+    head = literal(f"{{{json.dumps(tool.name, ensure_ascii=False)}: ")
+    return f"{head} {json_object(ebnf, tool)} {literal('}')}"
+
+
+FORM = CallForm(one=_written, before=PREFIX + "[", between=", ", after="]" + SUFFIX, trigger=PREFIX)
+
+DETECTION = Detection(rank=190, marks=((PREFIX,),), reasoning="apertus", reasoning_marks=("<|inner_prefix|>",))

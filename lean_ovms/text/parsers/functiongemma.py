@@ -1,0 +1,46 @@
+"""FunctionGemma: <start_function_call>call:NAME{key:<escape>text<escape>,n:1}<end_function_call>, repeated.
+
+Gemma 4's notation with other tags. A value between <escape> need not be a string: the tool's schema says what it is.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ..grammar.ebnf import Ebnf, literal
+from ..grammar.notations import EscapeValues
+from ..grammar.tool_calls import CallForm, Tool, arguments_object, function_name
+from . import gemma4
+from .detection import Detection
+from .scanner import Steps, Tags
+from .values import STRING, kinds_of, quoted, typed
+
+START, END = "<start_function_call>", "<end_function_call>"
+
+
+class Tools(gemma4.Tools):
+    """Calls between FunctionGemma's tags."""
+
+    tags = (START, END)
+    noise = ("<start_function_response>", "<end_of_turn>", "<eos>")
+    quote: ClassVar[Tags] = Tags([EscapeValues.quote])
+
+    def _string(self, *, key: bool) -> Steps[bool]:
+        kinds = kinds_of(self._schemas.get(self._word)) if len(self._closers) == 1 else STRING
+        if key or kinds == STRING:
+            return (yield from super()._string(key=key))
+        pieces: list[str] = []
+        whole = bool((yield from self.scanner.until(self.quote, pieces.append)))
+        text = "".join(pieces)
+        self.out.arguments(typed(text, kinds) if whole else quoted(text)[:-1])
+        return whole
+
+
+def _written(ebnf: Ebnf, tool: Tool) -> str:
+    head, tail = literal(f"{START}call:{function_name(tool)}"), literal(END)
+    return f"{head} {arguments_object(EscapeValues(ebnf, tool.parameters), tool)} {tail}"
+
+
+FORM = CallForm(one=_written, trigger=START)
+
+DETECTION = Detection(rank=35, marks=((START,),))
