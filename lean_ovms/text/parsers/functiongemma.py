@@ -43,4 +43,4 @@ def _written(ebnf: Ebnf, tool: Tool) -> str:
 
 FORM = CallForm(one=_written, trigger=START)
 
-DETECTION = Detection(rank=35, marks=((START,),))
+DETECTION = Detection(rank=33, marks=((START,),))

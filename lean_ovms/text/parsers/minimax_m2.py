@@ -47,4 +47,4 @@ FORM = CallForm(
     trigger=CALLS,
 )
 
-DETECTION = Detection(rank=190, marks=((CALLS,),), reasoning="minimax_m2")
+DETECTION = Detection(rank=192, marks=((CALLS,),), reasoning="minimax_m2")
