@@ -85,6 +85,7 @@ CALLS = {
         r'"<｜DSML｜tool_calls>\n" "<｜DSML｜invoke name=\"f\">\n" first "</｜DSML｜invoke>" '
         r'"\n</｜DSML｜tool_calls>"'
     ),
+    "xlam": r'"[" "{\"name\": \"f\", \"arguments\": " object "}" "]"',
     "seed_oss": r'"<seed:tool_call>\n<function=f>\n" first "</function>\n</seed:tool_call>"',
     "olmo3": r'"<function_calls>" "f(" first ")" "</function_calls>"',
     "hunyuan_a13b": r'"<tool_calls>[" "{\"name\": \"f\", \"arguments\": " object "}" "]</tool_calls>"',
@@ -174,7 +175,7 @@ def test_a_shaped_list_of_calls_is_whole() -> None:
     assert r'"[\n    " call (",\n    " call){0,31} "\n]</tool_calls>"' in text
 
 
-@pytest.mark.parametrize("family", sorted(set(parsers.names().tool) - {"pythonic", "onyx"}))
+@pytest.mark.parametrize("family", sorted(set(parsers.names().tool) - {"pythonic", "onyx", "xlam"}))
 def test_every_family_with_a_trigger_can_shape_calls(family: str) -> None:
     assert "TagDispatch((" in grammar(family, tool_calls="schema")
 

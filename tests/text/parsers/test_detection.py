@@ -119,6 +119,7 @@ RULES = [
     ("<｜tool_calls_begin｜>", ("step3", "deepseek_r1")),
     ("<function_calls>", ("olmo3", None)),
     ("<|tool_call|>", ("granite", None)),
+    ("make calls in a single JSON array <|python_tag|><tool_call></tool_call>", ("xlam", None)),
     ("<minimax:tool_call><think>", ("minimax_m2", "minimax_m2")),
     ("<seed:tool_call><parameter=a></parameter><function=b>", ("seed_oss", "seed_oss")),
 ]
@@ -140,6 +141,7 @@ def test_the_family_with_the_narrower_marks_is_tried_first() -> None:
         ("devstral", "mistral"),
         ("glm4_moe", "hermes3"),
         ("seed_oss", "qwen3coder"),
+        ("xlam", "llama3"),
         ("deepseek_v3", "deepseek_v31"),
         ("ernie45", "hermes3"),
         ("hunyuan_a13b", "jamba"),
