@@ -44,6 +44,18 @@ def cases() -> dict[str, Callable[[], Deed]]:
         ),
         "20 items of 1.5 MB, listed": _items(20, TEXT[: 3 * MB // 2]),
         "5,000 small items, listed": _items(5000, "hello"),
+        "20 MB of metadata": _posts("/v1/chat/completions", {**_chat("hi"), "metadata": {"a": TEXT[: 20 * MB]}}),
+        "100,000 variables for the template": _posts(
+            "/v1/chat/completions", {**_chat("hi"), "chat_template_kwargs": {f"k{n}": n for n in range(100_000)}}
+        ),
+        "5,000 tools, one required": _posts(
+            "/v1/chat/completions",
+            {**_chat("hi"), "tools": [_tool("x", f"f{n}") for n in range(5000)], "tool_choice": "required"},
+        ),
+        "40,000 log probabilities": _posts(
+            "/v1/chat/completions",
+            {**_chat("hi"), "n": 20, "max_tokens": 100, "ignore_eos": True, "logprobs": True, "top_logprobs": 20},
+        ),
     }
 
 
@@ -64,8 +76,8 @@ def _image(data: str) -> dict[str, object]:
     return {"model": "demo", "messages": [{"role": "user", "content": [part]}], "max_tokens": 1}
 
 
-def _tool(text: str) -> dict[str, object]:
-    return {"type": "function", "function": {"name": "f", "description": text, "parameters": {"type": "object"}}}
+def _tool(text: str, name: str = "f") -> dict[str, object]:
+    return {"type": "function", "function": {"name": name, "description": text, "parameters": {"type": "object"}}}
 
 
 def _posts(path: str, body: dict[str, object], *, ascii_only: bool = True) -> Callable[[], Deed]:

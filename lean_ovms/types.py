@@ -158,8 +158,9 @@ class ChatPrompt:
 
     @property
     def render_cost(self) -> int:
-        """Rough cost of rendering, in characters; a message or a tool costs as much as 2000 characters."""
-        return self.num_chars + self.other_chars + 2000 * (len(self.messages) + len(self.tools))
+        """Rough cost of rendering, in characters: a message or a tool costs as much as 2000, a variable as 20."""
+        objects = len(self.messages) + len(self.tools)
+        return self.num_chars + self.other_chars + 2000 * objects + 20 * len(self.template_kwargs)
 
 
 def num_chars(value: Any) -> int:

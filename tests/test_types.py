@@ -17,6 +17,7 @@ def test_the_characters_of_all_contents_are_counted() -> None:
 
 def test_a_message_or_a_tool_costs_as_much_as_2000_characters_to_render() -> None:
     assert ChatPrompt(messages=[TEXT], tools=[{}, {}]).render_cost == 5 + 3 * 2000
+    assert ChatPrompt(messages=[TEXT], template_kwargs={"a": 1, "b": 2}).render_cost == 5 + 2000 + 4 + 2 * 20
 
 
 def test_a_prompt_with_images_has_the_size_of_the_clients_messages() -> None:
