@@ -82,7 +82,7 @@ IGNORED = {
     **dict.fromkeys(("enable_log_outputs", "enable_log_deltas", "log_error_stack", "max_log_len"),
         "answers are never logged; prompts are with --log_prompts"),
     "disable_access_log_for_endpoints": "--access_log false turns the whole access log off",
-    "disable_fastapi_docs": "/docs and /openapi.json tell nothing that is not public; --protect_models needs the key",
+    "disable_fastapi_docs": "/docs and /openapi.json have only what is public; --protect_models needs the key",
     "exclude_tools_when_tool_choice_none": ALWAYS,
     "h11_max_header_count": "--max_header_bytes bounds the headers",
     "trust_request_mm_kwargs": "mm_processor_kwargs and media_io_kwargs of requests have no effect",
