@@ -89,7 +89,7 @@ class FakePoolingEngine:
         if isinstance(record, protocol.Refused):
             raise from_wire(record.error)
         assert isinstance(record, protocol.Encoded)
-        return await unpacked(record) if record.sizes else record.tokens
+        return await unpacked(record)
 
     async def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         self._count += 1

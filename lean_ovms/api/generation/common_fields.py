@@ -186,6 +186,8 @@ CHAT_TEMPLATE = Field(
 CONTINUE_FINAL_MESSAGE = Field(
     name="continue_final_message", kind="bool", help="continuation of the last message", default=False
 )
+OF_TEMPLATE = (TOOLS[0], ADD_GENERATION_PROMPT, CONTINUE_FINAL_MESSAGE, TEMPLATE_KWARGS, DOCUMENTS, CHAT_TEMPLATE)
+"""What a chat template gets beside the messages, where nothing is generated."""
 
 
 def template_kwargs(values: Json) -> Json:

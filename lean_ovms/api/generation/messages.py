@@ -9,9 +9,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ...errors import AUDIO_ADVICE, BadRequest
+from ...models.model import Model
 from ...models.text_model import TextModel
 from ...types import ChatPrompt, Json
 from .common_fields import template_kwargs
+from .images import refuse_images
+from .tools import read_tools
 
 DETAILS = (None, "auto", "low", "high", "original")
 
@@ -205,3 +208,16 @@ def _shows(model: TextModel, case: str, messages: list[Json]) -> bool:
         except BadRequest:
             known[case] = False
     return known[case]
+
+
+def text_conversation(values: Json, model: Model, no_images: str) -> ChatPrompt:
+    """The conversation of values, which have messages and OF_TEMPLATE's fields, and generate nothing.
+
+    no_images: the reason for the error if there is an image. Raises BadRequest.
+    """
+    tools, _ = read_tools(values["tools"], None)
+    messages = read_messages(values["messages"])
+    if isinstance(model, TextModel):
+        messages = map_developer_role(messages, model)
+    refuse_images(messages, no_images)
+    return chat_prompt({**values, "messages": messages}, tools)

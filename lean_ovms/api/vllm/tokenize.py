@@ -16,18 +16,8 @@ from ...pooling_types import SCORE
 from ...types import ChatPrompt, Json, Request, Response
 from ..app import App
 from ..fields import UINT32_MAX, Field, FieldSet, read
-from ..generation.common_fields import (
-    ADD_GENERATION_PROMPT,
-    CHAT_TEMPLATE,
-    CONTINUE_FINAL_MESSAGE,
-    DOCUMENTS,
-    MESSAGES,
-    MODEL,
-    TEMPLATE_KWARGS,
-    TOOLS,
-)
-from ..generation.images import refuse_images
-from ..generation.messages import chat_prompt, map_developer_role, read_messages
+from ..generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
+from ..generation.messages import text_conversation
 from ..generation.token_fields import token_ids
 from ..generation.tools import read_tools
 from ..response import model_name, written
@@ -39,6 +29,7 @@ MAX_PADDED = 1 << 20
 """Tokens of all texts together after padding."""
 ID_BYTES = 16
 """Of an id in an answer, and its string."""
+NO_IMAGES = "images have no token ids; responses/input_tokens counts their tokens"
 
 
 def _max_length(value: Any) -> int:
@@ -85,12 +76,7 @@ FIELDS = FieldSet(
         ),
         Field(name="prompt", kind="string", help="vLLM: one text"),
         MESSAGES,
-        TOOLS[0],
-        ADD_GENERATION_PROMPT,
-        CONTINUE_FINAL_MESSAGE,
-        TEMPLATE_KWARGS,
-        DOCUMENTS,
-        CHAT_TEMPLATE,
+        *OF_TEMPLATE,
         Field(name="return_token_strs", kind="bool", help="vLLM: each token's text as well", default=False),
     )
 )
@@ -172,7 +158,7 @@ def _read(body: Json, app: App) -> tuple[Json, ChatPrompt | None]:
         read_tools(values["tools"], None)  # not used with a text, and checked as with messages
         _model(values, app)
         return values, None
-    return values, _conversation(values, _model(values, app))
+    return values, text_conversation(values, _model(values, app), NO_IMAGES)
 
 
 def _tokens(body: Json, app: App) -> Json:
@@ -247,12 +233,3 @@ async def _vllm(values: Json, conversation: ChatPrompt | None, model: Tokenizing
         text, special = values["prompt"], values["add_special_tokens"] is not False
     [tokens] = await _encode(model, [text], special)
     return {"count": len(tokens), "max_model_len": model.info.context_length, "tokens": tokens, "token_strs": None}
-
-
-def _conversation(values: Json, model: Tokenizing) -> ChatPrompt:
-    tools, _ = read_tools(values["tools"], None)
-    messages = read_messages(values["messages"])
-    if isinstance(model, TextModel):
-        messages = map_developer_role(messages, model)
-    refuse_images(messages, "images have no token ids; responses/input_tokens counts their tokens")
-    return chat_prompt({**values, "messages": messages}, tools)

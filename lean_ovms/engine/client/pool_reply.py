@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import fields
-from itertools import compress
-from operator import attrgetter, ne
 
 from ...errors import RequestError
 from ...pooling_types import PooledOutput, PoolingInput, PoolingParams, TextOrTokens
+from ...util.changed_fields import changed_fields
 from ..protocol import FrameError, Pool, Pooled
 
 FLOAT_BYTES = 4
-_PARAMS = tuple(row.name for row in fields(PoolingParams))
-_VALUES = attrgetter(*_PARAMS)
-_DEFAULTS = _VALUES(PoolingParams())
+_given = changed_fields(PoolingParams)
 
 
 def pool_record(number: int, inputs: Sequence[PoolingInput], params: PoolingParams) -> Pool:
@@ -31,9 +27,7 @@ def pool_record(number: int, inputs: Sequence[PoolingInput], params: PoolingPara
     assert not queries or len(queries) == len(single), "inputs are all single or all pairs"
     if queries and all(query is queries[0] or query == queries[0] for query in queries):
         del queries[1:]
-    values = _VALUES(params)
-    given = dict(compress(zip(_PARAMS, values, strict=True), map(ne, values, _DEFAULTS)))  # as engine.sampling_fields
-    return Pool(number, single, queries, given)
+    return Pool(number, single, queries, _given(params))
 
 
 class PoolReply:
