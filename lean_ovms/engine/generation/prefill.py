@@ -43,9 +43,11 @@ class PrefillQueue:
     def waits(self, sequence: Sequence, running: int) -> bool:
         """Whether a sequence would only wait for those of its client that are there already."""
         half = self._half(running)
-        if not self.shares_steps or sequence.length > half:
+        short = [tokens for tokens in self._left.values() if tokens <= half]
+        alone = len(short) == len(self._left)  # no long one of which a step would be half
+        if not self.shares_steps or sequence.length > half or alone:
             return self.full(running)
-        return sum(tokens for tokens in self._left.values() if tokens <= half) >= half
+        return sum(short) >= half
 
     def step(self, running: int) -> None:
         """A step computes some of it."""

@@ -271,15 +271,17 @@ def test_many_long_prompts_of_one_client_do_not_keep_anothers_prompt_from_being_
     assert turns_until_first_token(rig, polite) <= 8  # the rest of one prompt of 300 tokens
 
 
-def test_steps_are_as_full_as_without_the_limit_on_prompts():
-    rig = make(slots=64, step_tokens=64)
+@pytest.mark.parametrize("shares_steps", [False, True])
+@pytest.mark.parametrize("length", [50, 20])
+def test_steps_are_as_full_as_without_the_limit_on_prompts(length: int, shares_steps: bool):
+    rig = make(slots=64, step_tokens=64, shares_steps=shares_steps)
     for i in range(12):
-        rig.submit(chr(97 + i) * 50, max_tokens=1)
+        rig.submit(chr(97 + i) * length, max_tokens=1)
     turns = 0
     while not rig.scheduler.idle or rig.transport.inbox:
         rig.turn()
         turns += 1
-    assert turns == -(-12 * 50 // 64)
+    assert turns == -(-12 * length // 64)
 
 
 def test_a_short_prompt_is_computed_beside_long_ones_of_its_client_where_steps_are_shared():
