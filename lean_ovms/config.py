@@ -214,7 +214,14 @@ class Config:
     )
 
     # --- engine
-    num_streams: int = option(1, "batches of a pooling model computed at once", group="engine", low=1, high=256)
+    num_streams: int = option(
+        0,
+        "batches of a pooling model, or texts of a text-to-speech model, computed at once; 0: one, and with a small "
+        "pooling model on a CPU one for each thread while many texts wait",
+        group="engine",
+        low=0,
+        high=256,
+    )
     pooling_batch_tokens: int = option(
         1024, "tokens, padding included, of one batch of a pooling model", group="engine", low=16, high=1 << 20
     )
@@ -500,6 +507,11 @@ class Config:
     def served_names(self) -> tuple[str, ...]:
         """All its names in the API, served_name first."""
         return tuple(dict.fromkeys((self.served_name, *self.model_aliases.split())))
+
+    @property
+    def streams(self) -> int:
+        """What is computed at once where num_streams leaves it open: one."""
+        return max(1, self.num_streams)
 
     @property
     def origins(self) -> list[str]:

@@ -40,7 +40,7 @@ class FakePooler:
             types=(0, 0, 0, 1, 1),
         )
         self.prompt: Prompt | None = None
-        self.slots = config.num_streams
+        self.slots = config.streams
         self.info = ModelInfo(
             vocab_size=tokenizer.VOCAB_SIZE,
             context_length=config.max_model_len or WINDOW,
@@ -59,14 +59,19 @@ class FakePooler:
     def detokenize(self, tokens: list[int], skip_special_tokens: bool) -> str:
         return tokenizer.decode(tokens, skip_special_tokens)
 
-    def start(self, batch: Batch) -> None:
+    def widen(self) -> None:
+        """It has as many slots as the options say."""
+
+    def start(self, batch: Batch, alone: bool) -> None:
         self._started.append(batch)
 
-    def wait(self) -> Array:
+    def wait(self) -> tuple[Batch, Array | RuntimeError]:
         batch = self._started.popleft()
-        _play_tricks(batch)
-        output: Array = self._output(batch).astype(np.float32)
-        return output
+        try:
+            _play_tricks(batch)
+        except RuntimeError as error:
+            return batch, error
+        return batch, self._output(batch).astype(np.float32)
 
     def _output(self, batch: Batch) -> Array:
         kind = self.info.pooling.kind if self.info.pooling is not None else EMBED

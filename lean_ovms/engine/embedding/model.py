@@ -61,7 +61,6 @@ class OpenVinoPooler:
         self._tokenizer = Tokenizer(core, path)
         shape = self._network.shape(config.pooling)
         found = recognize(config, files, shape)
-        self.slots = self._network.slots
         self.template: Template = template(files.post_processor, self._tokenizer.single or ((), ()))
         self.prompt = self._make_prompt(files) if found.info.kind == SCORE else None
         self.vocabulary = _vocabulary(path)
@@ -85,11 +84,18 @@ class OpenVinoPooler:
         pieces = self.vocabulary.pieces
         return b"".join(pieces[token] for token in tokens).decode("utf-8", "replace")
 
-    def start(self, batch: Batch) -> None:
-        assert self.info.pooling is not None
-        self._network.start(batch, batch.per_token and self.info.pooling.kind == EMBED)
+    @property
+    def slots(self) -> int:
+        return self._network.slots
 
-    def wait(self) -> Array:
+    def widen(self) -> None:
+        self._network.widen()
+
+    def start(self, batch: Batch, alone: bool) -> None:
+        assert self.info.pooling is not None
+        self._network.start(batch, batch.per_token and self.info.pooling.kind == EMBED, alone)
+
+    def wait(self) -> tuple[Batch, Array | RuntimeError]:
         return self._network.wait()
 
     # --- loading
@@ -156,8 +162,10 @@ class OpenVinoPooler:
         for rows, size in WARM_SHAPES:
             ids = np.zeros((rows, min(size, window)), np.int64)
             try:
-                self._network.start(Batch(ids, np.ones_like(ids), np.zeros_like(ids), False), False)
-                self._network.wait()
+                self._network.start(Batch(ids, np.ones_like(ids), np.zeros_like(ids), False), False, True)
+                _, output = self._network.wait()
+                if isinstance(output, RuntimeError):
+                    raise output
             except RuntimeError as error:
                 raise StartError(f"the network does not compute: {error}") from error
 

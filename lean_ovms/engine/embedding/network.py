@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections import deque
+import logging
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-import numpy as np
 import openvino as ov
-from openvino import opset13 as ops
 
 from ...config import Config
 from ...errors import StartError
 from ...options import read_object
 from ..errors import last_line
 from ..genai import devices
+from . import pooling_graph
+from .passes import Passes, Requests
 from .pooler import Array, Batch
 from .recognize import ALL, MODEL, Shape
+
+log = logging.getLogger(__name__)
 
 OUTPUTS = ("sentence_embedding", "logits", "last_hidden_state", "token_embeddings")
 """Outputs that are used, the first that a network has."""
 HIDDEN = ("last_hidden_state", "token_embeddings")
 INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "position_ids", "beam_idx"})
+MOST_STREAMS = 8
+"""Passes at once, where nobody has said how many: a text takes longer with fewer threads."""
+STREAMED_BYTES = (8 << 20, 150 << 20)
+"""Sizes of a network that is compiled for several passes at once, too. all-MiniLM-L6-v2 (90 MB) takes 100 to 150 MB of
+memory for it; a network below the first takes less time than threads need for taking turns."""
 
 
 def new_core() -> ov.Core:
@@ -35,7 +43,12 @@ def version() -> str:
 
 
 class Network:
-    """One compiled model; `pool` first, then batches. slots: infer requests."""
+    """The compiled networks of one model; `pool` or `compare_tokens` first, then batches.
+
+    A text that is alone has all threads. Passes of one thread each, as many as there are threads, do a fifth to a
+    third more texts a second, as no thread waits for another (all-MiniLM-L6-v2, two cores, 2026-11). openvino cannot
+    have both in one compiled network, so a small one is compiled a second time once many texts wait.
+    """
 
     def __init__(self, core: ov.Core, config: Config) -> None:
         """Raises StartError."""
@@ -47,11 +60,11 @@ class Network:
             self.model = core.read_model(self._path)
         except RuntimeError as error:
             raise StartError(f"the model does not load: {last_line(error)}") from error
-        self._prepare: Callable[[ov.Model], None] = lambda model: None
-        self.slots = _streams(self._properties)
-        self._pooled: _Requests | None = None
-        self._hidden: _Requests | None = None
-        self._started: deque[tuple[_Requests, Any]] = deque()
+        self._asked = self._most = _streams(self._properties)
+        self._pooled: Requests | None = None
+        self._streamed: Future[Requests] | None = None
+        self._hidden: Requests | None = None
+        self._passes = Passes()
 
     def shape(self, pooling: str) -> Shape:
         """The network as recognize needs it. pooling: asked for, "" for any. Raises StartError."""
@@ -59,7 +72,7 @@ class Network:
         if "input_ids" not in inputs or not inputs <= INPUTS:
             raise StartError(f"the network's inputs are {', '.join(sorted(inputs))}: not those of a text model")
         names = OUTPUTS if not pooling else (*HIDDEN, *OUTPUTS)
-        found = next((name for name in names if name in _names(self.model)), "")
+        found = next((name for name in names if name in pooling_graph.names(self.model)), "")
         if not found:
             raise StartError(f"the network has none of the outputs {', '.join(OUTPUTS)}")
         form = self.model.output(found).get_partial_shape()
@@ -71,94 +84,93 @@ class Network:
     def pool(self, output: str, mode: str, projection: Array | None = None) -> None:
         """One row per input: that output of the network, pooled by mode; "" or MODEL: as it is; ALL: one per token.
 
-        projection: the last layer, [outputs, inputs].
+        projection: the last layer, [outputs, inputs]. Raises StartError.
         """
         if projection is not None:
-            self._compile(lambda model: _only(model, _projected(model.output(output), projection)))
+            self._compile(lambda model: pooling_graph.projected(model.output(output), projection))
         elif mode in ("", MODEL, ALL):
-            self._compile(lambda model: _only(model, model.output(output)))
+            self._compile(lambda model: model.output(output))
         else:
-            self._compile(lambda model: _only(model, _pooled(model, model.output(output), mode)))
+            self._compile(lambda model: pooling_graph.pooled(model, model.output(output), mode))
 
     def compare_tokens(self, no: int, yes: int) -> None:
-        """One number per input: the logit of the token yes minus that of no, at the input's last position."""
-        self._compile(lambda model: _only(model, _difference(model, no, yes)))
+        """One number per input: the logit of the token yes minus that of no, at the input's last position.
 
-    def _compile(self, prepare: Callable[[ov.Model], None]) -> None:
+        Raises StartError.
+        """
+        self._compile(lambda model: pooling_graph.difference(model, no, yes))
+
+    def _compile(self, output: Callable[[ov.Model], ov.Output]) -> None:
         """Raises StartError."""
         try:
-            prepare(self.model)
+            pooling_graph.only(self.model, output(self.model))
             compiled = self._core.compile_model(self.model, self._device, self._properties)
         except RuntimeError as error:
             raise StartError(f"the model does not load: {last_line(error)}") from error
-        self._pooled = _Requests(compiled, self.slots)
+        if self._may_stream():
+            self._most = min(MOST_STREAMS, int(compiled.get_property("INFERENCE_NUM_THREADS")))
+        self._pooled = Requests(compiled, self._asked)
 
-    def _hidden_states(self) -> _Requests:
+    def _hidden_states(self) -> Requests:
         """The network with one row per token: compiled when the first request needs it. Raises RuntimeError."""
         if self._hidden is None:
             model = self._core.read_model(self._path)
-            found = next((name for name in HIDDEN if name in _names(model)), "")
+            found = next((name for name in HIDDEN if name in pooling_graph.names(model)), "")
             if not found:
                 raise RuntimeError("the network has no output of one row per token")
-            _only(model, model.output(found))
-            self._hidden = _Requests(self._core.compile_model(model, self._device, self._properties), self.slots)
+            pooling_graph.only(model, model.output(found))
+            self._hidden = Requests(self._core.compile_model(model, self._device, self._properties), self._most)
         return self._hidden
+
+    # --- several passes at once
+
+    @property
+    def slots(self) -> int:
+        """Passes that can be computed at once."""
+        return self._asked if self._stream_requests() is None else self._most
+
+    def widen(self) -> None:
+        """Many texts wait: compile for several passes at once, in a thread, if that pays. `slots` grows at its end."""
+        if self._streamed is None and self._most > self._asked:
+            compile_pool = ThreadPoolExecutor(1, "compile")
+            self._streamed = compile_pool.submit(self._compile_streams)
+            compile_pool.shutdown(wait=False)
+
+    def _may_stream(self) -> bool:
+        """Nobody has said how many streams, and the network is neither tiny nor so large that two take much memory."""
+        asked = self._config.num_streams or "NUM_STREAMS" in read_object("plugin_config", self._config.plugin_config)
+        size = self._path.with_suffix(".bin").stat().st_size
+        return not asked and self._device == "CPU" and STREAMED_BYTES[0] <= size < STREAMED_BYTES[1]
+
+    def _compile_streams(self) -> Requests:
+        several = {**self._properties, "NUM_STREAMS": self._most}
+        return Requests(self._core.compile_model(self.model, self._device, several), self._most)
+
+    def _stream_requests(self) -> Requests | None:
+        """Those of the network for several passes at once, when it is compiled."""
+        if self._streamed is None or not self._streamed.done():
+            return None
+        try:
+            return self._streamed.result()
+        except RuntimeError as error:
+            log.warning("no network for several batches at once: %s", last_line(error))
+            self._streamed, self._most = None, self._asked
+            return None
 
     # --- batches
 
-    def start(self, batch: Batch, per_token: bool) -> None:
-        """Begin a forward pass. Raises RuntimeError."""
+    def start(self, batch: Batch, per_token: bool, alone: bool) -> None:
+        """Begin a forward pass. alone: no other is computed. Raises RuntimeError."""
         requests = self._hidden_states() if per_token else self._pooled
         assert requests is not None, "pool() comes first"
-        self._started.append((requests, requests.start(batch)))
+        if alone or self.slots == 1:
+            self._passes.start(batch, requests)
+        else:
+            self._passes.start_in_thread(batch, requests if per_token else self._stream_requests() or requests)
 
-    def wait(self) -> Array:
-        """The output of the batch that was started first. Raises RuntimeError."""
-        requests, request = self._started.popleft()
-        return requests.wait(request)
-
-
-class _Requests:
-    """The infer requests of one compiled model."""
-
-    def __init__(self, compiled: Any, count: int) -> None:
-        self._inputs = [one.get_any_name() for one in compiled.inputs]
-        self._free = [compiled.create_infer_request() for _ in range(count)]
-        self._stateful = bool(self._free[0].query_state())
-
-    def start(self, batch: Batch) -> Any:
-        request = self._free.pop()
-        if self._stateful:
-            request.reset_state()  # without it the next answer is silently another
-        try:
-            # The arrays are held by the dictionary, and it by the request, until the next start.
-            request.start_async({name: _input(name, batch) for name in self._inputs}, share_inputs=True)
-        except BaseException:
-            self._free.append(request)
-            raise
-        return request
-
-    def wait(self, request: Any) -> Array:
-        try:
-            request.wait()
-            output: Array = np.array(request.get_output_tensor(0).data, np.float32)
-            return output
-        finally:
-            self._free.append(request)
-
-
-def _input(name: str, batch: Batch) -> Array:
-    match name:
-        case "input_ids":
-            return batch.ids
-        case "attention_mask":
-            return batch.mask
-        case "token_type_ids":
-            return batch.types
-        case "beam_idx":
-            return np.arange(len(batch.ids), dtype=np.int32)
-        case _:
-            return np.ascontiguousarray(np.broadcast_to(np.arange(batch.ids.shape[1]), batch.ids.shape))
+    def wait(self) -> tuple[Batch, Array | RuntimeError]:
+        """A batch that has been computed since, with its output or its error."""
+        return self._passes.wait()
 
 
 def choose_device(core: ov.Core, config: Config) -> str:
@@ -178,7 +190,7 @@ def properties(config: Config) -> dict[str, Any]:
     found = read_object("plugin_config", config.plugin_config)
     if "NUM_STREAMS" in found and config.num_streams > 1:
         raise StartError("--num_streams and --plugin_config disagree about NUM_STREAMS")
-    found.setdefault("NUM_STREAMS", config.num_streams)
+    found.setdefault("NUM_STREAMS", config.streams)
     if config.target_device == "CPU":
         found.setdefault("ENABLE_CPU_PINNING", False)  # pinned threads wait for each other beside a busy front end
     if config.cache_dir:
@@ -192,80 +204,3 @@ def _streams(properties: dict[str, Any]) -> int:
         return max(1, int(properties["NUM_STREAMS"]))
     except (TypeError, ValueError):
         raise StartError(f"--plugin_config: NUM_STREAMS is {properties['NUM_STREAMS']!r}, not a number") from None
-
-
-# --- the graph
-
-
-def _names(model: ov.Model) -> set[str]:
-    return {name for output in model.outputs for name in output.get_names()}
-
-
-def _only(model: ov.Model, output: ov.Output) -> None:
-    """Make this the model's only output, as float32."""
-    source = output.get_node().input_value(0) if output.get_node().get_type_name() == "Result" else output
-    old = list(model.get_results())
-    model.add_results([ops.result(ops.convert(source, "f32"))])
-    for result in old:
-        model.remove_result(result)
-    model.validate_nodes_and_infer_types()
-
-
-def _projected(output: ov.Output, weights: Array) -> ov.Output:
-    hidden = output.get_node().input_value(0) if output.get_node().get_type_name() == "Result" else output
-    return ops.matmul(ops.convert(hidden, "f32"), ops.constant(weights), False, True).output(0)
-
-
-def _pooled(model: ov.Model, output: ov.Output, mode: str) -> ov.Output:
-    """The hidden states [B, S, H] as one row per input. Padding is at the right."""
-    hidden = output.get_node().input_value(0) if output.get_node().get_type_name() == "Result" else output
-    hidden = ops.convert(hidden, "f32")
-    mask = _mask(model)
-    if mode == "CLS":
-        return ops.gather(hidden, ops.constant(np.int64(0)), ops.constant(np.int64(1))).output(0)
-    if mode == "LAST":
-        return _last(hidden, mask).output(0)
-    axis = ops.constant(np.array([1], np.int64))
-    weights = ops.unsqueeze(ops.convert(mask, "f32"), ops.constant(np.int64(2)))
-    if mode == "MAX":
-        lowest = ops.constant(np.float32(-3e38))
-        shown = ops.select(ops.greater(weights, ops.constant(np.float32(0))), hidden, lowest)
-        return ops.reduce_max(shown, axis).output(0)
-    if mode == "WEIGHTED_MEAN":
-        weights = ops.multiply(weights, ops.cum_sum(weights, ops.constant(np.int64(1))))
-    total = ops.reduce_sum(ops.multiply(hidden, weights), axis)
-    count = ops.reduce_sum(weights, axis)
-    if mode == "MEAN_SQRT_LEN":
-        count = ops.sqrt(count)
-    return ops.divide(total, count).output(0)
-
-
-def _mask(model: ov.Model) -> ov.Output:
-    found: ov.Output = model.input("attention_mask")
-    return found
-
-
-def _last(rows: Any, mask: ov.Output) -> Any:
-    """The row of the last token of each input: [B, S, H] to [B, H]."""
-    count = ops.reduce_sum(ops.convert(mask, "i64"), ops.constant(np.array([1], np.int64)))
-    place = ops.subtract(count, ops.constant(np.int64(1)))
-    picked = ops.gather(rows, ops.unsqueeze(place, ops.constant(np.int64(1))), ops.constant(np.int64(1)), 1)
-    return ops.squeeze(picked, ops.constant(np.array([1], np.int64)))
-
-
-def _difference(model: ov.Model, no: int, yes: int) -> ov.Output:
-    """The head of a causal LM for two tokens and the last position only. Raises RuntimeError."""
-    node = model.output("logits").get_node().input_value(0).get_node()
-    while node.get_type_name() in ("Convert", "Reshape"):
-        node = node.input_value(0).get_node()
-    if node.get_type_name() != "MatMul":
-        raise RuntimeError(f"the logits are computed by {node.get_type_name()}, not by a matrix product")
-    if node.get_attributes().get("transpose_a"):
-        raise RuntimeError("the head of the model is transposed")
-    axis = 0 if node.get_attributes().get("transpose_b") else 1
-    tokens = ops.constant(np.array([no, yes], np.int64))
-    weights = ops.convert(ops.gather(node.input_value(1), tokens, ops.constant(np.int64(axis))), "f32")
-    hidden = ops.convert(_last(node.input_value(0), _mask(model)), "f32")
-    pair = ops.matmul(hidden, weights, False, axis == 0)
-    parts = ops.split(pair, ops.constant(np.int64(1)), 2)
-    return ops.subtract(parts.output(1), parts.output(0)).output(0)

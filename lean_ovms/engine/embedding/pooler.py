@@ -42,7 +42,7 @@ class Prompt:
     instruction: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Batch:
     """Inputs of one forward pass, padded at the right.
 
@@ -62,8 +62,15 @@ class Pooler(Protocol):
     vocabulary: Vocabulary
     template: Template
     prompt: Prompt | None
-    slots: int
-    """Batches that may be started before the first one is waited for."""
+
+    @property
+    def slots(self) -> int:
+        """Batches that may be started before one is waited for."""
+        ...
+
+    def widen(self) -> None:
+        """Many texts wait: `slots` may grow."""
+        ...
 
     def tokenize(self, texts: Sequence[str]) -> list[Array]:
         """The ids of each text, without special tokens. Raises BadRequest."""
@@ -73,11 +80,13 @@ class Pooler(Protocol):
         """The text of these ids, which are valid."""
         ...
 
-    def start(self, batch: Batch) -> None:
-        """Begin a forward pass. Raises RuntimeError."""
+    def start(self, batch: Batch, alone: bool) -> None:
+        """Begin a forward pass. alone: no other is started before it is waited for. Raises RuntimeError."""
         ...
 
-    def wait(self) -> Array:
-        """The output of the batch that was started first: float32, [B, width] or [B, S, width], not normalized and
-        without an activation. Raises RuntimeError."""
+    def wait(self) -> tuple[Batch, Array | RuntimeError]:
+        """A batch that has been computed, with its output or its error.
+
+        The output is float32, [B, width] or [B, S, width], not normalized and without an activation.
+        """
         ...

@@ -65,12 +65,12 @@ class Item:
 
 
 class TextQueue:
-    """All items that wait. waiting: their number."""
+    """All items that wait. waiting: their number; padded_tokens: of their padded lengths."""
 
     def __init__(self, batch_tokens: int) -> None:
         self.requests: dict[int, Request] = {}
-        self.waiting = 0
-        self._batch_tokens = batch_tokens
+        self.waiting = self.padded_tokens = 0
+        self._batch_tokens = self._room_tokens = batch_tokens
         self._batches = 0
 
     def add(self, request: Request, items: list[Item]) -> None:
@@ -87,16 +87,22 @@ class TextQueue:
         request.buckets.setdefault(item.bucket, []).append(item)
         request.waiting_tokens += len(item.ids)
         self.waiting += 1
+        self.padded_tokens += item.bucket
 
     def remove(self, number: int) -> None:
         """Drop what waits of a request."""
         if request := self.requests.pop(number, None):
             self.waiting -= sum(map(len, request.buckets.values()))
+            self.padded_tokens -= sum(size * len(items) for size, items in request.buckets.items())
             request.buckets.clear()
 
-    def next_batch(self) -> list[Item]:
-        """The items of the next batch, at least one; the queue is not empty."""
+    def next_batch(self, tokens: int = 0) -> list[Item]:
+        """The items of the next batch, at least one; the queue is not empty.
+
+        tokens: most of it, padding included, unless one text has more; 0: as many as any batch.
+        """
         self._batches += 1
+        self._room_tokens = tokens or self._batch_tokens
         first = self._most_urgent()
         sharing = [first] if first.isolated else self._sharing(first)
         own = max(first.buckets)
@@ -114,7 +120,7 @@ class TextQueue:
 
     def _room(self, size: int) -> int:
         """The most texts of this padded length in a batch."""
-        return max(count for count in SIZES if count == 1 or count * size <= self._batch_tokens)
+        return max(count for count in SIZES if count == 1 or count * size <= self._room_tokens)
 
     def _is_small(self, request: Request) -> bool:
         return request.waiting_tokens <= self._batch_tokens
@@ -186,6 +192,7 @@ class TextQueue:
         if sign > 0:
             item.request.waiting_tokens -= len(item.ids)
             self.waiting -= 1
+            self.padded_tokens -= item.bucket
 
 
 def _usable(count: int) -> int:
@@ -197,9 +204,12 @@ def _rows(count: int) -> int:
     return next(n for n in SIZES if n >= count)
 
 
-def padded(items: list[Item], pad_token: int) -> Batch:
-    """The batch of these items. Rows that fill it up repeat the first one: a row without any token would be NaN."""
-    rows, size = _rows(len(items)), max(item.bucket for item in items)
+def padded(items: list[Item], pad_token: int, size: int = 0) -> Batch:
+    """The batch of these items. Rows that fill it up repeat the first one: a row without any token would be NaN.
+
+    size: the padded length, at least.
+    """
+    rows, size = _rows(len(items)), max(size, *(item.bucket for item in items))
     ids = np.full((rows, size), pad_token, np.int64)
     mask, types = np.zeros_like(ids), np.zeros_like(ids)
     for row in range(rows):

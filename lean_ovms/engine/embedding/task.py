@@ -7,7 +7,6 @@ batch. A request is checked as a whole before any of it is computed. Knows no op
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
@@ -18,7 +17,8 @@ from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
 from ...pooling_types import EMBED, ONLY_PER_TOKEN, PER_TOKEN, PoolingParams
 from ..protocol import Cancel, Decode, Decoded, Encode, Encoded, Pool, Pooled, Ready, Record, Refused
 from .inputs import InputBuilder
-from .pooler import Array, Pooler
+from .lone_length import LoneLength
+from .pooler import Array, Batch, Pooler
 from .queue import Item, Request, TextQueue, padded
 from .results import finished
 
@@ -28,6 +28,8 @@ TURN_CHARACTERS = 1 << 16
 """Characters to tokenize between two batches, about 15 ms."""
 CALL_CHARACTERS = 16
 """The fixed cost of one text, in characters."""
+MANY_TEXTS = 8
+"""Waiting at once, from which on computing several batches at once pays."""
 MAX_ENCODE_CHARACTERS = 4 << 20
 """Of one Encode."""
 NOT_A_NUMBER = "The model computed a value that is not a number."
@@ -93,7 +95,8 @@ class PoolingTask:
         self.inputs = InputBuilder(pooler)
         self._arriving: dict[int, Arriving] = {}
         self._open: dict[int, Request] = {}  # not answered in full, tokenized
-        self._running: deque[list[Item]] = deque()
+        self._running: dict[Batch, list[Item]] = {}
+        self._lone = LoneLength()
         self._steps = self._tokens = self._padded_tokens = self._recoveries = 0
 
     @property
@@ -106,7 +109,7 @@ class PoolingTask:
     def stats(self) -> dict[str, int]:
         arriving = sum(len(one.command.inputs) for one in self._arriving.values() if isinstance(one.command, Pool))
         return {
-            "running": sum(map(len, self._running)),
+            "running": sum(map(len, self._running.values())),
             "queued": self.queue.waiting + arriving,
             "kv_blocks_used": 0,
             "kv_blocks_total": 0,
@@ -235,27 +238,40 @@ class PoolingTask:
     # --- from items to results
 
     def step(self) -> None:
-        """Start as many batches as the pooler takes, and wait for the first."""
+        """Start as many batches as the pooler takes, and wait until one of them is computed."""
+        if self.queue.waiting >= MANY_TEXTS:
+            self.pooler.widen()
         while len(self._running) < self.pooler.slots and self.queue.requests:
-            items = self.queue.next_batch()
-            batch = padded(items, self.pooler.info.pad_token_id)
-            try:
-                self.pooler.start(batch)
-            except RuntimeError as error:
-                self._failed(items, error)
-                continue
-            self._steps += 1
-            self._padded_tokens += batch.ids.size
-            self._running.append(items)
+            self._start()
         if not self._running:
             return
-        items = self._running.popleft()
+        batch, output = self.pooler.wait()
+        items = self._running.pop(batch)
+        if isinstance(output, RuntimeError):
+            self._failed(items, output)
+        else:
+            self._scatter(items, output)
+
+    def _start(self) -> None:
+        alone = not self._running and self.queue.waiting == 1
+        items = self.queue.next_batch(self._batch_tokens())
+        size = self._lone.size(items[0].bucket) if alone else 0
+        batch = padded(items, self.pooler.info.pad_token_id, size)
         try:
-            output = self.pooler.wait()
+            self.pooler.start(batch, alone)
         except RuntimeError as error:
             self._failed(items, error)
             return
-        self._scatter(items, output)
+        self._steps += 1
+        self._padded_tokens += batch.ids.size
+        self._running[batch] = items
+
+    def _batch_tokens(self) -> int:
+        """Of the next batch. Batches that are computed at once share what waits, and each has fewer threads."""
+        if self.pooler.slots == 1:
+            return self.limits.batch_tokens
+        free = self.pooler.slots - len(self._running)
+        return min(self.limits.batch_tokens // 2, -(-self.queue.padded_tokens // free))
 
     def _failed(self, items: list[Item], error: RuntimeError) -> None:
         """Compute a batch of several requests again, each request by itself; one that is alone has failed."""

@@ -34,7 +34,7 @@ class FakeRecognizer:
     window = WINDOW
 
     def __init__(self, config: Config) -> None:
-        self._slots = config.num_streams
+        self._slots = config.streams
         self.vocabulary = tokenizer.vocabulary()
         self.info = ModelInfo(
             vocab_size=tokenizer.VOCAB_SIZE,

@@ -30,7 +30,7 @@ class FakeSynthesizer:
     """A synthesizer.Synthesizer without a model."""
 
     def __init__(self, config: Config) -> None:
-        self.slots = config.num_streams
+        self.slots = config.streams
         self.info = ModelInfo(
             vocab_size=0,
             context_length=MOST_CHARACTERS,

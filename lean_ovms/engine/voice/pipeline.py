@@ -50,7 +50,7 @@ class GenAiSynthesizer:
     def __init__(self, config: Config) -> None:
         """Raises StartError."""
         config, _ = factory.on_device(config)
-        self.slots = config.num_streams
+        self.slots = config.streams
         self._speecht5 = (config.model_dir / VOCODER).is_file()
         with as_start_error(config):
             properties = _properties(config)

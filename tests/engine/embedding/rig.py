@@ -37,12 +37,12 @@ class Rig:
         self.pooler.start = self._started
         self.task.queue.next_batch = self._chosen  # type: ignore[method-assign]
 
-    def _started(self, batch: Any) -> None:
+    def _started(self, batch: Any, alone: bool) -> None:
         self.shapes.append(batch.ids.shape)
-        self._start(batch)
+        self._start(batch, alone)
 
-    def _chosen(self) -> Any:
-        items = self._next()
+    def _chosen(self, tokens: int) -> Any:
+        items = self._next(tokens)
         self.batches.append([item.request.id for item in items])
         return items
 

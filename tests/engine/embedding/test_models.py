@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 
 from lean_ovms.config import DEMO_EMBED, Config
-from lean_ovms.engine.embedding import model
+from lean_ovms.engine.embedding import model, network
+from lean_ovms.engine.paged.wide import cores
 from lean_ovms.errors import StartError
-from lean_ovms.pooling_types import PoolingInfo
+from lean_ovms.pooling_types import PER_TOKEN, PoolingInfo
 from lean_ovms.repository.task import detect
 from tests.engine.embedding.rig import Rig
 
@@ -170,6 +171,56 @@ def write_tensor(file: Path, name: str, kind: str, values: Any) -> None:
     row = {"dtype": kind, "shape": values.shape, "data_offsets": [0, len(data)]}
     head = json.dumps({name: row}).encode()
     file.write_bytes(len(head).to_bytes(8, "little") + head + data)
+
+
+def test_many_texts_are_computed_by_several_passes_at_once(
+    folder: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "STREAMED_BYTES", (0, 1 << 40))
+    pooler = model.load(Config(model_path=str(folder / "bert_mean"), task="embeddings", plugin_config=EXACT))
+    rig, texts = Rig(pooler=pooler), [f"text {'and more ' * (i % 7)}{i}" for i in range(60)]
+    assert pooler.slots == 1
+    first = rig.ask(*texts)
+    streamed = pooler._network._streamed
+    assert (streamed is None) == (cores() < 2)
+    if streamed is not None:
+        assert streamed.result(60).count == min(cores(), 8) == pooler.slots
+    alone, _, _ = load("bert_mean")
+    for _ in range(3):
+        second, pairs = rig.ask(*texts), rig.ask(*texts[:9], output=PER_TOKEN)
+        for place, text in enumerate(texts):
+            assert np.allclose(second[place], first[place], atol=1e-5)
+            assert np.allclose(second[place], alone.ask(text)[0], atol=1e-5)
+        assert len(pairs) == 9
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_streams": 1}, {"plugin_config": '{"NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}'}]
+)
+def test_one_stream_that_was_asked_for_stays_one(
+    folder: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "STREAMED_BYTES", (0, 1 << 40))
+    rig = Rig(pooler=model.load(Config(model_path=str(folder / "bert_mean"), task="embeddings", **options)))
+    rig.ask(*["text"] * 20)
+    assert rig.pooler._network._streamed is None
+
+
+def test_without_memory_for_several_passes_texts_are_computed_as_before(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(_: object) -> None:
+        raise RuntimeError("std::bad_alloc")
+
+    monkeypatch.setattr(network, "STREAMED_BYTES", (0, 1 << 40))
+    monkeypatch.setattr(network.Network, "_compile_streams", fails)
+    pooler = model.load(Config(model_path=str(folder / "bert_mean"), task="embeddings", plugin_config=EXACT))
+    pooler._network._most = 2  # whatever this machine has
+    rig = Rig(pooler=pooler)
+    for _ in range(3):
+        assert len(rig.ask(*["text"] * 20)) == 20
+    assert pooler.slots == 1
+    assert caplog.text.count("no network for several batches at once: std::bad_alloc") == 1
 
 
 def test_a_token_count_beyond_the_window_is_refused_and_may_be_cut(load: Load) -> None:

@@ -10,10 +10,11 @@ import pytest
 from lean_ovms.config import Config
 from lean_ovms.engine.embedding import task as task_module
 from lean_ovms.engine.embedding.fake_pooler import FakePooler
+from lean_ovms.engine.embedding.lone_length import LoneLength
 from lean_ovms.engine.embedding.task import Limits
 from lean_ovms.engine.protocol import Decode, Decoded, Encode, Encoded, Ping, Pong, Pool, Pooled, Refused
 from lean_ovms.pooling_types import PER_TOKEN
-from tests.engine.embedding.rig import Rig, texts, with_info
+from tests.engine.embedding.rig import LIMITS, Rig, texts, with_info
 
 
 def test_equal_texts_get_equal_vectors_in_any_batch() -> None:
@@ -102,6 +103,58 @@ def test_a_text_longer_than_a_batch_goes_alone() -> None:
     rig = Rig(limits=Limits(queued=9, tokens=9999, batch_tokens=64))
     rig.ask("x" * 200, "y" * 200)
     assert rig.shapes == [(1, 208), (1, 208)]
+
+
+def test_batches_that_are_computed_at_once_share_what_waits() -> None:
+    rig = Rig(num_streams=2)
+    for _ in range(6):
+        rig.submit("x" * 20)
+    rig.run()
+    assert rig.shapes == [(3, 32), (3, 32)]
+
+
+def test_batches_that_are_computed_at_once_are_half_as_large_at_most() -> None:
+    rig = Rig(num_streams=2)
+    rig.submit(*["x" * 30] * 80)
+    rig.run()
+    assert max(rows * size for rows, size in rig.shapes) == LIMITS.batch_tokens // 2
+
+
+def test_batches_may_end_in_another_order_than_they_began() -> None:
+    pooler = FakePooler(Config(fake_engine=True, task="embeddings", num_streams=3))
+    wait = pooler.wait
+
+    def last_first() -> Any:
+        pooler._started.rotate(1)
+        return wait()
+
+    pooler.wait = last_first  # type: ignore[method-assign]
+    rig = Rig(pooler=pooler)
+    texts = ["one", "two " * 8, "three " * 12]
+    numbers = [rig.submit(text) for text in texts]
+    rig.run()
+    for number, text in zip(numbers, texts, strict=True):
+        assert np.array_equal(rig.rows(number)[0], Rig().ask(text)[0])
+
+
+def test_a_text_that_is_alone_has_the_length_of_the_one_before_it() -> None:
+    rig = Rig()
+    for text in ("x" * 40, "x" * 20, "x" * 50, "x" * 20, "x" * 20, "x" * 20):
+        rig.ask(text)
+    assert [size for _, size in rig.shapes] == [48, 48, 64, 64, 32, 32]
+
+
+@pytest.mark.parametrize(
+    ("needed", "chosen"),
+    [
+        ([16, 32, 16, 32, 16, 32], [16, 32, 32, 32, 32, 32]),
+        ([48, 32, 32, 32, 16], [48, 48, 48, 32, 32]),
+        ([512, 16, 512], [512, 16, 512]),
+    ],
+)
+def test_padding_of_lone_texts_costs_no_more_than_the_change(needed: list[int], chosen: list[int]) -> None:
+    lengths = LoneLength()
+    assert [lengths.size(one) for one in needed] == chosen
 
 
 def test_a_cancelled_request_is_forgotten_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,9 +266,9 @@ def test_what_is_not_a_number_is_an_error_and_never_sent() -> None:
     wait = pooler.wait
 
     def broken() -> Any:
-        output = wait()
+        batch, output = wait()
         output[0, 3] = np.nan
-        return output
+        return batch, output
 
     pooler.wait = broken  # type: ignore[method-assign]
     rig = Rig(pooler=pooler)
@@ -275,7 +328,10 @@ def test_truncation_keeps_the_special_tokens(side: str, kept: bytes) -> None:
     rig = Rig()
     seen = []
     start = rig.pooler.start
-    rig.pooler.start = lambda batch: (seen.append(batch.ids[0][batch.mask[0] == 1].tolist()), start(batch))
+    rig.pooler.start = lambda batch, alone: (
+        seen.append(batch.ids[0][batch.mask[0] == 1].tolist()),
+        start(batch, alone),
+    )
     rig.ask("abcdefg", truncate=4, truncation_side=side)
     assert seen == [[257, *kept, 256]]
 

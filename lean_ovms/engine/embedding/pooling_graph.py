@@ -1,0 +1,85 @@
+"""Changes of a network's graph: pooling, the last layer, one output."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from openvino import opset13 as ops
+
+from .pooler import Array
+
+
+def names(model: ov.Model) -> set[str]:
+    return {name for output in model.outputs for name in output.get_names()}
+
+
+def only(model: ov.Model, output: ov.Output) -> None:
+    """Make this the model's only output, as float32."""
+    source = output.get_node().input_value(0) if output.get_node().get_type_name() == "Result" else output
+    old = list(model.get_results())
+    model.add_results([ops.result(ops.convert(source, "f32"))])
+    for result in old:
+        model.remove_result(result)
+    model.validate_nodes_and_infer_types()
+
+
+def projected(output: ov.Output, weights: Array) -> ov.Output:
+    hidden = output.get_node().input_value(0) if output.get_node().get_type_name() == "Result" else output
+    return ops.matmul(ops.convert(hidden, "f32"), ops.constant(weights), False, True).output(0)
+
+
+def pooled(model: ov.Model, output: ov.Output, mode: str) -> ov.Output:
+    """The hidden states [B, S, H] as one row per input. Padding is at the right."""
+    hidden = output.get_node().input_value(0) if output.get_node().get_type_name() == "Result" else output
+    hidden = ops.convert(hidden, "f32")
+    mask = _mask(model)
+    if mode == "CLS":
+        return ops.gather(hidden, ops.constant(np.int64(0)), ops.constant(np.int64(1))).output(0)
+    if mode == "LAST":
+        return _last(hidden, mask).output(0)
+    axis = ops.constant(np.array([1], np.int64))
+    weights = ops.unsqueeze(ops.convert(mask, "f32"), ops.constant(np.int64(2)))
+    if mode == "MAX":
+        lowest = ops.constant(np.float32(-3e38))
+        shown = ops.select(ops.greater(weights, ops.constant(np.float32(0))), hidden, lowest)
+        return ops.reduce_max(shown, axis).output(0)
+    if mode == "WEIGHTED_MEAN":
+        weights = ops.multiply(weights, ops.cum_sum(weights, ops.constant(np.int64(1))))
+    total = ops.reduce_sum(ops.multiply(hidden, weights), axis)
+    count = ops.reduce_sum(weights, axis)
+    if mode == "MEAN_SQRT_LEN":
+        count = ops.sqrt(count)
+    return ops.divide(total, count).output(0)
+
+
+def _mask(model: ov.Model) -> ov.Output:
+    found: ov.Output = model.input("attention_mask")
+    return found
+
+
+def _last(rows: Any, mask: ov.Output) -> Any:
+    """The row of the last token of each input: [B, S, H] to [B, H]."""
+    count = ops.reduce_sum(ops.convert(mask, "i64"), ops.constant(np.array([1], np.int64)))
+    place = ops.subtract(count, ops.constant(np.int64(1)))
+    picked = ops.gather(rows, ops.unsqueeze(place, ops.constant(np.int64(1))), ops.constant(np.int64(1)), 1)
+    return ops.squeeze(picked, ops.constant(np.array([1], np.int64)))
+
+
+def difference(model: ov.Model, no: int, yes: int) -> ov.Output:
+    """The head of a causal LM for two tokens and the last position only. Raises RuntimeError."""
+    node = model.output("logits").get_node().input_value(0).get_node()
+    while node.get_type_name() in ("Convert", "Reshape"):
+        node = node.input_value(0).get_node()
+    if node.get_type_name() != "MatMul":
+        raise RuntimeError(f"the logits are computed by {node.get_type_name()}, not by a matrix product")
+    if node.get_attributes().get("transpose_a"):
+        raise RuntimeError("the head of the model is transposed")
+    axis = 0 if node.get_attributes().get("transpose_b") else 1
+    tokens = ops.constant(np.array([no, yes], np.int64))
+    weights = ops.convert(ops.gather(node.input_value(1), tokens, ops.constant(np.int64(axis))), "f32")
+    hidden = ops.convert(_last(node.input_value(0), _mask(model)), "f32")
+    pair = ops.matmul(hidden, weights, False, axis == 0)
+    parts = ops.split(pair, ops.constant(np.int64(1)), 2)
+    return ops.subtract(parts.output(1), parts.output(0)).output(0)
