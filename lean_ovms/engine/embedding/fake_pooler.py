@@ -62,6 +62,9 @@ class FakePooler:
     def widen(self) -> None:
         """It has as many slots as the options say."""
 
+    def lone_size(self, needed: int) -> int:
+        return needed
+
     def start(self, batch: Batch, alone: bool) -> None:
         self._started.append(batch)
 

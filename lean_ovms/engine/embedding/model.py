@@ -22,7 +22,7 @@ from ...repository import pooling_dir
 from ...repository.pooling_dir import PoolingFiles
 from ..genai import vocabulary
 from ..genai.ir import NotUnderstood
-from .network import Network, new_core, version
+from .network import SHORT, Network, new_core, version
 from .pooler import Array, Batch, Prompt, Template
 from .projection import projection
 from .recognize import Shape, recognize
@@ -90,6 +90,9 @@ class OpenVinoPooler:
 
     def widen(self) -> None:
         self._network.widen()
+
+    def lone_size(self, needed: int) -> int:
+        return self._network.lone_size(needed) if self.info.context_length >= SHORT else needed
 
     def start(self, batch: Batch, alone: bool) -> None:
         assert self.info.pooling is not None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import openvino as ov
@@ -15,11 +13,11 @@ from ...options import read_object
 from ..errors import last_line
 from ..genai import devices
 from . import pooling_graph
+from .compiled_later import CompiledLater
+from .lone_length import LoneLength
 from .passes import Passes, Requests
 from .pooler import Array, Batch
 from .recognize import ALL, MODEL, Shape
-
-log = logging.getLogger(__name__)
 
 OUTPUTS = ("sentence_embedding", "logits", "last_hidden_state", "token_embeddings")
 """Outputs that are used, the first that a network has."""
@@ -27,9 +25,13 @@ HIDDEN = ("last_hidden_state", "token_embeddings")
 INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "position_ids", "beam_idx"})
 MOST_STREAMS = 8
 """Passes at once, where nobody has said how many: a text takes longer with fewer threads."""
-STREAMED_BYTES = (8 << 20, 150 << 20)
-"""Sizes of a network that is compiled for several passes at once, too. all-MiniLM-L6-v2 (90 MB) takes 100 to 150 MB of
-memory for it; a network below the first takes less time than threads need for taking turns."""
+SMALL_BYTES = (8 << 20, 150 << 20)
+"""Sizes of a network that is compiled more than once. One of 90 MB takes 50 to 150 MB of memory each time; below the
+first size a pass takes less time than threads need for taking turns."""
+SHORT = 32
+"""Tokens, padding included."""
+SHORTS = 4
+"""Short texts alone after which a network is compiled for them."""
 
 
 def new_core() -> ov.Core:
@@ -45,9 +47,12 @@ def version() -> str:
 class Network:
     """The compiled networks of one model; `pool` or `compare_tokens` first, then batches.
 
-    A text that is alone has all threads. Passes of one thread each, as many as there are threads, do a fifth to a
-    third more texts a second, as no thread waits for another (all-MiniLM-L6-v2, two cores, 2026-11). openvino cannot
-    have both in one compiled network, so a small one is compiled a second time once many texts wait.
+    Up to three for a small network, the latter two compiled in a thread when there is work for them. Measured with
+    all-MiniLM-L6-v2 on two cores (2026-11):
+    - any shape, with all threads, for one batch at a time;
+    - any shape, one thread each, for as many batches as there are threads: a fifth to a third more texts a second,
+      as no thread waits for another;
+    - one text of up to SHORT tokens: 6.3 ms where the first takes 7.3, or 9.5 after another length.
     """
 
     def __init__(self, core: ov.Core, config: Config) -> None:
@@ -62,7 +67,9 @@ class Network:
             raise StartError(f"the model does not load: {last_line(error)}") from error
         self._asked = self._most = _streams(self._properties)
         self._pooled: Requests | None = None
-        self._streamed: Future[Requests] | None = None
+        self._streamed: CompiledLater | None = None
+        self._short: CompiledLater | None = None
+        self._lone = LoneLength()
         self._hidden: Requests | None = None
         self._passes = Passes()
 
@@ -107,9 +114,13 @@ class Network:
             compiled = self._core.compile_model(self.model, self._device, self._properties)
         except RuntimeError as error:
             raise StartError(f"the model does not load: {last_line(error)}") from error
-        if self._may_stream():
-            self._most = min(MOST_STREAMS, int(compiled.get_property("INFERENCE_NUM_THREADS")))
         self._pooled = Requests(compiled, self._asked)
+        if self._may_have_more():
+            self._most = min(MOST_STREAMS, int(compiled.get_property("INFERENCE_NUM_THREADS")))
+            if self._most > 1:
+                self._streamed = CompiledLater("several batches at once", self._compile_streams)
+            if not self._pooled.stateful:
+                self._short = CompiledLater("single short texts", self._compile_short, after=SHORTS)
 
     def _hidden_states(self) -> Requests:
         """The network with one row per token: compiled when the first request needs it. Raises RuntimeError."""
@@ -127,46 +138,58 @@ class Network:
     @property
     def slots(self) -> int:
         """Passes that can be computed at once."""
-        return self._asked if self._stream_requests() is None else self._most
+        return self._asked if self._streamed is None or self._streamed.get() is None else self._most
 
     def widen(self) -> None:
         """Many texts wait: compile for several passes at once, in a thread, if that pays. `slots` grows at its end."""
-        if self._streamed is None and self._most > self._asked:
-            compile_pool = ThreadPoolExecutor(1, "compile")
-            self._streamed = compile_pool.submit(self._compile_streams)
-            compile_pool.shutdown(wait=False)
+        if self._streamed is not None:
+            self._streamed.want()
 
-    def _may_stream(self) -> bool:
+    def _may_have_more(self) -> bool:
         """Nobody has said how many streams, and the network is neither tiny nor so large that two take much memory."""
         asked = self._config.num_streams or "NUM_STREAMS" in read_object("plugin_config", self._config.plugin_config)
         size = self._path.with_suffix(".bin").stat().st_size
-        return not asked and self._device == "CPU" and STREAMED_BYTES[0] <= size < STREAMED_BYTES[1]
+        return not asked and self._device == "CPU" and SMALL_BYTES[0] <= size < SMALL_BYTES[1]
 
     def _compile_streams(self) -> Requests:
         several = {**self._properties, "NUM_STREAMS": self._most}
         return Requests(self._core.compile_model(self.model, self._device, several), self._most)
 
-    def _stream_requests(self) -> Requests | None:
-        """Those of the network for several passes at once, when it is compiled."""
-        if self._streamed is None or not self._streamed.done():
-            return None
-        try:
-            return self._streamed.result()
-        except RuntimeError as error:
-            log.warning("no network for several batches at once: %s", last_line(error))
-            self._streamed, self._most = None, self._asked
-            return None
+    def _compile_short(self) -> Requests:
+        model = self.model.clone()
+        model.reshape({one.get_any_name(): [1, SHORT] for one in model.inputs})
+        return Requests(self._core.compile_model(model, self._device, self._properties), 1)
+
+    # --- one text
+
+    def lone_size(self, needed: int) -> int:
+        """The padded length of a text that is computed alone and has so many tokens at least."""
+        if needed <= SHORT and self._short is not None:
+            self._short.want()
+            if self._short.get() is not None:
+                return SHORT
+        return self._lone.size(needed)
 
     # --- batches
 
     def start(self, batch: Batch, per_token: bool, alone: bool) -> None:
         """Begin a forward pass. alone: no other is computed. Raises RuntimeError."""
-        requests = self._hidden_states() if per_token else self._pooled
-        assert requests is not None, "pool() comes first"
-        if alone or self.slots == 1:
-            self._passes.start(batch, requests)
+        several = not alone and self.slots > 1
+        requests = self._hidden_states() if per_token else self._requests(batch, alone, several)
+        if several:
+            self._passes.start_in_thread(batch, requests)
         else:
-            self._passes.start_in_thread(batch, requests if per_token else self._stream_requests() or requests)
+            self._passes.start(batch, requests)
+
+    def _requests(self, batch: Batch, alone: bool, several: bool) -> Requests:
+        """Those of the network that computes this batch best."""
+        assert self._pooled is not None, "pool() comes first"
+        better = None
+        if alone and self._short is not None and batch.ids.shape == (1, SHORT):
+            better = self._short.get()
+        elif several and self._streamed is not None:
+            better = self._streamed.get()
+        return better or self._pooled
 
     def wait(self) -> tuple[Batch, Array | RuntimeError]:
         """A batch that has been computed since, with its output or its error."""

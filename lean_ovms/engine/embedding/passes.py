@@ -18,12 +18,12 @@ class Requests:
         self.count = count
         self._inputs = [one.get_any_name() for one in compiled.inputs]
         self._free = [compiled.create_infer_request() for _ in range(count)]
-        self._stateful = bool(self._free[0].query_state())
+        self.stateful = bool(self._free[0].query_state())
 
     def start(self, batch: Batch) -> Any:
         """A request that computes the batch; at most `count` at once. Raises RuntimeError."""
         request = self._free.pop()
-        if self._stateful:
+        if self.stateful:
             request.reset_state()  # without it the next answer is silently another
         try:
             # The arrays are held by the dictionary, and it by the request, until the next start.

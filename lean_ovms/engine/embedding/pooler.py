@@ -72,6 +72,10 @@ class Pooler(Protocol):
         """Many texts wait: `slots` may grow."""
         ...
 
+    def lone_size(self, needed: int) -> int:
+        """The padded length of a text that is computed alone, and that has so many tokens at least."""
+        ...
+
     def tokenize(self, texts: Sequence[str]) -> list[Array]:
         """The ids of each text, without special tokens. Raises BadRequest."""
         ...

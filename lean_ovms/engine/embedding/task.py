@@ -17,7 +17,6 @@ from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
 from ...pooling_types import EMBED, ONLY_PER_TOKEN, PER_TOKEN, PoolingParams
 from ..protocol import Cancel, Decode, Decoded, Encode, Encoded, Pool, Pooled, Ready, Record, Refused
 from .inputs import InputBuilder
-from .lone_length import LoneLength
 from .pooler import Array, Batch, Pooler
 from .queue import Item, Request, TextQueue, padded
 from .results import finished
@@ -96,7 +95,6 @@ class PoolingTask:
         self._arriving: dict[int, Arriving] = {}
         self._open: dict[int, Request] = {}  # not answered in full, tokenized
         self._running: dict[Batch, list[Item]] = {}
-        self._lone = LoneLength()
         self._steps = self._tokens = self._padded_tokens = self._recoveries = 0
 
     @property
@@ -255,7 +253,7 @@ class PoolingTask:
     def _start(self) -> None:
         alone = not self._running and self.queue.waiting == 1
         items = self.queue.next_batch(self._batch_tokens())
-        size = self._lone.size(items[0].bucket) if alone else 0
+        size = self.pooler.lone_size(items[0].bucket) if alone else 0
         batch = padded(items, self.pooler.info.pad_token_id, size)
         try:
             self.pooler.start(batch, alone)

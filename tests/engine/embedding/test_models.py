@@ -176,7 +176,7 @@ def write_tensor(file: Path, name: str, kind: str, values: Any) -> None:
 def test_many_texts_are_computed_by_several_passes_at_once(
     folder: Path, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network, "STREAMED_BYTES", (0, 1 << 40))
+    monkeypatch.setattr(network, "SMALL_BYTES", (0, 1 << 40))
     pooler = model.load(Config(model_path=str(folder / "bert_mean"), task="embeddings", plugin_config=EXACT))
     rig, texts = Rig(pooler=pooler), [f"text {'and more ' * (i % 7)}{i}" for i in range(60)]
     assert pooler.slots == 1
@@ -184,7 +184,7 @@ def test_many_texts_are_computed_by_several_passes_at_once(
     streamed = pooler._network._streamed
     assert (streamed is None) == (cores() < 2)
     if streamed is not None:
-        assert streamed.result(60).count == min(cores(), 8) == pooler.slots
+        assert streamed.get(60).count == min(cores(), 8) == pooler.slots
     alone, _, _ = load("bert_mean")
     for _ in range(3):
         second, pairs = rig.ask(*texts), rig.ask(*texts[:9], output=PER_TOKEN)
@@ -200,7 +200,7 @@ def test_many_texts_are_computed_by_several_passes_at_once(
 def test_one_stream_that_was_asked_for_stays_one(
     folder: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network, "STREAMED_BYTES", (0, 1 << 40))
+    monkeypatch.setattr(network, "SMALL_BYTES", (0, 1 << 40))
     rig = Rig(pooler=model.load(Config(model_path=str(folder / "bert_mean"), task="embeddings", **options)))
     rig.ask(*["text"] * 20)
     assert rig.pooler._network._streamed is None
@@ -212,15 +212,34 @@ def test_without_memory_for_several_passes_texts_are_computed_as_before(
     def fails(_: object) -> None:
         raise RuntimeError("std::bad_alloc")
 
-    monkeypatch.setattr(network, "STREAMED_BYTES", (0, 1 << 40))
+    monkeypatch.setattr(network, "SMALL_BYTES", (0, 1 << 40))
     monkeypatch.setattr(network.Network, "_compile_streams", fails)
+    monkeypatch.setattr(network.Network, "_compile_short", fails)
     pooler = model.load(Config(model_path=str(folder / "bert_mean"), task="embeddings", plugin_config=EXACT))
-    pooler._network._most = 2  # whatever this machine has
     rig = Rig(pooler=pooler)
-    for _ in range(3):
+    for _ in range(8):
         assert len(rig.ask(*["text"] * 20)) == 20
+        assert len(rig.ask("text")) == 1
     assert pooler.slots == 1
-    assert caplog.text.count("no network for several batches at once: std::bad_alloc") == 1
+    if streamed := pooler._network._streamed:
+        streamed.get(60)
+        assert caplog.text.count("no network for several batches at once: std::bad_alloc") == 1
+    pooler._network._short.get(60)
+    assert caplog.text.count("no network for single short texts: std::bad_alloc") == 1
+
+
+def test_short_texts_alone_get_a_network_of_their_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "SMALL_BYTES", (0, 1 << 40))
+    config = Config(model_path=str(folder / "bert_mean"), task="embeddings", plugin_config=EXACT)
+    rig = Rig(pooler=model.load(config))
+    texts = [[7], [7, 8, 9] * 6, [7, 8] * 20]
+    before = [rig.ask(text)[0] for text in (*texts, *texts[:2])]
+    assert rig.pooler._network._short.get(60) is not None
+    rig.shapes.clear()
+    after = [rig.ask(text)[0] for text in texts]
+    assert [size for _, size in rig.shapes] == [32, 32, 48]
+    for first, second in zip(before, after, strict=False):
+        assert np.allclose(first, second, atol=1e-5)
 
 
 def test_a_token_count_beyond_the_window_is_refused_and_may_be_cut(load: Load) -> None:

@@ -137,13 +137,6 @@ def test_batches_may_end_in_another_order_than_they_began() -> None:
         assert np.array_equal(rig.rows(number)[0], Rig().ask(text)[0])
 
 
-def test_a_text_that_is_alone_has_the_length_of_the_one_before_it() -> None:
-    rig = Rig()
-    for text in ("x" * 40, "x" * 20, "x" * 50, "x" * 20, "x" * 20, "x" * 20):
-        rig.ask(text)
-    assert [size for _, size in rig.shapes] == [48, 48, 64, 64, 32, 32]
-
-
 @pytest.mark.parametrize(
     ("needed", "chosen"),
     [

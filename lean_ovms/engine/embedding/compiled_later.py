@@ -1,0 +1,44 @@
+"""A network that is compiled in a thread when there is work for it; until then another one computes that."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from ..errors import last_line
+from .passes import Requests
+
+log = logging.getLogger(__name__)
+
+
+class CompiledLater:
+    """compile_network: raises RuntimeError, after which there is never such a network. after: calls of `want` before
+    it is compiled."""
+
+    def __init__(self, name: str, compile_network: Callable[[], Requests], after: int = 1) -> None:
+        self._name = name
+        self._compile = compile_network
+        self._left = after
+        self._requests: Future[Requests | None] | None = None
+
+    def want(self) -> None:
+        """There is work for it."""
+        self._left -= 1
+        if self._left == 0:
+            pool = ThreadPoolExecutor(1, "compile")
+            self._requests = pool.submit(self._compiled)
+            pool.shutdown(wait=False)
+
+    def get(self, timeout_s: float = 0.0) -> Requests | None:
+        """Its infer requests; None as long as it is not compiled. timeout_s: to wait for it."""
+        if self._requests is None or not (timeout_s or self._requests.done()):
+            return None
+        return self._requests.result(timeout_s)
+
+    def _compiled(self) -> Requests | None:
+        try:
+            return self._compile()
+        except RuntimeError as error:
+            log.warning("no network for %s: %s", self._name, last_line(error))
+            return None
