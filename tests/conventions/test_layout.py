@@ -103,6 +103,7 @@ FOREIGN = {
         "engine/paged/adapter_layers.py",
         "engine/paged/model.py",
         "engine/embedding/network.py",
+        "engine/embedding/pooling_graph.py",
         "engine/speech/silero_vad.py",
         "engine/speech/whisper_network.py",
         "engine/embedding/tokenizer.py",
