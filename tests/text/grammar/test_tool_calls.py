@@ -110,6 +110,14 @@ CALLS = {
     "gigachat31": r'"<|function_call|>{\"name\": \"f\", \"arguments\": " object "}"',
     "longcat": r'"<longcat_tool_call>\n{\"name\": \"f\", \"arguments\": " object "}\n</longcat_tool_call>"',
     "hy_v3": r'"<tool_calls>\n" "<tool_call>f<tool_sep>\n" first "</tool_call>" "\n</tool_calls>"',
+    "kimi_k3": (
+        r'"<|open|>response<|sep|><|close|>response<|sep|><|open|>tools<|sep|>" "<|open|>call tool=\"f\" index=\"" '
+        r'[0-9]{1,2} "\"<|sep|>" first "<|close|>call<|sep|>" "<|close|>tools<|sep|>"'
+    ),
+    "minimax_m3": (
+        r'"]<]minimax[>[<tool_call>\n" "]<]minimax[>[<invoke name=\"f\">" first "]<]minimax[>[</invoke>" '
+        r'"\n]<]minimax[>[</tool_call>"'
+    ),
     "hy_v4": '"<tool_calls>" "<tool_call>f" first "</tool_call>" "</tool_calls>"',
 }  # fmt: skip
 
@@ -136,6 +144,8 @@ MEMBERS = {
     "step3": r'"<steptml:parameter name=\"city\">" text',
     "deepseek_v41": r'"<｜DSML｜ parameter name=\"city\" string=\"true\">" text',
     "hy_v3": r'"<arg_key>city</arg_key>\n<arg_value>" text',
+    "kimi_k3": r'"<|open|>argument key=\"city\" type=\"string\"<|sep|>" text',
+    "minimax_m3": '"]<]minimax[>[<city>" text',
     "hy_v4": '"<arg_key>city</arg_key><arg_value>" text',
 }
 
@@ -167,6 +177,28 @@ def test_tags_are_spelled_as_the_prompt_spells_them(family: str) -> None:
     form = parsers.output_form(None, family, "<think:6124>").reasoning
     assert form is not None
     assert (form.start, form.end, form.opened("<think:6124>")) == ("<think:6124>", "</think:6124>", True)
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind"),
+    [
+        ({"type": "integer"}, "number"),
+        ({"type": ["null", "boolean"]}, "boolean"),
+        ({"type": ["string", "null"]}, "string"),
+        ({"type": "array"}, "array"),
+        ({"enum": ["a"]}, "string"),
+        ({"properties": {}}, "object"),
+    ],
+)
+def test_a_value_says_its_type(schema: Json, kind: str) -> None:
+    assert rf"key=\"n\" type=\"{kind}\"<|sep|>" in grammar("kimi_k3", tool("f", {"properties": {"n": schema}}))
+
+
+def test_an_answer_begins_a_response_unless_the_prompt_has() -> None:
+    asked = OutputConstraint(format={"type": "json_schema", "json_schema": {"enum": ["red"]}}, param="response_format")
+    for tail, begins in (("<|open|>think<|sep|>", True), ("<|open|>response<|sep|>", False)):
+        tag = build.build(asked, context(None, reasoning="kimi_k3", tail=tail)).tag
+        assert ('"<|open|>response<|sep|>' in json.loads(tag)["format"]["grammar"]) is begins
 
 
 def test_several_calls_are_bounded_and_separated() -> None:
@@ -222,6 +254,9 @@ REASONING = [
     ("gemma4", "gemma4", "<|turn>model\n", 'reasoning ::= ("<|channel>thought" thought)?'),
     ("longcat", "longcat", "<longcat_assistant>", 'reasoning ::= ("<longcat_think>" thought)?'),
     ("minimax_m2", "minimax_m2_append_think", "]~b]ai\n<think>\n", "root ::= thought calls_after"),
+    ("minimax_m3", "minimax_m3", "]~b]ai\n<mm:think>", "root ::= thought calls_after"),
+    ("kimi_k3", "kimi_k3", "<|open|>think<|sep|>", "root ::= thought calls"),
+    ("kimi_k3", "kimi_k3", "<|open|>response<|sep|>", r'calls ::= "<|close|>response<|sep|><|open|>tools<|sep|>"'),
     ("hy_v3", "hy_v3", "<｜hy_Assistant｜><think>", "root ::= thought calls_after"),
     ("hy_v3", "hy_v3", "<｜hy_Assistant:opensource｜><think:opensource></think:opensource>", "root ::= calls"),
 ]  # fmt: skip

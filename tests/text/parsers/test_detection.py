@@ -122,6 +122,8 @@ RULES = [
     ("make calls in a single JSON array <|python_tag|><tool_call></tool_call>", ("xlam", None)),
     ("<minimax:tool_call><think>", ("minimax_m2", "minimax_m2")),
     ("<seed:tool_call><parameter=a></parameter><function=b>", ("seed_oss", "seed_oss")),
+    ("<|open|><|close|><|sep|>", ("kimi_k3", "kimi_k3")),
+    ("]<]minimax[>[ <tool_call></tool_call>", ("minimax_m3", "minimax_m3")),
     ("'｜DSML｜' + ' calls>' <think>", ("deepseek_v41", "deepseek_v41")),
     ("<|message_sep|> function call<|role_sep|>", ("gigachat3", None)),
     ("<|role_sep|> <|function_call|>", ("gigachat31", None)),
