@@ -126,12 +126,16 @@ _PARSERS = {
     "granite4": "granite", "phi4_mini_json": "phi4", "qwen": "hermes3", "internlm": "internlm2",
     "glm47": "glm4_moe", "step3p5": "qwen3coder", "mimo": "qwen3coder", "qwen3_json": "hermes3",
     "llama4_json": "llama3", "cohere_command3": "cohere_command", "cohere_command4": "cohere_command",
-    "granite-20b-fc": "granite_20b_fc",
+    "granite-20b-fc": "granite_20b_fc", "step5": "qwen3coder", "ling3": "glm4_moe", "poolside_v1": "glm4_moe",
+    "muse": "onyx", "muse_glimmer": "onyx", "musespark1x": "onyx",
 }  # fmt: skip
 """vLLM's tool parsers that have another name here; those of the same name need no row."""
 _REASONING = {"openai_gptoss": "gptoss", "deepseek_v3": "deepseek_r1", "step3": "deepseek_r1"} | {
     **dict.fromkeys(("cohere_command3", "cohere_command4"), "cohere_command"),
     **dict.fromkeys(("glm45", "glm47", "holo2", "mimo", "nemotron_v3", "olmo3"), "qwen3"),
+    **dict.fromkeys(("granite_thinking_parser", "ling3", "minicpmv", "poolside_v1", "step3p5"), "qwen3"),
+    **dict.fromkeys(("muse", "muse_glimmer", "musespark1x"), "onyx"),
+    "step5": "deepseek_r1",
 }
 """The same for reasoning: most models think between the same tags."""
 

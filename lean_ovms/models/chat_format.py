@@ -97,7 +97,7 @@ class ChatFormat:
         """The model and prompt that a grammar is built for. tail: the prompt's end."""
         parsed = (self.tool_parser, self.reasoning_parser) if output.parse else (None, None)
         return GrammarContext(
-            form=parsers.output_form(*parsed),
+            form=parsers.output_form(*parsed, tail),
             prompt_tail=tail,
             tools=output.tools,
             sentencepiece=self._sentencepiece,
@@ -111,7 +111,7 @@ class ChatFormat:
         """
         if sampling.thinking_token_budget is None:
             return sampling, []
-        form = parsers.output_form(None, self.reasoning_parser).reasoning
+        form = parsers.output_form(None, self.reasoning_parser, tail).reasoning
         if form is None:
             return replace(sampling, thinking_token_budget=None), [NO_REASONING]
         tags, opened = (form.start, form.end), form.opened(tail)

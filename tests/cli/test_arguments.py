@@ -175,6 +175,11 @@ def test_vllms_names_of_parsers_are_those_of_parsers_here() -> None:
         ("granite-20b-fc", "qwen3", ("granite_20b_fc", "qwen3")),
         ("apertus", "apertus", ("apertus", "apertus")),
         ("functiongemma", "gemma4", ("functiongemma", "gemma4")),
+        ("gigachat3", "minimax_m2_append_think", ("gigachat3", "minimax_m2_append_think")),
+        ("step3p5", "step3p5", ("qwen3coder", "qwen3")),
+        ("step5", "step5", ("qwen3coder", "deepseek_r1")),
+        ("ling3", "ling3", ("glm4_moe", "qwen3")),
+        ("muse_glimmer", "muse", ("onyx", "onyx")),
     ],
 )
 def test_vllms_name_of_a_parser_chooses_it(tool: str, reasoning: str, found: tuple[str, str]) -> None:

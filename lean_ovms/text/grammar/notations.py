@@ -52,6 +52,14 @@ class XmlValues(RawValues):
         whole = self._whole(schema)
         return not isinstance(whole, dict) or bool(_words(whole)) or self._strings(whole)
 
+    def type_of(self, schema: Schema) -> str:
+        """The name of the type of such a value, of which JSON has one for all numbers."""
+        whole = self._whole(schema)
+        kind = whole.get("type", "object") if isinstance(whole, dict) and not self.is_text(schema) else "string"
+        kinds = kind if isinstance(kind, list) else [kind]
+        kind = next((k for k in kinds if k != "null"), "null")
+        return "number" if kind == "integer" else str(kind)
+
     def text_or_value(self, schema: Schema, end: str) -> str:
         """A value and its element's end: plain text where the schema allows strings, else JSON."""
         whole = self._whole(schema)

@@ -40,7 +40,8 @@ CallWriter = Callable[[Ebnf, Tool], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallForm:
-    """before, after: around all calls; between: two of them. one: a call's expression.
+    """before, after: around all calls; between: two of them. one: a call's expression. forced: what stands before
+    `before` where no text may stand between the reasoning and a call.
 
     trigger: the text that begins a call which the model makes by itself, a prefix of `before` or of every call; "" if a
     call cannot be told from text. alone: a message holds one call only.
@@ -52,6 +53,7 @@ class CallForm:
     after: str = ""
     trigger: str = ""
     alone: bool = False
+    forced: str = ""
 
 
 def in_json(name_key: str = "name", arguments_key: str = "arguments", around: tuple[str, str] = ("", "")) -> CallWriter:
@@ -118,7 +120,11 @@ def python_call(ebnf: Ebnf, tool: Tool) -> str:
 
 
 def xml_call(head: str, tail: str, parameter: str, end: str) -> CallWriter:
-    """head has NAME in it, parameter KEY; and IS_TEXT for true or false, whether the value is text or JSON."""
+    """head has NAME in it, parameter KEY, and end may have it.
+
+    head may have INDEX, a number; parameter IS_TEXT for true or false, whether the value is text or JSON, or TYPE for
+    the value's type.
+    """
 
     def write(ebnf: Ebnf, tool: Tool) -> str:
         values = XmlValues(ebnf, tool.parameters)
@@ -128,13 +134,15 @@ def xml_call(head: str, tail: str, parameter: str, end: str) -> CallWriter:
             if not name or re.search(r'[<>"\n]|^\s|\s$', name):
                 raise CannotEnforce(f"an argument called {name!r}")
             kind = "true" if values.is_text(schema) else "false"
-            start = literal(parameter.replace("IS_TEXT", kind).replace("KEY", name))
-            members.append((ebnf.rule(name, f"{start} {values.text_or_value(schema, end)}"), name in needed))
+            typed = parameter.replace("IS_TEXT", kind).replace("TYPE", values.type_of(schema))
+            value = values.text_or_value(schema, end.replace("KEY", name))
+            members.append((ebnf.rule(name, f"{literal(typed.replace('KEY', name))} {value}"), name in needed))
         tool.ignored.update(values.ignored)
         if more is not False:
             tool.ignored.add("additionalProperties")
         body = chain(ebnf, members, '""', None)
-        return f"{literal(head.replace('NAME', function_name(tool)))} {body} {literal(tail)}"
+        start = " [0-9]{1,2} ".join(map(literal, head.replace("NAME", function_name(tool)).split("INDEX")))
+        return f"{start} {body} {literal(tail)}"
 
     return write
 

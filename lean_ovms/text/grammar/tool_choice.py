@@ -34,7 +34,9 @@ def calls(ebnf: Ebnf, form: OutputForm, tools: Sequence[Json], *, parallel: bool
     notices gets a line for everything that is not enforced. Raises CannotEnforce and GrammarTooComplex.
     """
     kind = _call_form(form)
-    return ebnf.rule("calls", _whole(ebnf, kind, kind.before, _ones(ebnf, kind, tools, notices), parallel))
+    return ebnf.rule(
+        "calls", _whole(ebnf, kind, kind.forced + kind.before, _ones(ebnf, kind, tools, notices), parallel)
+    )
 
 
 def optional_calls(ebnf: Ebnf, form: OutputForm, tools: Sequence[Json], notices: list[str]) -> str:

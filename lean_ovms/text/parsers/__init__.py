@@ -1,7 +1,8 @@
 """The directory is the registry: a family is a file here that defines `class Tools` and/or `class Thinking`.
 
 Beside them stand FORM, how the family writes calls (without it the model cannot be made to call), and DETECTION, which
-chat templates are the family's (without it the parser is chosen by option only).
+chat templates are the family's (without it the parser is chosen by option only). A family whose checkpoints spell their
+tags differently has adapted(form, prompt_tail) as well.
 make() builds the parser of one choice, names() lists what can be chosen, detect() chooses by the chat template,
 output_form() is what grammars need to know of a family.
 """
@@ -88,9 +89,20 @@ def load(name: str) -> ModuleType:
     return _modules()[name]
 
 
+def output_form(tool: str | None, reasoning: str | None, prompt_tail: str = "") -> OutputForm:
+    """How a model with these parsers writes an answer. Raises ValueError for an unknown name.
+
+    prompt_tail: the end of the prompt, which shows how some families' checkpoints spell their tags.
+    """
+    form = _output_form(tool, reasoning)
+    for name in dict.fromkeys(filter(None, (tool, reasoning))):
+        adapt = getattr(load(name), "adapted", None)
+        form = adapt(form, prompt_tail) if adapt else form
+    return form
+
+
 @cache
-def output_form(tool: str | None, reasoning: str | None) -> OutputForm:
-    """How a model with these parsers writes an answer. Raises ValueError for an unknown name."""
+def _output_form(tool: str | None, reasoning: str | None) -> OutputForm:
     calls, thinking = _part(tool, "tool"), _part(reasoning, "reasoning")
     headers = [part.answer_header for part in (thinking, calls) if part is not None]
     return OutputForm(
@@ -120,13 +132,13 @@ def make(tool: str | None, reasoning: str | None, *, tools: Sequence[Json] = (),
         calls = None
     if calls is None and thinking is None:
         return Plain()
-    parser = CombinedParser(tools)
+    parser = CombinedParser(tools, prompt_tail)
     syntaxes: list[Syntax] = []
     if calls is not None:
         syntaxes.append(calls(parser, tools=True, thinking=calls is thinking))
     if thinking is not None and thinking is not calls:
         syntaxes.append(thinking(parser, thinking=True))
-    parser.configure(syntaxes, prompt_tail)
+    parser.configure(syntaxes)
     return parser
 
 

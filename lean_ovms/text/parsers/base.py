@@ -59,7 +59,7 @@ class Syntax:
     """
 
     tags: tuple[str, ...] = ()
-    noise: ClassVar[tuple[str, ...]] = ()
+    noise: tuple[str, ...] = ()
     keep_special_tokens: ClassVar[bool] = False
     at_start: ClassVar[bool] = False
     start_tag: ClassVar[str] = ""
@@ -185,12 +185,13 @@ class CombinedParser(Parser):
     """Runs a tool syntax and a reasoning syntax, each optional, over one stream.
 
     Blanks where an answer begins, and around calls, are kept back until something follows: before a call they are
-    layout and vanish, before text they belong to it.
+    layout and vanish, before text they belong to it. prompt_tail: the end of the prompt, with its markup.
     """
 
-    def __init__(self, tools: Sequence[Json] = ()) -> None:
+    def __init__(self, tools: Sequence[Json] = (), prompt_tail: str = "") -> None:
         self.scanner = Scanner()
         self.schemas = schemas_of(tools)
+        self.prompt_tail = prompt_tail
         self.syntaxes: list[Syntax] = []
         self.count = 0
         self._blanks: list[str] | None = None
@@ -200,8 +201,8 @@ class CombinedParser(Parser):
         self._args = False
         self._last = ""
 
-    def configure(self, syntaxes: Iterable[Syntax], prompt_tail: str) -> None:
-        """Set the syntaxes, once, before the first text. prompt_tail: the end of the prompt, with its markup."""
+    def configure(self, syntaxes: Iterable[Syntax]) -> None:
+        """Set the syntaxes, once, before the first text."""
         self.syntaxes = list(syntaxes)
         self._by_tag = {tag: syntax for syntax in reversed(self.syntaxes) for tag in syntax.tags}
         self._noise = frozenset(tag for syntax in self.syntaxes for tag in syntax.noise)
@@ -211,7 +212,7 @@ class CombinedParser(Parser):
         self.keep_special_tokens = any(syntax.keep_special_tokens for syntax in self.syntaxes)
         self._may_call = bool(self._starters) or any(syntax.tools for syntax in self.syntaxes)
         self._blanks = [] if self._may_call else None
-        self._steps = self._run(next((s for s in self.syntaxes if s.thinking and s.opened(prompt_tail)), None))
+        self._steps = self._run(next((s for s in self.syntaxes if s.thinking and s.opened(self.prompt_tail)), None))
 
     def feed(self, text: str) -> list[Event]:
         if text:

@@ -66,7 +66,7 @@ class Thinking(Block):
 
     start_tag = "<think>"
     end_tag = "</think>"
-    breaks = (CALLS, *V4_CALLS)
+    breaks: ClassVar[tuple[str, ...]] = (CALLS, *V4_CALLS)
     noise = (END_OF_TEXT,)
 
 

@@ -7,18 +7,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import ClassVar
 
 from ..grammar.tool_calls import CallForm, xml_call
 from .detection import THINK, Detection
+from .key_value_calls import KeyValueCalls
 from .scanner import Steps
-from .xml_calls import XmlCalls
-
-_NAME = re.compile(r"[\w.\-]*")
 
 
-class Tools(XmlCalls):
+class Tools(KeyValueCalls):
     """Calls between <tool_call> and </tool_call>."""
 
     tags = ("<tool_call>",)
@@ -27,19 +24,9 @@ class Tools(XmlCalls):
     keys: ClassVar = {"<arg_key>": "</arg_key>"}
     value_end = "</arg_value>"
     ends = ("</tool_call>",)
-    trim = False
 
     def read(self, tag: str) -> Steps[bool]:
         return (yield from self.call())
-
-    def name(self, after: str) -> Steps[str]:
-        if after != self.after_name:
-            key = yield from super().name(after)
-            yield from self.scanner.space()
-            return key if (yield from self.scanner.literal("<arg_value>")) else ""
-        yield from self.scanner.space()
-        name = yield from self.scanner.word(_NAME)
-        return name if (yield from self.scanner.space()) == "<" else ""
 
 
 FORM = CallForm(

@@ -22,7 +22,7 @@ def tool(name: str = "f", parameters: Any = WEATHER) -> Json:
 
 
 def context(family: str | None, *tools: Json, reasoning: str | None = None, tail: str = "") -> GrammarContext:
-    return GrammarContext(form=parsers.output_form(family, reasoning), prompt_tail=tail, tools=tools)
+    return GrammarContext(form=parsers.output_form(family, reasoning, tail), prompt_tail=tail, tools=tools)
 
 
 def grammar(family: str, *tools: Json, reasoning: str | None = None, tail: str = "", **guide: Any) -> str:
@@ -101,6 +101,24 @@ CALLS = {
         r'"<｜tool_calls_begin｜>" "<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name=\"f\">" first '
         r'"</steptml:invoke><｜tool_call_end｜>" "<｜tool_calls_end｜>"'
     ),
+    "deepseek_v41": (
+        r'"<｜DSML｜ calls>\n" "<｜DSML｜ invoke name=\"f\">\n" first "</｜DSML｜ invoke>" "\n</｜DSML｜ calls>"'
+    ),
+    "gigachat3": (
+        r'"<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"f\", \"arguments\": " object "}"'
+    ),
+    "gigachat31": r'"<|function_call|>{\"name\": \"f\", \"arguments\": " object "}"',
+    "longcat": r'"<longcat_tool_call>\n{\"name\": \"f\", \"arguments\": " object "}\n</longcat_tool_call>"',
+    "hy_v3": r'"<tool_calls>\n" "<tool_call>f<tool_sep>\n" first "</tool_call>" "\n</tool_calls>"',
+    "kimi_k3": (
+        r'"<|open|>response<|sep|><|close|>response<|sep|><|open|>tools<|sep|>" "<|open|>call tool=\"f\" index=\"" '
+        r'[0-9]{1,2} "\"<|sep|>" first "<|close|>call<|sep|>" "<|close|>tools<|sep|>"'
+    ),
+    "minimax_m3": (
+        r'"]<]minimax[>[<tool_call>\n" "]<]minimax[>[<invoke name=\"f\">" first "]<]minimax[>[</invoke>" '
+        r'"\n]<]minimax[>[</tool_call>"'
+    ),
+    "hy_v4": '"<tool_calls>" "<tool_call>f" first "</tool_call>" "</tool_calls>"',
 }  # fmt: skip
 
 
@@ -124,6 +142,11 @@ MEMBERS = {
     "gemma4": '"city" ":" string',
     "functiongemma": '"city" ":" string',
     "step3": r'"<steptml:parameter name=\"city\">" text',
+    "deepseek_v41": r'"<｜DSML｜ parameter name=\"city\" string=\"true\">" text',
+    "hy_v3": r'"<arg_key>city</arg_key>\n<arg_value>" text',
+    "kimi_k3": r'"<|open|>argument key=\"city\" type=\"string\"<|sep|>" text',
+    "minimax_m3": '"]<]minimax[>[<city>" text',
+    "hy_v4": '"<arg_key>city</arg_key><arg_value>" text',
 }
 
 
@@ -143,6 +166,39 @@ def test_a_value_says_whether_it_is_text(schema: Json, is_text: bool) -> None:
 def test_a_string_stands_between_the_familys_marks(family: str, mark: str) -> None:
     rules = dict(line.split(" ::= ", 1) for line in grammar(family).splitlines())
     assert rules["string"].startswith(mark)
+
+
+@pytest.mark.parametrize("family", ["hy_v3", "hy_v4"])
+def test_tags_are_spelled_as_the_prompt_spells_them(family: str) -> None:
+    text = grammar(family, reasoning=family, tail="<｜hy_Assistant:6124｜><think:6124>")
+    for tag in ("tool_calls", "tool_call", "arg_key", "arg_value"):
+        assert f"<{tag}:6124>" in text
+        assert f"<{tag}>" not in text
+    form = parsers.output_form(None, family, "<think:6124>").reasoning
+    assert form is not None
+    assert (form.start, form.end, form.opened("<think:6124>")) == ("<think:6124>", "</think:6124>", True)
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind"),
+    [
+        ({"type": "integer"}, "number"),
+        ({"type": ["null", "boolean"]}, "boolean"),
+        ({"type": ["string", "null"]}, "string"),
+        ({"type": "array"}, "array"),
+        ({"enum": ["a"]}, "string"),
+        ({"properties": {}}, "object"),
+    ],
+)
+def test_a_value_says_its_type(schema: Json, kind: str) -> None:
+    assert rf"key=\"n\" type=\"{kind}\"<|sep|>" in grammar("kimi_k3", tool("f", {"properties": {"n": schema}}))
+
+
+def test_an_answer_begins_a_response_unless_the_prompt_has() -> None:
+    asked = OutputConstraint(format={"type": "json_schema", "json_schema": {"enum": ["red"]}}, param="response_format")
+    for tail, begins in (("<|open|>think<|sep|>", True), ("<|open|>response<|sep|>", False)):
+        tag = build.build(asked, context(None, reasoning="kimi_k3", tail=tail)).tag
+        assert ('"<|open|>response<|sep|>' in json.loads(tag)["format"]["grammar"]) is begins
 
 
 def test_several_calls_are_bounded_and_separated() -> None:
@@ -196,6 +252,13 @@ REASONING = [
         'reasoning ::= ("<|START_THINKING|>" thought)?',
     ),
     ("gemma4", "gemma4", "<|turn>model\n", 'reasoning ::= ("<|channel>thought" thought)?'),
+    ("longcat", "longcat", "<longcat_assistant>", 'reasoning ::= ("<longcat_think>" thought)?'),
+    ("minimax_m2", "minimax_m2_append_think", "]~b]ai\n<think>\n", "root ::= thought calls_after"),
+    ("minimax_m3", "minimax_m3", "]~b]ai\n<mm:think>", "root ::= thought calls_after"),
+    ("kimi_k3", "kimi_k3", "<|open|>think<|sep|>", "root ::= thought calls"),
+    ("kimi_k3", "kimi_k3", "<|open|>response<|sep|>", r'calls ::= "<|close|>response<|sep|><|open|>tools<|sep|>"'),
+    ("hy_v3", "hy_v3", "<｜hy_Assistant｜><think>", "root ::= thought calls_after"),
+    ("hy_v3", "hy_v3", "<｜hy_Assistant:opensource｜><think:opensource></think:opensource>", "root ::= calls"),
 ]  # fmt: skip
 
 

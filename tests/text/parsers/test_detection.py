@@ -122,6 +122,15 @@ RULES = [
     ("make calls in a single JSON array <|python_tag|><tool_call></tool_call>", ("xlam", None)),
     ("<minimax:tool_call><think>", ("minimax_m2", "minimax_m2")),
     ("<seed:tool_call><parameter=a></parameter><function=b>", ("seed_oss", "seed_oss")),
+    ("<|open|><|close|><|sep|>", ("kimi_k3", "kimi_k3")),
+    ("]<]minimax[>[ <tool_call></tool_call>", ("minimax_m3", "minimax_m3")),
+    ("'｜DSML｜' + ' calls>' <think>", ("deepseek_v41", "deepseek_v41")),
+    ("<|message_sep|> function call<|role_sep|>", ("gigachat3", None)),
+    ("<|role_sep|> <|function_call|>", ("gigachat31", None)),
+    ("<longcat_tool_call>", ("longcat", None)),
+    ("<longcat_tool_call> /think_on", ("longcat", "longcat")),
+    ("'<tool_calls' + S + '<tool_call' + S + '<tool_sep' + S + '<arg_key' + S", ("hy_v3", "hy_v3")),
+    ("'<｜hy_User' '<tool_calls' + S + '<tool_call' + S + '<arg_key' + S", ("hy_v4", "hy_v4")),
 ]
 
 
@@ -145,6 +154,9 @@ def test_the_family_with_the_narrower_marks_is_tried_first() -> None:
         ("deepseek_v3", "deepseek_v31"),
         ("ernie45", "hermes3"),
         ("hunyuan_a13b", "jamba"),
+        ("gigachat31", "gigachat3"),
+        ("hy_v3", "hy_v4"),
+        ("hy_v4", "glm4_moe"),
     ):
         assert order.index(narrow) < order.index(wide)
     assert order[-1] == "qwen3"

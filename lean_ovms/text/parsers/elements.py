@@ -1,0 +1,83 @@
+"""Elements in elements, as a value of a call's argument, to JSON of the types in the tool's schema."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .values import kinds_of, quoted, typed
+
+MIXED = "$text"
+"""The member for text that stands beside elements."""
+
+_DEPTH = 4
+_INTEGER = re.compile(r"(-?)0+(?=\d)(\d+)")
+
+
+@dataclass(slots=True)
+class Element:
+    """One element: its name, the pieces of text in it, and the elements in it."""
+
+    name: str
+    texts: list[str] = field(default_factory=list)
+    children: list[Element] = field(default_factory=list)
+
+
+def to_json(element: Element, schema: Any) -> str:
+    """The JSON text of an element's value. Elements are a list where the schema says so, else an object."""
+    text = "".join(element.texts)
+    kind, container = _container(schema)
+    if not element.children:
+        return _leaf(text, schema, kind)
+    if kind == "array":
+        return "[" + ", ".join(to_json(child, container.get("items")) for child in element.children) + "]"
+    return _object(element, text, container)
+
+
+def _leaf(text: str, schema: Any, kind: str) -> str:
+    """Text is a string where the schema says nothing; an empty list or object is written as no text at all."""
+    kinds = kinds_of(schema)
+    if kind and "string" not in kinds and not text.strip():
+        return "[]" if kind == "array" else "{}"
+    if not kinds and not kind:
+        return quoted(text)
+    if kinds & {"integer", "number"} and (found := _INTEGER.fullmatch(text.strip())):
+        text = found.group(1) + found.group(2)
+    return typed(text, kinds)
+
+
+def _object(element: Element, text: str, schema: Mapping[str, Any]) -> str:
+    properties, more = schema.get("properties"), schema.get("additionalProperties")
+    known = properties if isinstance(properties, dict) else {}
+    members: dict[str, list[str]] = {}
+    for child in element.children:
+        members.setdefault(child.name, []).append(to_json(child, known.get(child.name, more)))
+    if text.strip():
+        name = MIXED
+        while name in members:
+            name = "$" + name
+        members[name] = [quoted(text)]
+    written = (values[0] if len(values) == 1 else f"[{', '.join(values)}]" for values in members.values())
+    return "{" + ", ".join(f"{quoted(name)}: {value}" for name, value in zip(members, written, strict=True)) + "}"
+
+
+def _container(schema: Any, depth: int = _DEPTH) -> tuple[str, Mapping[str, Any]]:
+    """array or object, the first that the schema allows, and its schema; "" for neither."""
+    if not isinstance(schema, dict) or not depth:
+        return "", {}
+    kinds = schema.get("type")
+    for kind in ("array", "object"):
+        if kinds == kind or (isinstance(kinds, list) and kind in kinds):
+            return kind, schema
+    if kinds is None and "items" in schema:
+        return "array", schema
+    if kinds is None and ("properties" in schema or "additionalProperties" in schema):
+        return "object", schema
+    parts = [part for word in ("anyOf", "oneOf") for part in _list(schema.get(word))]
+    return next((found for part in parts if (found := _container(part, depth - 1))[0]), ("", {}))
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,37 @@
+"""GigaChat 3: the call is a message of its own, of which an answer has one at most.
+
+content<|message_sep|>, two newlines, function call<|role_sep|>, a newline, {"name": …, "arguments": {…}}
+
+GigaChat 3.1 (gigachat31) writes <|function_call|> in place of all that stands before the object; each name reads both.
+"""
+
+from __future__ import annotations
+
+from ..grammar.tool_calls import CallForm, in_json
+from .detection import Detection
+from .json_calls import JsonCalls
+from .scanner import Steps
+
+SEPARATOR, ROLE = "<|message_sep|>", "function call<|role_sep|>"
+CALL = "<|function_call|>"
+
+
+class Tools(JsonCalls):
+    """A call object after its header."""
+
+    tags = (SEPARATOR, ROLE, CALL)
+    noise = ("</s>",)
+    keep_special_tokens = True
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag == SEPARATOR:
+            yield from self.scanner.space()
+            if not (yield from self.scanner.literal(ROLE)):
+                return True  # the end of a message; what the model writes after it is shown
+        yield from self.scanner.space()
+        return (yield from self.call())
+
+
+FORM = CallForm(one=in_json(around=(f"{SEPARATOR}\n\n{ROLE}\n", "")), trigger=SEPARATOR, alone=True)
+
+DETECTION = Detection(rank=62, marks=((SEPARATOR, "<|role_sep|>", "function call"), (ROLE,)))

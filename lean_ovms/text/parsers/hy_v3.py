@@ -1,0 +1,132 @@
+"""Hunyuan 3, between <tool_calls> and </tool_calls>, any number of
+
+<tool_call>NAME<tool_sep>
+<arg_key>KEY</arg_key>
+<arg_value>value</arg_value>…
+</tool_call>
+
+Reasoning: <think>…</think>. Most checkpoints have a suffix in all tags, <think:opensource>. The end of the prompt shows
+which one: the template closes the reasoning there, or opens it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from typing import ClassVar
+
+from ..grammar.output_form import OutputForm, ReasoningForm
+from ..grammar.tool_calls import CallForm, xml_call
+from .base import CombinedParser, Syntax
+from .blocks import SpelledBlock
+from .detection import Detection
+from .key_value_calls import KeyValueCalls
+from .scanner import Steps
+
+RELEASED = ":opensource"
+SUFFIX = r"(:[\w.\-]{1,64})?>"
+_AT_END = re.compile(rf"</?think{SUFFIX}\s*\Z")
+_OPEN = re.compile(rf"<think{SUFFIX}\s*\Z")
+
+
+def suffix_of(prompt_tail: str) -> str | None:
+    """What the tags of a model end with, with the colon; None if the prompt does not show it."""
+    found = _AT_END.search(prompt_tail)
+    return (found.group(1) or "") if found else None
+
+
+def suffixes(prompt_tail: str) -> list[str]:
+    """All that are read: the model's, and those that are known."""
+    found = suffix_of(prompt_tail)
+    return list(dict.fromkeys(["" if found is None else found, "", RELEASED]))
+
+
+@cache
+def _reader(suffix: str) -> type[KeyValueCalls]:
+    class Calls(KeyValueCalls):
+        keys: ClassVar = {f"<arg_key{suffix}>": f"</arg_key{suffix}>"}
+        value_end = f"</arg_value{suffix}>"
+        ends = (f"</tool_call{suffix}>", f"</tool_calls{suffix}>")
+        separator = f"<tool_sep{suffix}>"
+
+    return Calls
+
+
+class Tools(Syntax):
+    """Calls in elements of one spelling each."""
+
+    keep_special_tokens = True
+
+    def __init__(self, out: CombinedParser, *, tools: bool = False, thinking: bool = False) -> None:
+        super().__init__(out, tools=tools, thinking=thinking)
+        spellings = suffixes(out.prompt_tail)
+        self._readers = {f"<tool_call{suffix}>": _reader(suffix)(out) for suffix in spellings}
+        self._begins = {f"<tool_calls{suffix}>": f"<tool_call{suffix}>" for suffix in spellings}
+        self.tags = (*self._readers, *self._begins)
+        ends = [tag for reader in self._readers.values() for tag in (*reader.ends, reader.separator)]
+        self.noise = tuple(ends)
+
+    def read(self, tag: str) -> Steps[bool]:
+        call = self._begins.get(tag, tag)
+        if call != tag:
+            yield from self.scanner.space()
+            if not (yield from self.scanner.literal(call)):
+                return False
+        return (yield from self._readers[call].call())
+
+
+class Thinking(SpelledBlock):
+    """<think>reasoning</think>answer. Calls end it too."""
+
+    start_tag = "<think>"
+    end_tag = "</think>"
+    keep_special_tokens = True
+
+    def pairs(self) -> dict[str, str]:
+        return {f"<think{suffix}>": f"</think{suffix}>" for suffix in suffixes(self.out.prompt_tail)}
+
+    def calls(self) -> tuple[str, ...]:
+        return tuple(f"<tool_calls{suffix}>" for suffix in suffixes(self.out.prompt_tail))
+
+    @classmethod
+    def opened(cls, prompt_tail: str) -> bool:
+        return _OPEN.search(prompt_tail) is not None
+
+
+@cache
+def call_form(suffix: str) -> CallForm:
+    """How calls are written with this suffix."""
+    return CallForm(
+        one=xml_call(
+            f"<tool_call{suffix}>NAME<tool_sep{suffix}>\n",
+            f"</tool_call{suffix}>",
+            f"<arg_key{suffix}>KEY</arg_key{suffix}>\n<arg_value{suffix}>",
+            f"</arg_value{suffix}>\n",
+        ),
+        before=f"<tool_calls{suffix}>\n",
+        between="\n",
+        after=f"\n</tool_calls{suffix}>",
+        trigger=f"<tool_calls{suffix}>",
+    )
+
+
+FORM = call_form("")
+
+
+def adapted(form: OutputForm, prompt_tail: str) -> OutputForm:
+    """The form with the suffix of the model that the prompt is for."""
+    suffix = suffix_of(prompt_tail)
+    calls = call_form(suffix) if suffix and form.calls is FORM else form.calls
+    return replace(form, calls=calls, reasoning=_with_suffix(form, suffix or ""))
+
+
+def _with_suffix(form: OutputForm, suffix: str) -> ReasoningForm | None:
+    reasoning = form.reasoning
+    if reasoning is None or reasoning.start != Thinking.start_tag:
+        return reasoning
+    return replace(reasoning, start=f"<think{suffix}>", end=f"</think{suffix}>")
+
+
+# Before hunyuan_a13b, glm4_moe and hermes3: some of the same tags.
+DETECTION = Detection(rank=53, marks=(("tool_sep", "arg_key", "tool_calls"),), reasoning="hy_v3")

@@ -1,0 +1,66 @@
+"""LongCat-Flash, between <longcat_tool_call> and </longcat_tool_call>, either of
+
+{"name": …, "arguments": {…}}
+NAME
+<longcat_arg_key>KEY</longcat_arg_key>
+<longcat_arg_value>value</longcat_arg_value>…
+
+The second is newer. Reasoning: <longcat_think>…</longcat_think>.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ..grammar.tool_calls import CallForm, in_json
+from .base import Block, CombinedParser
+from .detection import Detection
+from .json_calls import EnclosedJson
+from .key_value_calls import KeyValueCalls
+from .scanner import Steps
+
+CALL, CALL_END = "<longcat_tool_call>", "</longcat_tool_call>"
+THINK = "<longcat_think>"
+_NOISE = ("</longcat_s>",)
+
+
+class _Elements(KeyValueCalls):
+    """A call in the newer form."""
+
+    keys: ClassVar = {"<longcat_arg_key>": "</longcat_arg_key>"}
+    value_end = "</longcat_arg_value>"
+    ends = (CALL_END,)
+
+
+class Tools(EnclosedJson):
+    """Calls in both forms."""
+
+    tags = (CALL, CALL_END)
+    noise = _NOISE
+    keep_special_tokens = True
+
+    def __init__(self, out: CombinedParser, *, tools: bool = False, thinking: bool = False) -> None:
+        super().__init__(out, tools=tools, thinking=thinking)
+        self._elements = _Elements(out)
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag == CALL and (yield from self.scanner.space()) not in ("{", "["):
+            return (yield from self._elements.call())
+        return (yield from super().read(tag))
+
+
+class Thinking(Block):
+    """<longcat_think>reasoning</longcat_think>answer. A call ends it too."""
+
+    start_tag = THINK
+    end_tag = "</longcat_think>"
+    breaks = (CALL,)
+    noise = _NOISE
+    keep_special_tokens = True
+
+
+FORM = CallForm(one=in_json(around=(CALL + "\n", "\n" + CALL_END)), between="\n", trigger=CALL)
+
+DETECTION = Detection(
+    rank=97, marks=((CALL,), (THINK,)), reasoning="longcat", reasoning_marks=(THINK, "longcat_think", "/think_on")
+)

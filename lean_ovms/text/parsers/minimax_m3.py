@@ -1,0 +1,201 @@
+"""MiniMax M3: an element for each parameter, with elements in it for lists and objects; a mark before every tag.
+
+]<]minimax[>[<tool_call>
+]<]minimax[>[<invoke name="NAME">]<]minimax[>[<KEY>value]<]minimax[>[</KEY>…]<]minimax[>[</invoke>…
+]<]minimax[>[</tool_call>
+
+A list's elements are called item. An element that is repeated in an object is a list. Values are typed by the tool's
+schema; what the schema does not have is text. Reasoning: <mm:think>…</mm:think>.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..grammar.tool_calls import CallForm, xml_call
+from .base import Block, Syntax
+from .detection import Detection
+from .elements import Element, to_json
+from .scanner import Sink, Steps, Tags
+from .values import STRING, kinds_of, quoted
+
+MARK = "]<]minimax[>["
+CALLS, CALLS_END = f"{MARK}<tool_call>", f"{MARK}</tool_call>"
+INVOKE = f"{MARK}<invoke name="
+OPEN = f"{MARK}<"
+MAX_DEPTH = 64
+"""Most elements in one another; tags further inside are text."""
+
+_NOISE = ("[e~[",)
+_TAG = Tags([OPEN])
+_NAME = re.compile(r"[^<>\"'\n]*")
+_KEY = re.compile(r"[^<>/\"'\s\]]*")
+
+
+class Tools(Syntax):
+    """Calls in a block. A string is emitted while it is written, other values when they are complete."""
+
+    tags = (CALLS, CALLS_END)
+    noise = _NOISE
+    keep_special_tokens = True
+    _open = False
+
+    def read(self, tag: str) -> Steps[bool]:
+        if tag == CALLS_END:
+            was_open, self._open = self._open, False
+            return was_open
+        called = False
+        yield from self.scanner.space()
+        while (yield from self.scanner.literal(INVOKE)):
+            if not (yield from self._call()):
+                break
+            called = True
+            if not self._open:
+                return True
+            self.scanner.record()
+            yield from self.scanner.space()
+        if called:
+            self.out.text(self.scanner.recorded())
+        return called
+
+    def _call(self) -> Steps[bool]:
+        quote = yield from self.scanner.peek()
+        quote = quote if quote in ('"', "'") else ""
+        yield from self.scanner.literal(quote)
+        name = (yield from self.scanner.word(_NAME)).strip()
+        if not name or not (yield from self.scanner.literal(quote + ">")):
+            return False
+        self.out.call(name)
+        self._open = True
+        yield from _Parameters(self, self.out.schemas.get(name, {})).read()
+        return True
+
+    def close(self) -> None:
+        """The end of the block came inside a call."""
+        self._open = False
+
+
+class _Parameters:
+    """The parameters of one call while they are read."""
+
+    def __init__(self, syntax: Tools, schemas: Any) -> None:
+        self.syntax = syntax
+        self.scanner = syntax.scanner
+        self.out = syntax.out
+        self.schemas = schemas
+        self.given: set[str] = set()
+        self.strays: list[str] = []
+        self.ended = False
+
+    def read(self) -> Steps[None]:
+        """Read all up to the end of the call. Text between the parameters is content, emitted after the call."""
+        while not self.ended and (yield from self.scanner.until(_TAG, self.strays.append)):
+            if not (yield from self._end()):
+                yield from self._parameter()
+        if self.ended and self.given:
+            self.out.arguments("}")
+        elif self.ended:
+            self.out.end_call()
+        if stray := "".join(self.strays).strip():
+            self.out.text(stray)
+            self.out.pause()
+
+    def _end(self) -> Steps[bool]:
+        """Whether the tag that has begun ends the call. A value without its own end is over then, too."""
+        if (yield from self.scanner.literal("/tool_call>")):
+            self.syntax.close()
+            self.ended = True
+        elif (yield from self.scanner.literal("/invoke>")):
+            self.ended = True
+        return self.ended
+
+    def _parameter(self) -> Steps[None]:
+        self.scanner.record(OPEN)
+        key = yield from self._key()
+        if not key:
+            self.strays.append(self.scanner.recorded())
+            return
+        self.scanner.forget()
+        if key in self.given:
+            yield from self._string(key, _ignore)
+            return
+        self.out.arguments(("," if self.given else "{") + quoted(key) + ":")
+        self.given.add(key)
+        schema = self.schemas.get(key)
+        if kinds_of(schema) == STRING:
+            self.out.arguments('"')
+            if (yield from self._string(key, lambda piece: self.out.arguments(quoted(piece)[1:-1]))):
+                self.out.arguments('"')
+            return
+        self.scanner.record()
+        element = yield from self._element(key)
+        raw = self.scanner.recorded()
+        if element:
+            self.out.arguments(to_json(element, schema))
+        else:
+            self.out.arguments(quoted(raw.rpartition(OPEN)[0]) if self.ended else quoted(raw)[:-1])
+
+    def _key(self) -> Steps[str]:
+        key = yield from self.scanner.word(_KEY)
+        return key if key and (yield from self.scanner.literal(">")) else ""
+
+    def _string(self, key: str, sink: Sink) -> Steps[bool]:
+        """Pass on the text of a value; whether its end came. Other tags in it are text, but not the call's end."""
+        while (yield from self.scanner.until(_TAG, sink)):
+            if (yield from self.scanner.literal(f"/{key}>")) or (yield from self._end()):
+                return True
+            sink(OPEN)
+        return False
+
+    def _element(self, key: str) -> Steps[Element | None]:
+        """Read a value with the elements in it; None if it has no end."""
+        open_names = [key]
+        elements = [Element(key)]
+        while (yield from self.scanner.until(_TAG, elements[-1].texts.append)):
+            text = elements[-1].texts.append
+            if (yield from self.scanner.literal(f"/{open_names[-1]}>")):
+                name = open_names.pop()
+                if not open_names:
+                    return elements[0]
+                if len(open_names) < len(elements):
+                    elements.pop()
+                else:
+                    text(f"{OPEN}/{name}>")
+            elif (yield from self._end()):
+                return None
+            elif name := (yield from self._key()):
+                open_names.append(name)
+                if len(elements) == len(open_names) - 1 and len(elements) < MAX_DEPTH:
+                    elements[-1].children.append(Element(name))
+                    elements.append(elements[-1].children[-1])
+                else:
+                    text(f"{OPEN}{name}>")
+            else:
+                text(OPEN)
+        return None
+
+
+def _ignore(piece: str) -> None:
+    """Drop the value of a parameter that was given before."""
+
+
+class Thinking(Block):
+    """<mm:think>reasoning</mm:think>answer. A call ends it too."""
+
+    start_tag = "<mm:think>"
+    end_tag = "</mm:think>"
+    breaks = (CALLS,)
+    noise = _NOISE
+    keep_special_tokens = True
+
+
+FORM = CallForm(
+    one=xml_call(f'{INVOKE}"NAME">', f"{MARK}</invoke>", f"{OPEN}KEY>", f"{MARK}</KEY>"),
+    before=CALLS + "\n",
+    between="\n",
+    after="\n" + CALLS_END,
+    trigger=CALLS,
+)
+
+DETECTION = Detection(rank=108, marks=((MARK,), ("<mm:think>",)), reasoning="minimax_m3")
