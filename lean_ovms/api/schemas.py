@@ -191,6 +191,7 @@ def _cohere(vectors: Json, response_type: str) -> Json:
 _STATUS = object_of({"error_code": STRING, "error_message": STRING})
 _VERSION = object_of({"version": STRING, "state": STRING, "status": _STATUS})
 
+_LLAMA_COMPLETION = {"type": "object", "properties": {"content": STRING, "stop": BOOLEAN, "timings": OBJECT}}
 ANSWERS: dict[str, Json] = {
     "Error": object_of(
         {
@@ -315,12 +316,12 @@ ANSWERS: dict[str, Json] = {
     ),
     "Models": object_of({"object": const("list"), "data": array(ref("Model"))}),
     "Tokens": object_of(
-        {"tokens": any_of(TOKENS, array(TOKENS))},
+        {"tokens": any_of(TOKENS, array(TOKENS), array(object_of({"id": INTEGER}, piece=any_of(STRING, TOKENS))))},
         count=INTEGER,
         max_model_len=INTEGER,
         token_strs=any_of(array(STRING), NULL),
     ),
-    "Text": object_of({"prompt": STRING}),
+    "Text": object_of({"prompt": STRING}, content=STRING),
     "TokenizerInfo": object_of({"chat_template": any_of(STRING, NULL), "model_max_length": INTEGER}),
     "ServerInfo": object_of({"version": STRING, "options": OBJECT}),
     "Version": object_of({"version": STRING}),
@@ -328,7 +329,7 @@ ANSWERS: dict[str, Json] = {
     "Any": {},
     "Sleeping": object_of({"is_sleeping": BOOLEAN}),
     "Success": object_of({"success": BOOLEAN}),
-    "LlamaCompletion": {"type": "object", "properties": {"content": STRING, "stop": BOOLEAN, "timings": OBJECT}},
+    "LlamaCompletion": any_of(_LLAMA_COMPLETION, array(_LLAMA_COMPLETION)),
     "ModelStates": {
         "type": "object",
         "additionalProperties": object_of({"model_version_status": array(_VERSION)}),

@@ -22,7 +22,7 @@ from ..pooling.request import follows_ovms, parse
 from ..pooling.response import shortest
 from ..pooling.scoring import ScoreRequest, Scores, score
 from ..response import json
-from ..router import Route, RouteDoc, for_each_prefix
+from ..router import RouteDoc, for_each_prefix
 from ..schemas import OBJECT, STRING, all_of, any_of
 
 
@@ -104,10 +104,9 @@ DOC = RouteDoc(
     rules=all_of("query", "documents"),
 )
 ROUTES = [
-    *for_each_prefix("POST", "/rerank", handle, doc=DOC),
-    *for_each_prefix("POST", "/v2/rerank", handle, doc=DOC),
-    Route("POST", "/rerank", handle, doc=DOC),
-    Route("POST", "/v2/rerank", handle, doc=DOC),
+    *for_each_prefix("POST", "/rerank", handle, doc=DOC, bare=True),
+    *for_each_prefix("POST", "/v2/rerank", handle, doc=DOC, bare=True),
+    *for_each_prefix("POST", "/reranking", handle, doc=DOC, bare=True),  # llama.cpp's name of it
 ]
 
 
