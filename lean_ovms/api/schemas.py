@@ -249,16 +249,19 @@ ANSWERS: dict[str, Json] = {
     "Embeddings": _results(object=const("embedding"), embedding=_VECTOR),
     "EmbeddingsByType": _cohere(_BY_TYPE, "embeddings_by_type"),
     "EmbeddingsFloats": any_of(_cohere(array(array(NUMBER)), "embeddings_floats"), ref("EmbeddingsByType")),
-    "Rerank": object_of(
-        {
-            "id": STRING,
-            "model": STRING,
-            "results": array(
-                object_of({"index": INTEGER, "relevance_score": NUMBER}, document=object_of({"text": STRING}))
-            ),
-            "usage": _POOLING_USAGE,
-            "meta": _META,
-        }
+    "Rerank": any_of(
+        object_of(
+            {
+                "id": STRING,
+                "model": STRING,
+                "results": array(
+                    object_of({"index": INTEGER, "relevance_score": NUMBER}, document=object_of({"text": STRING}))
+                ),
+                "usage": _POOLING_USAGE,
+                "meta": _META,
+            }
+        ),
+        array(object_of({"index": INTEGER, "score": NUMBER}, text=STRING)),
     ),
     "Scores": _results(object=const("score"), score=NUMBER),
     "Classes": _results(label=any_of(STRING, NULL), probs=array(NUMBER), num_classes=INTEGER),
@@ -330,6 +333,10 @@ ANSWERS: dict[str, Json] = {
     "Sleeping": object_of({"is_sleeping": BOOLEAN}),
     "Success": object_of({"success": BOOLEAN}),
     "LlamaCompletion": any_of(_LLAMA_COMPLETION, array(_LLAMA_COMPLETION)),
+    "LlamaProps": object_of({"build_info": STRING, "default_generation_settings": OBJECT}, chat_template=STRING),
+    "LlamaSlots": array(object_of({"id": INTEGER, "n_ctx": INTEGER, "is_processing": BOOLEAN})),
+    "LlamaAdapters": array(object_of({"id": INTEGER, "path": STRING, "scale": NUMBER})),
+    "LlamaEmbeddings": array(object_of({"index": INTEGER, "embedding": array(array(NUMBER))})),
     "ModelStates": {
         "type": "object",
         "additionalProperties": object_of({"model_version_status": array(_VERSION)}),
