@@ -64,8 +64,6 @@ def one_of(*names: str) -> Json:
     return {"oneOf": [_given(name, None, []) for name in names]}
 
 
-REFUSED: Json = {"enum": [""]}
-"""A string that must be empty, or null."""
 _DETAIL: Json = {"enum": ["auto", "low", "high", None]}
 PART = any_of(
     object_of({"type": const("text"), "text": STRING}),
@@ -327,6 +325,7 @@ ANSWERS: dict[str, Json] = {
     "Text": object_of({"prompt": STRING}, content=STRING),
     "TokenizerInfo": object_of({"chat_template": any_of(STRING, NULL), "model_max_length": INTEGER}),
     "ServerInfo": object_of({"version": STRING, "options": OBJECT}),
+    "Health": object_of({"status": const("ok")}),
     "Version": object_of({"version": STRING}),
     "Load": object_of({"server_load": INTEGER}),
     "Any": {},

@@ -17,13 +17,13 @@ from ...models.generation import DeltaStream, Generation, joined, start_all
 from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from ..app import App
 from ..fields import FieldSet
+from ..generation.fill_in import filling_of
 from ..generation.mixed_prompts import Pieces, prompt_of, read_several
 from ..generation.request import GenerationRequest, check_sequences, parse
 from ..response import json, prompt_progress, timings, warning_headers
 from ..router import Route, RouteDoc
 from ..sse import HEADERS, EventStream, event
 from .fields import COMPLETION, INFILL, SCHEMA, translated, values_of
-from .fill_in import filling_of
 from .results import Asked, head, last, probabilities, selected
 
 monotonic = time.monotonic

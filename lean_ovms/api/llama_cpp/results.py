@@ -45,12 +45,13 @@ def last(asked: Asked, generation: Generation, index: int, choice: CompletedChoi
     if asked.hidden:
         found["tokens_predicted"] = 0
     probs = {"n_probs": values["n_probs"], "post_sampling": values["post_sampling_probs"]}
+    used = {"stop": asked.generation.output.stop, "stream": asked.generation.stream, **probs}
     found |= {
         "content": "" if asked.hidden else text,
         "tokens": choice.tokens if values["return_tokens"] and not asked.hidden else [],
         "stop": True,
         "model": asked.generation.model.name,
-        "generation_settings": settings(asked.generation.sampling, stream=asked.generation.stream, **probs),
+        "generation_settings": settings(asked.generation.sampling, **used),
         "has_new_line": "\n" in choice.text,
         "truncated": False,
         "stop_type": kind,

@@ -5,6 +5,8 @@ A sampler that this server does not have is listed with the value with which lla
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...types import Json, SamplingParams
 
 OFF: Json = {
@@ -32,7 +34,14 @@ OFF: Json = {
 }
 
 
-def settings(sampling: SamplingParams, *, stream: bool = False, n_probs: int = 0, post_sampling: bool = False) -> Json:
+def settings(
+    sampling: SamplingParams,
+    *,
+    stop: Sequence[str] = (),
+    stream: bool = False,
+    n_probs: int = 0,
+    post_sampling: bool = False,
+) -> Json:
     """The object of settings. n_predict -1: as many tokens as fit."""
     most = -1 if sampling.max_tokens is None else sampling.max_tokens
     return {
@@ -47,6 +56,8 @@ def settings(sampling: SamplingParams, *, stream: bool = False, n_probs: int = 0
         **OFF,
         "max_tokens": most,
         "n_predict": most,
+        "stop": list(stop),
+        "logit_bias": [{"bias": bias, "token": token} for token, bias in sampling.logit_bias],
         "ignore_eos": sampling.ignore_eos,
         "stream": stream,
         "n_probs": n_probs,

@@ -9,10 +9,9 @@ import pytest
 
 from lean_ovms.api.llama_cpp import completion
 from lean_ovms.types import Response
-from tests.api.conftest import MakeApp, events, post, whole
-from tests.fakes import EOS, FakeEngine, encode, say
+from tests.api.conftest import CODER, MakeApp, events, post, teach, whole
+from tests.fakes import EOS, encode, say
 
-CODER = {"<|fim_prefix|>": 1, "<|fim_suffix|>": 2, "<|fim_middle|>": 3, "<|endoftext|>": 4, "<|fim_pad|>": 5}
 FILES = {"<|repo_name|>": 6, "<|file_sep|>": 7}
 PLACE = {"input_prefix": "a = ", "input_suffix": "\nb"}
 
@@ -219,17 +218,6 @@ async def test_probabilities(make_app: MakeApp, plain: bool) -> None:
     pieces = [token for event in streamed for token in event.get("completion_probabilities", [])]
     assert pieces == in_one
     assert "completion_probabilities" not in streamed[-1]
-
-
-def teach(engine: FakeEngine, vocabulary: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make these words tokens of the engine's tokenizer."""
-    untaught = engine.encode
-
-    async def taught(texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
-        plain = await untaught(texts, add_special_tokens, client)
-        return [[vocabulary[t]] if t in vocabulary else ids for t, ids in zip(texts, plain, strict=True)]
-
-    monkeypatch.setattr(engine, "encode", taught)
 
 
 @pytest.mark.parametrize(
