@@ -300,7 +300,8 @@ class OutputParams:
 
     stop: stop strings, found across token borders, not searched for in the first min_tokens tokens.
     include_stop: keep the stop string in the text. skip_special_tokens: leave special tokens out of the text.
-    parse: run the model's reasoning parser, and its tool parser if there are tools.
+    parse: run the model's reasoning parser, and its tool parser if there are tools; parse_reasoning, parse_calls: not
+    if these are false, and what they would parse is text.
     constraint: structured output, None for free text.
     """
 
@@ -309,6 +310,8 @@ class OutputParams:
     min_tokens: int = 0
     skip_special_tokens: bool = True
     parse: bool = False
+    parse_reasoning: bool = True
+    parse_calls: bool = True
     tools: tuple[Json, ...] = ()
     constraint: OutputConstraint | None = None
 

@@ -130,8 +130,10 @@ def timings(times: Timings) -> Json:
     """llama.cpp's timings object: tokens, milliseconds and rates of the prompt and of the generated tokens."""
     return {
         "cache_n": times.cached,
+        "prompt_n": times.prompt,
         **_rates("prompt", times.prompt, times.prompt_ms),
-        **_rates("predicted", times.predicted, times.predicted_ms),
+        "predicted_n": times.predicted,
+        **_rates("predicted", max(0, times.predicted - 1), times.predicted_ms),  # the first came with the prompt
     }
 
 
@@ -164,7 +166,6 @@ def prompt_progress(progress: PromptProgress) -> Json:
 
 def _rates(name: str, tokens: int, ms: float) -> Json:
     return {
-        f"{name}_n": tokens,
         f"{name}_ms": round(ms, 3),
         f"{name}_per_token_ms": round(ms / tokens, 3) if tokens else 0.0,
         f"{name}_per_second": round(1000 * tokens / ms, 3) if ms else 0.0,

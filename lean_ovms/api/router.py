@@ -65,10 +65,17 @@ class Route:
 
 
 def for_each_prefix(
-    method: str, path: str, handle: Handler, auth: str = "key", *, doc: RouteDoc | None = None, header: str = ""
+    method: str,
+    path: str,
+    handle: Handler,
+    auth: str = "key",
+    *,
+    doc: RouteDoc | None = None,
+    header: str = "",
+    bare: bool = False,
 ) -> list[Route]:
-    """One handler under every prefix."""
-    return [Route(method, base + path, handle, auth, doc, header=header) for base in BASES]
+    """One handler under every prefix. bare: without one as well, as in vLLM or in llama.cpp's server."""
+    return [Route(method, base + path, handle, auth, doc, header=header) for base in (*BASES, *[""] * bare)]
 
 
 def collect() -> list[Route]:

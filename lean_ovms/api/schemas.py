@@ -64,8 +64,6 @@ def one_of(*names: str) -> Json:
     return {"oneOf": [_given(name, None, []) for name in names]}
 
 
-REFUSED: Json = {"enum": [""]}
-"""A string that must be empty, or null."""
 _DETAIL: Json = {"enum": ["auto", "low", "high", None]}
 PART = any_of(
     object_of({"type": const("text"), "text": STRING}),
@@ -191,6 +189,7 @@ def _cohere(vectors: Json, response_type: str) -> Json:
 _STATUS = object_of({"error_code": STRING, "error_message": STRING})
 _VERSION = object_of({"version": STRING, "state": STRING, "status": _STATUS})
 
+_LLAMA_COMPLETION = {"type": "object", "properties": {"content": STRING, "stop": BOOLEAN, "timings": OBJECT}}
 ANSWERS: dict[str, Json] = {
     "Error": object_of(
         {
@@ -248,16 +247,19 @@ ANSWERS: dict[str, Json] = {
     "Embeddings": _results(object=const("embedding"), embedding=_VECTOR),
     "EmbeddingsByType": _cohere(_BY_TYPE, "embeddings_by_type"),
     "EmbeddingsFloats": any_of(_cohere(array(array(NUMBER)), "embeddings_floats"), ref("EmbeddingsByType")),
-    "Rerank": object_of(
-        {
-            "id": STRING,
-            "model": STRING,
-            "results": array(
-                object_of({"index": INTEGER, "relevance_score": NUMBER}, document=object_of({"text": STRING}))
-            ),
-            "usage": _POOLING_USAGE,
-            "meta": _META,
-        }
+    "Rerank": any_of(
+        object_of(
+            {
+                "id": STRING,
+                "model": STRING,
+                "results": array(
+                    object_of({"index": INTEGER, "relevance_score": NUMBER}, document=object_of({"text": STRING}))
+                ),
+                "usage": _POOLING_USAGE,
+                "meta": _META,
+            }
+        ),
+        array(object_of({"index": INTEGER, "score": NUMBER}, text=STRING)),
     ),
     "Scores": _results(object=const("score"), score=NUMBER),
     "Classes": _results(label=any_of(STRING, NULL), probs=array(NUMBER), num_classes=INTEGER),
@@ -315,20 +317,25 @@ ANSWERS: dict[str, Json] = {
     ),
     "Models": object_of({"object": const("list"), "data": array(ref("Model"))}),
     "Tokens": object_of(
-        {"tokens": any_of(TOKENS, array(TOKENS))},
+        {"tokens": any_of(TOKENS, array(TOKENS), array(object_of({"id": INTEGER}, piece=any_of(STRING, TOKENS))))},
         count=INTEGER,
         max_model_len=INTEGER,
         token_strs=any_of(array(STRING), NULL),
     ),
-    "Text": object_of({"prompt": STRING}),
+    "Text": object_of({"prompt": STRING}, content=STRING),
     "TokenizerInfo": object_of({"chat_template": any_of(STRING, NULL), "model_max_length": INTEGER}),
     "ServerInfo": object_of({"version": STRING, "options": OBJECT}),
+    "Health": object_of({"status": const("ok")}),
     "Version": object_of({"version": STRING}),
     "Load": object_of({"server_load": INTEGER}),
     "Any": {},
     "Sleeping": object_of({"is_sleeping": BOOLEAN}),
     "Success": object_of({"success": BOOLEAN}),
-    "LlamaCompletion": {"type": "object", "properties": {"content": STRING, "stop": BOOLEAN, "timings": OBJECT}},
+    "LlamaCompletion": any_of(_LLAMA_COMPLETION, array(_LLAMA_COMPLETION)),
+    "LlamaProps": object_of({"build_info": STRING, "default_generation_settings": OBJECT}, chat_template=STRING),
+    "LlamaSlots": array(object_of({"id": INTEGER, "n_ctx": INTEGER, "is_processing": BOOLEAN})),
+    "LlamaAdapters": array(object_of({"id": INTEGER, "path": STRING, "scale": NUMBER})),
+    "LlamaEmbeddings": array(object_of({"index": INTEGER, "embedding": array(array(NUMBER))})),
     "ModelStates": {
         "type": "object",
         "additionalProperties": object_of({"model_version_status": array(_VERSION)}),

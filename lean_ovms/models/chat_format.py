@@ -126,15 +126,20 @@ class ChatFormat:
     def _decoder(
         self, index: int, output: OutputParams, sampling: SamplingParams, tail: str, vocabulary: Vocabulary
     ) -> OutputDecoder:
-        parser = None
+        parser = raw = None
         if output.parse:
-            tool = self.tool_parser if output.tools else None
-            if tool or self.reasoning_parser:
-                parser = parsers.make(tool, self.reasoning_parser, tools=list(output.tools), prompt_tail=tail)
+            tool = self.tool_parser if output.tools and output.parse_calls else None
+            reasoning = self.reasoning_parser if output.parse_reasoning or tool == self.reasoning_parser else None
+            if tool or reasoning:
+                parser = parsers.make(tool, reasoning, tools=list(output.tools), prompt_tail=tail)
+            if self.reasoning_parser and not reasoning:  # its tags are text
+                raw = parsers.make(None, self.reasoning_parser, tools=[], prompt_tail=tail)
         skip, window = output.skip_special_tokens, None if vocabulary.exact else WindowDetokenizer()
         special = vocabulary.special
-        if parser is not None and parser.keep_special_tokens:
-            vocabulary, skip = self._vocabulary_showing(parser.tags, vocabulary), False
+        shown = [one for one in (parser, raw) if one is not None and one.keep_special_tokens]
+        if shown:
+            tags = tuple(tag for one in shown for tag in one.tags)
+            vocabulary, skip = self._vocabulary_showing(tags, vocabulary), False
         return OutputDecoder(
             index=index,
             detokenizer=Detokenizer(vocabulary, output.skip_special_tokens),

@@ -179,10 +179,14 @@ class PoolingModel(Model):
         with await self.hold() as model:
             return await model.engine.decode(tokens, skip_special_tokens)
 
+    def token_bytes(self, tokens: list[int]) -> list[bytes]:
+        """Each token's own bytes of UTF-8, which may be a part of a character. Raises RequestError."""
+        detokenizer = Detokenizer(self.serving().vocabulary, skip_special_tokens=False)
+        return [detokenizer.piece(token) for token in tokens]
+
     def token_strings(self, tokens: list[int]) -> list[str]:
         """Each token's own text; a part of a character shows as U+FFFD. Raises RequestError."""
-        detokenizer = Detokenizer(self.serving().vocabulary, skip_special_tokens=False)
-        return [detokenizer.piece(token).decode("utf-8", "replace") for token in tokens]
+        return [piece.decode("utf-8", "replace") for piece in self.token_bytes(tokens)]
 
     async def render(self, prompt: ChatPrompt) -> str:
         """The text of a conversation by the model's chat template. Raises RequestError."""

@@ -189,10 +189,14 @@ class TextModel(Model):
         work = partial(decode_slices, tokens, Detokenizer(self.vocabulary, skip_special_tokens))
         return await self.offload.run(len(tokens) * TOKEN_BYTES, work)
 
+    def token_bytes(self, tokens: list[int]) -> list[bytes]:
+        """Each token's own bytes of UTF-8, which may be a part of a character. Raises RequestError."""
+        detokenizer = Detokenizer(self.serving().vocabulary, skip_special_tokens=False)
+        return [detokenizer.piece(token) for token in tokens]
+
     def token_strings(self, tokens: list[int]) -> list[str]:
         """Each token's own text; a part of a character shows as U+FFFD. Raises RequestError."""
-        detokenizer = Detokenizer(self.serving().vocabulary, skip_special_tokens=False)
-        return [detokenizer.piece(token).decode("utf-8", "replace") for token in tokens]
+        return [piece.decode("utf-8", "replace") for piece in self.token_bytes(tokens)]
 
     # --- generation
 

@@ -20,6 +20,8 @@ from lean_ovms.types import CAPABILITIES, Request, Response
 from tests.fakes import FakeEngine, Script
 from tests.pooling_fakes import FakePoolingEngine, fake_model
 
+CODER = {"<|fim_prefix|>": 1, "<|fim_suffix|>": 2, "<|fim_middle|>": 3, "<|endoftext|>": 4, "<|fim_pad|>": 5}
+"""Special tokens of a model that fills in."""
 MakeApp = Callable[..., Awaitable[tuple[App, FakeEngine]]]
 MakePooling = Callable[..., Awaitable[tuple[App, FakePoolingEngine]]]
 
@@ -95,6 +97,17 @@ async def whole(response: Response) -> Any:
     return orjson.loads(response.body) if response.body else None
 
 
+def teach(engine: FakeEngine, vocabulary: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make these words tokens of the engine's tokenizer."""
+    untaught = engine.encode
+
+    async def taught(texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
+        plain = await untaught(texts, add_special_tokens, client)
+        return [[vocabulary[t]] if t in vocabulary else ids for t, ids in zip(texts, plain, strict=True)]
+
+    monkeypatch.setattr(engine, "encode", taught)
+
+
 async def parts(response: Response) -> AsyncIterator[bytes]:
     assert not isinstance(response.body, bytes), response.body
     try:
@@ -146,4 +159,17 @@ async def refused(app: App, path: str, status: int = 400, **body: Any) -> tuple[
     return error["message"], error["param"]
 
 
-__all__ = ["MakeApp", "MakePooling", "Script", "ask", "events", "get", "parts", "post", "refused", "whole"]
+__all__ = [
+    "CODER",
+    "MakeApp",
+    "MakePooling",
+    "Script",
+    "ask",
+    "events",
+    "get",
+    "parts",
+    "post",
+    "refused",
+    "teach",
+    "whole",
+]

@@ -48,11 +48,11 @@ async def test_the_root_answers_clients_that_look_for_a_server(make_app: MakeApp
 @pytest.mark.parametrize(
     ("path", "meant"),
     [
-        ("/chat/completions", CHAT),
+        ("/audio/speech", "/v1/audio/speech"),
         ("/v1/v1/chat/completions", CHAT),
         ("/v1//chat/completions", CHAT),
-        ("/openai/deployments/m/chat/completions", CHAT),
-        ("/v1/health", "/health"),
+        ("/openai/deployments/m/chat/completions", "/chat/completions"),
+        ("/v1/ping", "/ping"),
         ("/v1/v1/models/", "/v1/models"),
         ("/x" * 30_000 + "/v3/models", "/v3/models"),
     ],

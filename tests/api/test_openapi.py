@@ -122,7 +122,7 @@ async def test_models_are_named_and_the_key_is_told_where_it_is_asked_for(make_a
     told = await document(app, authorization="Bearer secret")
     assert told["paths"]["/v1/chat/completions"]["post"]["security"] == [{"key": []}]
     assert "401" in told["paths"]["/v1/chat/completions"]["post"]["responses"]
-    assert "security" not in told["paths"]["/health"]["get"]
+    assert "security" not in told["paths"]["/v1/health"]["get"]
 
 
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]

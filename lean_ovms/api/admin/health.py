@@ -15,7 +15,7 @@ from ..router import Route, RouteDoc
 
 async def handle_health(request: Request, app: App) -> Response:
     require_ready(app)
-    return Response(200)
+    return json({"status": "ok"})  # llama.cpp's clients read it
 
 
 async def handle_ping(request: Request, app: App) -> Response:
@@ -27,12 +27,13 @@ async def handle_version(request: Request, app: App) -> Response:
     return json({"version": __version__, **versions})
 
 
-HEALTH = RouteDoc(summary="Readiness of all models")
+HEALTH = RouteDoc(summary="Readiness of all models", answer="Health")
 PING = RouteDoc(summary="Liveness of the process")
 VERSION = RouteDoc(summary="Versions of the server and its runtime", answer="Version")
 
 ROUTES = [
     Route("GET", "/health", handle_health, "open", HEALTH, vital=True),
+    Route("GET", "/v1/health", handle_health, "open", HEALTH, vital=True),
     Route("GET", "/ping", handle_ping, "open", PING, vital=True),
     Route("POST", "/ping", handle_ping, "open", PING),
     Route("GET", "/version", handle_version, "open", VERSION),

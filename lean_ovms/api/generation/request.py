@@ -22,6 +22,7 @@ from ..response import warning_headers
 from . import alternatives, unsupported
 from .common_fields import stream_options
 from .images import load_images
+from .llama_cpp_fields import parsed
 from .sampling import Defaults, Limits, build_output, build_sampling
 from .single_call import SingleCallStream
 from .structured_output import add_tool_rule, read_constraint
@@ -151,7 +152,7 @@ def parse(body: Json, schema: RequestSchema, app: App) -> GenerationRequest:
         model=model,
         image_loader=app.image_loader,
         sampling=sampling,
-        output=output,
+        output=parsed(output, values),
         stream=values["stream"],
         stream_options=options,
         tools=offer.tools,

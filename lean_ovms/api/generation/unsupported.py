@@ -72,8 +72,9 @@ UNSUPPORTED = FieldSet((
 HARMLESS = frozenset((
     *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
     *("prompt_cache_options", "prediction", "client_metadata", "session_id", "stream_interval", "mm_payload"),
+    *("cache_prompt", "id_slot", "n_keep", "n_discard", "n_cache_reuse", "sse_ping_interval", "backend_sampling"),
 ))  # fmt: skip
-"""OpenAI's and vLLM's fields without effect on generated text; the Responses API declares some of them."""
+"""OpenAI's, vLLM's and llama.cpp's fields without effect on generated text; the Responses API declares some of them."""
 
 LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 """One limit under the names of three APIs, for the suggestion: the first that the endpoint has."""

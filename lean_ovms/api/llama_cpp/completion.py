@@ -1,181 +1,166 @@
-"""POST /completion and POST /infill of llama.cpp's server, which editors use (llama.vim, llama.vscode).
+"""POST /completion (and /completions) and POST /infill of llama.cpp's server, for front ends, llama.vim, llama.vscode.
 
 https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. /infill is for models with the tokens for it.
+Several prompts are as many generations: a list of answers, or their events mixed, by `index`.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
-from ...errors import BadRequest, RequestError
+from ...errors import RequestError
 from ...models.collect import CompletedChoice
-from ...models.generation import Generation
-from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenPrompt, Usage
+from ...models.generation import DeltaStream, Generation, joined, start_all
+from ...types import Delta, Json, Request, Response, Text, TextPrompt, TokenLogprob, TokenPrompt, Usage
 from ..app import App
 from ..fields import FieldSet
-from ..generation.request import GenerationRequest, parse
-from ..generation.token_fields import token_ids
+from ..generation.fill_in import filling_of
+from ..generation.mixed_prompts import Pieces, prompt_of, read_several
+from ..generation.request import GenerationRequest, check_sequences, parse
 from ..response import json, prompt_progress, timings, warning_headers
 from ..router import Route, RouteDoc
 from ..sse import HEADERS, EventStream, event
 from .fields import COMPLETION, INFILL, SCHEMA, translated, values_of
-from .fill_in import filling_of
+from .results import Asked, head, last, probabilities, selected
 
 monotonic = time.monotonic
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A request. values: its fields by llama.cpp's names."""
-
-    values: Json
-    generation: GenerationRequest
-
-    @property
-    def hidden(self) -> bool:
-        """Whether nothing is to be generated, but for the one token that the engine always generates."""
-        return bool(self.values["n_predict"] == 0)
+Parsed = tuple[Json, GenerationRequest]
+NO_BIAS = "logit_bias is not supported and was ignored"
+RAW = "post_sampling_probs are the model's probabilities, before sampling changes them"
 
 
 async def handle_completion(request: Request, app: App) -> Response:
-    asked = await app.parse_body(request, lambda body, app: _read(COMPLETION, body, app))
-    return await _respond(asked, _prompt(asked.values["prompt"]), app)
+    values, generation, prompts = await app.parse_body(request, _read_completion)
+    encode = generation.model.encode
+    return await _respond(values, generation, [await prompt_of(pieces, encode) for pieces in prompts], app)
 
 
 async def handle_infill(request: Request, app: App) -> Response:
-    asked = await app.parse_body(request, lambda body, app: _read(INFILL, body, app))
-    values, generation = asked.values, asked.generation
+    values, generation = await app.parse_body(request, partial(_read, INFILL))
     filling = await filling_of(generation.model)
     before = values["input_prefix"] + values["prompt"]
     text = filling.notation.prompt(before, values["input_suffix"], values["input_extra"] or [])
     ends = (*generation.sampling.stop_token_ids, *filling.ends)
     sampling = replace(generation.sampling, stop_token_ids=ends)
     cut = replace(generation, sampling=sampling, truncate=-1)  # the first of the other files goes first
-    return await _respond(replace(asked, generation=cut), TextPrompt(text), app)
+    return await _respond(values, cut, [TextPrompt(text)], app)
 
 
-def _read(fields: FieldSet, body: Json, app: App) -> Asked:
+def _read(fields: FieldSet, body: Json, app: App) -> Parsed:
     values = values_of(fields, body)
-    return Asked(values, parse(translated(values), SCHEMA, app))
+    return values, parse(translated(values), SCHEMA, app)
 
 
-def _prompt(prompt: Any) -> TextPrompt | TokenPrompt:
-    if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
-        [prompt] = prompt
-    if isinstance(prompt, str) and prompt:
-        return TextPrompt(prompt)
-    if isinstance(prompt, list) and prompt:
-        return TokenPrompt(token_ids(prompt, "prompt"))
-    raise BadRequest("prompt is not a string or an array of token ids", param="prompt")
+def _read_completion(body: Json, app: App) -> tuple[Json, GenerationRequest, list[Pieces]]:
+    values, generation = _read(COMPLETION, body, app)
+    prompts = read_several(values["prompt"], app.config.max_prompts, "prompt")
+    check_sequences(len(prompts), generation.sampling, app.config)
+    return values, generation, prompts
 
 
-async def _respond(asked: Asked, prompt: TextPrompt | TokenPrompt, app: App) -> Response:
-    generation = await asked.generation.start(prompt)
-    headers = asked.generation.headers + warning_headers(generation.warnings)
+async def _with_words(values: Json, generation: GenerationRequest) -> GenerationRequest:
+    """The request with logit_bias also for the tokens of its texts. Raises RequestError."""
+    words = [(token, bias) for token, bias in values["logit_bias"] or [] if isinstance(token, str)]
+    if not words:
+        return generation
+    if "logit_edits" not in generation.model.capabilities:
+        return replace(generation, headers=generation.headers + warning_headers([NO_BIAS]))
+    ids = await generation.model.encode([word for word, _ in words], False)
+    more = [(token, bias) for tokens, (_, bias) in zip(ids, words, strict=True) for token in tokens]
+    biases = tuple(dict([*generation.sampling.logit_bias, *more]).items())
+    return replace(generation, sampling=replace(generation.sampling, logit_bias=biases))
+
+
+async def _respond(
+    values: Json, generation: GenerationRequest, prompts: Sequence[TextPrompt | TokenPrompt], app: App
+) -> Response:
+    asked = Asked(values, await _with_words(values, generation), prompts)
+    generations = await start_all([asked.generation.start(prompt) for prompt in prompts])
+    group = joined(generations, 1)
+    warnings = generations[0].warnings + [RAW] * bool(values["n_probs"] and values["post_sampling_probs"])
+    headers = asked.generation.headers + warning_headers(warnings)
     if asked.generation.stream:
-        renderer = Renderer(asked, generation)
-        return Response(200, HEADERS + headers, EventStream(generation, renderer, app.config.sse_ping_s, done=b""))
+        renderer = Renderer(asked, generations)
+        return Response(200, HEADERS + headers, EventStream(group, renderer, app.config.sse_ping_s, done=b""))
     try:
-        choice = await _collect(generation, asked.values["t_max_predict_ms"])
+        choices = await _collect(group, len(prompts), values["t_max_predict_ms"])
+        bodies = [
+            selected(last(asked, one, index, choice, choice.text), values["response_fields"])
+            for index, (one, choice) in enumerate(zip(generations, choices, strict=True))
+        ]
     finally:
-        await generation.aclose()
-    return json(_selected(_whole(asked, generation, choice, choice.text), asked.values["response_fields"]), headers)
+        await group.aclose()
+    return json(bodies if len(bodies) > 1 else bodies[0], headers)
 
 
-async def _collect(generation: Generation, most_ms: int | None) -> CompletedChoice:
-    """The answer, or what of it came in this time after its first token, if that has a line break."""
-    choice, texts, started = CompletedChoice(finish="length"), list[str](), 0.0
-    lines = False
-    async for deltas in generation:
+async def _collect(group: DeltaStream, prompts: int, most_ms: int | None) -> list[CompletedChoice]:
+    """The answers, or what of them came in this time after the first token, if each has a line break."""
+    choices, texts = [CompletedChoice(finish="length") for _ in range(prompts)], [list[str]() for _ in range(prompts)]
+    started, without_line = 0.0, set(range(prompts))
+    async for deltas in group:
         started = started or monotonic()
         for delta in deltas:
-            texts += [said.text for said in delta.events if isinstance(said, Text)]
+            choice, said = choices[delta.index], [said.text for said in delta.events if isinstance(said, Text)]
+            texts[delta.index] += said
             choice.tokens += delta.tokens
+            choice.logprobs += delta.logprobs
             if delta.finish:
                 choice.finish, choice.stop = delta.finish, delta.stop
-        lines = lines or bool(most_ms and most_ms > 0 and any("\n" in text for text in texts))
-        if lines and most_ms and 1000 * (monotonic() - started) > most_ms:
+            if delta.finish or any("\n" in text for text in said):
+                without_line.discard(delta.index)
+        if most_ms and most_ms > 0 and not without_line and 1000 * (monotonic() - started) > most_ms:
             break
-    choice.text = "".join(texts)
-    return choice
-
-
-def _whole(asked: Asked, generation: Generation, choice: CompletedChoice, text: str) -> Json:
-    """The last object. text: what was not streamed before."""
-    usage, word = generation.usage, choice.stop if isinstance(choice.stop, str) else ""
-    kind = "word" if word else "limit" if choice.finish == "length" or asked.hidden else "eos"
-    predicted = 0 if asked.hidden else usage.completion_tokens
-    return {
-        "index": 0,
-        "content": "" if asked.hidden else text,
-        "tokens": choice.tokens if asked.values["return_tokens"] and not asked.hidden else [],
-        "id_slot": 0,
-        "stop": True,
-        "model": asked.generation.model.name,
-        "tokens_predicted": predicted,
-        "tokens_evaluated": usage.prompt_tokens,
-        "has_new_line": "\n" in choice.text,
-        "truncated": False,
-        "stop_type": kind,
-        "stopping_word": word,
-        "tokens_cached": usage.prompt_tokens + predicted,
-        "timings": timings(replace(generation.timings, predicted=predicted)),
-    }
-
-
-def _selected(body: Json, paths: list[str] | None) -> Json:
-    """The members of these paths, such as timings/prompt_n, each under its path; all of them without paths."""
-    if not paths:
-        return body
-    found: Json = {}
-    for path in paths:
-        value: Any = body
-        for name in path.split("/"):
-            value = value.get(name) if isinstance(value, dict) else None
-        if value is not None:
-            found[path] = value
-    return found
+    for choice, parts in zip(choices, texts, strict=True):
+        choice.text = "".join(parts)
+    return choices
 
 
 class Renderer:
-    """Deltas to llama.cpp's events; the last one has "stop": true, and there is no [DONE]."""
+    """Deltas to llama.cpp's events; the last one of each prompt has "stop": true, and there is no [DONE]."""
 
-    def __init__(self, asked: Asked, generation: Generation) -> None:
+    def __init__(self, asked: Asked, generations: Sequence[Generation]) -> None:
         self._asked = asked
-        self._generation = generation
-        self._choice = CompletedChoice()
+        self._generations = generations
+        self._choices = [CompletedChoice() for _ in generations]
+        self._held = [(list[int](), list[TokenLogprob]()) for _ in generations]  # of text that is not sent yet
 
     def deltas(self, deltas: list[Delta]) -> bytes:
         return b"".join([self._delta(delta) for delta in deltas])
 
     def _delta(self, delta: Delta) -> bytes:
-        if delta.finish:
-            self._choice.finish, self._choice.stop = delta.finish, delta.stop
+        choice, out = self._choices[delta.index], b""
         text = "".join(said.text for said in delta.events if isinstance(said, Text))
-        if self._asked.hidden or not (text or delta.progress):
-            return b""
         if "\n" in text:
-            self._choice.text = "\n"
-        usage = self._generation.usage
-        shown: Json = {
-            "index": 0,
-            "content": text,
-            "tokens": delta.tokens,
-            "stop": False,
-            "id_slot": 0,
-            "tokens_predicted": usage.completion_tokens,
-            "tokens_evaluated": usage.prompt_tokens,
-        }
+            choice.text = "\n"
+        if not self._asked.hidden:
+            tokens, logprobs = self._held[delta.index]
+            tokens += delta.tokens
+            logprobs += delta.logprobs
+            if text or delta.progress or (delta.finish and logprobs):
+                out = self._part(delta, text)
+        if delta.finish:
+            choice.finish, choice.stop = delta.finish, delta.stop
+            out += event(last(self._asked, self._generations[delta.index], delta.index, choice, ""))
+        return out
+
+    def _part(self, delta: Delta, text: str) -> bytes:
+        values, generation = self._asked.values, self._generations[delta.index]
+        tokens, logprobs = self._held[delta.index]
+        self._held[delta.index] = [], []
+        shown = head(generation, delta.index) | {"content": text, "tokens": tokens, "stop": False}
         if delta.progress:
             shown["prompt_progress"] = prompt_progress(delta.progress)
-        if self._asked.values["timings_per_token"]:
-            shown["timings"] = timings(self._generation.timings)
+        if values["timings_per_token"]:
+            shown["timings"] = timings(generation.timings)
+        if logprobs:
+            shown["completion_probabilities"] = probabilities(logprobs, plain=values["post_sampling_probs"])
         return event(shown)
 
     def end(self, usage: Usage) -> bytes:
-        return event(_whole(self._asked, self._generation, self._choice, ""))
+        return b""
 
     def failed(self, error: RequestError) -> bytes:
         return event(error.body())
@@ -192,5 +177,6 @@ FILL_IN = RouteDoc(
 )
 ROUTES = [
     Route("POST", "/completion", handle_completion, doc=COMPLETE),
+    Route("POST", "/completions", handle_completion, doc=COMPLETE),
     Route("POST", "/infill", handle_infill, doc=FILL_IN),
 ]

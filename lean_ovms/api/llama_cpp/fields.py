@@ -13,11 +13,12 @@ from ...errors import BadRequest
 from ...types import Json
 from ..fields import UINT32_MAX, Field, FieldSet, read
 from ..generation.common_fields import KEEP_ALIVE, LOGPROBS, MODEL, STREAM, TIMINGS, TOP_LOGPROBS
+from ..generation.mixed_prompts import SEVERAL
 from ..generation.request import RequestSchema
 from ..generation.sampling import SAMPLING
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..generation.token_fields import MAX_DIGITS
-from ..schemas import STRING, TOKENS, any_of, object_of
+from ..schemas import STRING, any_of, object_of
 
 MAX_EXTRA = 256
 """Most pieces of input_extra."""
@@ -30,13 +31,12 @@ SAME = (
     "frequency_penalty",
     "seed",
     "stop",
-    "logit_bias",
     "grammar",
     "json_schema",
 )
 MAX_ID = 10**MAX_DIGITS - 1
-MAX_BIASED = 1024
-"""Most entries of logit_bias."""
+MAX_BIASED, MAX_WORD = 1024, 256
+"""Most entries of logit_bias, and characters of a text in it."""
 RENAMED = {"n_predict": "max_tokens", "repeat_penalty": "repetition_penalty"}
 WITHOUT_EFFECT = (
     *("cache_prompt", "id_slot", "n_keep", "n_discard", "n_indent", "samplers", "repeat_last_n", "typical_p"),
@@ -44,13 +44,14 @@ WITHOUT_EFFECT = (
 )
 
 
+_WORD = {"type": "string", "minLength": 1, "maxLength": MAX_WORD}
 _PAIR = [
-    {"type": "integer", "minimum": 0, "maximum": MAX_ID},
+    any_of({"type": "integer", "minimum": 0, "maximum": MAX_ID}, _WORD),
     any_of({"type": "number"}, {"const": False}),
 ]
 BIAS = any_of(
-    {"type": "object", "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
-     "propertyNames": {"pattern": f"^[0-9]{{1,{MAX_DIGITS}}}$"}},
+    {"type": "object", "additionalProperties": _PAIR[1], "maxProperties": MAX_BIASED,
+     "propertyNames": any_of({"pattern": f"^[0-9]{{1,{MAX_DIGITS}}}$"}, _WORD | {"pattern": "[^0-9]"})},
     {"type": "array", "maxItems": MAX_BIASED,
      "items": {"type": "array", "prefixItems": _PAIR, "minItems": 2, "maxItems": 2}},
 )  # fmt: skip
@@ -68,19 +69,22 @@ def _extra(value: list[Any]) -> list[tuple[str, str]]:
     return [(item.get("filename", "tmp"), item["text"]) for item in value]
 
 
-def _bias(value: Any) -> Any:
-    """OpenAI's object of a list of pairs; False, or a bias of false, bans a token."""
-    if not isinstance(value, list):
-        return value
-    wrong = BadRequest("logit_bias must be pairs of a token id and a number or false", param="logit_bias")
-    if len(value) > MAX_BIASED or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
+def _bias(value: Any) -> list[tuple[int | str, float]]:
+    """Token ids, or texts of which each token is meant, and what is added; False, or a bias of false, bans a token."""
+    wrong = BadRequest("logit_bias must be pairs of a token id or text and a number or false", param="logit_bias")
+    if isinstance(value, dict):
+        value = [[int(key) if key.isascii() and key.isdecimal() else key, bias] for key, bias in value.items()]
+    if not isinstance(value, list) or len(value) > MAX_BIASED:
         raise wrong
-    if not all(
-        type(token) is int and 0 <= token <= MAX_ID and (bias is False or type(bias) in (int, float))
-        for token, bias in value
-    ):
+    if not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
         raise wrong
-    return {str(token): -100 if bias is False else max(-100, min(bias, 100)) for token, bias in value}
+    if not all(_is_token(token) and (bias is False or type(bias) in (int, float)) for token, bias in value):
+        raise wrong
+    return [(token, -100.0 if bias is False else float(max(-100, min(bias, 100)))) for token, bias in value]
+
+
+def _is_token(value: Any) -> bool:
+    return (type(value) is int and 0 <= value <= MAX_ID) or (isinstance(value, str) and 0 < len(value) <= MAX_WORD)
 
 
 def _strings(value: list[Any]) -> list[str]:
@@ -100,6 +104,7 @@ OPTIONS = (
     STREAM,
     Field(name="n_predict", kind="int", low=-1, high=UINT32_MAX, help="maximum number of generated tokens; -1: no "
           "limit; 0: the prompt is only computed, and then in the prefix cache"),
+    Field(name="max_tokens", kind="int", low=-1, high=UINT32_MAX, help="another name of n_predict, which wins"),
     Field(name="temperature", kind="number", high=2, help="0 or less: greedy"),
     Field(name="top_k", kind="int", high=UINT32_MAX, help="0 or less: off"),
     _like("top_p"),
@@ -109,13 +114,17 @@ OPTIONS = (
     _like("frequency_penalty"),
     Field(name="seed", kind="int", high=UINT32_MAX, help="-1: random"),
     _like("stop"),
-    Field(name="logit_bias", kind="any", help="pairs of a token id and what is added to its logit, or false: never; "
-          "or OpenAI's object", read=_bias, schema=BIAS),
+    Field(name="logit_bias", kind="any", help="pairs of a token id or a text and what is added to its logit, or false: "
+          "never; or an object of them", read=_bias, schema=BIAS),
     _like("ignore_eos"),
     _like("grammar"),
     replace(_like("json_schema"), kind="object", schema=None),
     Field(name="t_max_predict_ms", kind="int", help="without stream: no longer than this after the first token, if the "
           "text has a line break"),
+    Field(name="n_probs", kind="int", low=0, high=UINT32_MAX, default=0, help="completion_probabilities with so many "
+          "of the likeliest tokens, at most --max_logprobs; without PAGED with the chosen tokens alone"),
+    Field(name="post_sampling_probs", kind="bool", default=False, help="with n_probs: probabilities instead of their "
+          "logarithms, those of the model nevertheless"),
     Field(name="return_tokens", kind="bool", help="the ids of the generated tokens", default=False),
     Field(name="response_fields", kind="array", help='without stream: only these, such as "timings/prompt_n"',
           read=_strings, schema={"items": STRING}),
@@ -124,8 +133,8 @@ OPTIONS = (
     *(Field(name=name, kind="any", help="no effect") for name in WITHOUT_EFFECT),
 )  # fmt: skip
 COMPLETION = FieldSet((
-    Field(name="prompt", kind="any", required=True, help="a string or token ids",
-          schema=any_of({"type": "string", "minLength": 1}, TOKENS | {"minItems": 1})),
+    Field(name="prompt", kind="any", required=True, help="a string, token ids, both in one array, or several of these",
+          schema=SEVERAL),
     *OPTIONS,
 ))  # fmt: skip
 INFILL = FieldSet((
@@ -148,6 +157,8 @@ SCHEMA = RequestSchema(
 def values_of(fields: FieldSet, body: Json) -> Json:
     """Every field's value. Raises BadRequest."""
     values = read(fields, body)
+    if values["n_predict"] is None:
+        values["n_predict"] = values["max_tokens"]
     for field in fields:
         if field.required and values[field.name] is None:
             raise BadRequest(f"{field.name} is required", param=field.name)
@@ -166,6 +177,10 @@ def translated(values: Json) -> Json:
         del body["seed"]
     if (most := values["n_predict"]) is not None and most <= 0:
         body["max_tokens"] = None if most else 1  # the engine always generates; this token is not shown
+    if (bias := values["logit_bias"]) is not None:
+        body["logit_bias"] = {str(token): number for token, number in bias if isinstance(token, int)}
+    if values["n_probs"]:
+        body |= {"logprobs": True, "top_logprobs": values["n_probs"]}
     body["include_stop_str_in_output"] = False
     body["timings"] = True
     return {name: value for name, value in body.items() if value is not None}

@@ -55,7 +55,7 @@ async def handle(request: Request, app: App) -> Response:
 DOC = RouteDoc(
     summary="The next message of a conversation", body=ALL_FIELDS, answer="ChatCompletion", chunks="ChatCompletionChunk"
 )
-ROUTES = for_each_prefix("POST", "/chat/completions", handle, doc=DOC)
+ROUTES = for_each_prefix("POST", "/chat/completions", handle, doc=DOC, bare=True)
 FOR_MODEL = TextModel
 
 

@@ -30,6 +30,7 @@ from ..generation.common_fields import (
     TOP_LOGPROBS,
     token_limit,
 )
+from ..generation.llama_cpp_fields import PARSING, SAMPLING_NAMES, take_names
 from ..generation.messages import chat_prompt, map_developer_role, read_messages
 from ..generation.request import GenerationRequest, RequestSchema, parse
 from ..generation.sampling import SAMPLING, Limits, check_max_tokens
@@ -58,6 +59,8 @@ FIELDS = (
     CHAT_TEMPLATE,
     Field(name="include_reasoning", kind="bool", help="false: what the model thinks is left out", default=True),
     Field(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS as well", default=False),
+    *PARSING,
+    *SAMPLING_NAMES,
 )
 ALL_FIELDS = FieldSet((*ANSWERING, *FIELDS, *STRUCTURED, *SAMPLING))
 
@@ -80,7 +83,8 @@ def parse_chat(body: Json, app: App) -> ChatRequest:
     return ChatRequest(prompt, generation, ChunkOptions.of(values, generation.stream_options, metrics=metrics))
 
 
-def _prefer_max_completion_tokens(values: Json, model: TextModel) -> None:
+def _take_other_names(values: Json, model: TextModel) -> None:
+    take_names(values)
     if (given := values["max_completion_tokens"]) is not None:
         check_max_tokens("max_completion_tokens", given, Limits.of(model.config))
         values["max_tokens"] = given
@@ -92,7 +96,7 @@ def _check_messages(values: Json, model: TextModel) -> None:
 
 SCHEMA = RequestSchema(
     fields=ALL_FIELDS,
-    before_tools=_prefer_max_completion_tokens,
+    before_tools=_take_other_names,
     after_tools=_check_messages,
     max_tokens="max_completion_tokens",
 )

@@ -1,12 +1,13 @@
 """POST …/completions: OpenAI's older API, text in, text out, with OVMS's and vLLM's parameters.
 
 https://platform.openai.com/docs/api-reference/completions, contract sections 2.5, 4.4, 5.2. A prompt may be a string,
-a list of strings, a list of token ids or a list of such lists. Not supported: suffix (refused).
+a list of strings, a list of token ids or a list of such lists. suffix is for models that fill in (insertion.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -22,14 +23,16 @@ from ..app import INLINE_BYTES, App
 from ..fields import Field, FieldSet
 from ..generation import alternatives
 from ..generation.common_fields import ANSWERING, PROMPT_LOGPROBS
+from ..generation.llama_cpp_fields import SAMPLING_NAMES, take_names
 from ..generation.request import GenerationRequest, RequestSchema, check_sequences, parse
 from ..generation.sampling import SAMPLING
 from ..generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ..generation.token_fields import token_ids
 from ..response import json, prompt_logprobs, warning_headers
 from ..router import RouteDoc, for_each_prefix
-from ..schemas import PROMPT, REFUSED
+from ..schemas import PROMPT
 from .chunks import ChoiceState, ChunkOptions, Chunks, Envelope
+from .insertion import check_suffix, filled_in
 
 NOT_WITH_VISION = "VLM Servable does not support the /completions endpoint. Use /chat/completions or /responses."
 FIELDS = (
@@ -41,7 +44,7 @@ FIELDS = (
         schema=PROMPT,
     ),
     Field(name="echo", kind="bool", help="the prompt comes first in the answer", default=False),
-    Field(name="suffix", kind="string", help="refused unless empty", schema=REFUSED),
+    Field(name="suffix", kind="string", help="text behind what is generated, for models that fill in the middle"),
     Field(
         name="logprobs",
         kind="int",
@@ -53,9 +56,9 @@ FIELDS = (
     PROMPT_LOGPROBS,
     Field(name="add_special_tokens", kind="bool", help="let the tokenizer add BOS and the like", default=True),
 )
-ALL_FIELDS = FieldSet((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *SAMPLING))
+ALL_FIELDS = FieldSet((*ANSWERING, *FIELDS, RESPONSE_FORMAT, *STRUCTURED, *SAMPLING, *SAMPLING_NAMES))
 
-TokenPrompts = list[TextPrompt | TokenPrompt]
+TokenPrompts = Sequence[TextPrompt | TokenPrompt]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,6 +74,9 @@ class CompletionRequest:
 
 async def handle(request: Request, app: App) -> Response:
     completion = await app.parse_body(request, parse_completion)
+    if completion.generation.values["suffix"]:
+        generation, prompts = await filled_in(completion.generation, completion.prompts)
+        completion = replace(completion, generation=generation, prompts=prompts)
     if completion.generation.model.image_tokens is not None:
         raise BadRequest(NOT_WITH_VISION, param="model")
     generations = await _start_all(completion)
@@ -114,8 +120,8 @@ def parse_completion(body: Json, app: App) -> CompletionRequest:
 
 
 def _check(values: Json, model: TextModel) -> None:
-    if values["suffix"]:
-        raise BadRequest("suffix is not supported", param="suffix")
+    take_names(values)
+    check_suffix(values)
     if values["max_tokens"] == 0:
         if not values["echo"]:
             raise BadRequest("max_tokens value should be greater than 0 unless echo is set", param="max_tokens")

@@ -16,7 +16,7 @@ from ...pooling_types import CLASSIFY, EMBED, SCORE, TOKEN_CLASSIFY, VECTORS, Po
 from ...types import Json, Request, Response
 from ..app import App
 from ..response import json
-from ..router import BASES, Route, RouteDoc, for_each_prefix
+from ..router import BASES, RouteDoc, for_each_prefix
 
 KINDS = {"embeddings": EMBED, "rerank": SCORE, "classify": CLASSIFY, "token_classify": TOKEN_CLASSIFY}
 """What models of a task compute, by option task."""
@@ -102,7 +102,6 @@ def _pooling(info: PoolingInfo) -> Json:
 
 LIST = RouteDoc(summary="The models served", answer="Models")
 ROUTES = [
-    *for_each_prefix("GET", "/models", handle_list, "models", doc=LIST),
-    Route("GET", "/models", handle_list, "models", doc=LIST),  # llama.cpp's
+    *for_each_prefix("GET", "/models", handle_list, "models", doc=LIST, bare=True),
     *for_each_prefix("GET", "/models/{id}", handle_one, "models", doc=RouteDoc(summary="One model", answer="Model")),
 ]

@@ -1,7 +1,8 @@
 """POST /rerank, /v1/rerank, /v2/rerank, …: documents by their relevance for a query.
 
 OVMS's /v3/rerank, https://docs.cohere.com/reference/rerank, https://jina.ai/reranker and vLLM's fields of the same
-endpoint. Where they differ, paths under /v3 follow OVMS and the others vLLM.
+endpoint. Where they differ, paths under /v3 follow OVMS and the others vLLM. A body with `texts` is that of llama.cpp
+and of https://huggingface.github.io/text-embeddings-inference (not under /v3).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..pooling.request import follows_ovms, parse
 from ..pooling.response import shortest
 from ..pooling.scoring import ScoreRequest, Scores, score
 from ..response import json
-from ..router import Route, RouteDoc, for_each_prefix
+from ..router import RouteDoc, for_each_prefix
 from ..schemas import OBJECT, STRING, all_of, any_of
 
 
@@ -48,7 +49,13 @@ FIELDS = FieldSet(
             help='strings, objects with "text" (and "title"), or objects with content: text parts',
             schema=SIDE_SCHEMA,
         ),
-        Field(name="texts", kind="any", help="another name of documents", schema=SIDE_SCHEMA),
+        Field(
+            name="texts",
+            kind="any",
+            help="another name of documents; the response is then the list of results, with score (not under /v3)",
+            schema=SIDE_SCHEMA,
+        ),
+        Field(name="return_text", kind="bool", help="with texts: they are in the results", default=False),
         Field(
             name="top_n",
             kind="int",
@@ -85,16 +92,19 @@ FIELDS = FieldSet(
 
 @dataclass(frozen=True, slots=True)
 class RerankRequest:
-    """A body. shown: the results have their documents."""
+    """A body. shown: the results have their documents. listed: they are the response, with `score`."""
 
     score: ScoreRequest
     shown: bool
+    listed: bool = False
 
 
 async def handle(request: Request, app: App) -> Response:
     cohere = request.path.endswith("/v2/rerank")
     rerank = await app.parse_body(request, partial(_read, ovms=follows_ovms(request), cohere=cohere))
-    return json(full(rerank, await score(rerank.score)), rerank.score.call.headers)
+    scores = await score(rerank.score)
+    body = results(rerank, scores) if rerank.listed else full(rerank, scores)
+    return json(body, rerank.score.call.headers)
 
 
 DOC = RouteDoc(
@@ -104,10 +114,9 @@ DOC = RouteDoc(
     rules=all_of("query", "documents"),
 )
 ROUTES = [
-    *for_each_prefix("POST", "/rerank", handle, doc=DOC),
-    *for_each_prefix("POST", "/v2/rerank", handle, doc=DOC),
-    Route("POST", "/rerank", handle, doc=DOC),
-    Route("POST", "/v2/rerank", handle, doc=DOC),
+    *for_each_prefix("POST", "/rerank", handle, doc=DOC, bare=True),
+    *for_each_prefix("POST", "/v2/rerank", handle, doc=DOC, bare=True),
+    *for_each_prefix("POST", "/reranking", handle, doc=DOC, bare=True),  # llama.cpp's name of it
 ]
 
 
@@ -134,6 +143,8 @@ def _read(body: Json, app: App, *, ovms: bool, cohere: bool) -> RerankRequest:
         cuts=cohere,
         **limits(values),
     )
+    if name == "texts" and not ovms:
+        return RerankRequest(asked, bool(values["return_text"]), listed=True)
     return RerankRequest(asked, not ovms if shown is None else shown)
 
 
@@ -178,20 +189,30 @@ def _object(document: Json, param: str) -> str:
     return f"{title}\n{text}" if title else text
 
 
-def full(rerank: RerankRequest, scores: Scores) -> Json:
+def results(rerank: RerankRequest, scores: Scores) -> list[Json]:
     """The results, best first; equal ones in the order of the documents."""
     order = sorted(range(len(scores.values)), key=lambda index: -scores.values[index])
+    return [
+        _result(rerank, index, scores.values[index]) for index in order[: rerank.score.call.values["top_n"] or None]
+    ]
+
+
+def full(rerank: RerankRequest, scores: Scores) -> Json:
+    """The results within the object that Cohere, Jina and vLLM answer with."""
     call = rerank.score.call
     envelope = call.envelope("rerank")
     return {
         "id": envelope["id"],
         "model": envelope["model"],
         "usage": {"prompt_tokens": scores.tokens, "total_tokens": scores.tokens},
-        "results": [_result(rerank, index, scores.values[index]) for index in order[: call.values["top_n"] or None]],
+        "results": results(rerank, scores),
         "meta": {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}},
     }
 
 
 def _result(rerank: RerankRequest, index: int, value: float) -> Json:
-    document = {"document": {"text": rerank.score.documents[index]}} if rerank.shown else {}
+    text = rerank.score.documents[index]
+    if rerank.listed:
+        return {"index": index, "score": shortest(value), **({"text": text} if rerank.shown else {})}
+    document = {"document": {"text": text}} if rerank.shown else {}
     return {"index": index, "relevance_score": shortest(value), **document}

@@ -1,12 +1,14 @@
 """POST …/tokenize and …/detokenize: text to ids and back.
 
-Two bodies in one endpoint: OVMS's (`text`, contract section 11.1: {"tokens": [...]}) and vLLM's (`prompt` or
-`messages`: {"tokens", "count", "max_model_len", "token_strs"}). Also served without a prefix, as in vLLM.
+Three bodies in one endpoint: OVMS's (`text`, contract section 11.1: {"tokens": [...]}), vLLM's (`prompt` or
+`messages`: {"tokens", "count", "max_model_len", "token_strs"}) and llama.cpp's (`content`: {"tokens": [...]}). Also
+served without a prefix, as in vLLM and llama.cpp. The text of ids has vLLM's name and llama.cpp's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ...errors import BadRequest
@@ -18,10 +20,11 @@ from ..app import App
 from ..fields import UINT32_MAX, Field, FieldSet, read
 from ..generation.common_fields import MESSAGES, MODEL, OF_TEMPLATE
 from ..generation.messages import text_conversation
+from ..generation.mixed_prompts import MIXED, Pieces, read_one, tokens_of
 from ..generation.token_fields import token_ids
 from ..generation.tools import read_tools
 from ..response import model_name, written
-from ..router import Route, RouteDoc, for_each_prefix
+from ..router import RouteDoc, for_each_prefix
 from ..schemas import LENGTH, TEXTS, TOKENS, some_of
 
 MAX_TEXTS = 2048
@@ -78,6 +81,10 @@ FIELDS = FieldSet(
         MESSAGES,
         *OF_TEMPLATE,
         Field(name="return_token_strs", kind="bool", help="vLLM: each token's text as well", default=False),
+        Field(name="content", kind="any", help="llama.cpp: a text, or texts and token ids", schema=MIXED),
+        Field(name="add_special", kind="bool", help="llama.cpp: add BOS and the like to content", default=False),
+        Field(name="parse_special", kind="bool", help="llama.cpp: true; false has no effect", default=True),
+        Field(name="with_pieces", kind="bool", help="llama.cpp: id and piece of each token", default=False),
     )
 )
 DETOKENIZE_FIELDS = FieldSet(
@@ -108,8 +115,10 @@ async def handle(request: Request, app: App) -> Response:
     model = _model(values, app)
     if values["text"] is not None:
         return await _answer(await _ovms(values, model), app)
-    if values["prompt"] is None and values["messages"] is None:
+    if values["content"] is None and values["prompt"] is None and values["messages"] is None:
         raise BadRequest("text field is required", param="text")
+    if values["content"] is not None:
+        return await _llama_cpp(values, model, app)
     body = await _vllm(values, conversation, model)
     return await _answer(body, app, model.token_strings if values["return_token_strs"] else None)
 
@@ -131,19 +140,17 @@ async def handle_detokenize(request: Request, app: App) -> Response:
     tokens: list[int] = values["tokens"]
     decode = model.detokenize if isinstance(model, PoolingModel) else model.decode
     text = await decode(tokens, values["skip_special_tokens"]) if tokens else ""
-    return await written(app.offload, len(text), lambda: {"prompt": text})
+    return await written(app.offload, 2 * len(text), lambda: {"prompt": text, "content": text})
 
 
 TO_TOKENS = RouteDoc(
-    summary="Text to token ids", body=FIELDS, answer="Tokens", rules=some_of("text", "prompt", "messages")
+    summary="Text to token ids", body=FIELDS, answer="Tokens", rules=some_of("text", "prompt", "messages", "content")
 )
 TO_TEXT = RouteDoc(summary="Token ids to text", body=DETOKENIZE_FIELDS, answer="Text")
 
 ROUTES = [
-    *for_each_prefix("POST", "/tokenize", handle, doc=TO_TOKENS),
-    *for_each_prefix("POST", "/detokenize", handle_detokenize, doc=TO_TEXT),
-    Route("POST", "/tokenize", handle, doc=TO_TOKENS),
-    Route("POST", "/detokenize", handle_detokenize, doc=TO_TEXT),
+    *for_each_prefix("POST", "/tokenize", handle, doc=TO_TOKENS, bare=True),
+    *for_each_prefix("POST", "/detokenize", handle_detokenize, doc=TO_TEXT, bare=True),
 ]
 
 
@@ -151,9 +158,11 @@ def _read(body: Json, app: App) -> tuple[Json, ChatPrompt | None]:
     """The fields' values, and the conversation if there is one."""
     values = read(FIELDS, body)
     if values["text"] is not None:
-        for name in ("prompt", "messages"):
+        for name in ("prompt", "messages", "content"):
             if values[name] is not None:
                 raise BadRequest(f"text and {name} exclude each other", param=name)
+    elif values["content"] is not None:
+        values["content"] = read_one(values["content"], "content") if values["content"] else []
     if values["messages"] is None:
         read_tools(values["tools"], None)  # not used with a text, and checked as with messages
         _model(values, app)
@@ -233,3 +242,25 @@ async def _vllm(values: Json, conversation: ChatPrompt | None, model: Tokenizing
         text, special = values["prompt"], values["add_special_tokens"] is not False
     [tokens] = await _encode(model, [text], special)
     return {"count": len(tokens), "max_model_len": model.info.context_length, "tokens": tokens, "token_strs": None}
+
+
+async def _llama_cpp(values: Json, model: Tokenizing, app: App) -> Response:
+    """Ids, or objects with id and piece; the bytes of a piece that is a part of a character."""
+    pieces: Pieces = values["content"]
+    special: bool = values["add_special"]
+    tokens = await tokens_of(pieces, special, partial(_encode, model)) if pieces else []
+    if not values["with_pieces"]:
+        return await _answer({"tokens": tokens}, app)
+
+    def work() -> Json:
+        texts = model.token_bytes(tokens)
+        return {"tokens": [{"id": i, "piece": _piece(data)} for i, data in zip(tokens, texts, strict=True)]}
+
+    return await written(app.offload, ID_BYTES * len(tokens), work)
+
+
+def _piece(data: bytes) -> str | list[int]:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return list(data)

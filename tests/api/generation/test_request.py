@@ -44,7 +44,7 @@ FAULTS: dict[str, tuple[dict[str, Any], list[Fault]]] = {
             TYPE,
             MODEL,
             STREAM,
-            ({"suffix": "x"}, "suffix"),
+            ({"suffix": "x", "prompt_logprobs": 1}, "suffix"),
             ({"max_tokens": 0}, "max_tokens"),
             SAMPLING,
             STRUCTURE,

@@ -44,7 +44,7 @@ def check(timings: dict[str, Any], predicted: int) -> None:
     assert (timings["prompt_ms"], timings["prompt_per_second"]) == (10.0, 600.0)
     assert timings["prompt_per_token_ms"] == pytest.approx(10 / 6, abs=0.001)
     if timings["predicted_ms"]:
-        expected = 1000 * predicted / timings["predicted_ms"]
+        expected = 1000 * (predicted - 1) / timings["predicted_ms"]
         assert timings["predicted_per_second"] == pytest.approx(expected, rel=0.5)
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
 from lean_ovms.api.llama_cpp import completion
 from lean_ovms.types import Response
-from tests.api.conftest import MakeApp, events, post, whole
-from tests.fakes import FakeEngine, encode, say
+from tests.api.conftest import CODER, MakeApp, events, post, teach, whole
+from tests.fakes import EOS, encode, say
 
-CODER = {"<|fim_prefix|>": 1, "<|fim_suffix|>": 2, "<|fim_middle|>": 3, "<|endoftext|>": 4, "<|fim_pad|>": 5}
 FILES = {"<|repo_name|>": 6, "<|file_sep|>": 7}
 PLACE = {"input_prefix": "a = ", "input_suffix": "\nb"}
 
@@ -26,6 +26,8 @@ async def complete(make_app: MakeApp, script: Any = None, path: str = "/completi
 async def test_a_whole_answer(make_app: MakeApp) -> None:
     body = await complete(make_app)
     assert body.pop("timings")["predicted_n"] == 7
+    used = body.pop("generation_settings")
+    assert (used["n_predict"], used["top_k"], used["stream"], used["mirostat"]) == (-1, 40, False, 0)
     assert body == {
         "index": 0,
         "content": "Hi\nyou",
@@ -40,6 +42,7 @@ async def test_a_whole_answer(make_app: MakeApp) -> None:
         "stop_type": "eos",
         "stopping_word": "",
         "tokens_cached": 9,
+        "prompt": "ab",
     }
 
 
@@ -47,12 +50,17 @@ async def test_a_whole_answer(make_app: MakeApp) -> None:
     ("fields", "wanted"),
     [
         ({"n_predict": 5}, {"max_tokens": 5}),
+        ({"max_tokens": 5}, {"max_tokens": 5}),
+        ({"max_tokens": 5, "n_predict": 6}, {"max_tokens": 6}),
+        ({"n_probs": 3}, {"logprobs": True, "top_logprobs": 3}),
         ({"temperature": -1.0}, {"temperature": 0.0}),
         ({"temperature": 0.5, "top_k": 0}, {"temperature": 0.5, "top_k": 0}),
         ({"temperature": 1, "seed": 7}, {"seeds": (7,)}),
         ({"repeat_penalty": 1.25}, {"repetition_penalty": 1.25}),
         ({"ignore_eos": True, "n_predict": 1}, {"ignore_eos": True}),
         ({"logit_bias": [[65, 1.5], [66, False]]}, {"logit_bias": ((65, 1.5), (66, -100.0))}),
+        ({"logit_bias": {"65": 1, "AB": False}}, {"logit_bias": ((65, -100.0), (66, -100.0))}),
+        ({"logit_bias": [["B", 2], [65, -200]]}, {"logit_bias": ((65, -100.0), (66, 2.0))}),
         ({"cache_prompt": True, "samplers": [], "id_slot": 0, "t_max_prompt_ms": 500, "n_keep": 1}, {}),
     ],
 )
@@ -135,7 +143,10 @@ async def test_no_longer_than_asked_for_once_a_line_is_complete(
         ({"response_fields": [1]}, "response_fields"),
         ({"stop": [1]}, "stop"),
         ({"grammar": 1}, "grammar"),
-        ({"logit_bias": [["a", 1]]}, "logit_bias"),
+        ({"logit_bias": [["", 1]]}, "logit_bias"),
+        ({"logit_bias": [["a" * 257, 1]]}, "logit_bias"),
+        ({"logit_bias": {"a": "b"}}, "logit_bias"),
+        ({"n_probs": -1}, "n_probs"),
         ({"logit_bias": [[1, 1, 1]]}, "logit_bias"),
         ({"logit_bias": [[1, True]]}, "logit_bias"),
     ],
@@ -146,22 +157,67 @@ async def test_a_wrong_field_is_named(make_app: MakeApp, path: str, fields: Any,
     assert (response.status, (await whole(response))["error"]["param"]) == (400, param)
 
 
-@pytest.mark.parametrize("prompt", [None, "", [], [[]], ["a", "b"], {"a": 1}])
-async def test_a_wrong_prompt(make_app: MakeApp, prompt: Any) -> None:
-    app, _ = await make_app(say("x"))
+@pytest.mark.parametrize(
+    ("prompt", "param"),
+    [
+        *((prompt, "prompt") for prompt in (None, "", [], {"a": 1}, [1, -1], [1, {}], ["a"] * 5, ["a", 1] * 2049)),
+        *(([prompt], "prompt[0]") for prompt in ("", [], None, {"multimodal_data": ["x"], "prompt_string": "a"})),
+    ],
+)
+async def test_a_wrong_prompt(make_app: MakeApp, prompt: Any, param: str) -> None:
+    app, _ = await make_app(say("x"), max_prompts=4)
     response = await post(app, "/completion", {"prompt": prompt})
-    assert (response.status, (await whole(response))["error"]["param"]) == (400, "prompt")
+    assert (response.status, (await whole(response))["error"]["param"]) == (400, param)
 
 
-def teach(engine: FakeEngine, vocabulary: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make these words tokens of the engine's tokenizer."""
-    untaught = engine.encode
+@pytest.mark.parametrize(
+    ("prompt", "sent"),
+    [
+        (["ab"], ["ab"]),
+        ({"prompt_string": "ab"}, ["ab"]),
+        ([1, 2, "ab", 3, "c"], [[1, 2, 97, 98, 3, 99]]),
+        ([["ab", 3]], [[EOS, 97, 98, 3]]),
+        (["a", [1, 2], {"prompt_string": ["b", 1]}], ["a", [1, 2], [EOS, 98, 1]]),
+    ],
+)
+async def test_the_forms_of_a_prompt(make_app: MakeApp, prompt: Any, sent: Any) -> None:
+    app, engine = await make_app(lambda *_: say("x"))
+    body = await whole(await post(app, "/completions", {"prompt": prompt}))
+    assert [prompt for prompt, _ in engine.submitted] == sent
+    bodies = body if len(sent) > 1 else [body]
+    assert [one["index"] for one in bodies] == [*range(len(sent))]
+    assert {one["content"] for one in bodies} == {"x"}
 
-    async def taught(texts: list[str], add_special_tokens: bool, client: str = "") -> list[list[int]]:
-        plain = await untaught(texts, add_special_tokens, client)
-        return [[vocabulary[t]] if t in vocabulary else ids for t, ids in zip(texts, plain, strict=True)]
 
-    monkeypatch.setattr(engine, "encode", taught)
+async def test_the_events_of_several_prompts(make_app: MakeApp) -> None:
+    app, engine = await make_app(lambda prompt, _: say(prompt * 2, "\n"))
+    found = await events(await post(app, "/completion", {"prompt": ["a", "b"], "stream": True}))
+    for index, text in enumerate(("aa", "bb")):
+        mine = [event for event in found if event["index"] == index]
+        assert "".join(event["content"] for event in mine) == text + "\n"
+        assert [event["stop"] for event in mine].index(True) == len(mine) - 1
+        assert mine[-1]["has_new_line"]
+        assert (mine[-1]["tokens_predicted"], mine[-1]["prompt"]) == (4, text[0])
+    assert not engine.mail.busy
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_probabilities(make_app: MakeApp, plain: bool) -> None:
+    fields = {"prompt": "a", "n_probs": 2, "post_sampling_probs": plain}
+    name, others = ("prob", "top_probs") if plain else ("logprob", "top_logprobs")
+    app, _ = await make_app(lambda *_: say("H", "é", reason="length"), capable=True)
+    response = await post(app, "/completion", fields)
+    assert any("before sampling" in text for name, text in response.headers if name == "Warning") is plain
+    in_one = (await whole(response))["completion_probabilities"]
+    assert [token["id"] for token in in_one] == encode("Hé")
+    assert [token["bytes"] for token in in_one] == [[72], [0xC3], [0xA9]]
+    likeliest = [other[name] for other in in_one[0][others]]
+    assert likeliest == pytest.approx([math.exp(-0.25), math.exp(-0.5)] if plain else [-0.25, -0.5])
+    assert set(in_one[0]) == {"id", "token", "bytes", name, others}
+    streamed = await events(await post(app, "/completion", {**fields, "stream": True}))
+    pieces = [token for event in streamed for token in event.get("completion_probabilities", [])]
+    assert pieces == in_one
+    assert "completion_probabilities" not in streamed[-1]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from lean_ovms.api.generation.fill_in import NO_TOKENS
 from lean_ovms.errors import BadRequest
-from tests.api.conftest import MakeApp, events, post, whole
+from tests.api.conftest import CODER, MakeApp, events, post, teach, whole
 from tests.fakes import EOS, say
 
 PATH = "/v1/completions"
@@ -191,7 +192,9 @@ async def test_token_ids_are_returned_per_choice(make_app: MakeApp) -> None:
         ({"logprobs": True}, "logprobs accepts integer values", "logprobs"),
         ({"logprobs": 21}, "logprobs exceeds limit of this server: 20", "logprobs"),
         ({"logprobs": -1}, None, "logprobs"),
-        ({"suffix": "x"}, "suffix is not supported", "suffix"),
+        ({"suffix": "x"}, f"suffix is not supported: {NO_TOKENS}", "suffix"),
+        ({"suffix": "x", "echo": True}, None, "suffix"),
+        ({"suffix": "x", "prompt": [1]}, None, "suffix"),
     ],
 )
 async def test_what_is_wrong_with_a_request_is_said(
@@ -204,3 +207,15 @@ async def test_what_is_wrong_with_a_request_is_said(
     assert error["param"] == param
     assert message is None or error["message"] == message
     assert engine.submitted == []
+
+
+async def test_a_suffix_is_behind_what_is_generated(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, engine = await make_app(lambda *_: say("x"))
+    teach(engine, CODER, monkeypatch)
+    body = await whole(await post(app, PATH, {"prompt": ["a = ", "b = "], "suffix": "\nc", "stop_token_ids": [9]}))
+    assert [choice["text"] for choice in body["choices"]] == ["x", "x"]
+    sent = [f"<|fim_prefix|>{before} = <|fim_suffix|>\nc<|fim_middle|>" for before in "ab"]
+    assert [prompt for prompt, _ in engine.submitted] == sent
+    assert {*engine.submitted[0][1].stop_token_ids} == {9, 4, 5}
+    assert (await post(app, PATH, {"prompt": "a", "suffix": ""})).status == 200
+    assert engine.submitted[-1][0] == "a"

@@ -64,7 +64,18 @@ async def test_forms_of_documents(make_pooling: MakePooling) -> None:
     await ask(app, VLLM, query={"content": [{"type": "text", "text": "q"}]}, documents=given)
     assert engine.asked[-1][0] == [("q", "a"), ("q", "b"), ("q", "T\nb"), ("q", "c\nd")]
     assert len((await ask(app, VLLM, query="q", documents="one"))["results"]) == 1
-    assert len((await ask(app, VLLM, query="q", texts=["one", "two"]))["results"]) == 2  # text-embeddings-inference
+    assert len((await ask(app, OVMS, query="q", texts=["one", "two"]))["results"]) == 2
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/reranking", "/v1/reranking"])
+async def test_texts_are_answered_as_by_text_embeddings_inference(make_pooling: MakePooling, path: str) -> None:
+    app, _ = await make_pooling("rerank")
+    results = await ask(app, path, query="abc", texts=DOCUMENTS, top_n=2)
+    assert [result["index"] for result in results] == [1, 2]
+    assert [result["score"] for result in results] == pytest.approx([sigmoid(6), sigmoid(2)])
+    assert set(results[0]) == {"index", "score"}
+    [first, *_] = await ask(app, path, query="abc", texts=DOCUMENTS, return_text=True)
+    assert first["text"] == "abc"
 
 
 @pytest.mark.parametrize(

@@ -101,9 +101,9 @@ async def test_vllms_body_with_a_prompt_and_with_messages(make_app: MakeApp) -> 
 
 
 async def test_detokenize_is_the_way_back(make_app: MakeApp) -> None:
-    assert await ask(make_app, "/detokenize", tokens=[97, 98]) == {"prompt": "ab"}
-    assert await ask(make_app, "/v1/detokenize", tokens=[]) == {"prompt": ""}
-    assert await ask(make_app, "/v1/detokenize", tokens=[97, EOS]) == {"prompt": "a<eos>"}
+    assert await ask(make_app, "/detokenize", tokens=[97, 98]) == {"prompt": "ab", "content": "ab"}
+    assert await ask(make_app, "/v1/detokenize", tokens=[]) == {"prompt": "", "content": ""}
+    assert await ask(make_app, "/v1/detokenize", tokens=[97, EOS]) == {"prompt": "a<eos>", "content": "a<eos>"}
     error = (await ask(make_app, "/v3/detokenize", tokens=[97, "b"]))["error"]
     assert error["param"] == "tokens"
 
@@ -128,4 +128,27 @@ async def test_long_answers_are_written_beside_the_event_loop(make_app: MakeApp,
     asked = await whole(await post(app, PATH, {"model": "m", "text": [text, "a"]}))
     assert [asked["tokens"][0], asked["tokens"][1][-1:]] == [long["tokens"], [97]]
     answer = await whole(await post(app, "/detokenize", {"model": "m", "tokens": long["tokens"][1:]}))
-    assert answer == {"prompt": text}
+    assert answer == {"prompt": text, "content": text}
+
+
+@pytest.mark.parametrize(
+    ("fields", "tokens"),
+    [
+        ({"content": "ab"}, [97, 98]),
+        ({"content": "ab", "add_special": True}, [EOS, 97, 98]),
+        ({"content": ["a", 7, "b"], "add_special": True}, [EOS, 97, 7, 98]),
+        ({"content": [7, "b"], "add_special": True}, [7, 98]),
+        ({"content": ""}, []),
+        ({"content": "aé", "with_pieces": True}, [(97, "a"), (0xC3, [0xC3]), (0xA9, [0xA9])]),
+    ],
+)
+async def test_llama_cpps_body(make_app: MakeApp, fields: Any, tokens: Any) -> None:
+    if fields.get("with_pieces"):
+        tokens = [{"id": token, "piece": piece} for token, piece in tokens]
+    assert await ask(make_app, "/tokenize", **fields) == {"tokens": tokens}
+
+
+@pytest.mark.parametrize("content", [5, [1, {}], {"a": "b"}, [-1]])
+async def test_llama_cpps_body_is_checked(make_app: MakeApp, content: Any) -> None:
+    assert (await ask(make_app, "/tokenize", content=content))["error"]["param"] == "content"
+    assert (await ask(make_app, "/tokenize", content="a", text="a"))["error"]["param"] == "content"

@@ -28,5 +28,5 @@ DOC = RouteDoc(
     chunks="TranscriptionEvent",
     media=("text/plain", "text/vtt"),
 )
-ROUTES = for_each_prefix("POST", "/audio/transcriptions", handle, doc=DOC)
+ROUTES = for_each_prefix("POST", "/audio/transcriptions", handle, doc=DOC, bare=True)
 FOR_MODEL = SpeechModel

@@ -62,7 +62,7 @@ DOC = RouteDoc(
     chunks="ResponseEvent",
     rules=fields.SOME_INPUT,
 )
-ROUTES = for_each_prefix("POST", "/responses", handle_create, doc=DOC)
+ROUTES = for_each_prefix("POST", "/responses", handle_create, doc=DOC, bare=True)
 
 
 async def start(asked: ResponsesRequest, items: list[Json], app: App) -> Generation:

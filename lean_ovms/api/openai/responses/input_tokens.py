@@ -27,4 +27,4 @@ DOC = RouteDoc(
     answer="InputTokens",
     rules=SOME_INPUT,
 )
-ROUTES = for_each_prefix("POST", "/responses/input_tokens", handle, doc=DOC)
+ROUTES = for_each_prefix("POST", "/responses/input_tokens", handle, doc=DOC, bare=True)

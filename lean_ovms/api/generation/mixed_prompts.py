@@ -1,0 +1,76 @@
+"""Prompts in llama.cpp's forms: a text, token ids, both mixed, an object with one of these, or several of them.
+
+https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md, `prompt` of /completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ...errors import BadRequest
+from ...types import TextPrompt, TokenPrompt
+from ..schemas import NUMBER, STRING, any_of, array
+from .token_fields import token_ids
+
+Encode = Callable[[list[str], bool], Awaitable[list[list[int]]]]
+"""Token ids of texts; whether the tokenizer adds special tokens."""
+Pieces = list[str | list[int]]
+"""One prompt: texts, and ids between them."""
+IN_OBJECT = "prompt_string"
+MAX_TEXTS = 2048
+"""Most texts of one mixed prompt."""
+MIXED = any_of(STRING, array(any_of(STRING, {**NUMBER, "type": "integer", "minimum": 0})))
+"""JSON Schema of one prompt."""
+SEVERAL = any_of(MIXED, array(any_of(MIXED, {"type": "object"})))
+
+
+def read_several(value: Any, limit: int, param: str) -> list[Pieces]:
+    """Every prompt of a field; an array with a number in it is one. limit: on their number. Raises BadRequest."""
+    if not isinstance(value, list) or any(type(item) is int for item in value):
+        return [read_one(value, param)]
+    if not value or len(value) > limit:
+        raise BadRequest(f"{param} has {len(value)} entries; it must have 1 to {limit}", param=param)
+    return [read_one(item, f"{param}[{i}]") for i, item in enumerate(value)]
+
+
+def read_one(value: Any, param: str) -> Pieces:
+    """The pieces of one prompt, which is not empty. Raises BadRequest."""
+    if isinstance(value, dict) and "multimodal_data" not in value:
+        value = value.get(IN_OBJECT)
+    if isinstance(value, str) and value:
+        return [value]
+    if not isinstance(value, list) or not value:
+        raise BadRequest(f"{param} is not a string or an array of token ids and strings", param=param)
+    if sum(isinstance(item, str) for item in value) > MAX_TEXTS:
+        raise BadRequest(f"{param} has more than {MAX_TEXTS} strings", param=param)
+    pieces: Pieces = []
+    for item in value:
+        if isinstance(item, str):
+            pieces.append(item)
+        elif pieces and isinstance(pieces[-1], list):
+            pieces[-1].append(item)
+        else:
+            pieces.append([item])
+    for piece in pieces:
+        if isinstance(piece, list):
+            token_ids(piece, param)
+    return pieces
+
+
+async def tokens_of(pieces: Pieces, special: bool, encode: Encode) -> list[int]:
+    """Their ids. special: the tokenizer adds special tokens to a text at the start. Raises RequestError."""
+    texts = [piece for piece in pieces if isinstance(piece, str)]
+    first, rest = (texts[:1], texts[1:]) if special and isinstance(pieces[0], str) else ([], texts)
+    encoded = await encode(first, True) if first else []
+    encoded += await encode(rest, False) if rest else []
+    left = iter(encoded)
+    return [token for piece in pieces for token in (next(left) if isinstance(piece, str) else piece)]
+
+
+async def prompt_of(pieces: Pieces, encode: Encode) -> TextPrompt | TokenPrompt:
+    """The prompt that the engine gets. Raises RequestError."""
+    [first, *more] = pieces
+    if not more:
+        return TextPrompt(first) if isinstance(first, str) else TokenPrompt(first)
+    return TokenPrompt(await tokens_of(pieces, True, encode))

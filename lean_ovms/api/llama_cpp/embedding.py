@@ -1,0 +1,88 @@
+"""POST /embedding and /embeddings of llama.cpp's server: a list of objects with `index` and `embedding`.
+
+https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. An embedding is a list of vectors, here of one
+vector. OpenAI's form is that of /v1/embeddings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...errors import BadRequest
+from ...pooling_types import EMBED
+from ...types import Json, Request, Response
+from ..app import App
+from ..fields import Field, FieldSet
+from ..generation.mixed_prompts import SEVERAL, Pieces, read_several, tokens_of
+from ..pooling import fields as shared
+from ..pooling.encoding import Encoding
+from ..pooling.long_inputs import encode_in_pieces
+from ..pooling.request import PoolingRequest, parse
+from ..router import Route, RouteDoc
+
+NORMS = {-1: False, 2: True}
+"""embd_normalize: its values that this server knows, with those of use_activation."""
+
+
+def _norm(value: int) -> bool:
+    if value not in NORMS:
+        raise BadRequest("embd_normalize must be 2 (length 1) or -1 (as computed)", param="embd_normalize")
+    return NORMS[value]
+
+
+CONTENT = Field(name="content", kind="any", help="a text, token ids, both in one array, or several", schema=SEVERAL)
+FIELDS = FieldSet(
+    (
+        *shared.COMMON,
+        *shared.TRUNCATION,
+        shared.USE_ACTIVATION,
+        CONTENT,
+        Field(name="input", kind="any", help="another name of content", schema=SEVERAL),
+        Field(
+            name="embd_normalize",
+            kind="int",
+            help="2: vectors of length 1; -1: as computed; the model's default",
+            read=_norm,
+            schema={"enum": list(NORMS)},
+        ),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A body. contents: each becomes one vector."""
+
+    call: PoolingRequest
+    contents: list[Pieces]
+
+
+async def handle(request: Request, app: App) -> Response:
+    asked = await app.parse_body(request, _read)
+    call = asked.call
+    info = call.info((EMBED,))
+    items: list[str | list[int]] = []
+    for pieces in asked.contents:
+        items.append(pieces[0] if len(pieces) == 1 else await tokens_of(pieces, True, call.model.tokenize))
+    outputs = await encode_in_pieces(call, items, call.params(info, add_special_tokens=True), info)
+    await call.load_numpy()
+    encoding = Encoding(format="float", dtype="float32", endianness="native")
+
+    def write() -> Response:
+        found = [b'{"index":%d,"embedding":[%b]}' % (i, encoding.json(one)) for i, one in enumerate(outputs)]
+        return Response(200, [("Content-Type", "application/json"), *call.headers], b"[" + b",".join(found) + b"]")
+
+    return await call.render(outputs, write)
+
+
+def _read(body: Json, app: App) -> Asked:
+    call = parse(body, app, fields=FIELDS)
+    values = call.values
+    name = "input" if values["content"] is None else "content"
+    if values["embd_normalize"] is not None:
+        values["use_activation"] = values["embd_normalize"]
+    return Asked(call, read_several(values[name], call.config.max_pooling_inputs, name))
+
+
+DOC = RouteDoc(summary="A vector for each text, in llama.cpp's form", body=FIELDS, answer="LlamaEmbeddings")
+ROUTES = [Route("POST", path, handle, doc=DOC) for path in ("/embedding", "/embeddings")]

@@ -1,0 +1,87 @@
+"""GET /props of llama.cpp's server: the context, the default settings, the chat template; front ends start with it.
+
+https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. model_path is the model's name: no path leaves
+this server. Several models without one named are llama.cpp's router.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ... import __version__
+from ...models.model import Model
+from ...models.text_model import TextModel
+from ...types import Json, Request, Response
+from ..app import App
+from ..fields import UINT32_MAX
+from ..generation.common_fields import MODEL
+from ..generation.sampling import Defaults, Limits, build_sampling
+from ..response import json
+from ..router import Route, RouteDoc
+from .fields import SCHEMA
+from .query import model_of
+from .settings import settings
+
+BUILD = f"lean_ovms-{__version__}"
+
+
+async def handle(request: Request, app: App) -> Response:
+    name = model_of(request, app)
+    if not name:
+        return json(_router(app))
+
+    async def find() -> Json:
+        return _props(app.registry.get(name).serving(), app)
+
+    return json(await app.when_known(find))
+
+
+def _router(app: App) -> Json:
+    return {
+        "role": "router",
+        "max_instances": app.config.max_loaded_models,
+        "models_autoload": app.config.load_models == "request",
+        "model_alias": "lean_ovms",
+        "model_path": "none",
+        "default_generation_settings": {"params": None, "n_ctx": 0},
+        "build_info": BUILD,
+    }
+
+
+def _props(model: Model, app: App) -> Json:
+    info = model.info
+    template = model.chat_format.template if isinstance(model, TextModel) else None
+    tokens = {} if template is None else template.special_tokens
+    return {
+        "default_generation_settings": {"params": _defaults(model), "n_ctx": info.context_length},
+        "total_slots": model.config.max_num_seqs,
+        "model_alias": model.name,
+        "model_path": model.name,
+        "modalities": {"vision": info.vision, "video": False, "audio": info.speech is not None},
+        "endpoint_slots": True,
+        "endpoint_props": False,
+        "endpoint_metrics": app.metrics.enabled,
+        "ui": app.config.web_page,
+        "chat_template": "" if template is None else template.source,
+        "bos_token": tokens.get("bos_token") or info.bos_token,
+        "eos_token": tokens.get("eos_token") or info.eos_token,
+        "build_info": BUILD,
+        "is_sleeping": not model.loaded,
+    }
+
+
+def _defaults(model: Model) -> Json | None:
+    """How a request without settings samples; None for a model that generates no text."""
+    if not isinstance(model, TextModel):
+        return None
+    values, defaults = SCHEMA.fields.defaults.copy(), Defaults(model.directory.generation_config)
+    return settings(replace(build_sampling(values, defaults, Limits.of(model.config)), seeds=(UINT32_MAX,)))
+
+
+DOC = RouteDoc(
+    summary="Context, default settings and chat template, in llama.cpp's form",
+    query=(MODEL,),
+    answer="LlamaProps",
+    errors=(404, 503),
+)
+ROUTES = [Route("GET", "/props", handle, doc=DOC)]

@@ -1,0 +1,92 @@
+"""The objects of llama.cpp's own completion endpoints, of whole answers and of events."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...models.collect import CompletedChoice
+from ...models.generation import Generation
+from ...types import Json, TextPrompt, TokenLogprob, TokenPrompt
+from ..generation.request import GenerationRequest
+from ..response import timings
+from .settings import settings
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request. values: its fields by llama.cpp's names. prompts: one generation of each is started."""
+
+    values: Json
+    generation: GenerationRequest
+    prompts: Sequence[TextPrompt | TokenPrompt]
+
+    @property
+    def hidden(self) -> bool:
+        """Whether nothing is to be generated, but for the one token that the engine always generates."""
+        return bool(self.values["n_predict"] == 0)
+
+
+def head(generation: Generation, index: int) -> Json:
+    """What every object has but its text."""
+    usage = generation.usage
+    counts = {"tokens_predicted": usage.completion_tokens, "tokens_evaluated": usage.prompt_tokens}
+    return {"index": index, "id_slot": 0, **counts}
+
+
+def last(asked: Asked, generation: Generation, index: int, choice: CompletedChoice, text: str) -> Json:
+    """The last object of a prompt. text: what was not streamed before."""
+    values, prompt = asked.values, asked.prompts[index]
+    word = choice.stop if isinstance(choice.stop, str) else ""
+    kind = "word" if word else "limit" if choice.finish == "length" or asked.hidden else "eos"
+    found = head(generation, index)
+    if asked.hidden:
+        found["tokens_predicted"] = 0
+    probs = {"n_probs": values["n_probs"], "post_sampling": values["post_sampling_probs"]}
+    used = {"stop": asked.generation.output.stop, "stream": asked.generation.stream, **probs}
+    found |= {
+        "content": "" if asked.hidden else text,
+        "tokens": choice.tokens if values["return_tokens"] and not asked.hidden else [],
+        "stop": True,
+        "model": asked.generation.model.name,
+        "generation_settings": settings(asked.generation.sampling, **used),
+        "has_new_line": "\n" in choice.text,
+        "truncated": False,
+        "stop_type": kind,
+        "stopping_word": word,
+        "tokens_cached": found["tokens_evaluated"] + found["tokens_predicted"],
+        "timings": timings(replace(generation.timings, predicted=found["tokens_predicted"])),
+    }
+    if isinstance(prompt, TextPrompt):
+        found["prompt"] = prompt.text
+    if values["n_probs"] and not (asked.hidden or asked.generation.stream):
+        found["completion_probabilities"] = probabilities(choice.logprobs, plain=values["post_sampling_probs"])
+    return found
+
+
+def probabilities(tokens: Sequence[TokenLogprob], *, plain: bool) -> list[Json]:
+    """Each token with the likeliest in its place. plain: probabilities instead of their logarithms."""
+    others = "top_probs" if plain else "top_logprobs"
+    return [{**_entry(token, plain), others: [_entry(other, plain) for other in token.top]} for token in tokens]
+
+
+def _entry(token: TokenLogprob, plain: bool) -> Json:
+    known = token.logprob
+    shown = {"prob": known if known is None else math.exp(known)} if plain else {"logprob": known}
+    return {"id": token.id, "token": token.token, "bytes": list(token.bytes), **shown}
+
+
+def selected(body: Json, paths: list[str] | None) -> Json:
+    """The members of these paths, such as timings/prompt_n, each under its path; all of them without paths."""
+    if not paths:
+        return body
+    found: Json = {}
+    for path in paths:
+        value: Any = body
+        for name in path.split("/"):
+            value = value.get(name) if isinstance(value, dict) else None
+        if value is not None:
+            found[path] = value
+    return found

@@ -1,0 +1,48 @@
+"""GET /slots of llama.cpp's server: how many sequences run. A slot has nothing of the request in it.
+
+https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. Sequences share the KV cache here and have no
+place of their own: of --max_num_seqs slots the first ones are those that run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import parse_qs
+
+from ...errors import Unavailable
+from ...models.text_model import TextModel
+from ...types import Request, Response
+from ..app import App
+from ..fields import Field
+from ..generation.common_fields import MODEL
+from ..response import json
+from ..router import Route, RouteDoc
+from .query import model_of
+
+TIMEOUT_S = 10.0
+"""The engine answers between two steps."""
+FAIL = Field(name="fail_on_no_slot", kind="string", help="503 if every slot is busy")
+
+
+async def handle(request: Request, app: App) -> Response:
+    name = model_of(request, app)
+
+    async def find() -> TextModel:
+        return app.default_model({"model": name}).serving()
+
+    model = await app.when_known(find)
+    try:
+        stats = await asyncio.wait_for(model.stats(), TIMEOUT_S)
+    except asyncio.TimeoutError:
+        raise Unavailable("the engine does not answer: it is in a long step") from None
+    slots = model.config.max_num_seqs
+    if stats.running >= slots and parse_qs(request.query).get("fail_on_no_slot"):
+        raise Unavailable("no slot available", code="no_slot")
+    same = {"n_ctx": model.info.context_length, "speculative": bool(model.info.speculative)}
+    return json([{"id": slot, **same, "is_processing": slot < stats.running} for slot in range(slots)])
+
+
+DOC = RouteDoc(
+    summary="How many sequences run, in llama.cpp's form", query=(MODEL, FAIL), answer="LlamaSlots", errors=(404, 503)
+)
+ROUTES = [Route("GET", "/slots", handle, doc=DOC)]

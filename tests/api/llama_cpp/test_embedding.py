@@ -1,0 +1,52 @@
+"""/embedding: llama.cpp's list of vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.api.conftest import MakePooling, ask, refused
+
+PATHS = ["/embedding", "/embeddings"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", ["content", "input"])
+async def test_it_is_the_vector_of_v1_embeddings(make_pooling: MakePooling, path: str, name: str) -> None:
+    app, _ = await make_pooling()
+    data = (await ask(app, "/v1/embeddings", input=["one", "two"]))["data"]
+    both = await ask(app, path, **{name: ["one", "two"]})
+    assert both == [{"index": one["index"], "embedding": [one["embedding"]]} for one in data]
+    for given in ("one", {"prompt_string": "one"}, ["one"]):
+        assert await ask(app, path, **{name: given}) == both[:1]
+
+
+async def test_ids_and_texts_in_one(make_pooling: MakePooling) -> None:
+    app, engine = await make_pooling()
+    await ask(app, "/embedding", content=["a", 98])
+    [ids] = engine.asked[-1][0]
+    assert ids[-1] == 98
+    assert 97 in ids
+
+
+@pytest.mark.parametrize(("value", "wanted"), [(2, True), (-1, False), (None, None)])
+async def test_the_norm(make_pooling: MakePooling, value: Any, wanted: bool | None) -> None:
+    app, engine = await make_pooling()
+    await ask(app, "/embedding", content="a", embd_normalize=value)
+    assert engine.asked[-1][1].normalize is wanted
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({}, "input"),
+        ({"content": []}, "content"),
+        ({"content": ""}, "content"),
+        ({"content": ["a", None]}, "content[1]"),
+        ({"content": "a", "embd_normalize": 0}, "embd_normalize"),
+    ],
+)
+async def test_a_wrong_body(make_pooling: MakePooling, fields: Any, param: str) -> None:
+    app, _ = await make_pooling()
+    assert (await refused(app, "/embedding", **fields))[1] == param
