@@ -52,7 +52,7 @@ def draw(lines: Lines, few: Drawing, many: Drawing, tokens: Tokens) -> None:
     if many.places:
         from . import nearest  # which needs draw_many
 
-        narrow = lines.shape[1] < nearest.LEAST
+        narrow = lines.shape[1] < wide.WIDE
         _draw(lines, many, draw_many if narrow else nearest.draw, narrow, tokens)
 
 

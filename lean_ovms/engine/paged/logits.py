@@ -92,6 +92,19 @@ def edit(line: Line, sequence: Sequence) -> None:
         raise NoToken("no token is left that the request allows")
 
 
+def touched(sequence: Sequence) -> NDArray[np.int64] | None:
+    """The tokens whose logits `edit` may change, some of them more than once; None: any."""
+    asked = sequence.params
+    if sequence.matcher is not None or asked.allowed_token_ids is not None or asked.thinking is not None:
+        return None
+    ids = [np.array([*(word[-1] for word in asked.bad_words), *asked.stops], np.int64)]
+    if asked.logit_bias:
+        ids.append(_arrays(sequence).biased)
+    if asked.penalised:
+        ids.append(_counts(sequence).ids)
+    return np.concatenate(ids)
+
+
 def _end_reasoning(line: Line, sequence: Sequence, asked: Thinking) -> None:
     """Force the next token of the end of reasoning, when its budget is spent and a grammar permits it."""
     if sequence.thinking is None:

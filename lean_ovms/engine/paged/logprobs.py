@@ -16,39 +16,47 @@ def log_sum_exp(lines: Lines) -> NDArray[np.float64]:
 
     In double precision, or the difference of a likely token would be rounded to that of its logit.
     """
-    highest = lines.max(axis=-1)
-    total = np.empty(len(lines), np.float32)
+    result = np.empty(len(lines), np.float64)
     for group in wide.groups(*lines.shape):
-        shifted = wide.scratch("weights", lines[group].shape)
-        np.subtract(lines[group], highest[group, None], out=shifted)
-        wide.column_sums(np.exp(shifted, out=shifted)).sum(axis=-1, out=total[group])
-    result: NDArray[np.float64] = highest.astype(np.float64) + np.log(total)
+        result[group] = wide.log_sums(lines[group], lines[group].max(axis=-1))
     return result
 
 
-def details(lines: Lines, tokens: NDArray[np.int64], most: int) -> list[TokenLogprobs]:
+def details(lines: Lines, tokens: NDArray[np.int64], most: int, places: list[int] | None = None) -> list[TokenLogprobs]:
     """For each line its token's log probability and rank, and the `most` likeliest tokens, likeliest first.
 
-    Of equal ones the lower id comes first. Costs a pass over the lines, and for most > 0 a partition of them.
+    Of equal ones the lower id comes first. A line is read from memory once; what follows finds it in the cache.
+    places: of the lines that are meant; None: all.
     """
-    count, vocab = lines.shape
-    found: list[list[TokenLogprobs]] = [[] for _ in range(count)]
+    if places is None:
+        places = list(range(len(lines)))
+    vocab = lines.shape[1]
+    found: list[list[TokenLogprobs]] = [[] for _ in places]
 
     def work(part: slice) -> None:
         for group in wide.groups(part.stop - part.start, vocab):
             mine = slice(part.start + group.start, part.start + group.stop)
-            found[mine.start] = _details(lines[mine], tokens[mine], most)
+            at = places[mine]
+            whole = at[-1] - at[0] == len(at) - 1
+            found[mine.start] = _details(lines[at[0] : at[-1] + 1] if whole else lines[at], tokens[mine], most)
 
-    wide.in_parts(count, vocab, work)
+    wide.in_parts(len(places), vocab, work)
     return [detail for group in found for detail in group]
 
 
 def _details(lines: Lines, tokens: NDArray[np.int64], most: int) -> list[TokenLogprobs]:
-    norm = log_sum_exp(lines)
     chosen = lines[np.arange(len(tokens)), tokens]
-    ranks = [int(np.count_nonzero(line > value)) + 1 for line, value in zip(lines, chosen, strict=True)]
+    if len(lines) > 1:
+        maxima, highest = None, lines.max(axis=-1)
+        ranks = [int(np.count_nonzero(line > value)) + 1 for line, value in zip(lines, chosen, strict=True)]
+    else:
+        body, tail = wide.table(lines)
+        maxima = np.maximum.reduce(body, axis=1)
+        highest = np.maximum(maxima.max(axis=-1, initial=-np.inf), tail.max(axis=-1, initial=-np.inf))
+        ranks = [wide.above(lines[0], maxima[0], chosen[0]) + 1]
+    norm = wide.log_sums(lines, highest)
     values = (chosen - norm).tolist()
-    best = top(lines, norm, most) if most > 0 else [[] for _ in values]
+    best = top(lines, norm, most, maxima) if most > 0 else [[] for _ in values]
     return [TokenLogprobs(*row) for row in zip(values, ranks, best, strict=True)]
 
 
@@ -58,10 +66,12 @@ def named(line: NDArray[np.float32], ids: tuple[int, ...]) -> list[tuple[int, fl
     return list(zip(ids, values.tolist(), strict=True))
 
 
-def top(lines: Lines, norm: NDArray[np.float64], most: int) -> list[list[tuple[int, float]]]:
-    """The likeliest tokens of each line with their log probabilities."""
+def top(
+    lines: Lines, norm: NDArray[np.float64], most: int, maxima: Lines | None = None
+) -> list[list[tuple[int, float]]]:
+    """The likeliest tokens of each line with their log probabilities. maxima: as in wide.largest."""
     place = np.arange(len(lines))[:, None]
-    ids = wide.largest(lines, min(most, lines.shape[1]))
+    ids = wide.largest(lines, min(most, lines.shape[1]), maxima)
     values = lines[place, ids]
     order = np.argsort(-values, axis=-1, kind="stable")
     ids, logprobs = ids[place, order], values[place, order] - norm[:, None]

@@ -20,8 +20,6 @@ from .drawing import MAX_TRIALS, Drawing, Numbers, Tokens, draw_many, in_nucleus
 
 Lines = NDArray[np.float32]
 
-LEAST = 1 << 15
-"""Vocabularies from which on this is faster than a weight for every token."""
 NEAR = float(np.exp(-8))
 """Of the likeliest token's weight. Less of it looks into more columns, more of it leaves more to the bound."""
 WIDTHS = (8, 32, 128)
@@ -31,8 +29,8 @@ WIDTHS = (8, 32, 128)
 class _Near(NamedTuple):
     """Lines of one group. place: in the part. columns: [n, most], the near ones.
 
-    weights: [n, COLUMN * most + tail]; those of columns that only fill up are 0. highest: logit. bounds: [n, columns],
-    of the weights in far columns, 0 for near ones; far: COLUMN times their sums.
+    weights: [n, COLUMN * most + tail]; those of columns that only fill up are 0. highest: logit. bounds: of all lines
+    of the part, [lines, columns]: of the weights in far columns, 0 for near ones; far: COLUMN times their sums.
     """
 
     place: NDArray[np.int64]
@@ -52,61 +50,82 @@ class _Near(NamedTuple):
         return np.where(behind, tail, inside)
 
 
+class _Line(NamedTuple):
+    """What one look at a line gives. place: in the part. columns: the near ones; values: their logits, [COLUMN, n].
+
+    far: as in _Near.
+    """
+
+    place: int
+    columns: NDArray[np.int64]
+    values: Lines
+    highest: np.float32
+    far: float
+
+
 def draw(lines: Lines, drawing: Drawing, part: slice, positions: Numbers) -> Tokens:
     """draw_many's distribution; other tokens than it for the same seed."""
     chosen = np.empty(len(lines), np.int64)
-    left = np.ones(len(lines), bool)
-    for group in _groups(lines, drawing, part):
-        left[group.place] = False
-        _draw(lines, group, drawing, part, positions, chosen)
-    for place in np.flatnonzero(left).tolist():
-        one = slice(part.start + place, part.start + place + 1)
-        chosen[place] = draw_many(lines[place : place + 1], drawing, one, positions[place : place + 1])[0]
+    bounds = np.empty((len(lines), lines.shape[1] // wide.COLUMN), np.float32)
+    by_width: dict[int, list[_Line]] = {width: [] for width in WIDTHS}
+    # Line by line: what follows the pass over a line finds it in the cache.
+    for place in range(len(lines)):
+        line = _look(lines[place], drawing, part.start + place, place, bounds[place])
+        if line is None:
+            one = slice(part.start + place, part.start + place + 1)
+            chosen[place] = draw_many(lines[place : place + 1], drawing, one, positions[place : place + 1])[0]
+        else:
+            by_width[next(width for width in WIDTHS if len(line.columns) <= width)].append(line)
+    for found in by_width.values():
+        if found:
+            _draw(lines, _group(lines, found, drawing, part, bounds), drawing, part, positions, chosen)
     return chosen
 
 
-def _groups(lines: Lines, drawing: Drawing, part: slice) -> list[_Near]:
-    """The lines with few near columns. Those with logits that are not numbers are in none."""
-    temperature, min_p = drawing.temperature[part], drawing.min_p[part]
-    body, tail = wide.table(lines)
-    bounds = body.max(axis=1)
-    highest = np.maximum(bounds.max(axis=1), tail.max(axis=1, initial=-np.inf))[:, None]
-    with np.errstate(invalid="ignore"):
-        bounds -= highest
-        bounds /= temperature
-        np.exp(bounds, out=bounds)
-    near = bounds >= np.maximum(NEAR, min_p)
-    counts = near.sum(axis=1)
-    beyond = bounds.copy()
-    beyond[near | (bounds < min_p)] = 0
-    far = wide.COLUMN * beyond.sum(axis=1, dtype=np.float64)
-    groups, least = [], 0
-    for width in WIDTHS:
-        place = np.flatnonzero((counts >= least) & (counts <= width) & np.isfinite(highest[:, 0]))
-        least = width + 1
-        if not len(place):
-            continue
-        columns, theirs = _columns(near[place], counts[place])
-        values = np.empty((len(place), wide.COLUMN, columns.shape[1]), np.float32)
-        for row, line in enumerate(place.tolist()):  # half the time of one index over all
-            np.take(body[line], columns[row], axis=1, out=values[row], mode="clip")
-        values[np.broadcast_to(~theirs[:, None, :], values.shape)] = -np.inf
-        weights = np.concatenate([values.reshape(len(place), -1), tail[place]], axis=1)
-        weights -= highest[place]
-        weights /= temperature[place]
-        np.exp(weights, out=weights)
-        weights[weights < min_p[place]] = 0
-        groups.append(_Near(place, columns, weights, highest[place, 0], beyond[place], far[place]))
-    return groups
+def _look(line: NDArray[np.float32], drawing: Drawing, row: int, place: int, bounds: Lines) -> _Line | None:
+    """The near columns of a line, and the bounds of its others; row: in the drawing.
+
+    None for a line with many near columns, or with logits that are not numbers.
+    """
+    temperature, min_p = drawing.temperature[row], drawing.min_p[row]
+    (body,), (tail,) = wide.table(line[None])
+    np.max(body, axis=0, out=bounds)
+    highest = np.maximum(bounds.max(), tail.max(initial=-np.inf))
+    if not np.isfinite(highest):
+        return None
+    bounds -= highest
+    bounds /= temperature
+    np.exp(bounds, out=bounds)
+    columns = np.flatnonzero(bounds >= np.maximum(NEAR, min_p))
+    if len(columns) > WIDTHS[-1]:
+        return None
+    bounds[columns] = 0
+    if min_p > 0:
+        bounds[bounds < min_p] = 0
+    far = wide.COLUMN * float(bounds.sum(dtype=np.float64))
+    return _Line(place, columns, np.take(body, columns, axis=1, mode="clip"), highest, far)
 
 
-def _columns(near: NDArray[np.bool_], counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """[n, most]: the near columns of each line, in order, filled up with column 0; and which are not filled up."""
-    column = np.nonzero(near)[1]
-    theirs = np.arange(counts.max(initial=0)) < counts[:, None]
-    columns = np.zeros(theirs.shape, np.int64)
-    columns[theirs] = column
-    return columns, theirs
+def _group(lines: Lines, found: list[_Line], drawing: Drawing, part: slice, bounds: Lines) -> _Near:
+    """Lines of about equally many near columns, together."""
+    place = np.array([line.place for line in found], np.int64)
+    temperature, min_p = drawing.temperature[part][place], drawing.min_p[part][place]
+    highest = np.array([line.highest for line in found], np.float32)
+    far = np.array([line.far for line in found], np.float64)
+    most, tail = max(len(line.columns) for line in found), wide.table(lines)[1]
+    columns = np.zeros((len(found), most), np.int64)
+    weights = np.full((len(found), wide.COLUMN * most + tail.shape[1]), -np.inf, np.float32)
+    body = weights[:, : wide.COLUMN * most].reshape(len(found), wide.COLUMN, most)
+    for row, line in enumerate(found):
+        columns[row, : len(line.columns)] = line.columns
+        body[row, :, : len(line.columns)] = line.values
+    weights[:, wide.COLUMN * most :] = tail[place]
+    weights -= highest[:, None]
+    weights /= temperature
+    np.exp(weights, out=weights)
+    if min_p.any():
+        weights[weights < min_p] = 0
+    return _Near(place, columns, weights, highest, bounds, far)
 
 
 def _draw(lines: Lines, group: _Near, drawing: Drawing, part: slice, positions: Numbers, chosen: Tokens) -> None:
@@ -119,7 +138,8 @@ def _draw(lines: Lines, group: _Near, drawing: Drawing, part: slice, positions: 
     for trial in range(MAX_TRIALS):
         low = edges[left, -1]
         target = uniform(seeds[left], positions[place[left]], trial) * (low + far[left])
-        at = (edges[left] <= np.minimum(target, np.nextafter(low, 0))[:, None]).sum(axis=1)
+        below = np.minimum(target, np.nextafter(low, 0))
+        at = np.array([edges[n].searchsorted(x, "right") for n, x in zip(left.tolist(), below, strict=True)], np.int64)
         chosen[place[left]], value = group.ids(left, at), weights[left, at]
         value[target >= low] = 0  # a far token, which weighs at most NEAR
         limited = (top_p[left] < 1) & (value < 1)
@@ -160,6 +180,8 @@ def _outside(
     sums: of all weights of each line, at least and at most; the exact one replaces both where it is needed.
     """
     (least, most), (left, floor, limited) = sums, asked
+    if not limited.any():
+        return limited
     top_p = drawing.top_p[part][group.place[left]]
     weights = group.weights[left]
     above = np.where(weights > floor[:, None], weights, 0).sum(axis=1, dtype=np.float64)
@@ -167,8 +189,13 @@ def _outside(
     for row in left[open_].tolist():
         place = int(group.place[row])
         one = slice(part.start + place, part.start + place + 1)
-        whole = weights_of(lines[place : place + 1], drawing.temperature[one], drawing.min_p[one])
-        least[row] = most[row] = wide.column_sums(whole).sum(dtype=np.float64)
+        if drawing.min_p[one].any():
+            whole = weights_of(lines[place : place + 1], drawing.temperature[one], drawing.min_p[one])
+            least[row] = most[row] = wide.column_sums(whole).sum(dtype=np.float64)
+        else:
+            factor = float(1 / drawing.temperature[one.start, 0])
+            logs = wide.log_sums(lines[place : place + 1], group.highest[row : row + 1], factor)
+            least[row] = most[row] = np.exp(logs[0] - factor * float(group.highest[row]))
     outside: NDArray[np.bool_] = limited & (above >= top_p * most[left])
     return outside
 
@@ -179,7 +206,7 @@ def _far_token(lines: Lines, group: _Near, row: int, drawing: Drawing, part: sli
     Of the bound's COLUMN equal parts each is one token's, who has the share of it that its own weight is.
     """
     place = int(group.place[row])
-    bounds = group.bounds[row]
+    bounds = group.bounds[place]
     edges = bounds.cumsum(dtype=np.float64)
     column = min(int((edges <= target / wide.COLUMN).sum()), len(bounds) - 1)
     if not bounds[column]:

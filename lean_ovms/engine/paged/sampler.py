@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from . import wide
 from .drawing import NOBODY, Drawing, draw
-from .logits import NoToken, edit
+from .logits import NoToken, edit, touched
 from .logprobs import details, named
 from .params import NO_LOGPROBS
 from .sequence import Sequence, TokenLogprobs
@@ -50,7 +50,7 @@ def sample(lines: Lines, batch: SamplingBatch) -> Sampled:
     """A token for each line [n, vocab], in the order of batch.sequences. The lines may be changed."""
     if batch.none:
         return Sampled(_greatest(lines, batch.greedy), {}, {})
-    raw = _raw(lines, batch)
+    before = _Before(lines, batch)
     failed: dict[int, Exception] = {}
     for place in batch.edited:
         try:
@@ -63,23 +63,37 @@ def sample(lines: Lines, batch: SamplingBatch) -> Sampled:
             lines[place] = 0
     tokens = _greatest(lines, batch.greedy)
     draw(lines, batch.few, batch.many, tokens)
-    logprobs = details(raw, tokens[batch.with_logprobs], batch.most) if batch.with_logprobs else []
+    if not batch.with_logprobs:
+        return Sampled(tokens, {}, failed)
+    before.restore(lines)
+    logprobs = details(lines, tokens[batch.with_logprobs], batch.most, batch.with_logprobs)
     for place, detail in zip(batch.with_logprobs, logprobs, strict=True):
         del detail.top[max(0, batch.sequences[place].params.logprobs) :]
     for number in batch.named:
-        logprobs[number].top = named(raw[number], batch.sequences[batch.with_logprobs[number]].params.logprob_token_ids)
+        place = batch.with_logprobs[number]
+        logprobs[number].top = named(lines[place], batch.sequences[place].params.logprob_token_ids)
     return Sampled(tokens, dict(zip(batch.with_logprobs, logprobs, strict=True)), failed)
 
 
-def _raw(lines: Lines, batch: SamplingBatch) -> Lines:
-    """The lines of those with logprobs as they are now; a copy only if one of them is edited, or others are between."""
-    wanted = batch.with_logprobs
-    if not wanted:
-        return lines[:0]
-    whole = wanted[-1] - wanted[0] == len(wanted) - 1
-    if whole and set(wanted).isdisjoint(batch.edited):
-        return lines[wanted[0] : wanted[-1] + 1]
-    return lines[wanted]
+class _Before:
+    """What edits change in the lines of those with logprobs, as it was. A wide line is copied whole only if it must:
+    that costs as much as all that is read of it.
+    """
+
+    def __init__(self, lines: Lines, batch: SamplingBatch) -> None:
+        both = sorted(set(batch.edited).intersection(batch.with_logprobs))
+        changed = {place: touched(batch.sequences[place]) for place in both} if lines.shape[1] >= wide.WIDE else {}
+        self._parts = [(place, ids, lines[place, ids]) for place, ids in changed.items() if ids is not None]
+        self._whole = [place for place in both if changed.get(place) is None]
+        if self._whole:
+            copies = wide.scratch("before", (len(self._whole), lines.shape[1]))
+            self._copies = lines.take(self._whole, axis=0, out=copies, mode="clip")
+
+    def restore(self, lines: Lines) -> None:
+        for place, ids, values in self._parts:
+            lines[place, ids] = values
+        if self._whole:
+            lines[self._whole] = self._copies
 
 
 def _greatest(lines: Lines, places: list[int]) -> Tokens:

@@ -22,8 +22,15 @@ COLUMN = 32
 """Tokens of a column: those whose numbers are equal modulo the table's width."""
 CACHED = 1 << 16
 """Elements of lines that are worked on together: as many as stay in the CPU's cache."""
+WIDE = 1 << 15
+"""Vocabularies from which on work goes line by line, in what the line before left of the cache."""
 SHARED = 1 << 20
 """Elements from which on several threads share a batch; numpy works without the GIL."""
+
+LOWEST, HIGHEST = -40, 70
+"""Between them a line's greatest logit permits exp without a shift: a million times exp(70) is a float32, and so is
+exp(-40 - 40), with all its digits.
+"""
 
 
 def cores() -> int:
@@ -90,6 +97,20 @@ def column_sums(weights: Lines) -> Lines:
     return sums
 
 
+def log_sums(lines: Lines, highest: Lines, factor: float = 1.0) -> NDArray[np.float64]:
+    """[n, vocab] to [n]: log(sum(exp(factor * logit))) of lines that fit into the cache. highest: their greatest."""
+    exps = scratch("weights", lines.shape)
+    highest = highest * np.float32(factor)
+    scaled = lines if factor == 1 else np.multiply(lines, np.float32(factor), out=exps)
+    # As they are, where none of what counts leaves float32's range: one pass less, and no rounding of the difference.
+    plain = bool(((highest > LOWEST) & (highest < HIGHEST)).all())
+    if not plain:
+        scaled = np.subtract(scaled, highest[:, None], out=exps)
+    sums = column_sums(np.exp(scaled, out=exps)).sum(axis=-1)
+    logs: NDArray[np.float64] = np.log(sums.astype(np.float64))
+    return logs if plain else logs + highest
+
+
 def locate(weights: Lines, sums: Lines, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
     """The tokens in weights [n, vocab] on which numbers in [0, 1) fall: first the column, then in it.
 
@@ -110,24 +131,36 @@ def locate(weights: Lines, sums: Lines, numbers: NDArray[np.float64]) -> NDArray
     return chosen
 
 
-def largest(lines: Lines, most: int) -> NDArray[np.int64]:
+def largest(lines: Lines, most: int, maxima: Lines | None = None) -> NDArray[np.int64]:
     """[n, most]: the tokens with the greatest logits of each line, by number. Of equal ones at the border some are in.
 
     The `most` greatest are in the `most` columns with the greatest maxima, or in the tail.
+    maxima: of the lines' columns, if they are known.
     """
     count, vocab = lines.shape
     columns = vocab // COLUMN
-    if 8 * most > columns:
+    if vocab < CACHED // 8 or 8 * most > columns:
         ids = np.argpartition(lines, vocab - most, axis=-1)[:, vocab - most :]
     else:
-        body, _ = table(lines)
-        maxima = body.max(axis=1)
-        chosen = np.argpartition(maxima, columns - most, axis=-1)[:, columns - most :]
-        near = (chosen[:, None, :] + columns * np.arange(COLUMN)[:, None]).reshape(count, -1)
-        tail = np.broadcast_to(np.arange(COLUMN * columns, vocab), (count, vocab - COLUMN * columns))
-        near = np.concatenate([near, tail], axis=1)
-        values = np.take_along_axis(lines, near, axis=1)
-        width = near.shape[1]
-        ids = np.take_along_axis(near, np.argpartition(values, width - most, axis=-1)[:, width - most :], axis=1)
+        body, tail = table(lines)
+        steps = columns * np.arange(COLUMN)[:, None]
+        behind = np.arange(COLUMN * columns, vocab)
+        ids = np.empty((count, most), np.int64)
+        for row in range(count):  # one index over all lines takes twice as long
+            highest = np.maximum.reduce(body[row]) if maxima is None else maxima[row]
+            chosen = highest.argpartition(columns - most)[columns - most :]
+            near = np.concatenate([(chosen + steps).reshape(-1), behind])
+            values = np.concatenate([body[row].take(chosen, axis=1, mode="clip").reshape(-1), tail[row]])
+            ids[row] = near[values.argpartition(len(values) - most)[len(values) - most :]]
     ids.sort(axis=-1)
     return ids
+
+
+def above(line: NDArray[np.float32], maxima: Lines, value: np.float32) -> int:
+    """How many logits of a line [vocab] are greater. maxima: of its columns; only the columns above are looked into."""
+    columns = np.flatnonzero(maxima > value)
+    (body,), (tail,) = table(line[None])
+    if len(columns) > len(maxima) // COLUMN:
+        return int(np.count_nonzero(line > value))
+    inside = body.take(columns, axis=1, mode="clip") > value
+    return int(np.count_nonzero(inside)) + int(np.count_nonzero(tail > value))

@@ -311,6 +311,48 @@ def test_log_probabilities_are_the_models_own_before_anything_is_asked():
     assert [v for _, v in detail.top] == pytest.approx(wanted[order[:4]], abs=1e-5)
 
 
+WIDE_VOCAB = 40_003
+
+
+@pytest.mark.parametrize("shift", [0.0, 500.0, -500.0])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"temperature": 1.5},
+        {"temperature": 1.0, "top_p": 0.9, "repetition_penalty": 1.3, "frequency_penalty": 2.0},
+        {"logit_bias": {7: 30.0, 40_002: 30.0}, "bad_words": ((7,), (3, 9)), "presence_penalty": 1.0},
+        {"stops": frozenset({4, 5}), "min_tokens": 20, "logit_bias": {4: 50.0}},
+        {"allowed_token_ids": tuple(range(0, WIDE_VOCAB, 7)), "temperature": 3.0, "top_k": 30},
+    ],
+)
+def test_log_probabilities_of_a_wide_vocabulary_are_the_models_own(asked, shift):
+    """Edited lines beside lines that are not, with and without log probabilities; logits that exp overflows with."""
+    x = lines(5, WIDE_VOCAB, seed=11) + np.float32(shift)
+    x[2, 40_001] = x[2].max() + 1  # behind the table
+    batch = [
+        sequence(generated=(4, 8, 8), seed=i, logprobs=k, **(asked if i else {}))
+        for i, k in enumerate((3, 0, 20, -1, 5))
+    ]
+    found = sampler.sample(x.copy(), sampler.SamplingBatch(batch))
+    assert not found.failed
+    assert sorted(found.details) == [0, 1, 2, 4]
+    for place, detail in found.details.items():
+        token, order = found.tokens[place], np.argsort(-x[place], kind="stable")
+        wanted = np.log(softmax(x[place]))
+        assert detail.logprob == pytest.approx(wanted[token], abs=2e-5)
+        assert detail.rank == np.count_nonzero(x[place] > x[place, token]) + 1
+        assert [i for i, _ in detail.top] == order[: len(detail.top)].tolist()
+        assert [v for _, v in detail.top] == pytest.approx(wanted[order[: len(detail.top)]], abs=2e-5)
+
+
+def test_ranks_in_a_wide_vocabulary_from_the_likeliest_to_the_last():
+    x = lines(1, WIDE_VOCAB, seed=3)
+    order = np.argsort(-x[0], kind="stable")
+    for place in (0, 1, 40, 2000, WIDE_VOCAB - 1):
+        (detail,) = logprobs.details(x, order[place : place + 1], 0)
+        assert detail.rank == np.count_nonzero(x[0] > x[0, order[place]]) + 1
+
+
 def test_everybody_gets_as_many_alternatives_as_asked_for():
     batch = [sequence(logprobs=k) for k in (0, 3, -1, 20)]
     found = sampler.sample(lines(4), sampler.SamplingBatch(batch))
