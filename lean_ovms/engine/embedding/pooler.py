@@ -65,7 +65,7 @@ class Pooler(Protocol):
     slots: int
     """Batches that may be started before the first one is waited for."""
 
-    def tokenize(self, texts: Sequence[str]) -> list[Array]:
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without special tokens. Raises BadRequest."""
         ...
 
