@@ -31,7 +31,7 @@ class Bare:
     def answer(self, question: dict) -> dict:
         """Compute the texts once."""
         before, after = self._pooler.template.single
-        encoded = [[*before, *ids.tolist(), *after] for ids in self._pooler.tokenize(question["texts"])]
+        encoded = [[*before, *ids, *after] for ids in self._pooler.tokenize(question["texts"])]
         groups = [[ids] for ids in encoded] if question.get("alone") else [encoded]
         batches = [batch for group in groups for batch in self._batches(group)]
         pause_s = question.get("pause_s", 0.0)
@@ -46,11 +46,9 @@ class Bare:
         return {"seconds": sum(seconds), "slowest": max(seconds), "passes": seconds, "cpu": cpu}
 
     def _batches(self, encoded: list[list[int]]) -> list:
-        import numpy as np
-
         queue = TextQueue(self._config.pooling_batch_tokens)
         request = Request(1, PoolingParams(), len(encoded))
-        queue.add(request, [Item(request, at, np.array(ids)) for at, ids in enumerate(encoded)])
+        queue.add(request, [Item(request, at, ids) for at, ids in enumerate(encoded)])
         found = []
         while queue.requests:
             found.append(padded(queue.next_batch(), self._pooler.info.pad_token_id))

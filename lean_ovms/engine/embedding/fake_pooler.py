@@ -53,8 +53,8 @@ class FakePooler:
         )
         self._started: deque[Batch] = deque()
 
-    def tokenize(self, texts: Sequence[str]) -> list[Array]:
-        return [np.array(tokenizer.encode(text, add_special_tokens=False), np.int64) for text in texts]
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        return [tokenizer.encode(text, add_special_tokens=False) for text in texts]
 
     def detokenize(self, tokens: list[int], skip_special_tokens: bool) -> str:
         return tokenizer.decode(tokens, skip_special_tokens)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ...errors import BadRequest, too_long
 from ...pooling_types import PoolingParams, TextOrTokens
-from .pooler import Array, Pooler, Prompt
+from .pooler import Pooler, Prompt
 
 
 class InputBuilder:
@@ -41,57 +39,63 @@ class InputBuilder:
         self,
         inputs: Sequence[TextOrTokens],
         queries: Sequence[TextOrTokens],
-        encoded: list[Array],
+        encoded: list[list[int]],
         params: PoolingParams,
-    ) -> list[tuple[Array, Array | None]]:
+    ) -> list[tuple[list[int], list[int] | None]]:
         """Ids and token types (None: all 0) of each input. encoded: of `texts`. Raises BadRequest."""
         if queries and self._prompt is not None:
             prefix, suffix = self._prompt.prefix, self._prompt.suffix
             return [(self._single(ids, params, prefix, suffix, at), None) for at, ids in enumerate(encoded)]
         rest = iter(encoded)
-        heads = [next(rest) if isinstance(one, str) else self._ids(one) for one in queries]
-        bodies = [next(rest) if isinstance(one, str) else self._ids(one) for one in inputs]
-        if heads:
+        if queries:
+            heads = [next(rest) if isinstance(one, str) else self._ids(one) for one in queries]
+            bodies = [next(rest) if isinstance(one, str) else self._ids(one) for one in inputs]
             return [
                 self._pair(heads[0] if len(heads) == 1 else heads[at], body, params, at)
                 for at, body in enumerate(bodies)
             ]
         prefix, suffix = self._template.single if params.add_special_tokens else ((), ())
         return [
-            (self._single(ids, params, *((prefix, suffix) if isinstance(one, str) else ((), ())), at), None)
-            for at, (one, ids) in enumerate(zip(inputs, bodies, strict=True))
+            (
+                self._single(next(rest), params, prefix, suffix, at)
+                if isinstance(one, str)
+                else self._single(self._ids(one), params, (), (), at),
+                None,
+            )
+            for at, one in enumerate(inputs)
         ]
 
     @staticmethod
     def _query(queries: Sequence[TextOrTokens], at: int) -> TextOrTokens:
         return queries[0] if len(queries) == 1 else queries[at]
 
-    def _ids(self, tokens: list[int]) -> Array:
+    def _ids(self, tokens: list[int]) -> list[int]:
         """Ids from a client. Raises BadRequest; the network would compute others without an error."""
         if tokens and not (min(tokens) >= 0 and max(tokens) < self._vocab_size):
             raise BadRequest(f"token ids must be from 0 to {self._vocab_size - 1}")
-        return np.array(tokens, np.int64)
+        return tokens
 
     def _single(
-        self, ids: Array, params: PoolingParams, prefix: tuple[int, ...], suffix: tuple[int, ...], at: int
-    ) -> Array:
-        ids = self._fitting(ids, len(prefix) + len(suffix), params, at)
-        return np.concatenate((prefix, ids, suffix)).astype(np.int64) if prefix or suffix else ids
+        self, ids: list[int], params: PoolingParams, prefix: tuple[int, ...], suffix: tuple[int, ...], at: int
+    ) -> list[int]:
+        return [*prefix, *self._fitting(ids, len(prefix) + len(suffix), params, at), *suffix]
 
-    def _pair(self, query: Array, document: Array, params: PoolingParams, at: int) -> tuple[Array, Array | None]:
+    def _pair(
+        self, query: list[int], document: list[int], params: PoolingParams, at: int
+    ) -> tuple[list[int], list[int] | None]:
         if self._template.pair is None:
             raise BadRequest("This model takes single inputs, not pairs")
         parts = self._template.pair if params.add_special_tokens else ((), (), ())
         before, between, after = parts
         fixed = len(before) + len(query) + len(between) + len(after)
         document = self._fitting(document, fixed, params, at)
-        pieces = (before, query, between, document, after)
-        ids = np.concatenate(pieces).astype(np.int64)
+        ids = [*before, *query, *between, *document, *after]
         if not any(self._template.types):
             return ids, None
-        return ids, np.repeat(np.array(self._template.types, np.int64), [len(piece) for piece in pieces])
+        pieces = zip(self._template.types, (before, query, between, document, after), strict=True)
+        return ids, [kind for kind, piece in pieces for _ in piece]
 
-    def _fitting(self, ids: Array, fixed: int, params: PoolingParams, at: int) -> Array:
+    def _fitting(self, ids: list[int], fixed: int, params: PoolingParams, at: int) -> list[int]:
         """The ids, truncated if the request allows it. fixed: number of tokens beside them. Raises BadRequest."""
         window = self._info.window
         if not len(ids) + fixed:

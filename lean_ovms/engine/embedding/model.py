@@ -74,7 +74,7 @@ class OpenVinoPooler:
 
     # --- Pooler
 
-    def tokenize(self, texts: Sequence[str]) -> list[Array]:
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         return self._tokenizer.encode(texts)
 
     def detokenize(self, tokens: list[int], skip_special_tokens: bool) -> str:
@@ -134,13 +134,13 @@ class OpenVinoPooler:
         if not str(files.config.get("model_type")).startswith("qwen3") and "ForCausalLM" not in str(architectures[0]):
             return None
         prefix, suffix = self._tokenizer.encode([QWEN_PREFIX, QWEN_SUFFIX])
-        return Prompt(tuple(prefix.tolist()), tuple(suffix.tolist()), QWEN_BODY, QWEN_INSTRUCTION)
+        return Prompt(tuple(prefix), tuple(suffix), QWEN_BODY, QWEN_INSTRUCTION)
 
     def _no_and_yes(self, files: PoolingFiles) -> tuple[int, int]:
         """The tokens whose logits are compared. Raises StartError."""
         named = files.config.get("classifier_from_token")
         words = named if isinstance(named, list) and len(named) == 2 else NO_YES
-        ids = [one.tolist() for one in self._tokenizer.encode([str(word) for word in words])]
+        ids = self._tokenizer.encode([str(word) for word in words])
         if any(len(one) != 1 for one in ids):
             raise StartError(f"--task rerank: {words[0]} and {words[1]} are not tokens of this model")
         return ids[0][0], ids[1][0]

@@ -76,7 +76,7 @@ class Pooler(Protocol):
         """The padded length of a text that is computed alone, and that has so many tokens at least."""
         ...
 
-    def tokenize(self, texts: Sequence[str]) -> list[Array]:
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without special tokens. Raises BadRequest."""
         ...
 

@@ -10,12 +10,13 @@ documents of another request. Lower priorities go first, but every AGING-th batc
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ...pooling_types import PER_TOKEN, PoolingParams
-from .pooler import Array, Batch
+from .pooler import Batch
 
 BUCKET = 16
 """Lengths are rounded up to a multiple of it: each new shape costs 15 to 46 ms of code generation."""
@@ -51,12 +52,16 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """One input. ids, types: int64 [n]; types None: all 0."""
+    """One input. types: as many as ids; None: all 0.
+
+    Lists: for the few tokens of most texts a call of numpy takes longer than all of them, most of all where the
+    processor's caches hold the network's weights.
+    """
 
     request: Request
     index: int
-    ids: Array
-    types: Array | None = None
+    ids: list[int]
+    types: list[int] | None = None
 
     @property
     def bucket(self) -> int:
@@ -197,11 +202,11 @@ class TextQueue:
 
 def _usable(count: int) -> int:
     """How many of `count` items to compute at once: all, if few rows of padding make it one of SIZES."""
-    return count if _rows(count) - count <= MAX_PADDING * _rows(count) else max(n for n in SIZES if n <= count)
+    return count if _rows(count) - count <= MAX_PADDING * _rows(count) else SIZES[bisect_right(SIZES, count) - 1]
 
 
 def _rows(count: int) -> int:
-    return next(n for n in SIZES if n >= count)
+    return SIZES[bisect_left(SIZES, count)]
 
 
 def padded(items: list[Item], pad_token: int, size: int = 0) -> Batch:
@@ -210,8 +215,9 @@ def padded(items: list[Item], pad_token: int, size: int = 0) -> Batch:
     size: the padded length, at least.
     """
     rows, size = _rows(len(items)), max(size, *(item.bucket for item in items))
-    ids = np.full((rows, size), pad_token, np.int64)
-    mask, types = np.zeros_like(ids), np.zeros_like(ids)
+    ids, mask, types = np.zeros((3, rows, size), np.int64)
+    if pad_token:
+        ids.fill(pad_token)
     for row in range(rows):
         item = items[row if row < len(items) else 0]
         length = len(item.ids)

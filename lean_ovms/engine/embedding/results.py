@@ -13,16 +13,13 @@ def finished(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
     if info.kind in VECTORS:
         if params.dimensions is not None:
             rows = rows[:, : params.dimensions]
-        return _normalized(rows) if _normalizes(info, params) else rows
+        normalizes = info.normalize if params.normalize is None else params.normalize
+        return _normalized(rows) if normalizes else rows
     if info.kind == SCORE:
         return _scores(rows, info, params)
     if not params.activation or info.activation == "none":
         return rows
     return _sigmoid(rows) if info.kind == CLASSIFY and info.activation == "sigmoid" else _softmax(rows)
-
-
-def _normalizes(info: PoolingInfo, params: PoolingParams) -> bool:
-    return info.normalize if params.normalize is None else params.normalize
 
 
 def _scores(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
@@ -37,7 +34,7 @@ def _scores(rows: Array, info: PoolingInfo, params: PoolingParams) -> Array:
 
 
 def _normalized(rows: Array) -> Array:
-    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
+    lengths = np.sqrt(np.add.reduce(rows * rows, axis=1, keepdims=True))
     found: Array = rows / np.maximum(lengths, 1e-12)
     return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 
 import numpy as np
 
@@ -31,6 +32,7 @@ MANY_TEXTS = 8
 """Waiting at once, from which on computing several batches at once pays."""
 MAX_ENCODE_CHARACTERS = 4 << 20
 """Of one Encode."""
+LITTLE = np.dtype("<f4")
 NOT_A_NUMBER = "The model computed a value that is not a number."
 
 
@@ -51,15 +53,24 @@ class Arriving:
     command: Pool | Encode
     params: PoolingParams
     texts: list[str]
-    encoded: list[Array] = field(default_factory=list)
+    encoded: list[list[int]] = field(default_factory=list)
     cost: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.cost = sum(map(_cost, self.texts))
+        self.cost = _cost(self.texts)
 
 
-def _cost(text: str) -> int:
-    return len(text) + CALL_CHARACTERS
+def _cost(texts: list[str]) -> int:
+    return sum(map(len, texts)) + CALL_CHARACTERS * len(texts)
+
+
+def _first(texts: list[str], budget: int) -> list[str]:
+    """The first texts whose cost reaches the budget."""
+    for count, text in enumerate(texts, 1):
+        budget -= len(text) + CALL_CHARACTERS
+        if budget <= 0:
+            return texts[:count]
+    return texts
 
 
 def load(config: Config, wake: Callable[[], None]) -> PoolingTask:
@@ -184,20 +195,23 @@ class PoolingTask:
 
     def admit(self) -> None:
         """Tokenize some of the texts that have arrived, those of the shortest requests first, in one call."""
+        arriving = list(self._arriving.values())
+        if not arriving:
+            return
+        if len(arriving) > 1:
+            arriving.sort(key=lambda one: (one.params.priority, one.cost))
         left, chosen, texts = TURN_CHARACTERS, [], []
-        for one in sorted(self._arriving.values(), key=lambda one: (one.params.priority, one.cost)):
-            start = len(one.encoded)
-            end = start
-            while end < len(one.texts) and left > 0:
-                left -= _cost(one.texts[end])
-                one.cost -= _cost(one.texts[end])
-                end += 1
-            chosen.append((one, end - start))
-            texts += one.texts[start:end]
+        for one in arriving:
+            part = one.texts[len(one.encoded) :]
+            if one.cost > left:
+                part = _first(part, left)
+            cost = _cost(part)
+            one.cost -= cost
+            left -= cost
+            chosen.append((one, len(part)))
+            texts += part
             if left <= 0:
                 break
-        if not chosen:
-            return
         try:
             encoded = iter(self.pooler.tokenize(texts) if texts else [])
         except Exception as error:  # an error in one request must not end the loop
@@ -205,7 +219,7 @@ class PoolingTask:
                 self._refuse(one.command, error)
             return
         for one, count in chosen:
-            one.encoded += [next(encoded) for _ in range(count)]
+            one.encoded += islice(encoded, count)
             if len(one.encoded) == len(one.texts):
                 del self._arriving[one.command.id]
                 self._tokenized(one)
@@ -219,14 +233,14 @@ class PoolingTask:
         except Exception as error:  # an error in one request must not end the loop
             self._refuse(one.command, error)
 
-    def _answer_encode(self, command: Encode, encoded: list[Array]) -> None:
+    def _answer_encode(self, command: Encode, encoded: list[list[int]]) -> None:
         before, after = self.pooler.template.single if command.add_special_tokens else ((), ())
-        self.out.append(Encoded.of(command.id, [[*before, *ids.tolist(), *after] for ids in encoded]))
+        self.out.append(Encoded.of(command.id, [[*before, *ids, *after] for ids in encoded]))
 
     def _enqueue(self, one: Arriving, command: Pool) -> None:
         """Raises RequestError."""
         built = self.inputs.build(command.inputs, command.queries, one.encoded, one.params)
-        total = sum(len(ids) for ids, _ in built)
+        total = sum([len(ids) for ids, _ in built])
         if total > self.limits.tokens:
             raise BadRequest(f"the inputs have {total} tokens in all, more than {self.limits.tokens}")
         request = Request(command.id, one.params, len(built))
@@ -299,7 +313,9 @@ class PoolingTask:
                 raw = np.concatenate([output[row, : len(items[row].ids)] for row in rows])
                 counts = [len(item.ids) for item in mine]
             else:
-                raw, counts = output[rows], [1] * len(rows)
+                # Where the batch is this request's alone, no index by a list: that is another path through numpy.
+                raw = output[: len(rows)] if len(places) == 1 else output[rows]
+                counts = [1] * len(rows)
             self._send(request, mine, finished(raw, self.info, request.params), counts)
 
     def _send(self, request: Request, items: list[Item], values: Array, counts: list[int]) -> None:
@@ -308,7 +324,7 @@ class PoolingTask:
             self._end(request, EngineFailure(NOT_A_NUMBER))
             return
         tokens = [len(item.ids) for item in items]
-        data = values.astype("<f4", copy=False).tobytes()
+        data = values.astype(LITTLE, copy=False).tobytes()
         self.out.append(Pooled(request.id, [item.index for item in items], tokens, counts, int(values.shape[1]), data))
         request.missing -= len(items)
         if not request.missing:

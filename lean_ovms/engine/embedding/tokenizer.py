@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from xml.etree.ElementTree import ParseError
 
 import numpy as np
@@ -19,7 +19,6 @@ import openvino_tokenizers
 from ...errors import StartError
 from ..errors import last_line
 from ..genai.ir import Graph, NotUnderstood
-from .pooler import Array
 from .word_pieces import WordPieces
 
 log = logging.getLogger(__name__)
@@ -62,32 +61,32 @@ class Tokenizer:
             log.debug("every text goes to the tokenizer: %s", reason)
             return None
         for mine, exact in zip(words.encode(SAMPLES), self._by_ir(SAMPLES), strict=True):
-            if mine is not None and mine != exact.tolist():
+            if mine is not None and mine != exact:
                 log.info("every text goes to the tokenizer: its graph was not understood")
                 return None
         return words
 
-    def encode(self, texts: Sequence[str]) -> list[Array]:
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without special tokens."""
         if self._words is None:
             return self._by_ir(texts)
         known = self._words.encode(texts)
-        others = iter(self._by_ir([text for text, ids in zip(texts, known, strict=True) if ids is None]))
-        return [next(others) if ids is None else np.array(ids, np.int64) for ids in known]
+        if None in known:
+            others = iter(self._by_ir([text for text, ids in zip(texts, known, strict=True) if ids is None]))
+            return [next(others) if ids is None else ids for ids in known]
+        return cast(list[list[int]], known)
 
-    def _by_ir(self, texts: Sequence[str]) -> list[Array]:
-        if not texts:
-            return []
+    def _by_ir(self, texts: Sequence[str]) -> list[list[int]]:
         request = self._request
         request.infer([ov.Tensor(list(texts))])
         ids = request.get_tensor("input_ids").data
         mask = request.get_tensor("attention_mask").data
         counts = mask.sum(axis=1).tolist()
         before, after = self._stripped
-        found: list[Array] = []
+        found: list[list[int]] = []
         for row, count in enumerate(counts):
             start = 0 if not count or mask[row, 0] else ids.shape[1] - count  # padded at the right, or the left
-            found.append(ids[row, start + before : start + count - after].astype(np.int64))
+            found.append(ids[row, start + before : start + count - after].tolist())
         return found
 
     def decode(self, tokens: list[int]) -> str:
@@ -101,11 +100,11 @@ class Tokenizer:
         """The special tokens of an IR that has no place for them: those that an empty text has."""
         empty, text = self._by_ir(["", "a"])
         before = 0
-        while before < len(empty) and len(text) and empty[before] == text[before]:
+        while before < len(empty) and text and empty[before] == text[before]:
             before += 1
         before = min(before, 1) if len(empty) > 1 else before
         self._stripped = before, len(empty) - before
-        return tuple(empty[:before].tolist()), tuple(empty[before:].tolist())
+        return tuple(empty[:before]), tuple(empty[before:])
 
 
 def _take_special_tokens(model: ov.Model) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
