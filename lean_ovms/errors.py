@@ -80,10 +80,11 @@ TOO_LONG = "context_length_exceeded"
 def too_long(what: str, most: int) -> BadRequest:
     """400: a prompt that does not fit. what: OVMS's text. most: tokens that would fit.
 
-    OpenAI's and vLLM's text follows OVMS's: LiteLLM and the agents built on it recognise that text, not the code, and
-    then shorten the conversation or go to a model with a longer context.
+    OpenAI's and vLLM's texts follow OVMS's: LiteLLM and the agents built on it recognise them, not the code, and then
+    shorten the conversation or go to a model with a longer context.
     """
-    return BadRequest(f"{what}. This model's maximum context length is {most} tokens.", code=TOO_LONG)
+    advice = "Please reduce the length of the input prompt."
+    return BadRequest(f"{what}. This model's maximum context length is {most} tokens. {advice}", code=TOO_LONG)
 
 
 def too_many_characters(count: int, most: int) -> BadRequest:

@@ -26,10 +26,6 @@ from ..router import Route, RouteDoc, for_each_prefix
 from ..schemas import one_of
 
 TYPES = ("float", "int8", "uint8", "binary", "ubinary", "base64")
-INPUT_TYPES = ("search_document", "search_query", "classification", "clustering", "image")
-"""Cohere's: its client always sends one, so a model without prompts accepts them."""
-SENTENCE_TRANSFORMERS = {"search_query": ("query",), "search_document": ("document", "passage")}
-"""The names that models have for two of them."""
 NONE_GIVEN = "Exactly one of texts, images, or inputs must be provided, and it must be non-empty"
 
 
@@ -104,7 +100,7 @@ async def handle(request: Request, app: App) -> Response:
     info = call.info((EMBED,))
     params = _params(call, info)
     _check_bits(embed.types, params.dimensions or info.dimensions)
-    prefix = _prompt(call.values, info)
+    prefix = prompt_text(call.values, info)
     texts: list[TextOrTokens] = [prefix + text for text in embed.texts]
     outputs = await call.encode(texts, params, "texts")
     _check_tokens(call.values, outputs)
@@ -180,15 +176,6 @@ def _check_tokens(values: Json, outputs: list[PooledOutput]) -> None:
     for index, output in enumerate(outputs if limit and values["truncate"] == "NONE" else ()):
         if output.tokens > limit:
             raise BadRequest(f"texts[{index}] has {output.tokens} tokens, more than max_tokens {limit}", param="texts")
-
-
-def _prompt(values: Json, info: PoolingInfo) -> str:
-    """The text before each input; input_type names it by the model's name, or by Cohere's. Raises BadRequest."""
-    name = values["input_type"]
-    if not info.prompts and name in INPUT_TYPES:
-        return ""
-    known = next((n for n in (name, *SENTENCE_TRANSFORMERS.get(name, ())) if n in info.prompts), name)
-    return prompt_text({"input_type": known}, info)
 
 
 def _check_bits(types: Sequence[str], size: int) -> None:

@@ -124,7 +124,11 @@ DIMENSIONS = Field(
 )
 PROMPTS = (
     Field(name="prompt_name", kind="string", help="name of the model's prompt that is put before each input"),
-    Field(name="input_type", kind="string", help="the same under Cohere's name"),
+    Field(
+        name="input_type",
+        kind="string",
+        help="the same under Cohere's name, with its search_query and search_document",
+    ),
 )
 INPUTS = (*COMMON, INPUT, *TOKENIZING, USE_ACTIVATION, *CONVERSATION)
 """Fields of the endpoints that take inputs one by one."""

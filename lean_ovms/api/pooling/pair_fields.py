@@ -12,11 +12,17 @@ from ..generation.common_fields import TEMPLATE_KWARGS, template_kwargs
 from . import fields as shared
 from .inputs import check_count, content_text
 
+
+def _limit(name: str, of: str) -> Field:
+    text = f"{name} must be a non-negative integer"
+    return Field(name=name, kind="uint", high=shared.INT64_MAX, help=f"tokens kept of {of}; 0: all", wrong=text)
+
+
 CUTTING = (
     *shared.TRUNCATION,
     shared.PADDING,
-    Field(name="max_tokens_per_doc", kind="uint", high=shared.INT64_MAX, help="tokens kept of a document; 0: all"),
-    Field(name="max_tokens_per_query", kind="uint", high=shared.INT64_MAX, help="tokens kept of a query; 0: all"),
+    _limit("max_tokens_per_doc", "a document"),
+    _limit("max_tokens_per_query", "a query"),
 )
 PAIR_FIELDS = (
     *shared.COMMON,

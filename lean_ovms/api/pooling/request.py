@@ -32,6 +32,11 @@ RENDERED_AT_ONCE = 16
 """Conversations rendered before other requests have their turn: about 1 ms."""
 INLINE_RESULT = 1 << 17
 """Bytes of results that are written on the event loop: 1 ms."""
+QUERY, DOCUMENT = ("query", "search_query"), ("document", "passage", "corpus", "search_document")
+"""The names that models and clients (sentence-transformers, Cohere, Voyage, NVIDIA) have for the two sides of a search.
+The prompt of one goes by any of its names, and there may be none, as in sentence-transformers' encode_document."""
+OTHER_INPUT_TYPES = ("classification", "clustering", "image")
+"""Cohere's other ones. Its client always sends one, so a model without prompts accepts them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -203,6 +208,11 @@ def prompt_text(values: Json, info: PoolingInfo) -> str:
         return ""
     if values[name] in info.prompts:
         return info.prompts[values[name]]
+    side = next((names for names in (QUERY, DOCUMENT) if name == "input_type" and values[name] in names), ())
+    if side:
+        return next((info.prompts[other] for other in side if other in info.prompts), "")
+    if name == "input_type" and not info.prompts and values[name] in OTHER_INPUT_TYPES:
+        return ""
     known = f"Supported values: {', '.join(info.prompts)}" if info.prompts else "This model does not define any."
     raise BadRequest(f"Unsupported {name} {values[name][:80]!r}. {known}", param=name)
 

@@ -74,7 +74,7 @@ async def score(asked: ScoreRequest) -> Scores:
         asked = _cut_at_the_window(asked)
     for name, limit in (("max_tokens_per_query", asked.max_query), ("max_tokens_per_doc", asked.max_document)):
         if limit >= info.window:
-            raise BadRequest(f"{name} must be less than the model's {info.window} tokens, not {limit}", param=name)
+            raise BadRequest(f"{name} ({limit}) must be less than max_model_len ({info.window}).", param=name)
     if info.kind == EMBED:
         return await _by_vectors(asked, info)
     return await (_by_tokens(asked, info) if info.kind == TOKEN_EMBED else _by_pairs(asked, info))

@@ -34,7 +34,8 @@ TASKS = {
     TOKEN_EMBED: (TOKEN_EMBED,),
 }
 """Values of `task` by the kind of the model; the first is the default."""
-REMOVED = {
+REFUSED = {
+    "plugin": "No IOProcessor plugin installed.",
     "score": "`score` task was removed; use `classify` instead.",
     "encode": "`encode` task was removed; use `token_embed` or `token_classify` instead.",
 }
@@ -87,7 +88,7 @@ def _task(task: str | None, info: PoolingInfo) -> str:
     if task not in supported:
         names = ", ".join(f"'{name}'" for name in supported)
         raise BadRequest(
-            REMOVED.get(task) or f"Unsupported task: {task[:80]!r} Supported tasks: ({names})", param="task"
+            REFUSED.get(task) or f"Unsupported task: {task[:80]!r} Supported tasks: ({names})", param="task"
         )
     return task
 

@@ -9,6 +9,13 @@ from ...pooling_types import PoolingParams, TextOrTokens
 from .pooler import Pooler, Prompt
 
 
+def check_ids(tokens: Sequence[int], size: int, param: str | None = None) -> None:
+    """Raises BadRequest for an id outside a vocabulary of this size (vLLM's text, then what is allowed)."""
+    if tokens and not (min(tokens) >= 0 and max(tokens) < size):
+        wrong = next(token for token in tokens if not 0 <= token < size)
+        raise BadRequest(f"Token id {wrong} is out of vocabulary: ids are from 0 to {size - 1}", param=param)
+
+
 class InputBuilder:
     """Builds the ids of inputs for one model."""
 
@@ -71,8 +78,7 @@ class InputBuilder:
 
     def _ids(self, tokens: list[int]) -> list[int]:
         """Ids from a client. Raises BadRequest; the network would compute others without an error."""
-        if tokens and not (min(tokens) >= 0 and max(tokens) < self._vocab_size):
-            raise BadRequest(f"token ids must be from 0 to {self._vocab_size - 1}")
+        check_ids(tokens, self._vocab_size)
         return tokens
 
     def _single(
@@ -87,8 +93,14 @@ class InputBuilder:
             raise BadRequest("This model takes single inputs, not pairs")
         parts = self._template.pair if params.add_special_tokens else ((), (), ())
         before, between, after = parts
-        fixed = len(before) + len(query) + len(between) + len(after)
-        document = self._fitting(document, fixed, params, at)
+        fixed = len(before) + len(between) + len(after)
+        size = len(query) + len(document)
+        room = self._room(size, fixed, params, at)
+        if size > room:  # the longer one is cut, and beyond half of the room both are: HF's longest_first
+            shorter = min(len(query), len(document), room // 2)
+            longer = room - shorter
+            kept = (shorter, longer) if len(query) <= len(document) else (longer, shorter)
+            query, document = (_cut(*one, params) for one in zip((query, document), kept, strict=True))
         ids = [*before, *query, *between, *document, *after]
         if not any(self._template.types):
             return ids, None
@@ -97,15 +109,25 @@ class InputBuilder:
 
     def _fitting(self, ids: list[int], fixed: int, params: PoolingParams, at: int) -> list[int]:
         """The ids, truncated if the request allows it. fixed: number of tokens beside them. Raises BadRequest."""
+        room = self._room(len(ids), fixed, params, at)
+        return ids if len(ids) <= room else _cut(ids, room, params)
+
+    def _room(self, size: int, fixed: int, params: PoolingParams, at: int) -> int:
+        """Number of these `size` tokens that may stay. fixed: number of tokens beside them. Raises BadRequest."""
         window = self._info.window
-        if not len(ids) + fixed:
+        if not size + fixed:
             raise BadRequest(f"Input {at} has no tokens")
         limit = window if params.truncate in (None, -1) else min(params.truncate or 0, window)
-        if len(ids) + fixed <= limit:
-            return ids
+        room = limit - fixed
+        if size <= room:
+            return room
         if params.truncate is None:
-            raise too_long(f"Input length {len(ids) + fixed} longer than allowed {window} (input {at})", window)
-        keep = limit - fixed
-        if keep <= 0:
+            raise too_long(f"Input length {size + fixed} longer than allowed {window} (input {at})", window)
+        if room <= 0:
             raise too_long(f"Input {at} has {fixed} tokens that cannot be cut, more than allowed {limit}", window)
-        return ids[-keep:] if params.truncation_side == "left" else ids[:keep]
+        return room
+
+
+def _cut(ids: list[int], most: int, params: PoolingParams) -> list[int]:
+    """At most so many of the ids, from the side that stays."""
+    return ids[len(ids) - most :] if params.truncation_side == "left" and len(ids) > most else ids[:most]

@@ -17,7 +17,7 @@ from ...config import Config
 from ...errors import BadRequest, EngineFailure, RequestError, TooManyRequests
 from ...pooling_types import EMBED, ONLY_PER_TOKEN, PER_TOKEN, PoolingParams
 from ..protocol import Cancel, Decode, Decoded, Encode, Encoded, Pool, Pooled, Ready, Record, Refused
-from .inputs import InputBuilder
+from .inputs import InputBuilder, check_ids
 from .pooler import Array, Batch, Pooler
 from .queue import Item, Request, TextQueue, padded
 from .results import finished
@@ -171,9 +171,7 @@ class PoolingTask:
             raise BadRequest(f"dimensions must be from 1 to {info.dimensions}", param="dimensions")
 
     def _decode(self, command: Decode) -> Record:
-        size = self.pooler.info.vocab_size
-        if command.tokens and not (min(command.tokens) >= 0 and max(command.tokens) < size):
-            raise BadRequest(f"token ids must be from 0 to {size - 1}", param="tokens")
+        check_ids(command.tokens, self.pooler.info.vocab_size, "tokens")
         return Decoded(command.id, self.pooler.detokenize(command.tokens, command.skip_special_tokens))
 
     def _refuse(self, command: Record, error: Exception) -> None:

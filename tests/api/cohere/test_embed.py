@@ -84,17 +84,26 @@ async def test_coheres_names_of_the_models_prompts(make_pooling: MakePooling) ->
     for name, text in (("search_query", "query: a"), ("search_document", "passage: a"), ("passage", "passage: a")):
         await ask(app, PATH, texts=["a"], input_type=name)
         assert engine.asked[-1][0] == [text]
+    await ask(app, "/v1/embeddings", input="a", input_type="document")
+    assert engine.asked[-1][0] == ["passage: a"]
     engine.describe(prompts={"query": "query: ", "search_query": "find: "})
+    await ask(app, PATH, texts=["a"], input_type="search_document")  # a prompt for queries only, as arctic-embed has
+    assert engine.asked[-1][0] == ["a"]
     await ask(app, PATH, texts=["a"], input_type="search_query")
     assert engine.asked[-1][0] == ["find: a"]
 
 
-@pytest.mark.parametrize("name", ["search_document", "search_query", "classification", "clustering", "image"])
-async def test_a_model_without_prompts_accepts_coheres_names(make_pooling: MakePooling, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["search_document", "search_query", "classification", "clustering", "image", "query", "passage"]
+)
+async def test_a_model_without_prompts_accepts_the_names_of_clients(make_pooling: MakePooling, name: str) -> None:
+    """Cohere's, and those of Voyage's and NVIDIA's clients, which always send one to /v1/embeddings."""
     app, engine = await make_pooling()
     engine.describe(prompts={})
     await ask(app, PATH, texts=["a"], input_type=name)
     assert engine.asked[-1][0] == ["a"]
+    await ask(app, "/v1/embeddings", input="b", input_type=name)
+    assert engine.asked[-1][0] == ["b"]
     assert (await refused(app, PATH, texts=["a"], input_type="poem"))[1] == "input_type"
 
 

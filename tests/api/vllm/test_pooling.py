@@ -52,7 +52,7 @@ async def test_matrices_as_base64_and_bytes(make_pooling: MakePooling) -> None:
     [
         ("classify", "Unsupported task: 'classify' Supported tasks: ('embed', 'token_embed')"),
         ("token_classify", "Unsupported task: 'token_classify' Supported tasks: ('embed', 'token_embed')"),
-        ("plugin", "Unsupported task: 'plugin' Supported tasks: ('embed', 'token_embed')"),
+        ("plugin", "No IOProcessor plugin installed."),
         ("score", "`score` task was removed; use `classify` instead."),
         ("encode", "`encode` task was removed; use `token_embed` or `token_classify` instead."),
     ],

@@ -199,8 +199,10 @@ async def test_tokens_kept_of_each_side(make_pooling: MakePooling) -> None:
     assert [len(document) for _, document in engine.asked[-1][0]] == [27, 3]
     for name in ("max_tokens_per_doc", "max_tokens_per_query"):
         message, param = await refused(app, VLLM, query="a", documents=["b"], **{name: 32})
-        assert message == f"{name} must be less than the model's 32 tokens, not 32"
+        assert message == f"{name} (32) must be less than max_model_len (32)."
         assert param == name
+        message, param = await refused(app, VLLM, query="a", documents=["b"], **{name: -1})
+        assert (message, param) == (f"{name} must be a non-negative integer", name)
 
 
 @pytest.mark.parametrize("kind", ["rerank", "embeddings"])

@@ -183,7 +183,9 @@ def test_a_prompt_that_cannot_be_computed_is_refused(prompt, message):
 def test_a_prompt_beyond_the_context_is_refused_with_the_numbers(size, words):
     answer = Rig(context=40).ask([1] * size)
     assert words in answer.refused[1]
-    assert answer.refused[1].endswith(". This model's maximum context length is 40 tokens.")  # by it agents shorten
+    assert answer.refused[1].endswith(
+        ". This model's maximum context length is 40 tokens. Please reduce the length of the input prompt."
+    )  # by it agents shorten
     assert answer.refused[3] == "context_length_exceeded"
 
 
