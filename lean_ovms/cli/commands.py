@@ -30,6 +30,9 @@ from ..util.files import read_text
 
 logger = logging.getLogger("lean_ovms")
 
+FEWEST_FILES = 32
+"""Open files of a server. With 24 the demo model is served; with 20 an import, the event loop or the engine fails."""
+
 
 class Interrupted(BaseException):
     """SIGINT or SIGTERM arrived. Not an Exception, so that no handler of errors catches it."""
@@ -64,6 +67,13 @@ def run(config: Config) -> int:
         return _print_error(f"cannot start: {error}", error.status)
     except StartError as error:
         return _print_error(error, exit_status.FAILED)
+    return _serve(config)
+
+
+def _serve(config: Config) -> int:
+    if not _enough_files():
+        problem = f"cannot start: a server needs {FEWEST_FILES} open files, more than the limit (ulimit -n) allows"
+        return _print_error(problem, exit_status.NEVER_SERVED)
     if not config.fake_engine:
         prestart.prestart()
     try:
@@ -72,6 +82,18 @@ def run(config: Config) -> int:
         return serve(config)
     finally:
         prestart.discard()
+
+
+def _enough_files() -> bool:
+    """Whether this process may have FEWEST_FILES open; a lower soft limit is raised to them."""
+    import resource  # not on Windows, where no server runs
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < FEWEST_FILES:  # below 0: no limit
+        if 0 <= hard < FEWEST_FILES:
+            return False
+        resource.setrlimit(resource.RLIMIT_NOFILE, (FEWEST_FILES, hard))
+    return True
 
 
 def _with_repository(config: Config) -> Config:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from lean_ovms.cli import commands
 from lean_ovms.config import DEMO_MODEL, Config
 from lean_ovms.errors import WrongOptions
 from lean_ovms.server import run as serve
@@ -231,6 +232,29 @@ def test_connections_leave_files_for_the_server_itself(
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: set_to.append(limits))
     assert serve._max_connections(1024) == connections
+    assert set_to == ([] if raised is None else [(raised, hard)])
+
+
+def test_too_few_open_files_stop_the_start_in_one_line() -> None:
+    command = [sys.executable, "-m", "lean_ovms", "--fake_engine", "true", "--rest_port", "0"]
+    few = ["sh", "-c", 'ulimit -n 16 && exec "$@"', "sh", *command]
+    done = subprocess.run(few, capture_output=True, text=True, check=False, timeout=60)
+    line = "lean_ovms: cannot start: a server needs 32 open files, more than the limit (ulimit -n) allows\n"
+    assert (done.returncode, done.stderr) == (3, line)
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised", "enough"),
+    [(16, 31, None, False), (16, 32, 32, True), (16, resource.RLIM_INFINITY, 32, True), (32, 32, None, True),
+     (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None, True)],
+)  # fmt: skip
+def test_a_low_soft_limit_of_open_files_is_raised(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, raised: int | None, enough: bool
+) -> None:
+    set_to: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: set_to.append(limits))
+    assert commands._enough_files() == enough
     assert set_to == ([] if raised is None else [(raised, hard)])
 
 
