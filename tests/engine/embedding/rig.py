@@ -22,7 +22,10 @@ LIMITS = Limits(queued=64, tokens=100_000, batch_tokens=1024)
 
 
 class Rig:
-    """A worker and the records that it has sent so far. batches: ids of the requests in each batch, in order."""
+    """A worker and the records that it has sent so far. batches: ids of the requests in each batch, in order.
+
+    shapes: of the batches. first_ids: of the first text of each batch, without padding.
+    """
 
     def __init__(self, task: str = "embeddings", limits: Limits = LIMITS, pooler: Any = None, **options: Any) -> None:
         self.pooler = pooler or FakePooler(Config(fake_engine=True, task=task, **options))
@@ -31,6 +34,7 @@ class Rig:
         self.worker = Worker(self.task, self.transport)  # type: ignore[arg-type]
         self.batches: list[list[int]] = []
         self.shapes: list[tuple[int, ...]] = []
+        self.first_ids: list[list[int]] = []
         self._ids = 0
         self._start = self.pooler.start
         self._next = self.task.queue.next_batch
@@ -39,6 +43,7 @@ class Rig:
 
     def _started(self, batch: Any, alone: bool) -> None:
         self.shapes.append(batch.ids.shape)
+        self.first_ids.append(batch.ids[0][batch.mask[0] == 1].tolist())
         self._start(batch, alone)
 
     def _chosen(self, tokens: int) -> Any:
