@@ -180,6 +180,8 @@ def test_vllms_names_of_parsers_are_those_of_parsers_here() -> None:
         ("step5", "step5", ("qwen3coder", "deepseek_r1")),
         ("ling3", "ling3", ("glm4_moe", "qwen3")),
         ("muse_glimmer", "muse", ("onyx", "onyx")),
+        ("dots", "granite", ("dots", "granite")),
+        ("kimi_k3", "minicpmv", ("kimi_k3", "qwen3")),
     ],
 )
 def test_vllms_name_of_a_parser_chooses_it(tool: str, reasoning: str, found: tuple[str, str]) -> None:
