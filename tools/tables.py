@@ -16,6 +16,7 @@ from lean_ovms.api.router import BASES, collect, endpoints
 from lean_ovms.cli import other_flags
 from lean_ovms.config import Config
 from lean_ovms.observability.families import FAMILIES
+from lean_ovms.text import parsers
 from tests.conventions import test_layout as layout
 
 ROOT = Path(__file__).parent.parent
@@ -156,8 +157,21 @@ def _flags(names: Iterable[str]) -> str:
     return ", ".join(f"`{flag.replace('_', '-')}`" for flag in typed)
 
 
+def parser_names() -> str:
+    """Every parser, what it reads, and vLLM's names of it."""
+    known = parsers.names()
+    lines = ["| name | tool calls | reasoning | vLLM's other names |", "|---|---|---|---|"]
+    for name in sorted({*known.tool, *known.reasoning}):
+        others = {
+            other for table in (other_flags.PARSERS, other_flags.REASONING) for other in table if table[other] == name
+        }
+        read = ("yes" if name in part else "" for part in known)
+        lines.append(f"| `{name}` | {' | '.join(read)} | {', '.join(f'`{other}`' for other in sorted(others))} |")
+    return "\n".join(lines)
+
+
 TABLES = {"options": options, "routes": routes, "fields": request_fields, "metrics": metrics, "imports": imports}
-TABLES |= {"aliases": aliases, "ignored": ignored, "refused": refused}
+TABLES |= {"aliases": aliases, "ignored": ignored, "refused": refused, "parsers": parser_names}
 
 
 def rewritten(text: str) -> str:

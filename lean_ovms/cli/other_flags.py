@@ -120,7 +120,7 @@ def _precision(text: str) -> str:
     return json.dumps({"INFERENCE_PRECISION_HINT": known[text]}) if known[text] else ""
 
 
-_PARSERS = {
+PARSERS = {
     "hermes": "hermes3", "llama3_json": "llama3", "llama4_pythonic": "pythonic", "qwen3_coder": "qwen3coder",
     "qwen3_xml": "qwen3coder", "openai": "gptoss", "glm45": "glm4_moe",
     "granite4": "granite", "phi4_mini_json": "phi4", "qwen": "hermes3", "internlm": "internlm2",
@@ -130,7 +130,7 @@ _PARSERS = {
     "muse": "onyx", "muse_glimmer": "onyx", "musespark1x": "onyx",
 }  # fmt: skip
 """vLLM's tool parsers that have another name here; those of the same name need no row."""
-_REASONING = {"openai_gptoss": "gptoss", "deepseek_v3": "deepseek_r1", "step3": "deepseek_r1"} | {
+REASONING = {"openai_gptoss": "gptoss", "deepseek_v3": "deepseek_r1", "step3": "deepseek_r1"} | {
     **dict.fromkeys(("cohere_command3", "cohere_command4"), "cohere_command"),
     **dict.fromkeys(("glm45", "glm47", "holo2", "mimo", "nemotron_v3", "olmo3"), "qwen3"),
     **dict.fromkeys(("granite_thinking_parser", "ling3", "minicpmv", "poolside_v1", "step3p5"), "qwen3"),
@@ -146,8 +146,8 @@ ALIASES = (
     Alias("unix_socket", VLLM, ("uds",)),
     Alias("model_name", VLLM, ("served_model_name",), further="model_aliases"),
     Alias("api_key", VLLM, ("api_key",)),
-    Alias("tool_parser", VLLM, ("tool_call_parser",), read=lambda text: _PARSERS.get(text, text)),
-    Alias("reasoning_parser", VLLM, ("reasoning_parser",), read=lambda text: _REASONING.get(text, text)),
+    Alias("tool_parser", VLLM, ("tool_call_parser",), read=lambda text: PARSERS.get(text, text)),
+    Alias("reasoning_parser", VLLM, ("reasoning_parser",), read=lambda text: REASONING.get(text, text)),
     Alias("plugin_config", VLLM, ("dtype",), read=_precision),
     Alias("max_model_len", VLLM, ("max_model_len",), read=_model_len),
     Alias("kv_cache_precision", VLLM, ("kv_cache_dtype",), read=_cache_type),

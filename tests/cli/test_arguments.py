@@ -159,10 +159,28 @@ def test_flags_that_are_pointed_to(line: str, words: str) -> None:
 
 def test_vllms_names_of_parsers_are_those_of_parsers_here() -> None:
     known = parsers.names()
-    assert set(other_flags._PARSERS.values()) <= set(known.tool)
-    assert set(other_flags._REASONING.values()) <= set(known.reasoning)
+    assert set(other_flags.PARSERS.values()) <= set(known.tool)
+    assert set(other_flags.REASONING.values()) <= set(known.reasoning)
     config = parse(["--tool-call-parser", "glm47", "--reasoning-parser", "glm45"], {})
     assert (config.tool_parser, config.reasoning_parser) == ("glm4_moe", "qwen3")
+
+
+VLLM_TOOL_PARSERS = """apertus cohere_command3 cohere_command4 deepseek_v3 deepseek_v31 deepseek_v32 deepseek_v4
+deepseek_v41 dots ernie45 functiongemma gemma4 gigachat3 glm45 glm47 granite granite-20b-fc granite4 hermes hunyuan_a13b
+hy_v3 hy_v4 inkling internlm jamba k2_horizon kimi_k2 kimi_k3 lfm2 ling3 llama3_json llama4_json llama4_pythonic longcat
+mimo minicpm5 minimax_m2 minimax_m3 mistral muse muse_glimmer musespark1x olmo3 openai phi4_mini_json plamo3 poolside_v1
+pythonic qwen3_coder qwen3_json qwen3_xml seed_oss step3 step3p5 step5 xlam"""
+VLLM_REASONING_PARSERS = """cohere_command3 cohere_command4 deepseek_r1 deepseek_v3 deepseek_v4 deepseek_v41 ernie45
+gemma4 glm45 glm47 granite granite_thinking_parser holo2 hunyuan_a13b hy_v3 hy_v4 inkling k2_horizon kimi_k2 kimi_k3
+ling3 mimo minicpmv minimax_m2 minimax_m2_append_think minimax_m3 mistral muse muse_glimmer musespark1x nemotron_v3
+olmo3 openai_gptoss plamo3 poolside_v1 qwen3 seed_oss step3 step3p5 step5"""
+
+
+def test_every_name_of_vllms_registry_is_known() -> None:
+    """All but hf and beam, which read a format that stands in the model's own files."""
+    known = parsers.names()
+    assert {other_flags.PARSERS.get(name, name) for name in VLLM_TOOL_PARSERS.split()} <= set(known.tool)
+    assert {other_flags.REASONING.get(name, name) for name in VLLM_REASONING_PARSERS.split()} <= set(known.reasoning)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +198,8 @@ def test_vllms_names_of_parsers_are_those_of_parsers_here() -> None:
         ("step5", "step5", ("qwen3coder", "deepseek_r1")),
         ("ling3", "ling3", ("glm4_moe", "qwen3")),
         ("muse_glimmer", "muse", ("onyx", "onyx")),
+        ("dots", "granite", ("dots", "granite")),
+        ("kimi_k3", "minicpmv", ("kimi_k3", "qwen3")),
     ],
 )
 def test_vllms_name_of_a_parser_chooses_it(tool: str, reasoning: str, found: tuple[str, str]) -> None:

@@ -9,6 +9,7 @@ Knows no family, no request, no token ids. A parser never raises on a model's ou
 
 from __future__ import annotations
 
+import re
 import secrets
 import string
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +24,7 @@ _Kind = type[Text] | type[Reasoning] | type[ToolCallDelta]
 _QUOTES = ("`", '"', "'")
 """Before a reasoning tag they show that the text is about the tag."""
 
+_NAME = re.compile(r"[\w.\-]*")
 _ALPHABET = string.ascii_letters + string.digits
 
 
@@ -160,6 +162,9 @@ class Block(Syntax):
         self.scanner.record()
         yield from self.scanner.literal(self.call_tag)
         called = (yield from self.scanner.space()) == "{" or (yield from self.scanner.literal("<function="))
+        if not called and (yield from self.scanner.word(_NAME)):  # GLM's form
+            yield from self.scanner.space()
+            called = yield from self.scanner.literal("<arg_key>")
         self.scanner.unread()
         return called
 

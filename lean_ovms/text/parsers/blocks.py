@@ -13,7 +13,7 @@ class SpelledBlock(Block):
         super().__init__(out, tools=tools, thinking=thinking)
         pairs = self.pairs()
         self.tags = tuple(pairs)
-        self.noise = tuple(pairs.values())
+        self.noise = (*self.noise, *self.loose_ends())
         self._calls = self.calls()
         self._ends = Tags([*pairs.values(), *self._calls])
         self._starts = Tags(pairs)
@@ -21,6 +21,10 @@ class SpelledBlock(Block):
     def pairs(self) -> dict[str, str]:
         """Each start tag with its end tag."""
         raise NotImplementedError
+
+    def loose_ends(self) -> tuple[str, ...]:
+        """The end tags that are dropped where no reasoning is open."""
+        return tuple(self.pairs().values())
 
     def calls(self) -> tuple[str, ...]:
         """The tags of calls that end reasoning."""

@@ -23,7 +23,7 @@ class KeyValueCalls(XmlCalls):
     def name(self, after: str) -> Steps[str]:
         if after != self.after_name:
             key = yield from super().name(after)
-            yield from self.scanner.space()
+            yield from self.before_value()
             value = after.replace("</", "<", 1).replace("arg_key", "arg_value")
             return key if (yield from self.scanner.literal(value)) else ""
         yield from self.scanner.space()
@@ -33,3 +33,7 @@ class KeyValueCalls(XmlCalls):
         if self.separator:
             yield from self.scanner.literal(self.separator)
         return name
+
+    def before_value(self) -> Steps[None]:
+        """Read what stands between a key and its value."""
+        yield from self.scanner.space()

@@ -110,6 +110,15 @@ CALLS = {
     "gigachat31": r'"<|function_call|>{\"name\": \"f\", \"arguments\": " object "}"',
     "longcat": r'"<longcat_tool_call>\n{\"name\": \"f\", \"arguments\": " object "}\n</longcat_tool_call>"',
     "hy_v3": r'"<tool_calls>\n" "<tool_call>f<tool_sep>\n" first "</tool_call>" "\n</tool_calls>"',
+    "dots": r'"<dots_function_call>\n" "<invoke name=\"f\">\n" first "</invoke>" "\n</dots_function_call>"',
+    "k2_horizon": '"<ifm|tool_calls>" "<ifm|tool_call>f" first "</ifm|tool_call>" "</ifm|tool_calls>"',
+    "plamo3": (
+        '"<|plamo:begin_tool_requests:plamo|>" "<|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>f'
+        "<|plamo:end_tool_name:plamo|><|plamo:begin_tool_arguments:plamo|><|plamo:constrain|>json<|plamo:msg|>"
+        '" object "<|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|>" '
+        '"<|plamo:end_tool_requests:plamo|>"'
+    ),
+    "inkling": r'"<|content_invoke_tool_json|>{\"name\": \"f\", \"args\": " object "}<|end_message|>"',
     "kimi_k3": (
         r'"<|open|>response<|sep|><|close|>response<|sep|><|open|>tools<|sep|>" "<|open|>call tool=\"f\" index=\"" '
         r'[0-9]{1,2} "\"<|sep|>" first "<|close|>call<|sep|>" "<|close|>tools<|sep|>"'
@@ -255,6 +264,9 @@ REASONING = [
     ("longcat", "longcat", "<longcat_assistant>", 'reasoning ::= ("<longcat_think>" thought)?'),
     ("minimax_m2", "minimax_m2_append_think", "]~b]ai\n<think>\n", "root ::= thought calls_after"),
     ("minimax_m3", "minimax_m3", "]~b]ai\n<mm:think>", "root ::= thought calls_after"),
+    ("k2_horizon", "k2_horizon", "<ifm|think_fast>", "root ::= thought calls_after"),
+    ("k2_horizon", "k2_horizon", "<ifm|think_fast></ifm|think_fast>", "root ::= calls"),
+    ("inkling", "inkling", "<|message_model|>", '"<|content_thinking|>" thought "<|message_model|>"'),
     ("kimi_k3", "kimi_k3", "<|open|>think<|sep|>", "root ::= thought calls"),
     ("kimi_k3", "kimi_k3", "<|open|>response<|sep|>", r'calls ::= "<|close|>response<|sep|><|open|>tools<|sep|>"'),
     ("hy_v3", "hy_v3", "<｜hy_Assistant｜><think>", "root ::= thought calls_after"),
