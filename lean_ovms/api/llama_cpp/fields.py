@@ -73,7 +73,7 @@ def _bias(value: Any) -> list[tuple[int | str, float]]:
     """Token ids, or texts of which each token is meant, and what is added; False, or a bias of false, bans a token."""
     wrong = BadRequest("logit_bias must be pairs of a token id or text and a number or false", param="logit_bias")
     if isinstance(value, dict):
-        value = [[int(key) if key.isascii() and key.isdecimal() else key, bias] for key, bias in value.items()]
+        value = [[_key(key), bias] for key, bias in value.items()]
     if not isinstance(value, list) or len(value) > MAX_BIASED:
         raise wrong
     if not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
@@ -81,6 +81,11 @@ def _bias(value: Any) -> list[tuple[int | str, float]]:
     if not all(_is_token(token) and (bias is False or type(bias) in (int, float)) for token, bias in value):
         raise wrong
     return [(token, -100.0 if bias is False else float(max(-100, min(bias, 100)))) for token, bias in value]
+
+
+def _key(text: str) -> int | str:
+    """A member's name: a token id, if it is one."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else text
 
 
 def _is_token(value: Any) -> bool:

@@ -146,6 +146,7 @@ async def test_no_longer_than_asked_for_once_a_line_is_complete(
         ({"logit_bias": [["", 1]]}, "logit_bias"),
         ({"logit_bias": [["a" * 257, 1]]}, "logit_bias"),
         ({"logit_bias": {"a": "b"}}, "logit_bias"),
+        ({"logit_bias": {"9" * 5000: 1}}, "logit_bias"),
         ({"n_probs": -1}, "n_probs"),
         ({"logit_bias": [[1, 1, 1]]}, "logit_bias"),
         ({"logit_bias": [[1, True]]}, "logit_bias"),
