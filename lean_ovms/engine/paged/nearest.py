@@ -89,21 +89,23 @@ def _look(line: NDArray[np.float32], drawing: Drawing, row: int, place: int, bou
     """
     temperature, min_p = drawing.temperature[row], drawing.min_p[row]
     (body,), (tail,) = wide.table(line[None])
-    np.max(body, axis=0, out=bounds)
-    highest = np.maximum(bounds.max(), tail.max(initial=-np.inf))
+    np.maximum.reduce(body, out=bounds)
+    highest = np.maximum.reduce(bounds)
+    if len(tail):
+        highest = np.maximum(highest, np.maximum.reduce(tail))
     if not np.isfinite(highest):
         return None
     bounds -= highest
     bounds /= temperature
     np.exp(bounds, out=bounds)
-    columns = np.flatnonzero(bounds >= np.maximum(NEAR, min_p))
+    (columns,) = (bounds >= np.maximum(NEAR, min_p)).nonzero()
     if len(columns) > WIDTHS[-1]:
         return None
     bounds[columns] = 0
     if min_p > 0:
         bounds[bounds < min_p] = 0
-    far = wide.COLUMN * float(bounds.sum(dtype=np.float64))
-    return _Line(place, columns, np.take(body, columns, axis=1, mode="clip"), highest, far)
+    far = wide.COLUMN * float(np.add.reduce(bounds, dtype=np.float64))
+    return _Line(place, columns, body.take(columns, axis=1, mode="clip"), highest, far)
 
 
 def _group(lines: Lines, found: list[_Line], drawing: Drawing, part: slice, bounds: Lines) -> _Near:
