@@ -10,6 +10,9 @@ from .sequence import TokenLogprobs
 
 Lines = NDArray[np.float32]
 
+UNKNOWN = -1
+"""In the place of a token: the greatest of its line is meant."""
+
 
 def log_sum_exp(lines: Lines) -> NDArray[np.float64]:
     """[n, vocab] to [n]: what the logits of a line are above its log probabilities.
@@ -26,7 +29,7 @@ def details(lines: Lines, tokens: NDArray[np.int64], most: int, places: list[int
     """For each line its token's log probability and rank, and the `most` likeliest tokens, likeliest first.
 
     Of equal ones the lower id comes first. A line is read from memory once; what follows finds it in the cache.
-    places: of the lines that are meant; None: all.
+    tokens: UNKNOWN ones are replaced. places: of the lines that are meant; None: all.
     """
     if places is None:
         places = list(range(len(lines)))
@@ -45,19 +48,28 @@ def details(lines: Lines, tokens: NDArray[np.int64], most: int, places: list[int
 
 
 def _details(lines: Lines, tokens: NDArray[np.int64], most: int) -> list[TokenLogprobs]:
-    chosen = lines[np.arange(len(tokens)), tokens]
     if len(lines) > 1:
-        maxima, highest = None, lines.max(axis=-1)
+        maxima, highest, chosen = None, lines.max(axis=-1), _chosen(lines, tokens)
         ranks = [int(np.count_nonzero(line > value)) + 1 for line, value in zip(lines, chosen, strict=True)]
     else:
         body, tail = wide.table(lines)
         maxima = np.maximum.reduce(body, axis=1)
         highest = np.maximum(maxima.max(axis=-1, initial=-np.inf), tail.max(axis=-1, initial=-np.inf))
+        chosen = _chosen(lines, tokens)
         ranks = [wide.above(lines[0], maxima[0], chosen[0]) + 1]
     norm = wide.log_sums(lines, highest)
     values = (chosen - norm).tolist()
     best = top(lines, norm, most, maxima) if most > 0 else [[] for _ in values]
     return [TokenLogprobs(*row) for row in zip(values, ranks, best, strict=True)]
+
+
+def _chosen(lines: Lines, tokens: NDArray[np.int64]) -> Lines:
+    """The tokens' logits; UNKNOWN ones are replaced first."""
+    unknown = np.flatnonzero(tokens == UNKNOWN)
+    if len(unknown):
+        tokens[unknown] = lines[unknown].argmax(axis=-1) if len(unknown) < len(lines) else lines.argmax(axis=-1)
+    values: Lines = lines[np.arange(len(tokens)), tokens]
+    return values
 
 
 def named(line: NDArray[np.float32], ids: tuple[int, ...]) -> list[tuple[int, float]]:

@@ -66,11 +66,12 @@ class _Line(NamedTuple):
 def draw(lines: Lines, drawing: Drawing, part: slice, positions: Numbers) -> Tokens:
     """draw_many's distribution; other tokens than it for the same seed."""
     chosen = np.empty(len(lines), np.int64)
-    bounds = np.empty((len(lines), lines.shape[1] // wide.COLUMN), np.float32)
+    body, tail = wide.table(lines)
+    bounds = np.empty((len(lines), body.shape[2]), np.float32)
     by_width: dict[int, list[_Line]] = {width: [] for width in WIDTHS}
     # Line by line: what follows the pass over a line finds it in the cache.
     for place in range(len(lines)):
-        line = _look(lines[place], drawing, part.start + place, place, bounds[place])
+        line = _look(body[place], tail[place], drawing, part.start + place, place, bounds[place])
         if line is None:
             one = slice(part.start + place, part.start + place + 1)
             chosen[place] = draw_many(lines[place : place + 1], drawing, one, positions[place : place + 1])[0]
@@ -82,28 +83,29 @@ def draw(lines: Lines, drawing: Drawing, part: slice, positions: Numbers) -> Tok
     return chosen
 
 
-def _look(line: NDArray[np.float32], drawing: Drawing, row: int, place: int, bounds: Lines) -> _Line | None:
-    """The near columns of a line, and the bounds of its others; row: in the drawing.
+def _look(body: Lines, tail: Lines, drawing: Drawing, row: int, place: int, bounds: Lines) -> _Line | None:
+    """The near columns of a line's table, and the bounds of its others, written to bounds. row: in the drawing.
 
     None for a line with many near columns, or with logits that are not numbers.
     """
     temperature, min_p = drawing.temperature[row], drawing.min_p[row]
-    (body,), (tail,) = wide.table(line[None])
-    np.max(body, axis=0, out=bounds)
-    highest = np.maximum(bounds.max(), tail.max(initial=-np.inf))
+    np.maximum.reduce(body, out=bounds)
+    highest = np.maximum.reduce(bounds)
+    if len(tail):
+        highest = np.maximum(highest, np.maximum.reduce(tail))
     if not np.isfinite(highest):
         return None
     bounds -= highest
     bounds /= temperature
     np.exp(bounds, out=bounds)
-    columns = np.flatnonzero(bounds >= np.maximum(NEAR, min_p))
+    (columns,) = (bounds >= np.maximum(NEAR, min_p)).nonzero()
     if len(columns) > WIDTHS[-1]:
         return None
     bounds[columns] = 0
     if min_p > 0:
         bounds[bounds < min_p] = 0
-    far = wide.COLUMN * float(bounds.sum(dtype=np.float64))
-    return _Line(place, columns, np.take(body, columns, axis=1, mode="clip"), highest, far)
+    far = wide.COLUMN * float(np.add.reduce(bounds, dtype=np.float64))
+    return _Line(place, columns, body.take(columns, axis=1, mode="clip"), highest, far)
 
 
 def _group(lines: Lines, found: list[_Line], drawing: Drawing, part: slice, bounds: Lines) -> _Near:

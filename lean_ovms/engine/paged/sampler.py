@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from . import wide
 from .drawing import NOBODY, Drawing, draw
 from .logits import NoToken, edit, touched
-from .logprobs import details, named
+from .logprobs import UNKNOWN, details, named
 from .params import NO_LOGPROBS
 from .sequence import Sequence, TokenLogprobs
 
@@ -40,6 +40,10 @@ class SamplingBatch:
         self.named = [n for n, i in enumerate(self.with_logprobs) if asked[i].logprob_token_ids]
         hot = [i for i, a in enumerate(asked) if a.temperature > 0]
         self.greedy = [i for i, a in enumerate(asked) if not a.temperature > 0]
+        # Their details need no other line than the one that their token is chosen from.
+        late = set(self.with_logprobs).intersection(self.greedy).difference(self.edited)
+        self.late = sorted(late)
+        self.early = [i for i in self.greedy if i not in late]
         self.few = Drawing([i for i in hot if asked[i].top_k], sequences) if hot else NOBODY
         self.many = Drawing([i for i in hot if not asked[i].top_k], sequences) if hot else NOBODY
         self.searching = any(s.request.search is not None for s in sequences)
@@ -61,12 +65,17 @@ def sample(lines: Lines, batch: SamplingBatch) -> Sampled:
         except Exception as error:  # one request's fault must not end the step of all
             failed[place] = RuntimeError(f"the token could not be chosen: {error}")
             lines[place] = 0
-    tokens = _greatest(lines, batch.greedy)
+    together = lines.shape[1] >= wide.WIDE
+    tokens = _greatest(lines, batch.early if together else batch.greedy)
+    if together:
+        tokens[batch.late] = UNKNOWN
     draw(lines, batch.few, batch.many, tokens)
     if not batch.with_logprobs:
         return Sampled(tokens, {}, failed)
     before.restore(lines)
-    logprobs = details(lines, tokens[batch.with_logprobs], batch.most, batch.with_logprobs)
+    theirs = tokens[batch.with_logprobs]
+    logprobs = details(lines, theirs, batch.most, batch.with_logprobs)
+    tokens[batch.with_logprobs] = theirs
     for place, detail in zip(batch.with_logprobs, logprobs, strict=True):
         del detail.top[max(0, batch.sequences[place].params.logprobs) :]
     for number in batch.named:

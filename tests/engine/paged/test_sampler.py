@@ -336,6 +336,7 @@ def test_log_probabilities_of_a_wide_vocabulary_are_the_models_own(asked, shift)
     found = sampler.sample(x.copy(), sampler.SamplingBatch(batch))
     assert not found.failed
     assert sorted(found.details) == [0, 1, 2, 4]
+    assert found.tokens[0] == x[0].argmax()
     for place, detail in found.details.items():
         token, order = found.tokens[place], np.argsort(-x[place], kind="stable")
         wanted = np.log(softmax(x[place]))
