@@ -175,9 +175,7 @@ def _conversation(messages: Any, values: Json) -> ChatPrompt:
 
 async def texts_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -> list[TextOrTokens]:
     """Every input as text or token ids, with the named prompt before it. Raises RequestError."""
-    items = inputs.items
-    if inputs.prompts:
-        items = [*await rendered(request, inputs.prompts)]
+    items = [*await rendered(request, inputs.prompts)] if inputs.prompts else inputs.items
     prefix = prompt_text(request.values, info)
     if prefix:
         if any(isinstance(item, list) for item in items):
@@ -198,8 +196,8 @@ async def rendered(request: PoolingRequest, prompts: Sequence[ChatPrompt]) -> li
 
 def prompt_text(values: Json, info: PoolingInfo) -> str:
     """The text of the prompt that prompt_name or input_type names; "" without one. Raises BadRequest."""
-    name = next((n for n in ("prompt_name", "input_type") if values.get(n) is not None), "")
-    if not name:
+    name = "input_type" if values.get("prompt_name") is None else "prompt_name"
+    if values.get(name) is None:
         return ""
     if values[name] in info.prompts:
         return info.prompts[values[name]]
