@@ -175,7 +175,9 @@ def _conversation(messages: Any, values: Json) -> ChatPrompt:
 
 async def texts_of(request: PoolingRequest, inputs: Inputs, info: PoolingInfo) -> list[TextOrTokens]:
     """Every input as text or token ids, with the named prompt before it. Raises RequestError."""
-    items = [*await rendered(request, inputs.prompts)] if inputs.prompts else inputs.items
+    items = inputs.items
+    if inputs.prompts:
+        items = [*await rendered(request, inputs.prompts)]
     prefix = prompt_text(request.values, info)
     if prefix:
         if any(isinstance(item, list) for item in items):
