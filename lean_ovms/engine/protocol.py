@@ -360,16 +360,12 @@ class Decoder:
         """The records of every frame that is now complete. Raises FrameError."""
         if not self._buffer and len(data) >= _LENGTH.size and _LENGTH.unpack_from(data)[0] == len(data) - _LENGTH.size:
             return self._parse(memoryview(data)[_LENGTH.size :])  # the usual case: one step, one read; saves 0.4 us
-        if self._buffer:
-            self._buffer += data
-            records, end = self._read(self._buffer)
-            del self._buffer[:end]
-        else:
-            records, end = self._read(data)
-            self._buffer += data[end:]
+        self._buffer += data
+        records, end = self._read(self._buffer)
+        del self._buffer[:end]
         return records
 
-    def _read(self, data: bytes | bytearray) -> tuple[list[Record], int]:
+    def _read(self, data: bytearray) -> tuple[list[Record], int]:
         """The records of every whole frame, and where the last one ends. Raises FrameError."""
         records: list[Record] = []
         end, whole = 0, len(data)
