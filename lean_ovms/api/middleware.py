@@ -281,4 +281,4 @@ class _CountedStream(Pushing[bytes]):
 def _request_id(request: Request) -> str:
     """The client's X-Request-Id if it is harmless in a header and a log line, else a new one."""
     given = request.headers.get("x-request-id", "")
-    return given if is_safe_id(given) else os.urandom(16).hex()
+    return given if given and is_safe_id(given) else os.urandom(16).hex()

@@ -110,7 +110,7 @@ class PoolingModel(Model):
             try:
                 limit_s = model.config.request_timeout_s
                 outputs = await (model._pool(inputs, params, limit_s) if limit_s else model.engine.pool(inputs, params))
-                tokens, reason = sum(one.tokens for one in outputs), "stop"
+                tokens, reason = sum([one.tokens for one in outputs]), "stop"
                 return outputs
             except RequestError as error:
                 reason, code = "error", error.code or error.kind
@@ -142,9 +142,9 @@ class PoolingModel(Model):
 
     def _check_characters(self, inputs: Sequence[PoolingInput], params: PoolingParams) -> None:
         """A text that cannot fit is refused before it is tokenized, and without truncation only."""
-        assert self.info.pooling is not None
-        window = self.info.pooling.window
-        longest = self._longest_token()
+        info = self.info.pooling
+        assert info is not None
+        window, longest = info.window, self._longest_token()
         limit = window * longest
         if params.truncate is not None:
             limit = max(MIN_ENCODE_LIMIT, limit)

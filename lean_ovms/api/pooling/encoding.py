@@ -23,6 +23,8 @@ FORMATS = ("float", "base64", "bytes", "bytes_only")
 DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1}
 """Bytes of a number."""
 ENDIANNESS = ("native", "little", "big")
+LITTLE = ("little", "native") if sys.byteorder == "little" else ("little",)
+"""Names of the byte order in which the engine's numbers are."""
 MAX_METADATA = 60_000
 """Bytes of the header of `bytes`: clients take 64 KiB at most, many only 8."""
 
@@ -84,19 +86,15 @@ class Encoding:
     @property
     def needs_numpy(self) -> bool:
         """Whether numbers are converted: all but little-endian float32 as bytes."""
-        return self.format == "float" or self.dtype != "float32" or self._big_endian
-
-    @property
-    def _big_endian(self) -> bool:
-        return (sys.byteorder if self.endianness == "native" else self.endianness) == "big"
+        return self.format == "float" or self.dtype != "float32" or self.endianness not in LITTLE
 
     def packed(self, output: PooledOutput) -> bytes:
         """The numbers as bytes."""
-        if self.dtype == "float32" and not self._big_endian:
+        if self.dtype == "float32" and self.endianness in LITTLE:
             return output.data
         from ...util import vectors
 
-        return vectors.packed(output.data, self.dtype, big_endian=self._big_endian)
+        return vectors.packed(output.data, self.dtype, big_endian=self.endianness not in LITTLE)
 
     def json(self, output: PooledOutput) -> bytes:
         """The JSON value of one result: nested lists, or a base64 string."""
@@ -113,7 +111,7 @@ def results_response(encoding: Encoding, outputs: Sequence[PooledOutput], envelo
 
     Raises BadRequest as below.
     """
-    counts = usage(sum(output.tokens for output in outputs))
+    counts = usage(sum([output.tokens for output in outputs]))
     if encoding.raw:
         return _bytes_response(encoding, outputs, envelope, counts, headers)
     items = [

@@ -203,8 +203,8 @@ async def rendered(request: PoolingRequest, prompts: Sequence[ChatPrompt]) -> li
 
 def prompt_text(values: Json, info: PoolingInfo) -> str:
     """The text of the prompt that prompt_name or input_type names; "" without one. Raises BadRequest."""
-    name = next((n for n in ("prompt_name", "input_type") if values.get(n) is not None), "")
-    if not name:
+    name = "input_type" if values.get("prompt_name") is None else "prompt_name"
+    if values.get(name) is None:
         return ""
     if values[name] in info.prompts:
         return info.prompts[values[name]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 
 from ...util import memory
-from ..protocol import Ping, Pong, Submit
+from ..protocol import Ping, Pong, Record, Submit
 from .lanes import Lanes
 from .task import Task
 from .transport import Transport
@@ -40,7 +40,9 @@ class Worker:
         commands = self.transport.receive(wait=task.idle and not self._commands)
         if commands is None:
             return False
-        if commands or self._commands:
+        if len(commands) == 1 and not self._commands and task.accepts_commands:
+            self._handle(commands[0])  # as most often: there is nothing to take turns with
+        elif commands or self._commands:
             self._commands.extend(commands)
             self._handle_commands()
         task.admit()
@@ -59,15 +61,17 @@ class Worker:
 
     def _handle_commands(self) -> None:
         """Clients in turn, each in the order of arrival; as many as the task accepts before its next step."""
+        while self._commands and self.task.accepts_commands:
+            self._handle(self._commands.popleft())
+
+    def _handle(self, command: Record) -> None:
         task = self.task
-        while self._commands and task.accepts_commands:
-            command = self._commands.popleft()
-            if isinstance(command, Ping):
-                task.out.append(Pong(command.id, task.stats()))
-            elif not task.handle(command):
-                self._commands.put_back(command)
-            elif isinstance(command, Submit) and command.images:
-                self._had_images = True
+        if isinstance(command, Ping):
+            task.out.append(Pong(command.id, task.stats()))
+        elif not task.handle(command):
+            self._commands.put_back(command)
+        elif isinstance(command, Submit) and command.images:
+            self._had_images = True
 
     def _trim(self) -> None:
         """Return the memory of pixels and encoders to the system, beside the loop: hundreds of MB after some images."""
