@@ -248,17 +248,21 @@ ANSWERS: dict[str, Json] = {
     "Embeddings": _results(object=const("embedding"), embedding=_VECTOR),
     "EmbeddingsByType": _cohere(_BY_TYPE, "embeddings_by_type"),
     "EmbeddingsFloats": any_of(_cohere(array(array(NUMBER)), "embeddings_floats"), ref("EmbeddingsByType")),
-    "Rerank": object_of(
-        {
-            "id": STRING,
-            "model": STRING,
-            "results": array(
-                object_of({"index": INTEGER, "relevance_score": NUMBER}, document=object_of({"text": STRING}))
-            ),
-            "usage": _POOLING_USAGE,
-            "meta": _META,
-        }
+    "Rerank": any_of(
+        object_of(
+            {
+                "id": STRING,
+                "model": STRING,
+                "results": array(
+                    object_of({"index": INTEGER, "relevance_score": NUMBER}, document=object_of({"text": STRING}))
+                ),
+                "usage": _POOLING_USAGE,
+                "meta": _META,
+            }
+        ),
+        array(object_of({"index": INTEGER, "score": NUMBER}, text=STRING)),
     ),
+    "Vectors": array(array(NUMBER)),
     "Scores": _results(object=const("score"), score=NUMBER),
     "Classes": _results(label=any_of(STRING, NULL), probs=array(NUMBER), num_classes=INTEGER),
     "Pooled": _results(object=const("pooling"), data=any_of(_VECTOR, array(array(NUMBER)))),

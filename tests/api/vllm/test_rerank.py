@@ -64,7 +64,25 @@ async def test_forms_of_documents(make_pooling: MakePooling) -> None:
     await ask(app, VLLM, query={"content": [{"type": "text", "text": "q"}]}, documents=given)
     assert engine.asked[-1][0] == [("q", "a"), ("q", "b"), ("q", "T\nb"), ("q", "c\nd")]
     assert len((await ask(app, VLLM, query="q", documents="one"))["results"]) == 1
-    assert len((await ask(app, VLLM, query="q", texts=["one", "two"]))["results"]) == 2  # text-embeddings-inference
+    assert len((await ask(app, "/v1/rerank", query="q", texts=["one", "two"]))["results"]) == 2
+
+
+async def test_text_embeddings_inferences_form(make_pooling: MakePooling) -> None:
+    """Its clients send `texts` to /rerank, name no model and read a list."""
+    app, engine = await make_pooling("rerank")
+    texts = ["no", "an abc", "x" * 600]
+    body = await ask(app, VLLM, query="abc", texts=texts, truncate=True, truncation_direction="Left")
+    assert (engine.asked[-1][1].truncate, engine.asked[-1][1].truncation_side) == (-1, "left")
+    ranked = (await ask(app, VLLM, query="abc", documents=texts, truncate_prompt_tokens=-1))["results"]
+    assert sorted(one["index"] for one in body) == [0, 1, 2]
+    assert [(one["index"], one["score"]) for one in body] == [(one["index"], one["relevance_score"]) for one in ranked]
+    assert all(set(one) == {"index", "score"} for one in body)
+    raw = await ask(app, VLLM, query="abc", texts=texts[:2], raw_scores=True, return_text=True)
+    assert [one["text"] for one in raw] == [texts[one["index"]] for one in raw]
+    assert not engine.asked[-1][1].activation
+    assert "longer than allowed" in (await refused(app, VLLM, query="abc", texts=texts))[0]
+    wrong = {"query": "abc", "texts": texts, "truncation_direction": "up"}
+    assert (await refused(app, VLLM, **wrong))[1] == "truncation_direction"
 
 
 @pytest.mark.parametrize(
