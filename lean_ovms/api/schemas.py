@@ -261,6 +261,7 @@ ANSWERS: dict[str, Json] = {
         ),
         array(object_of({"index": INTEGER, "score": NUMBER}, text=STRING)),
     ),
+    "Vectors": array(array(NUMBER)),
     "Scores": _results(object=const("score"), score=NUMBER),
     "Classes": _results(label=any_of(STRING, NULL), probs=array(NUMBER), num_classes=INTEGER),
     "Pooled": _results(object=const("pooling"), data=any_of(_VECTOR, array(array(NUMBER)))),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lean_ovms.api.app import App
 from lean_ovms.api.cohere import embed
 from lean_ovms.api.openai import embeddings
+from lean_ovms.api.tei import embed as tei_embed
 from lean_ovms.api.vllm import classify, pooling, rerank, score
 from lean_ovms.types import Request
 from tests.fuzz.test_hostile_bodies import VALUES, _object
@@ -21,6 +22,7 @@ from tests.pooling_fakes import fake_model
 ENDPOINTS: dict[str, tuple[str, Any, dict[str, str]]] = {
     "/v1/embeddings": ("embeddings", embeddings, {"model": '"e"', "input": '["a",""]'}),
     "/v2/embed": ("embeddings", embed, {"model": '"e"', "texts": '["a","b"]'}),
+    "/embed": ("embeddings", tei_embed, {"model": '"e"', "inputs": '["a","b"]'}),
     "/rerank": ("rerank", rerank, {"model": '"e"', "query": '"a"', "documents": '["a","b"]'}),
     "/v3/rerank": ("rerank", rerank, {"model": '"e"', "query": '"a"', "documents": '[{"text":"a"},{"text":"b"}]'}),
     "/score": ("embeddings", score, {"model": '"e"', "text_1": '"a"', "text_2": '["a","b"]'}),

@@ -46,6 +46,8 @@ def read_inputs(value: Any, most: int, name: str = "input") -> list[TextOrTokens
     if kinds == {str}:
         return list(value)
     if kinds == {list}:
+        if {type(tokens[0]) for tokens in value if tokens} == {int, str}:
+            raise BadRequest(f"{name} must be homogeneous", param=name)
         return [_inner(tokens, name, f"{name}[{i}]") for i, tokens in enumerate(value)]
     raise BadRequest(_wrong_kinds(name, kinds), param=name)
 
@@ -63,6 +65,8 @@ def _inner(tokens: list[Any], name: str, param: str) -> list[int]:
     kinds = {type(token) for token in tokens}
     if kinds == {str}:
         raise BadRequest(f"{name} must be either array of strings or array of array of integers", param=param)
+    if len(kinds) > 1 and type(tokens[0]) in (str, int):
+        raise BadRequest(f"{name} must be homogeneous", param=param)
     if kinds != {int}:
         raise BadRequest(_wrong_kinds(name, kinds), param=param)
     return _tokens(tokens, name, param)

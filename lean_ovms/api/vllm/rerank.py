@@ -22,6 +22,7 @@ from ..pooling.pair_fields import PAIR_FIELDS, SIDE_SCHEMA, limits
 from ..pooling.request import follows_ovms, parse
 from ..pooling.response import shortest
 from ..pooling.scoring import ScoreRequest, Scores, score
+from ..pooling.tei_fields import TRUNCATION, truncation
 from ..response import json
 from ..router import RouteDoc, for_each_prefix
 from ..schemas import OBJECT, STRING, all_of, any_of
@@ -52,10 +53,12 @@ FIELDS = FieldSet(
         Field(
             name="texts",
             kind="any",
-            help="another name of documents; the response is then the list of results, with score (not under /v3)",
+            help="text-embeddings-inference's name of documents; the response is then in its form (not under /v3)",
             schema=SIDE_SCHEMA,
         ),
-        Field(name="return_text", kind="bool", help="with texts: they are in the results", default=False),
+        Field(name="raw_scores", kind="bool", help="text-embeddings-inference's: scores without their sigmoid"),
+        Field(name="return_text", kind="bool", help="text-embeddings-inference's: texts in the results"),
+        *TRUNCATION,
         Field(
             name="top_n",
             kind="int",
@@ -92,19 +95,18 @@ FIELDS = FieldSet(
 
 @dataclass(frozen=True, slots=True)
 class RerankRequest:
-    """A body. shown: the results have their documents. listed: they are the response, with `score`."""
+    """A body. shown: the results have their documents. bare: a list of results, as text-embeddings-inference and llama.cpp send."""
 
     score: ScoreRequest
     shown: bool
-    listed: bool = False
+    bare: bool = False
 
 
 async def handle(request: Request, app: App) -> Response:
     cohere = request.path.endswith("/v2/rerank")
     rerank = await app.parse_body(request, partial(_read, ovms=follows_ovms(request), cohere=cohere))
     scores = await score(rerank.score)
-    body = results(rerank, scores) if rerank.listed else full(rerank, scores)
-    return json(body, rerank.score.call.headers)
+    return json(bare(rerank, scores) if rerank.bare else full(rerank, scores), rerank.score.call.headers)
 
 
 DOC = RouteDoc(
@@ -123,6 +125,9 @@ ROUTES = [
 def _read(body: Json, app: App, *, ovms: bool, cohere: bool) -> RerankRequest:
     call = parse(body, app, fields=FIELDS, ovms=ovms)
     values = call.values
+    values.update(truncation(values))
+    if values["raw_scores"]:
+        values["use_activation"] = False
     query = _query(values["query"], ovms=ovms)
     name = "documents" if values["documents"] is not None else "texts"
     documents = _documents(values[name], name, ovms=ovms)
@@ -132,7 +137,8 @@ def _read(body: Json, app: App, *, ovms: bool, cohere: bool) -> RerankRequest:
         raise BadRequest("Number of documents exceeds max_allowed_chunks", param=name)
     pieces = values["max_chunks_per_doc"]
     in_pieces = pieces is not None or (ovms and values["truncate_prompt_tokens"] is None)
-    shown = values["return_documents"]
+    of_tei = name == "texts" and not ovms
+    shown = bool(values["return_text"]) if of_tei else values["return_documents"]
     asked = ScoreRequest(
         call=call,
         queries=[query],
@@ -143,9 +149,7 @@ def _read(body: Json, app: App, *, ovms: bool, cohere: bool) -> RerankRequest:
         cuts=cohere,
         **limits(values),
     )
-    if name == "texts" and not ovms:
-        return RerankRequest(asked, bool(values["return_text"]), listed=True)
-    return RerankRequest(asked, not ovms if shown is None else shown)
+    return RerankRequest(asked, not ovms if shown is None else shown, of_tei)
 
 
 def _query(value: Any, *, ovms: bool) -> str:
@@ -189,23 +193,30 @@ def _object(document: Json, param: str) -> str:
     return f"{title}\n{text}" if title else text
 
 
-def results(rerank: RerankRequest, scores: Scores) -> list[Json]:
-    """The results, best first; equal ones in the order of the documents."""
+def _order(rerank: RerankRequest, scores: Scores) -> list[int]:
+    """Numbers of the documents, best first; equal ones in their order."""
     order = sorted(range(len(scores.values)), key=lambda index: -scores.values[index])
+    return order[: rerank.score.call.values["top_n"] or None]
+
+
+def bare(rerank: RerankRequest, scores: Scores) -> list[Json]:
+    """The results as text-embeddings-inference sends them."""
+    texts = rerank.score.documents
     return [
-        _result(rerank, index, scores.values[index]) for index in order[: rerank.score.call.values["top_n"] or None]
+        {"index": index, "score": shortest(scores.values[index]), **({"text": texts[index]} if rerank.shown else {})}
+        for index in _order(rerank, scores)
     ]
 
 
 def full(rerank: RerankRequest, scores: Scores) -> Json:
-    """The results within the object that Cohere, Jina and vLLM answer with."""
+    """The results with what is around them."""
     call = rerank.score.call
     envelope = call.envelope("rerank")
     return {
         "id": envelope["id"],
         "model": envelope["model"],
         "usage": {"prompt_tokens": scores.tokens, "total_tokens": scores.tokens},
-        "results": results(rerank, scores),
+        "results": [_result(rerank, index, scores.values[index]) for index in _order(rerank, scores)],
         "meta": {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}},
     }
 

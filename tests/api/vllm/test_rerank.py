@@ -67,15 +67,23 @@ async def test_forms_of_documents(make_pooling: MakePooling) -> None:
     assert len((await ask(app, OVMS, query="q", texts=["one", "two"]))["results"]) == 2
 
 
-@pytest.mark.parametrize("path", ["/rerank", "/reranking", "/v1/reranking"])
-async def test_texts_are_answered_as_by_text_embeddings_inference(make_pooling: MakePooling, path: str) -> None:
-    app, _ = await make_pooling("rerank")
-    results = await ask(app, path, query="abc", texts=DOCUMENTS, top_n=2)
-    assert [result["index"] for result in results] == [1, 2]
-    assert [result["score"] for result in results] == pytest.approx([sigmoid(6), sigmoid(2)])
-    assert set(results[0]) == {"index", "score"}
-    [first, *_] = await ask(app, path, query="abc", texts=DOCUMENTS, return_text=True)
-    assert first["text"] == "abc"
+@pytest.mark.parametrize("path", [VLLM, "/v1/rerank", "/reranking", "/v1/reranking"])
+async def test_text_embeddings_inferences_form(make_pooling: MakePooling, path: str) -> None:
+    """Its clients send `texts`, name no model and read a list, and so do llama.cpp's."""
+    app, engine = await make_pooling("rerank")
+    texts = ["no", "an abc", "x" * 600]
+    body = await ask(app, path, query="abc", texts=texts, truncate=True, truncation_direction="Left")
+    assert (engine.asked[-1][1].truncate, engine.asked[-1][1].truncation_side) == (-1, "left")
+    ranked = (await ask(app, VLLM, query="abc", documents=texts, truncate_prompt_tokens=-1))["results"]
+    assert sorted(one["index"] for one in body) == [0, 1, 2]
+    assert [(one["index"], one["score"]) for one in body] == [(one["index"], one["relevance_score"]) for one in ranked]
+    assert all(set(one) == {"index", "score"} for one in body)
+    raw = await ask(app, path, query="abc", texts=texts[:2], raw_scores=True, return_text=True)
+    assert [one["text"] for one in raw] == [texts[one["index"]] for one in raw]
+    assert not engine.asked[-1][1].activation
+    assert "longer than allowed" in (await refused(app, path, query="abc", texts=texts))[0]
+    wrong = {"query": "abc", "texts": texts, "truncation_direction": "up"}
+    assert (await refused(app, path, **wrong))[1] == "truncation_direction"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,36 @@
+"""Request fields of text-embeddings-inference that embed and rerank share.
+
+https://huggingface.github.io/text-embeddings-inference/
+"""
+
+from __future__ import annotations
+
+from ...errors import BadRequest
+from ...types import Json
+from ..fields import Field
+
+
+def _direction(value: str) -> str:
+    if value.lower() not in ("left", "right"):
+        raise BadRequest("truncation_direction should be either Left or Right", param="truncation_direction")
+    return value.lower()
+
+
+TRUNCATION = (
+    Field(name="truncate", kind="bool", help="text-embeddings-inference's: cut an input that is too long"),
+    Field(
+        name="truncation_direction",
+        kind="string",
+        help="text-embeddings-inference's: side that is cut: Left or Right",
+        read=_direction,
+        schema={"enum": ["Left", "Right", "left", "right"]},
+    ),
+)
+
+
+def truncation(values: Json) -> Json:
+    """The values of vLLM's fields that these two stand for."""
+    return {
+        **({"truncate_prompt_tokens": -1} if values["truncate"] else {}),
+        **({"truncation_side": values["truncation_direction"]} if values["truncation_direction"] else {}),
+    }

@@ -1,0 +1,69 @@
+"""POST /embed: a vector for each input, in a list and nothing else.
+
+https://huggingface.github.io/text-embeddings-inference/, for its clients (LlamaIndex, huggingface_hub, Haystack). They
+name no model: the only one for embeddings is meant. /v1/embed and /v2/embed are Cohere's.
+"""
+
+from __future__ import annotations
+
+from ...pooling_types import EMBED, PooledOutput
+from ...types import Json, Request, Response
+from ..app import App
+from ..fields import Field, FieldSet
+from ..pooling import fields as shared
+from ..pooling.encoding import Encoding
+from ..pooling.inputs import read_inputs
+from ..pooling.request import Inputs, PoolingRequest, dimensions, parse, texts_of
+from ..pooling.tei_fields import TRUNCATION, truncation
+from ..router import Route, RouteDoc
+from ..schemas import all_of
+
+FIELDS = FieldSet(
+    (
+        *shared.COMMON,
+        Field(
+            name="inputs",
+            kind="any",
+            help="a string, strings, token ids, or lists of token ids",
+            required=True,
+            schema=shared.INPUT_SCHEMA,
+        ),
+        *TRUNCATION,
+        *shared.TRUNCATION,
+        shared.USE_ACTIVATION,
+        shared.NORMALIZE,
+        shared.DIMENSIONS,
+        *shared.PROMPTS,
+    )
+)
+FLOATS = Encoding("float", "float32", "native")
+
+
+async def handle(request: Request, app: App) -> Response:
+    call, inputs = await app.parse_body(request, _read)
+    info = call.info((EMBED,))
+    params = call.params(info, dimensions=dimensions(call.values["dimensions"], call, info))
+    outputs = await call.encode(await texts_of(call, inputs, info), params, "inputs")
+    await call.load_numpy()
+    return await call.render(outputs, lambda: full(call, outputs))
+
+
+DOC = RouteDoc(
+    summary="Vectors, as text-embeddings-inference sends them",
+    body=FIELDS,
+    answer="Vectors",
+    rules=all_of("inputs"),
+)
+ROUTES = [Route("POST", "/embed", handle, doc=DOC)]
+
+
+def _read(body: Json, app: App) -> tuple[PoolingRequest, Inputs]:
+    call = parse(body, app, fields=FIELDS)
+    call.values.update(truncation(call.values))
+    return call, Inputs(read_inputs(call.values["inputs"], call.config.max_pooling_inputs, "inputs"), [], True)
+
+
+def full(call: PoolingRequest, outputs: list[PooledOutput]) -> Response:
+    """The vectors."""
+    body = b"[%b]" % b",".join([FLOATS.json(output) for output in outputs])
+    return Response(200, [("Content-Type", "application/json"), *call.headers], body)
