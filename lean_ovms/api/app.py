@@ -212,7 +212,7 @@ class App:
         if root and request.path.startswith(root + "/"):
             request.path = request.path.removeprefix(root)  # not a copy, which would keep the body in memory
         record = self.records.start(request)
-        record.client = self._clients.identify(request)
+        record.peer, record.client = self._clients.source(request), self._clients.identify(request)
         token = current_record.set(record)
         try:
             response = await self._respond(request, record)

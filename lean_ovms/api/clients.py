@@ -1,4 +1,4 @@
-"""Who sends a request: one name for each client, between which the engine's time is shared. Not for logs.
+"""Who sends a request: one name for each client, between which the engine's time is shared.
 
 The peer's address, or behind a trusted proxy the address that X-Forwarded-For has for it. IPv6 addresses count by their
 /64, of which one customer has them all. The one API key of --api_key_file tells nobody apart, so it has no part in it.
@@ -32,20 +32,27 @@ class Clients:
 
     def identify(self, request: Request) -> str:
         """The client's name; "" where the transport does not know the peer."""
+        return _by_host(self.source(request))
+
+    def source(self, request: Request) -> str:
+        """The peer as the transport names it, or the address, without a port, that a trusted proxy has for the client.
+
+        For logs: of the header's text only an address gets into it.
+        """
         peer = request.peer
         if not (self._unix or self._networks):
-            return _by_host(peer)
+            return peer
         forwarded = request.headers.get("x-forwarded-for", "")
         if not forwarded or not self._trusted(peer):
-            return _by_host(peer)
-        hops = forwarded.rsplit(",", MAX_HOPS)[-MAX_HOPS:]
-        for hop in reversed(hops):
-            if _address(hop) is None:
+            return peer
+        for hop in reversed(forwarded.rsplit(",", MAX_HOPS)[-MAX_HOPS:]):
+            address = _address(hop)
+            if address is None:
                 break
-            peer = hop
-            if not self._trusted(hop):
+            peer = str(address)
+            if not self._trusted(peer):
                 break
-        return _by_host(peer)
+        return peer
 
     def _trusted(self, peer: str) -> bool:
         if self._all:

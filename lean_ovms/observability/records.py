@@ -40,6 +40,7 @@ class RequestRecord:
     model: the served model that it names. stream: the client asked for a stream. error: the code of the error, in the
     status or in a stream. bytes, chunks: of the body, as far as the transport read it. seconds: from the request to
     its last byte. releases: called when the response is closed: each gives back what the request has taken.
+    peer: the other end of the connection, or the client that a trusted proxy names.
     client: the name of its client, as api.clients has it. number: among the requests of this process.
     """
 

@@ -13,6 +13,7 @@ import pytest
 from lean_ovms.api.app import App
 from lean_ovms.errors import EngineFailure
 from lean_ovms.observability.logging import Access, JsonLines
+from lean_ovms.types import Request
 from tests.api.conftest import MakeApp, events, get, parts, post, whole
 from tests.fakes import say
 
@@ -157,3 +158,22 @@ async def test_nothing_is_written_with_the_access_log_off(make_app: MakeApp, lin
     app, _ = await make_app(say("a"))
     await whole(await post(app, CHAT, HELLO))
     assert lines == []
+
+
+@pytest.mark.parametrize(
+    ("trusted", "forwarded", "peer"),
+    [
+        ("unix", "203.0.113.9", "203.0.113.9"),
+        ("unix", "203.0.113.9:4711", "203.0.113.9"),
+        ("unix", "6.6.6.6, 2001:db8::1", "2001:db8::1"),
+        ("unix", "fe80::1%\x1b[2J", "fe80::1"),
+        ("unix", "nonsense", "unix"),
+        ("", "203.0.113.9", "unix"),
+    ],
+)
+async def test_the_client_that_a_trusted_proxy_names(
+    make_app: MakeApp, lines: list[logging.LogRecord], trusted: str, forwarded: str, peer: str
+) -> None:
+    app = await logged(make_app, "a", trusted_proxies=trusted)
+    await whole(await app.handle(Request("GET", "/version", headers={"x-forwarded-for": forwarded}, peer="unix")))
+    assert only(lines)["peer"] == peer
