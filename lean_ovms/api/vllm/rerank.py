@@ -95,7 +95,8 @@ FIELDS = FieldSet(
 
 @dataclass(frozen=True, slots=True)
 class RerankRequest:
-    """A body. shown: the results have their documents. bare: a list of results, as text-embeddings-inference and llama.cpp send."""
+    """A body. shown: the results have their documents. bare: they are the response, as with text-embeddings-inference
+    and llama.cpp."""
 
     score: ScoreRequest
     shown: bool
@@ -200,12 +201,8 @@ def _order(rerank: RerankRequest, scores: Scores) -> list[int]:
 
 
 def bare(rerank: RerankRequest, scores: Scores) -> list[Json]:
-    """The results as text-embeddings-inference sends them."""
-    texts = rerank.score.documents
-    return [
-        {"index": index, "score": shortest(scores.values[index]), **({"text": texts[index]} if rerank.shown else {})}
-        for index in _order(rerank, scores)
-    ]
+    """The results, best first."""
+    return [_result(rerank, index, scores.values[index]) for index in _order(rerank, scores)]
 
 
 def full(rerank: RerankRequest, scores: Scores) -> Json:
@@ -216,14 +213,14 @@ def full(rerank: RerankRequest, scores: Scores) -> Json:
         "id": envelope["id"],
         "model": envelope["model"],
         "usage": {"prompt_tokens": scores.tokens, "total_tokens": scores.tokens},
-        "results": [_result(rerank, index, scores.values[index]) for index in _order(rerank, scores)],
+        "results": bare(rerank, scores),
         "meta": {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}},
     }
 
 
 def _result(rerank: RerankRequest, index: int, value: float) -> Json:
     text = rerank.score.documents[index]
-    if rerank.listed:
+    if rerank.bare:
         return {"index": index, "score": shortest(value), **({"text": text} if rerank.shown else {})}
     document = {"document": {"text": text}} if rerank.shown else {}
     return {"index": index, "relevance_score": shortest(value), **document}
