@@ -2,13 +2,15 @@
 
 The weights in torch are made again as tools/zoo.py made them. They are those of the files with the versions of torch
 and transformers that wrote these; with others a model may be another one, and everything differs. Prompts are longer
-than a block, a chunk and the sliding windows, and are computed beside each other. Both compute in f32.
+than a block, a chunk and the sliding windows, and are computed beside each other. Both compute in f32. What is equal in
+all tokens is written to tests/data/zoo/answers.json.
 
 python -m tools.zoo_torch [NAME...]   (needs torch and transformers beside the server's packages)
 """
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 import tarfile
@@ -26,6 +28,7 @@ from lean_ovms.types import SamplingParams
 from tools.zoo import COMMON, MODELS, network
 
 ZOO = Path(__file__).parents[1] / "tests" / "data" / "zoo"
+ANSWERS = ZOO / "answers.json"
 LENGTHS, TOKENS = (3, 40, 100), 20
 EXACT = {"kv_cache_precision": "f32", "plugin_config": '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}'}
 
@@ -83,13 +86,21 @@ def in_torch(name: str) -> list[Answer]:
     return answers
 
 
+def record(name: str, answers: list[Answer]) -> None:
+    """For the tests: [tokens, log probabilities] of each prompt."""
+    known = json.loads(ANSWERS.read_text()) if ANSWERS.is_file() else {}
+    known[name] = [[tokens, [round(value, 4) for value in logprobs]] for tokens, logprobs in answers]
+    lines = [f"{json.dumps(each)}: {json.dumps(known[each], separators=(',', ':'))}" for each in sorted(known)]
+    ANSWERS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
 def main(argv: list[str]) -> int:
     """The exit status: 1 if a token differs, 2 for wrong use."""
     if not set(argv) <= set(MODELS):
         print(__doc__, file=sys.stderr)
         return 2
     differ = 0
-    for name in argv or MODELS:
+    for name in argv or sorted(path.name.removesuffix(".tar.xz") for path in ZOO.glob("*.tar.xz")):
         found, wanted = paged(name), in_torch(name)
         tokens, logprobs = ([list(chain(*(answer[i] for answer in each))) for each in (found, wanted)] for i in (0, 1))
         same = sum(a == b for a, b in zip(*tokens, strict=True))
@@ -97,6 +108,8 @@ def main(argv: list[str]) -> int:
         total = TOKENS * len(LENGTHS)
         print(f"{name}: {same} of {total} tokens equal, log probabilities differ by at most {error:.1e}", flush=True)
         differ += same < total
+        if same == total:
+            record(name, wanted)
     return bool(differ)
 
 

@@ -21,12 +21,14 @@ PAGED, CONTINUOUS = "PAGED", "LM_CB"
 
 PROVEN = frozenset(
     (
-        *("cohere", "cohere2", "gemma2", "gemma3_text", "gpt_neox", "gpt_oss", "granite", "llama", "mistral"),
-        *("olmo", "olmo2", "phi3", "qwen2", "qwen3", "qwen3_moe", "smollm3"),
+        *("arcee", "cohere", "cohere2", "exaone4", "falcon", "gemma", "gemma2", "gemma3_text", "glm", "glm4"),
+        *("gpt_neox", "gpt_oss", "granite", "granitemoe", "hunyuan_v1_dense", "lfm2", "lfm2_moe"),
+        *("llama", "mistral", "mixtral", "olmo", "olmo2", "phi", "phi3", "qwen2", "qwen2_moe", "qwen3"),
+        *("qwen3_moe", "qwen3_next", "smollm3", "stablelm", "starcoder2"),
     )
 )
-"""Architectures (model_type of config.json) whose tokens and log probabilities are compared with openvino_genai's by
-tests/engine/paged/test_zoo.py."""
+"""Architectures (model_type of config.json) whose tokens and log probabilities are those of openvino_genai on tiny
+models: tests/engine/paged/test_zoo.py."""
 
 
 class Choice(NamedTuple):

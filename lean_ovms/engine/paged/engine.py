@@ -131,7 +131,7 @@ class Engine:
         try:
             self._network.start(bool(step.chunks))
         except BaseException:
-            self._step_failed()
+            self._step_failed(step)
             raise
         self._running = step
         return True
@@ -145,7 +145,7 @@ class Engine:
         try:
             lines = self._computed(step, started=started is not None)
         except BaseException:
-            self._step_failed()
+            self._step_failed(step)
             raise
         self.steps += 1
         self._clear()
@@ -166,7 +166,7 @@ class Engine:
         try:
             self._inputs.write(step.rows, step.chunks, step.changed)
         except BaseException:
-            self._step_failed()
+            self._step_failed(step)
             raise
         return step
 
@@ -187,10 +187,15 @@ class Engine:
                 lines = self._network.wait()
         return lines
 
-    def _step_failed(self) -> None:
-        """It can be tried again; the inputs may be half written."""
+    def _step_failed(self, step: Step) -> None:
+        """It can be tried again; the inputs may be half written.
+
+        Keys and values are written again to the same places. A state may have got the step's tokens already.
+        """
         self._inputs.invalidate()
         self.scheduler.changed = True
+        if self._network.hybrid:
+            self.scheduler.recompute([*step.decoding, *(chunk.sequence for chunk in step.chunks)])
 
     def _clear(self) -> None:
         """Remove cancelled requests."""

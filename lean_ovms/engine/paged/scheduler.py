@@ -159,6 +159,12 @@ class Scheduler:
                 return False
         return True
 
+    def recompute(self, sequences: list[Sequence]) -> None:
+        """Send them back to the queue, to be computed from their first token again."""
+        for sequence in sorted(sequences, key=_order, reverse=True):
+            if sequence.row >= 0:
+                self._preempt(sequence)
+
     # --- admission
 
     def _admit(self) -> None:

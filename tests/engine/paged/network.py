@@ -61,6 +61,7 @@ class FakeNetwork:
         return tensor.data[: tensor.shape[0]] if len(tensor.shape) else tensor.data
 
     def start(self, prompts):
+        """Compute, also where `wait` raises."""
         ids, positions, past, begins, blocks, firsts, longest, wanted = (self._input(name) for name in NAMES)
         assert len(begins) == len(firsts) == len(past) + 1
         assert begins[0] == firsts[0] == 0
@@ -108,3 +109,36 @@ class FakeNetwork:
 
     def clear_state(self, row):
         pass
+
+
+class HybridNetwork(FakeNetwork):
+    """It keeps a state for each row: the text, which each step goes on from. A token twice in it is not forgiven."""
+
+    hybrid = True
+    inputs = FakeNetwork.inputs | {"la.block_indices", "la.block_indices_begins", "la.past_lens", "la.cache_interval"}
+
+    def allocate(self, blocks, rows):
+        super().allocate(blocks, rows)
+        self.states = [["of nobody"] for _ in range(rows)]
+
+    def start(self, prompts):
+        ids, begins, past = (self._input(name) for name in ("input_ids", "subsequence_begins", "past_lens"))
+        read, written = self._input("la.block_indices").reshape(-1, 2).T.tolist()
+        assert self._input("la.past_lens").tolist() == past.tolist()
+        assert self._input("la.block_indices_begins").tolist() == list(range(0, 2 * len(past) + 1, 2))
+        assert self._input("la.cache_interval").tolist() == [0] * len(past)
+        assert read == written
+        assert len(set(read)) == len(read)
+        super().start(prompts)
+        tables, firsts = self._input("block_indices"), self._input("block_indices_begins")
+        for i, row in enumerate(read):
+            assert len(self.states[row]) == past[i]
+            self.states[row] += ids[begins[i] : begins[i + 1]].tolist()
+            cached = self.cache[tables[firsts[i] : firsts[i + 1]]].reshape(-1)
+            assert self.states[row] == cached[: len(self.states[row])].tolist()
+
+    def copy_state(self, source, target):
+        self.states[target] = list(self.states[source])
+
+    def clear_state(self, row):
+        self.states[row] = []

@@ -13,14 +13,14 @@ from lean_ovms.engine.paged.logprobs import log_sum_exp
 from lean_ovms.engine.paged.params import Params
 from lean_ovms.engine.paged.sampler import SamplingBatch, sample
 from lean_ovms.engine.paged.sequence import GUESSES, Request, Sequence
-from tests.engine.paged.network import VOCAB, FakeNetwork, logits_after
+from tests.engine.paged.network import VOCAB, FakeNetwork, HybridNetwork, logits_after
 
 SIZE = 4
 
 
-def engine(blocks=64, step_tokens=32, **options):
+def engine(blocks=64, step_tokens=32, kind=FakeNetwork, **options):
     return Engine(
-        FakeNetwork(SIZE),
+        kind(SIZE),
         **{
             "blocks": blocks,
             "block_size": SIZE,
@@ -102,8 +102,8 @@ def disturbed_step(made, dice, live, texts, wanted):
     except RuntimeError:
         made._network.fail = 0
     for number, request in live:
-        if request.can_read():
-            texts[number] += request.read()[0].generated_ids
+        if request.can_read() and (output := request.read().get(0)):
+            texts[number] += output.generated_ids
 
 
 @pytest.mark.slow
@@ -135,6 +135,47 @@ def test_many_texts_together_are_what_each_is_alone(seed, blocks, step_tokens, c
     assert made._rows.free == made._rows.total
     if blocks < 50:
         assert made.scheduler.preemptions
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "blocks"), [(0, 400), (1, 48)])
+def test_texts_with_states_are_what_each_is_alone(seed, blocks):
+    """As above, with n and beams; rows are used again after cancellations, preemptions and failed steps."""
+    dice, made = random.Random(seed), engine(blocks, kind=HybridNetwork)
+    kinds = [*KINDS, Params(max_tokens=15, n=3, temperature=1.0), Params(max_tokens=15, beams=3)]
+    live, texts, wanted = [], {}, {}
+    for number in range(16):
+        own, asked = prompt(dice.randrange(1, 70), number), replace(kinds[number % len(kinds)], seed=number)
+        live.append((number, made.add(own, asked)))
+        texts[number] = []
+        wanted[number] = best(own, asked) if asked.beams > 1 else alone(own, asked)
+        for _ in range(dice.randrange(4)):
+            disturbed_step(made, dice, live, texts, wanted)
+    while made.busy():
+        disturbed_step(made, dice, live, texts, wanted)
+    assert {number: texts[number] for number in wanted} == wanted
+    assert made._rows.free == made._rows.total
+    assert made.scheduler.preemptions
+    assert not made.scheduler.caching
+
+
+def best(ids, asked):
+    """The best one, of a network that has blocks only, and nothing else to do."""
+    made = engine()
+    return run(made, made.add(ids, asked))[0][: asked.max_tokens]
+
+
+def test_forked_texts_have_states_of_their_own():
+    asked = Params(max_tokens=12, n=3, temperature=1.0, seed=4)
+    made = engine(kind=HybridNetwork)
+    request = made.add(prompt(40), asked)
+    texts = {}
+    while made.busy() or request.can_read():
+        while request.can_read():
+            for index, output in request.read().items():
+                texts.setdefault(index, []).extend(output.generated_ids)
+        made.step()
+    assert texts == {i: alone(prompt(40), replace(asked, n=1, seed=4 + i)) for i in range(3)}
 
 
 @pytest.mark.parametrize(("length", "computed"), [(1, 1), (2, 4), (4, 4), (5, 8), (31, 32)])

@@ -1,8 +1,10 @@
-"""One tiny random model of each architecture (tools/zoo.py): the same tokens and log probabilities as openvino_genai's.
+"""One tiny random model of each architecture (tools/zoo.py): the tokens and log probabilities of transformers in torch,
+which tools/zoo_torch.py recorded, or openvino_genai's.
 
 Prompts are longer than a block, a chunk and the sliding windows, and are computed beside each other.
 """
 
+import json
 import random
 import tarfile
 from pathlib import Path
@@ -13,12 +15,13 @@ from lean_ovms.config import Config
 from lean_ovms.engine.genai.pipeline_choice import PROVEN
 from lean_ovms.engine.generation.pipeline import PipelineRequest
 from lean_ovms.types import SamplingParams
-from tests.engine.real import load
+from tests.engine.real import EXACT, load
 
 ZOO = Path(__file__).parents[2] / "data" / "zoo"
 SAFELY = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 """Early versions of Python 3.10 and 3.11 have no filters."""
 NAMES = sorted(path.name.removesuffix(".tar.xz") for path in ZOO.glob("*.tar.xz"))
+RECORDED = json.loads((ZOO / "answers.json").read_text())
 VOCAB = 64
 pytestmark = pytest.mark.model
 
@@ -77,7 +80,18 @@ def test_a_draft_of_another_architecture_changes_nothing(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(RECORDED))
+def test_tokens_and_log_probabilities_are_those_of_torch(name, tmp_path):
+    config = {**json.loads(EXACT["plugin_config"]), "INFERENCE_PRECISION_HINT": "f32"}
+    options = {"pipeline_type": "PAGED", "max_num_batched_tokens": 64, "plugin_config": json.dumps(config)}
+    found = answers(load(blocks=60, model_path=unpacked(name, tmp_path), **options))
+    assert [ids for ids, _ in found] == [ids for ids, _ in RECORDED[name]]
+    for (_, ours), (_, theirs) in zip(found, RECORDED[name], strict=True):
+        assert ours == pytest.approx(theirs, abs=5e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({*NAMES} - {*RECORDED}))
 def test_tokens_and_log_probabilities_are_openvino_genais(name, tmp_path):
     path = unpacked(name, tmp_path)
     wanted, found = (
