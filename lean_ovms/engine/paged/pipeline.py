@@ -269,6 +269,7 @@ class PagedPipeline:
             while self._engine.busy():
                 self._engine.step()
         self._engine.blocks.clear_cache()
+        self._engine.scheduler.chunk_sizes.forget()
 
 
 def _network(config: Config, settings: PipelineSettings) -> PagedModel | AdaptedModel:
