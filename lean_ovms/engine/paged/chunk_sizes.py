@@ -11,10 +11,11 @@ from __future__ import annotations
 
 GUESS = 1024
 """Tokens: b / d before anything is learned."""
-MEMORY = 0.98
-"""What a step counts for once there is a newer one; 50 of them count for most of it."""
-DOUBT = 0.002
-"""How much GUESS counts beside them. It decides as long as no step has a context of some hundred tokens."""
+NEAR = 512
+"""The mean context of a step's tokens below which b is learned from it; from the others d."""
+RATE = 0.1
+MOST = 2
+"""A step counts for at most so many times what was expected: some take longer than they need, beside other work."""
 
 
 class ChunkSizes:
@@ -31,7 +32,7 @@ class ChunkSizes:
     def forget(self) -> None:
         """What was learned is not true any more: the first steps with a network take longer than all others."""
         self.reach = float(GUESS)
-        self._sums = [0.0] * 5
+        self._linear = self._attention = 0.0  # b, d; 0: not known
 
     def work(self, start: int, tokens: int) -> int:
         """Of so many tokens with `start` tokens before them."""
@@ -55,15 +56,20 @@ class ChunkSizes:
     def learn(self, tokens: int, attended: int, seconds: float) -> None:
         """A step with prompts took so long. Small ones teach nothing: a part of the time is the same for any size.
 
-        Least squares of the relative error, so a step that something else delayed counts little.
+        b and d are learned from different steps, each with the other as it is known, so none is forgotten while only
+        the other has steps.
         """
         if 2 * (tokens + attended / self.reach) < self._whole or seconds <= 0:
             return
-        u, v = tokens / seconds, attended / seconds
-        self._sums = [MEMORY * old + new for old, new in zip(self._sums, (u * u, u * v, v * v, u, v), strict=True)]
-        uu, uv, vv, ones_u, ones_v = self._sums
-        guess = DOUBT * uu
-        uu, uv, vv = uu + guess, uv - guess * GUESS, vv + guess * GUESS * GUESS
-        linear, attention = vv * ones_u - uv * ones_v, uu * ones_v - uv * ones_u
-        if linear > 0:
-            self.reach = linear / attention if attention > 0 else float("inf")
+        if not self._linear:
+            self._linear = seconds / (tokens + attended / GUESS)
+            self._attention = self._linear / GUESS
+        if attended < NEAR * tokens:
+            self._linear = _closer(self._linear, (seconds - self._attention * attended) / tokens)
+        else:
+            self._attention = _closer(self._attention, (seconds - self._linear * tokens) / attended)
+        self.reach = self._linear / self._attention
+
+
+def _closer(known: float, measured: float) -> float:
+    return known + RATE * (min(MOST * known, max(known / MOST, measured)) - known)
