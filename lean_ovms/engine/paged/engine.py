@@ -54,12 +54,13 @@ class Engine:
         tile: int = 1,
         proposer: Proposer | None = None,
         adapters: AdapterTable | None = None,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = time.process_time,
     ) -> None:
         """max_sequences: of one request (n, beams). split, caching: as in Scheduler. prepare: a step's masks.
 
         tile: as in ModelInputs; at most block_size, and 1 for a hybrid network, which has no row for padding.
         proposer: of guesses for requests with `lookahead`; None: prompt lookup. adapters: that requests may name.
+        clock: of what steps cost; CPU time, because other processes make a step longer without more work in it.
         """
         rows = Rows(max(min(step_tokens, MAX_ROWS), max_sequences), context, block_size)
         network.allocate(blocks + (tile > 1), rows.total)
