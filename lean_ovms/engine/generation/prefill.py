@@ -8,20 +8,25 @@ alone, or a chat of ten tokens would wait until the whole of a long prompt of th
 
 from __future__ import annotations
 
+from typing import cast
+
+from .pipeline import ProgressHandle
 from .sequence import Sequence
 
 
 class PrefillQueue:
     """step_tokens: most tokens of a step. each: those that a sequence takes of it once its prompt is computed.
 
-    shares_steps: short prompts are computed beside long ones.
+    shares_steps: short prompts are computed beside long ones. progress: handles are ProgressHandles, so what is left
+    is known between steps: a step may compute less of a long prompt than fits into it.
     """
 
-    def __init__(self, step_tokens: int, each: int, *, shares_steps: bool = False) -> None:
+    def __init__(self, step_tokens: int, each: int, *, shares_steps: bool = False, progress: bool = False) -> None:
         self.left = 0
         self.shares_steps = shares_steps
         self._step_tokens = step_tokens
         self._each = each
+        self._progress = progress
         self._left: dict[Sequence, int] = {}  # in the order in which they were added
 
     def __len__(self) -> int:
@@ -51,6 +56,8 @@ class PrefillQueue:
 
     def step(self, running: int) -> None:
         """A step computes some of it."""
+        if self._progress:
+            self._look()
         budget, half = self._budget(running), self._half(running)
         prompts = list(self._left.items())
         if self.shares_steps:
@@ -62,6 +69,14 @@ class PrefillQueue:
             self._left[sequence] -= done
             self.left -= done
             budget -= done
+
+    def _look(self) -> None:
+        """What is really left of those that were begun. Of others, more may be in the prefix cache than is computed."""
+        for sequence in self._left:
+            computed = cast(ProgressHandle, sequence.handle).computed
+            if computed:
+                self._left[sequence] = max(0, sequence.length - computed)
+        self.left = sum(self._left.values())
 
     def _half(self, running: int) -> int:
         return max(1, self._budget(running) // 2)

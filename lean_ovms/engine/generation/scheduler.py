@@ -57,7 +57,9 @@ class Scheduler:
         slots = min(max_running, _max_decoding(pipeline.step_tokens, each))
         self.waiting = FairQueue(slots, across=priority_across_clients)
         self._starter = Starter(self, slots, across=priority_across_clients)
-        self.prefill = PrefillQueue(pipeline.step_tokens, each, shares_steps=pipeline.shares_steps)
+        self.prefill = PrefillQueue(
+            pipeline.step_tokens, each, shares_steps=pipeline.shares_steps, progress="progress" in info.capabilities
+        )
         self._cancels_prefill = pipeline.cancels_prefill
         self.prefixes = PrefixTracker(info.block_size, info.kv_blocks) if info.prefix_caching else None
         self._reports_cached = info.reports_cached_tokens and "cached_tokens" not in info.capabilities

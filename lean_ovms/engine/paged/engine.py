@@ -6,6 +6,7 @@ cancelled.
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
@@ -53,11 +54,13 @@ class Engine:
         tile: int = 1,
         proposer: Proposer | None = None,
         adapters: AdapterTable | None = None,
+        clock: Callable[[], float] = time.process_time,
     ) -> None:
         """max_sequences: of one request (n, beams). split, caching: as in Scheduler. prepare: a step's masks.
 
         tile: as in ModelInputs; at most block_size, and 1 for a hybrid network, which has no row for padding.
         proposer: of guesses for requests with `lookahead`; None: prompt lookup. adapters: that requests may name.
+        clock: of what steps cost; CPU time, because other processes make a step longer without more work in it.
         """
         rows = Rows(max(min(step_tokens, MAX_ROWS), max_sequences), context, block_size)
         network.allocate(blocks + (tile > 1), rows.total)
@@ -81,6 +84,8 @@ class Engine:
         self._inputs = ModelInputs(network, rows, tile=tile, spare=blocks, adapters=adapters)
         self._batch = SamplingBatch(())
         self._running: Step | None = None
+        self._clock = clock
+        self._began = 0.0
         self._cancelled: list[Request] = []
         self._arrived = 0
 
@@ -128,6 +133,7 @@ class Engine:
         step = self._schedule()
         if step is None:
             return False
+        self._began = self._clock()
         try:
             self._network.start(bool(step.chunks))
         except BaseException:
@@ -142,11 +148,15 @@ class Engine:
         step = started or self._schedule()
         if step is None:
             return
+        if started is None:
+            self._began = self._clock()
         try:
             lines = self._computed(step, started=started is not None)
         except BaseException:
             self._step_failed(step)
             raise
+        if step.chunks:
+            self.scheduler.timed(step, self._clock() - self._began)
         self.steps += 1
         self._clear()
         self._rows.computed[step.rows] += 1

@@ -34,43 +34,60 @@ CACHES = ("key_cache.", "value_cache.")
 STATES = "_state_table."
 """Of linear attention and short convolutions: one row for each sequence instead of blocks."""
 
+Kinds = tuple[tuple[bool, bool], ...]
+"""Kinds of steps: (has a row with an adapter, has parts of prompts or guesses)."""
+ALL: Kinds = ((False, False), (False, True), (True, False), (True, True))
+
 
 class NotPageable(StartError):
     """The model cannot be served by this engine. The message is the reason."""
 
 
 class PagedModel:
-    """A network.Network on one openvino infer request, or on two with the same inputs and caches.
+    """A network.Network on one or several openvino infer requests with the same inputs and caches: one for each kind of
+    step.
 
     layers, fixed: those that take adapters and that do not, as in adapter_layers.Layers. block_bytes: of a KV block.
     vocab_size: width of the logits, padding included. threads: that compute.
     """
 
     def __init__(
-        self, xml: Path, device: str, properties: dict[str, Any], *, adapted: bool = False, twice: bool = False
+        self,
+        xml: Path,
+        device: str,
+        properties: dict[str, Any],
+        *,
+        adapted: bool = False,
+        plain: bool = True,
+        twice: bool = False,
     ) -> None:
-        """adapted: it takes LoRA adapters. twice: steps with prompts have a compiled network of their own.
+        """adapted: it takes LoRA adapters. plain: steps in which no row has one have a compiled network without them.
+        twice: such steps with prompts have one of their own too.
 
-        openvino prepares each layer anew when the number of tokens is another than in the step before: 2 to 3 ms for
-        the demo model, before a prompt and again after it. The price is the weights' memory, twice, so it is for small
-        networks. The second one is compiled in a thread, until the first tensor is made.
+        The price of each is the weights' memory once more. The operations of adapters are many and small: 35 layers of
+        the demo model get 140 more and 71 conversions of weights, whatever the adapters' ranks, also 0; they double the
+        time of its steps. And openvino prepares each layer anew when the number of tokens is another than in the step
+        before: 2 to 3 ms for the demo model, before a prompt and again after it. The last network is compiled in a
+        thread, until the first tensor is made.
 
         Raises NotPageable, and RuntimeError from openvino.
         """
         core = ov.Core()
-        model = core.read_model(xml)
-        try:
-            paged_attention_transformation(model)
-        except RuntimeError as error:
-            raise NotPageable(f"its attention cannot be paged: {last_line(error)}") from error
-        _gather_before_projection(model)
-        self.layers, self.fixed = adapter_layers.insert(model) if adapted else ({}, frozenset[str]())
-        if adapted and not self.layers:
-            raise NotPageable("its linear layers have no names by which adapters could be matched")
-        compile_network = partial(core.compile_model, model, device, properties)
-        compiled = compile_network()
-        self._second = _in_thread(compile_network) if twice else None
-        self._decode = self._running = compiled.create_infer_request()
+        compile_network = partial(core.compile_model, device_name=device, config=properties)
+        self.layers, self.fixed = adapter_layers.Layers({}, frozenset())
+        self._compiled: list[tuple[Any, Kinds]] = []  # what is for fewer kinds of steps is behind
+        if adapted:
+            model = _paged(core, xml)
+            self.layers, self.fixed = adapter_layers.insert(model)
+            if not self.layers:
+                raise NotPageable("its linear layers have no names by which adapters could be matched")
+            self._compiled.append((compile_network(model), ALL))
+        if plain or not adapted:
+            model = _paged(core, xml)
+            self._compiled.append((compile_network(model), ALL[:2] if adapted else ALL))
+            if twice:
+                self._compiled.append((_in_thread(partial(compile_network, model)), ALL[1:2]))
+        compiled = self._compiled[0][0]
         self._ports = {_name(port): port for port in compiled.inputs}
         self.vocab_size = int(compiled.outputs[0].get_partial_shape()[-1].get_length())
         self.threads = int(compiled.get_property("INFERENCE_NUM_THREADS"))
@@ -81,12 +98,22 @@ class PagedModel:
         self.block_bytes = sum(self._bytes(name) for name in caches)
         self._caches: list[Any] = []
         self._states: list[Any] = []
+        self._running: Any = None
         self.adapting = False
 
     @cached_property
-    def _prompts(self) -> Any:
-        """The infer request of steps with prompts. Raises RuntimeError from openvino."""
-        return self._decode if self._second is None else self._second.result().create_infer_request()
+    def _requests(self) -> list[tuple[Any, frozenset[str], Kinds]]:
+        """Infer requests with the names of their inputs. Raises RuntimeError from openvino."""
+        found = []
+        for entry, kinds in self._compiled:
+            compiled = entry.result() if isinstance(entry, Future) else entry
+            found.append((compiled.create_infer_request(), frozenset(map(_name, compiled.inputs)), kinds))
+        return found
+
+    @cached_property
+    def _networks(self) -> dict[tuple[bool, bool], Any]:
+        """The infer request of each kind of step."""
+        return {kind: request for request, _, kinds in self._requests for kind in kinds}
 
     @property
     def inputs(self) -> frozenset[str]:
@@ -117,32 +144,20 @@ class PagedModel:
     def tensor(self, name: str, shape: list[int]) -> Any:
         """A tensor for an input, set on the requests; its owner writes into it and may make its shape smaller."""
         tensor = ov.Tensor(self._ports[name].get_element_type(), ov.Shape(shape))
-        self.set_tensor(name, tensor)
+        for request, names, _ in self._requests:
+            if name in names:
+                request.set_tensor(name, tensor)
         return tensor
-
-    def set_tensor(self, name: str, tensor: Any) -> None:
-        """A tensor that another model made for its input of that name."""
-        self._decode.set_tensor(name, tensor)
-        if self._prompts is not self._decode:
-            self._prompts.set_tensor(name, tensor)
-
-    def share_cache(self, other: PagedModel) -> None:
-        """Compute on the KV cache and the states of another, which has the same layers."""
-        self._caches, self._states = other._caches, other._states
-        caches = [name for name in other._ports if name.startswith(CACHES)]
-        states = [name for name in other._ports if STATES in name]
-        for name, tensor in zip(caches + states, self._caches + self._states, strict=True):
-            self.set_tensor(name, tensor)
 
     def infer(self, prompts: bool) -> NDArray[np.float32]:
         """`start` and `wait`, by this thread and openvino's: one thread less wants a core. Releases the GIL."""
-        self._running = self._prompts if prompts else self._decode
+        self._running = self._networks[self.adapting, prompts]
         self._running.infer(share_outputs=True)
         return self._logits()
 
     def start(self, prompts: bool) -> None:
         """Begin to compute with what is in the input tensors. prompts: the step has parts of prompts, or guesses."""
-        self._running = self._prompts if prompts else self._decode
+        self._running = self._networks[self.adapting, prompts]
         self._running.start_async()
 
     def wait(self) -> NDArray[np.float32]:
@@ -165,6 +180,17 @@ class PagedModel:
 
     def _bytes(self, name: str) -> int:
         return int(np.prod(self._row(name))) * int(self._ports[name].get_element_type().bitwidth) // 8
+
+
+def _paged(core: Any, xml: Path) -> Any:
+    """The network with paged attention, and logits for wanted tokens alone. Raises NotPageable."""
+    model = core.read_model(xml)
+    try:
+        paged_attention_transformation(model)
+    except RuntimeError as error:
+        raise NotPageable(f"its attention cannot be paged: {last_line(error)}") from error
+    _gather_before_projection(model)
+    return model
 
 
 def _in_thread(compile_network: Callable[[], Any]) -> Future[Any]:

@@ -30,7 +30,6 @@ from ..generation.pipeline import (
     PipelineRequest,
     Status,
 )
-from .adapted_model import AdaptedModel
 from .adapters import Adapter, AdapterTable, fits
 from .draft import DraftModel
 from .engine import Engine
@@ -46,7 +45,7 @@ CAPABILITIES = ("alternatives", "beam_control", "cache_salt", "cached_tokens", "
 TILE = 16
 """Tokens. Padding costs a larger network more than it saves: this one's steps take as long with 16 tokens as with 1."""
 TWICE = 1 << 30
-"""Bytes of weights below which a model that takes adapters is compiled without them too: see adapted_model."""
+"""Bytes of weights below which a model that takes adapters is compiled without them too: see model."""
 MOST_DRAFTED = 20
 """Tokens that a draft model guesses at most where its confidence alone decides: transformers' default."""
 GRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar_process")
@@ -55,7 +54,7 @@ GRAMMAR_PROCESS = (sys.executable, "-m", "lean_ovms.engine.paged.grammar_process
 class Adapters:
     """The weights of the adapters that requests named last."""
 
-    def __init__(self, model: PagedModel | AdaptedModel, most: int) -> None:
+    def __init__(self, model: PagedModel, most: int) -> None:
         self._model = model
         self._most = most
         self._read: dict[str, Adapter] = {}
@@ -269,17 +268,20 @@ class PagedPipeline:
             while self._engine.busy():
                 self._engine.step()
         self._engine.blocks.clear_cache()
+        self._engine.scheduler.chunk_sizes.forget()
 
 
-def _network(config: Config, settings: PipelineSettings) -> PagedModel | AdaptedModel:
+def _network(config: Config, settings: PipelineSettings) -> PagedModel:
     """Raises NotPageable."""
     file = config.model_dir / TEXT_MODEL
-    compiled = partial(PagedModel, file, settings.device, settings.properties)
-    plain = partial(compiled, twice=is_small(file))
-    if not config.allow_runtime_lora:
-        return plain()
-    adapted = compiled(adapted=True)
-    return AdaptedModel(adapted, plain()) if file.with_suffix(".bin").stat().st_size < TWICE else adapted
+    return PagedModel(
+        file,
+        settings.device,
+        settings.properties,
+        adapted=config.allow_runtime_lora,
+        plain=file.with_suffix(".bin").stat().st_size < TWICE,
+        twice=is_small(file),
+    )
 
 
 def _draft_network(config: Config, settings: PipelineSettings) -> PagedModel:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from .adapters import AdapterTable
 from .block_manager import BlockManager, Parent
+from .chunk_sizes import ChunkSizes
 from .model_inputs import Chunk
 from .network import Network
 from .proposer import Proposer
@@ -67,6 +68,7 @@ class Scheduler:
         self._adapters = adapters
         self._step_tokens = step_tokens
         self._split = split
+        self.chunk_sizes = ChunkSizes(step_tokens, blocks.block_size)
         self._reserved = min(PREFILL_TOKENS, step_tokens // 4)
         self._max_rows = min(rows.total, max(1, step_tokens - self._reserved))
         self._guided: list[Sequence] = []  # of the decoding, those with a grammar that may be guessed ahead
@@ -94,6 +96,12 @@ class Scheduler:
             return None
         changed, self.changed = self.changed, False
         return Step(self._plain, self._plain_rows, chunks, changed)
+
+    def timed(self, step: Step, seconds: float) -> None:
+        """A step with chunks took so long."""
+        tokens = len(step.decoding) + sum(chunk.length for chunk in step.chunks)
+        attended = sum(chunk.length * chunk.start for chunk in step.chunks)
+        self.chunk_sizes.learn(tokens, attended + int(self.rows.computed[step.rows].sum()), seconds)
 
     def computed(self, sequence: Sequence, tokens: int) -> None:
         """The first tokens of the sequence are in the cache: its full blocks can be found from now on."""
@@ -299,14 +307,17 @@ class Scheduler:
     def _prompts(self, budget: int) -> list[tuple[Sequence, int]]:
         """Prompts in the order in which they are computed, each with the tokens of the step to keep for those behind.
 
-        The oldest has at least half of a step; those that fit into the other half need not wait for all of it.
+        The oldest has at least half of a step; those that fit into the other half need not wait for all of it. What is
+        kept is work, as in ChunkSizes.
         """
         prompts = list(self.prefilling)
         if len(prompts) < 2 or not self._split:
             return [(sequence, 0) for sequence in prompts]
         left = {s: len(s.ids) - int(self.rows.computed[s.row]) for s in prompts[1:]}
         rest = sorted(left, key=lambda s: left[s] > budget // 2)
-        kept = min(budget // 2, sum(tokens for tokens in left.values() if tokens <= budget // 2))
+        work = self.chunk_sizes.work
+        short = (work(int(self.rows.computed[s.row]), n) for s, n in left.items() if n <= budget // 2)
+        kept = min(budget // 2, sum(short))
         return [(prompts[0], kept), *((sequence, 0) for sequence in rest)]
 
     def _guess(self, sequences: list[Sequence], budget: int) -> None:
@@ -343,16 +354,24 @@ class Scheduler:
         return count
 
     def _prompt(self, sequence: Sequence, budget: int, chunks: list[Chunk]) -> int:
+        """Compute a part of its prompt; how much of the budget it takes, as work (ChunkSizes).
+
+        A prompt alone has whole steps. Beside others its parts shrink, or their pauses would grow with its length.
+        """
         start, known = int(self.rows.computed[sequence.row]), len(sequence.ids)
         # Nothing of a block is its own, nor does it hold one from a step that failed.
         if start == self.blocks.block_size * len(sequence.chain) and len(sequence.blocks) == len(sequence.chain):
             start = self._catch_up(sequence, start)
-        count = known - start if not self._split else min(budget, known - start)
+        count = taken = known - start
+        if self._split and not self.decoding and len(self.prefilling) == 1:
+            count = taken = min(count, budget)
+        elif self._split:
+            count, taken = self.chunk_sizes.part(start, count, budget)
         if not self._grow(sequence, start + count):
             return 0
         wanted = count if sequence.needs_prompt_logprobs else int(start + count == known)
         chunks.append(Chunk(sequence, start, count, wanted))
-        return count
+        return taken
 
     def _catch_up(self, sequence: Sequence, start: int) -> int:
         """Share blocks that another sequence with the same prompt has computed meanwhile."""

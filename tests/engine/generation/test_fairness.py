@@ -294,6 +294,20 @@ def test_a_short_prompt_is_computed_beside_long_ones_of_its_client_where_steps_a
     assert len(rig.scheduler.prefill) == 1  # the other long ones wait for the first
 
 
+def test_prompts_wait_for_what_is_really_left_of_one_whose_parts_shrink():
+    """The paged engine computes less of a long prompt in a step than fits into it."""
+    rig = make(slots=64, step_tokens=64, shares_steps=True, capable=True)
+    schedule = rig.pipeline._schedule
+    rig.pipeline._schedule = lambda: [(handle, min(tokens, 16)) for handle, tokens in schedule()]
+    for i in range(3):
+        rig.submit(f"{i}" + "long " * 120, group=10 + i, max_tokens=2)
+    rig.turn(30)  # 480 tokens of 600; steps of 64 would have computed all of them
+    assert len(rig.scheduler.prefill) == 1
+    assert rig.scheduler.prefill.left >= 64
+    rig.run()
+    assert (len(rig.scheduler.prefill), rig.scheduler.prefill.left) == (0, 0)
+
+
 def test_many_short_prompts_wait_for_one_another_where_steps_are_shared():
     rig = make(slots=64, step_tokens=64, shares_steps=True)
     rig.submit("long " * 600, client="hostile", group=9, max_tokens=2)
