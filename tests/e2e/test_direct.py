@@ -91,4 +91,5 @@ def test_tokens_are_those_of_the_engines_tokenizer(
     ask = {"model": "demo", "text": text, "add_special_tokens": special}
     assert client.post("/tokenize", cast_to=object, body=ask) == {"tokens": ids}
     back = client.post("/detokenize", cast_to=object, body={"model": "demo", "tokens": ids})
-    assert back == {"prompt": direct.get_tokenizer().decode(ids, skip_special_tokens=False)}
+    text = direct.get_tokenizer().decode(ids, skip_special_tokens=False)
+    assert back == {"prompt": text, "content": text}

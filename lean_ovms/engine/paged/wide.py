@@ -108,7 +108,8 @@ def log_sums(lines: Lines, highest: Lines, factor: float = 1.0) -> NDArray[np.fl
         scaled = np.subtract(scaled, highest[:, None], out=exps)
     sums = column_sums(np.exp(scaled, out=exps)).sum(axis=-1)
     logs: NDArray[np.float64] = np.log(sums.astype(np.float64))
-    return logs if plain else logs + highest
+    # Never below the greatest, or rounding would make a probability larger than 1.
+    return np.maximum(logs, highest) if plain else logs + highest
 
 
 def locate(weights: Lines, sums: Lines, numbers: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -138,7 +138,7 @@ class DecodeLoop:
 
     def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         before, after = self._tokenizer.single if add_special_tokens else ((), ())
-        return [[*before, *ids.tolist(), *after] for ids in self._tokenizer.encode(texts)]
+        return [[*before, *ids, *after] for ids in self._tokenizer.encode(texts)]
 
     # --- internals
 

@@ -99,7 +99,7 @@ class PipelineRecognizer:
 
     def encode(self, texts: list[str], add_special_tokens: bool) -> list[list[int]]:
         before, after = self._tokenizer.single if add_special_tokens else ((), ())
-        return [[*before, *ids.tolist(), *after] for ids in self._tokenizer.encode(texts)]
+        return [[*before, *ids, *after] for ids in self._tokenizer.encode(texts)]
 
     # --- in the thread
 
@@ -128,7 +128,7 @@ class PipelineRecognizer:
         left = self._kind.max_prompt_tokens
         found: list[str] = []
         for text in (plain(job.params.hotwords), plain(job.prompt)):
-            ids = self._tokenizer.encode([text])[0].tolist() if text and left else []
+            ids = self._tokenizer.encode([text])[0] if text and left else []
             if len(ids) > left:
                 text = b"".join(self.vocabulary.pieces[token] for token in ids[-left:]).decode("utf-8", "ignore")
             found.append(text if ids else "")

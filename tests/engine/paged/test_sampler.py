@@ -346,6 +346,14 @@ def test_log_probabilities_of_a_wide_vocabulary_are_the_models_own(asked, shift)
         assert [v for _, v in detail.top] == pytest.approx(wanted[order[: len(detail.top)]], abs=2e-5)
 
 
+def test_no_token_is_likelier_than_certain():
+    lines = np.random.default_rng(5).normal(0, 3, (400, 600)).astype(np.float32)
+    lines[np.arange(400), 7] = np.linspace(15, 60, 400, dtype=np.float32)
+    found = logprobs.details(lines, np.full(400, 7), 1)
+    assert max(one.logprob for one in found) <= 0
+    assert max(one.top[0][1] for one in found) <= 0
+
+
 def test_ranks_in_a_wide_vocabulary_from_the_likeliest_to_the_last():
     x = lines(1, WIDE_VOCAB, seed=3)
     order = np.argsort(-x[0], kind="stable")

@@ -108,6 +108,13 @@ def test_prompts_and_tasks_are_the_pipelines(loop: DecodeLoop, oracle: Any) -> N
     assert run(loop, [Job(data, 0.0, params, language="de")])[0].text == expected
 
 
+def test_texts_become_tokens_and_back(loop: DecodeLoop) -> None:
+    [ids, with_special] = [loop.encode([" leise hoch"], special)[0] for special in (False, True)]
+    assert all(type(token) is int for token in ids)
+    assert loop.decode(ids, True) == " leise hoch"
+    assert len(with_special) >= len(ids)
+
+
 def test_text_streams_as_it_is_decoded_also_with_times(loop: DecodeLoop) -> None:
     name = "zero eight right off stop go stop"
     params = TranscribeParams(fallback=False, segments=True, logprobs=True)

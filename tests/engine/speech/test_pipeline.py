@@ -62,8 +62,8 @@ class Letters:
 
     single = ((), ())
 
-    def encode(self, texts: list[str]) -> list[Any]:
-        return [np.array([ord(letter) for letter in text]) for text in texts]
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        return [[ord(letter) for letter in text] for text in texts]
 
 
 def recognizer(pipeline: Any, kind: Kind | None = None, silence_s: float = 60.0) -> PipelineRecognizer:
@@ -158,6 +158,10 @@ def test_the_task_serves_others_after_an_error_and_a_cancel_and_ends_with_a_lost
     with pytest.raises(EngineLost):
         work()
     pipeline.gate.set()
+
+
+def test_texts_become_tokens() -> None:
+    assert recognizer(None).encode(["ab", "c"], True) == [[97, 98], [99]]
 
 
 def test_texts_beside_the_audio_are_cut_and_hold_no_special_tokens() -> None:
