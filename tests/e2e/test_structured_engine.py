@@ -132,8 +132,7 @@ async def test_every_family_makes_calls_that_its_own_parser_reads_and_the_schema
 ) -> None:
     built = build.build(OutputConstraint(tool_calls="required"), context(tool=family, tools=TOOLS))
     assert built.notices == []
-    for seed in range(2):
-        text, reason = await generate(engine, built.tag, seed=seed)
+    for text, reason in await asyncio.gather(*(generate(engine, built.tag, seed=seed) for seed in range(2))):
         content, _, calls = parse(text, family, None, TOOLS)
         whole = calls if reason == "stop" else calls[:-1]  # 32 calls may be more than the token limit
         assert whole, text

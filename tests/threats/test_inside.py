@@ -105,15 +105,15 @@ def long_case(family: str) -> dict[str, Any]:
 
 
 @each_family
-def test_t12_a_megabyte_of_crafted_output_takes_linear_time(family: str) -> None:
+def test_t12_long_crafted_output_takes_linear_time(family: str) -> None:
     tags = make(family, None, tools=TOOLS, prompt_tail="").tags
     for text in (
         "".join(tags) * 9999,
-        tags[0] + '{"name": "f", "arguments": {"a": "' + "\\" * 10**6,
-        tags[0] + "f(" * 10**6,
+        tags[0] + '{"name": "f", "arguments": {"a": "' + "\\" * 400_000,
+        tags[0] + "f(" * 400_000,
     ):
         seconds = []
-        for size in (250_000, 1_000_000):
+        for size in (100_000, 400_000):
             began = time.process_time()
             parse(family, text[:size])
             seconds.append(time.process_time() - began)
