@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class CompiledLater:
-    """compile_network: raises RuntimeError, after which there is never such a network. after: calls of `want` before
+    """compile_network: raises RuntimeError, after which there is never such a network. after: calls of `needed` before
     it is compiled."""
 
     def __init__(self, name: str, compile_network: Callable[[], Requests], after: int = 1) -> None:
@@ -22,7 +22,7 @@ class CompiledLater:
         self._left = after
         self._requests: Future[Requests | None] | None = None
 
-    def want(self) -> None:
+    def needed(self) -> None:
         """There is work for it."""
         self._left -= 1
         if self._left == 0:

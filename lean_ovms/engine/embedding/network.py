@@ -143,7 +143,7 @@ class Network:
     def widen(self) -> None:
         """Many texts wait: compile for several passes at once, in a thread, if that pays. `slots` grows at its end."""
         if self._streamed is not None:
-            self._streamed.want()
+            self._streamed.needed()
 
     def _may_have_more(self) -> bool:
         """Nobody has said how many streams, and the network is neither tiny nor so large that two take much memory."""
@@ -165,7 +165,7 @@ class Network:
     def lone_size(self, needed: int) -> int:
         """The padded length of a text that is computed alone and has so many tokens at least."""
         if needed <= SHORT and self._short is not None:
-            self._short.want()
+            self._short.needed()
             if self._short.get() is not None:
                 return SHORT
         return self._lone.size(needed)
