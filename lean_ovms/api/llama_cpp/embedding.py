@@ -9,15 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...errors import BadRequest
-from ...pooling_types import EMBED
+from ...pooling_types import EMBED, PooledOutput
 from ...types import Json, Request, Response
 from ..app import App
 from ..fields import Field, FieldSet
 from ..generation.mixed_prompts import SEVERAL, Pieces, read_several, tokens_of
 from ..pooling import fields as shared
-from ..pooling.encoding import Encoding
+from ..pooling.encoding import FLOATS
 from ..pooling.long_inputs import encode_in_pieces
 from ..pooling.request import PoolingRequest, parse
+from ..pooling.response import bare_list
 from ..router import Route, RouteDoc
 
 NORMS = {-1: False, 2: True}
@@ -66,13 +67,13 @@ async def handle(request: Request, app: App) -> Response:
         items.append(pieces[0] if len(pieces) == 1 else await tokens_of(pieces, True, call.model.tokenize))
     outputs = await encode_in_pieces(call, items, call.params(info, add_special_tokens=True), info)
     await call.load_numpy()
-    encoding = Encoding(format="float", dtype="float32", endianness="native")
+    return await call.render(outputs, lambda: full(call, outputs))
 
-    def write() -> Response:
-        found = [b'{"index":%d,"embedding":[%b]}' % (i, encoding.json(one)) for i, one in enumerate(outputs)]
-        return Response(200, [("Content-Type", "application/json"), *call.headers], b"[" + b",".join(found) + b"]")
 
-    return await call.render(outputs, write)
+def full(call: PoolingRequest, outputs: list[PooledOutput]) -> Response:
+    """The results."""
+    items = (b'{"index":%d,"embedding":[%b]}' % (i, FLOATS.json(output)) for i, output in enumerate(outputs))
+    return bare_list(items, call.headers)
 
 
 def _read(body: Json, app: App) -> Asked:

@@ -105,6 +105,10 @@ class Encoding:
         return vectors.json(output.data, shape(output, per_token=self.per_token))
 
 
+FLOATS = Encoding("float", "float32", "native")
+"""Of the endpoints whose requests cannot choose."""
+
+
 def results_response(encoding: Encoding, outputs: Sequence[PooledOutput], envelope: Json,
                      headers: list[tuple[str, str]], *, kind: bytes, member: bytes) -> Response:  # fmt: skip
     """The list of results, or their bytes. envelope: as below. kind: `object` of a result; member: where its vector is.

@@ -30,6 +30,11 @@ def json_list(envelope: Json, items: Iterable[bytes], counts: Json, headers: lis
     return Response(200, [("Content-Type", "application/json"), *headers], body)
 
 
+def bare_list(items: Iterable[bytes], headers: list[tuple[str, str]]) -> Response:
+    """A list and nothing around it; items are JSON already."""
+    return Response(200, [("Content-Type", "application/json"), *headers], b"[%b]" % b",".join(items))
+
+
 def shortest(value: float) -> float:
     """A score with seven digits, which is as exact as float32."""
     return float(f"{value:.7g}")

@@ -11,9 +11,10 @@ from ...types import Json, Request, Response
 from ..app import App
 from ..fields import Field, FieldSet
 from ..pooling import fields as shared
-from ..pooling.encoding import Encoding
+from ..pooling.encoding import FLOATS
 from ..pooling.inputs import read_inputs
 from ..pooling.request import Inputs, PoolingRequest, dimensions, parse, texts_of
+from ..pooling.response import bare_list
 from ..pooling.tei_fields import TRUNCATION, truncation
 from ..router import Route, RouteDoc
 from ..schemas import all_of
@@ -36,7 +37,6 @@ FIELDS = FieldSet(
         *shared.PROMPTS,
     )
 )
-FLOATS = Encoding("float", "float32", "native")
 
 
 async def handle(request: Request, app: App) -> Response:
@@ -65,5 +65,4 @@ def _read(body: Json, app: App) -> tuple[PoolingRequest, Inputs]:
 
 def full(call: PoolingRequest, outputs: list[PooledOutput]) -> Response:
     """The vectors."""
-    body = b"[%b]" % b",".join([FLOATS.json(output) for output in outputs])
-    return Response(200, [("Content-Type", "application/json"), *call.headers], body)
+    return bare_list((FLOATS.json(output) for output in outputs), call.headers)

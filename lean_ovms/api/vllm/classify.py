@@ -11,13 +11,12 @@ from ...types import Json, Request, Response
 from ..app import App
 from ..fields import FieldSet
 from ..pooling import fields as shared
-from ..pooling.encoding import Encoding
+from ..pooling.encoding import FLOATS
 from ..pooling.request import Inputs, PoolingRequest, follows_ovms, parse, parse_inputs, texts_of
 from ..pooling.response import json_list, usage
 from ..router import Route, RouteDoc, for_each_prefix
 
 FIELDS = FieldSet(shared.INPUTS)
-FLOATS = Encoding("float", "float32", "native")
 
 
 async def handle(request: Request, app: App) -> Response:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 from ..errors import last_line
+from ..genai.in_thread import in_thread
 from .passes import Requests
 
 log = logging.getLogger(__name__)
@@ -26,9 +27,7 @@ class CompiledLater:
         """There is work for it."""
         self._left -= 1
         if self._left == 0:
-            pool = ThreadPoolExecutor(1, "compile")
-            self._requests = pool.submit(self._compiled)
-            pool.shutdown(wait=False)
+            self._requests = in_thread("compile", self._compiled)
 
     def get(self, timeout_s: float = 0.0) -> Requests | None:
         """Its infer requests; None as long as it is not compiled. timeout_s: to wait for it."""

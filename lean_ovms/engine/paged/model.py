@@ -11,8 +11,7 @@ from __future__ import annotations
 from ..genai import quiet_imports  # noqa: F401 - first, for its effect
 
 # isort: split
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from openvino._offline_transformations import paged_attention_transformation
 
 from ...errors import StartError
 from ..errors import last_line
+from ..genai.in_thread import in_thread
 from . import adapter_layers
 from .network import LOGITS_INPUT
 
@@ -86,7 +86,7 @@ class PagedModel:
             model = _paged(core, xml)
             self._compiled.append((compile_network(model), ALL[:2] if adapted else ALL))
             if twice:
-                self._compiled.append((_in_thread(partial(compile_network, model)), ALL[1:2]))
+                self._compiled.append((in_thread("compile", partial(compile_network, model)), ALL[1:2]))
         compiled = self._compiled[0][0]
         self._ports = {_name(port): port for port in compiled.inputs}
         self.vocab_size = int(compiled.outputs[0].get_partial_shape()[-1].get_length())
@@ -191,13 +191,6 @@ def _paged(core: Any, xml: Path) -> Any:
         raise NotPageable(f"its attention cannot be paged: {last_line(error)}") from error
     _gather_before_projection(model)
     return model
-
-
-def _in_thread(compile_network: Callable[[], Any]) -> Future[Any]:
-    pool = ThreadPoolExecutor(1, "compile")
-    compiled = pool.submit(compile_network)
-    pool.shutdown(wait=False)
-    return compiled
 
 
 def _name(port: Any) -> str:
