@@ -21,16 +21,20 @@ WEIGHTS = [25, 25, 25, 8, 8, 4, 8, 1, 1, 1]
 
 
 class Client:
-    """Sends requests until it has sent enough; counts how each of them ended."""
+    """Sends requests until it has sent enough and all ends were seen; counts how each of them ended."""
 
     def __init__(self, engine, rng, ends, ids):
         self.engine = engine
         self.rng = rng
         self.ends = ends
         self.ids = ids
+        self.sent = 0
 
-    async def run(self, requests):
-        for _ in range(requests):
+    async def run(self, requests, ends_to_see):
+        """On a slow machine the first rounds may meet nothing but an engine that starts: go on until all ends came."""
+        while requests > 0 or not self.ends.keys() >= ends_to_see:
+            requests -= 1
+            self.sent += 1
             prompt = self.rng.choices(PROMPTS, WEIGHTS)[0]
             try:
                 reply = await asyncio.wait_for(self.submit(prompt), self.rng.choice([5, 200, 600]))
@@ -96,14 +100,13 @@ def test_every_request_ends_exactly_once_whatever_happens(seed):
         rng = random.Random(seed)
         ends, ids = Counter(), set()
         async with running(engine_watchdog_s=60.0) as engine:
-            clients = [Client(engine, random.Random(rng.random()), ends, ids).run(15) for _ in range(12)]
-            await asyncio.wait_for(asyncio.gather(killer(engine, rng, 4), *clients), 15 * 100)
+            clients = [Client(engine, random.Random(rng.random()), ends, ids) for _ in range(12)]
+            work = [client.run(15, {"finished", "Unavailable"}) for client in clients]
+            await asyncio.wait_for(asyncio.gather(killer(engine, rng, 4), *work), 120 * 100)
             assert not engine.busy
             assert await outlived(engine) == [[10]]
-        assert sum(ends.values()) == 12 * 15
+        assert sum(ends.values()) == sum(client.sent for client in clients) >= 12 * 15
         assert set(ends) <= {"finished", "given up", "Unavailable", "EngineFailure", "BadRequest", "TimeoutError"}
-        assert ends["finished"] > 0
-        assert ends["Unavailable"] > 0
 
     run_fast(main, 100.0)
 
@@ -134,12 +137,14 @@ class Model:
             if reason:
                 self.open.remove(index)
 
-    def end(self, indexes, failed=False):
-        self.failed = self.failed or (failed and bool(self.open))
-        for index in self.open & indexes:
-            if not failed:
-                self.due[index] = []
-            self.open.remove(index)
+    def cancel(self, indexes):
+        for index in indexes & self.due.keys():
+            self.due[index] = []
+        self.open -= indexes
+
+    def fail(self):
+        self.failed = self.failed or bool(self.open)
+        self.open.clear()
 
     def look(self):
         """The answer of poll, or "error"."""
@@ -176,7 +181,7 @@ def test_a_mailbox_gives_what_came_once_and_one_end(script):
         elif verb == "lost":
             router.fail_all(lambda: Unavailable("gone"))
             for model in models.values():
-                model.end({0, 1, 2}, failed=True)
+                model.fail()
         elif args[0] not in replies:
             router.deliver([protocol.Tokens(args[0], 0, [1], None, None)])
         elif verb == "tokens":
@@ -187,11 +192,11 @@ def test_a_mailbox_gives_what_came_once_and_one_end(script):
             models[number].tokens(index, tokens, reason)
         elif verb == "failed":
             router.deliver([protocol.Failed(args[0], BadRequest("x").to_wire())])
-            models[args[0]].end({0, 1, 2}, failed=True)
+            models[args[0]].fail()
         elif verb == "cancel":
             number, index = args
             replies[number].cancel(index)
-            models[number].end({0, 1, 2} if index is None else {index})
+            models[number].cancel({0, 1, 2} if index is None else {index})
         elif verb == "read":
             assert look(replies[args[0]]) == models[args[0]].look()
     for number, reply in replies.items():

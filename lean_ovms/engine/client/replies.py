@@ -131,12 +131,14 @@ class ReplyStream(Pushing[list[protocol.Tokens]]):
 
     def cancel(self, index: int | None = None) -> None:
         """Stop one sequence, or all. No more of its tokens are returned, not even unread ones. Idempotent."""
+        if index is None:
+            self._new = {}
+        else:
+            self._new.pop(index, None)
         cancelled = set(self._running) if index is None else self._running & {index}
         if not cancelled:
             return
         self._running -= cancelled
-        for number in cancelled:
-            self._new.pop(number, None)
         self._router.send(protocol.Cancel(self.id, index))
         self._end()
 
@@ -147,9 +149,8 @@ class ReplyStream(Pushing[list[protocol.Tokens]]):
             self.fail(error)
 
     def close(self) -> None:
-        """Cancel what is not finished and drop unread tokens. Idempotent."""
+        """Nobody reads on: cancel all, finished or not. Idempotent."""
         self.cancel()
-        self._new = {}
 
     async def wait_accepted(self) -> None:
         """Wait until the engine has accepted the request. Raises its refusal. For Engine.submit."""
