@@ -21,10 +21,10 @@ PAGED, CONTINUOUS = "PAGED", "LM_CB"
 
 PROVEN = frozenset(
     (
-        *("arcee", "cohere", "cohere2", "exaone4", "falcon", "gemma", "gemma2", "gemma3_text", "glm", "glm4"),
-        *("gpt_neox", "gpt_oss", "granite", "granitemoe", "hunyuan_v1_dense", "lfm2", "lfm2_moe"),
-        *("llama", "mistral", "mixtral", "olmo", "olmo2", "phi", "phi3", "qwen2", "qwen2_moe", "qwen3"),
-        *("qwen3_moe", "qwen3_next", "smollm3", "stablelm", "starcoder2"),
+        *("afmoe", "arcee", "cohere", "cohere2", "exaone4", "falcon", "gemma", "gemma2", "gemma3_text", "glm"),
+        *("glm4", "gpt_neox", "gpt_oss", "granite", "granitemoe", "granitemoehybrid", "hunyuan_v1_dense", "lfm2"),
+        *("lfm2_moe", "llama", "mistral", "mixtral", "olmo", "olmo2", "phi", "phi3", "qwen2", "qwen2_moe", "qwen3"),
+        *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe", "qwen3_next", "smollm3", "stablelm", "starcoder2"),
     )
 )
 """Architectures (model_type of config.json) whose tokens and log probabilities are those of openvino_genai on tiny

@@ -25,7 +25,7 @@ from openvino._offline_transformations import paged_attention_transformation
 from ...errors import StartError
 from ..errors import last_line
 from ..genai.in_thread import in_thread
-from . import adapter_layers
+from . import adapter_layers, positions
 from .network import LOGITS_INPUT
 
 ELEMENTWISE = ("Add", "Multiply", "Divide", "Tanh", "Convert")
@@ -185,10 +185,13 @@ class PagedModel:
 def _paged(core: Any, xml: Path) -> Any:
     """The network with paged attention, and logits for wanted tokens alone. Raises NotPageable."""
     model = core.read_model(xml)
+    positions.connect(model)
     try:
         paged_attention_transformation(model)
     except RuntimeError as error:
         raise NotPageable(f"its attention cannot be paged: {last_line(error)}") from error
+    if positions.counted(model):
+        raise NotPageable("it counts the positions of tokens itself")
     _gather_before_projection(model)
     return model
 

@@ -22,6 +22,9 @@ from .rows import Rows
 from .sequence import Sequence
 
 Ints = NDArray[np.int32]
+ONE_STATE = 1 << 30
+"""Tokens after which a state is kept beside the newest one: more than any text has. With 0, Mamba's operation
+(PagedSelectiveSSM) writes no state at all, and each step begins with an empty one (openvino 2026.4.1)."""
 
 
 class Chunk(NamedTuple):
@@ -155,7 +158,7 @@ class ModelInputs:
         mine = np.concatenate([rows, np.array([chunk.sequence.row for chunk in chunks], np.int64)])
         self._fill("la.block_indices", np.repeat(mine, 2))
         self._fill("la.block_indices_begins", 2 * self._count[: len(mine) + 1])
-        self._fill("la.cache_interval", np.zeros(len(mine), np.int32))
+        self._fill("la.cache_interval", np.full(len(mine), ONE_STATE, np.int32))
 
     def _fill(self, name: str, values: NDArray[Any]) -> None:
         self._sized(name, len(values))[: len(values)] = values
