@@ -57,6 +57,7 @@ MAMBA = {
     "mamba_chunk_size": 16,
     "shared_intermediate_size": 32,
 }
+DENSE = {"num_local_experts": 0, "shared_intermediate_size": 32}
 MODELS: dict[str, dict[str, object]] = {
     "afmoe": {"head_dim": 32, "num_dense_layers": 1, "num_local_experts": 4, **QWEN_EXPERTS, **MIXED},
     "arcee": {},
@@ -74,6 +75,7 @@ MODELS: dict[str, dict[str, object]] = {
     "granite": {"logits_scaling": 2.0, "residual_multiplier": 0.7, "embedding_multiplier": 2.0},
     "granitemoe": EXPERTS,
     "granitemoehybrid": {**MAMBA, **EXPERTS},
+    "granitemoehybrid-rope": {"layer_types": ["attention"] * 2, "position_embedding_type": "rope", **DENSE},
     "hunyuan_v1_dense": {"head_dim": 32},
     "lfm2": {"block_auto_adjust_ff_dim": False, **CONV},
     "lfm2_moe": {"num_dense_layers": 1, **QWEN_EXPERTS, **CONV},
@@ -95,7 +97,7 @@ MODELS: dict[str, dict[str, object]] = {
     "stablelm": {},
     "starcoder2": WINDOW,
 }
-"""What differs from COMMON, by model_type of transformers' configuration.
+"""What differs from COMMON, by model_type of transformers' configuration; what is behind a "-" tells variants apart.
 
 optimum-intel 2.2.0 exports each with some versions of transformers only. Made with 5.2.0: lfm2, lfm2_moe,
 qwen3_5_text, qwen3_5_moe_text; with 4.57.6: exaone4, gemma, glm, glm4, qwen3_next; with 5.0 or older: gemma2,
@@ -109,7 +111,7 @@ def network(name: str) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(1)
-    config = AutoConfig.for_model(name, **{**COMMON, **MODELS[name]})
+    config = AutoConfig.for_model(name.partition("-")[0], **{**COMMON, **MODELS[name]})
     model = AutoModelForCausalLM.from_config(config).float().eval()
     with torch.no_grad():
         for weights in model.parameters():

@@ -184,15 +184,24 @@ class PagedModel:
 
 def _paged(core: Any, xml: Path) -> Any:
     """The network with paged attention, and logits for wanted tokens alone. Raises NotPageable."""
+    model = _transformed(core, xml, connected=False)
+    if positions.counted(model):
+        model = _transformed(core, xml, connected=True)
+    if positions.counted(model):
+        raise NotPageable("it counts the positions of its tokens itself")
+    _gather_before_projection(model)
+    return model
+
+
+def _transformed(core: Any, xml: Path, *, connected: bool) -> Any:
+    """connected: positions are an input also where the file's network counts them. Raises NotPageable."""
     model = core.read_model(xml)
-    positions.connect(model)
+    if connected:
+        positions.connect(model)
     try:
         paged_attention_transformation(model)
     except RuntimeError as error:
         raise NotPageable(f"its attention cannot be paged: {last_line(error)}") from error
-    if positions.counted(model):
-        raise NotPageable("it counts the positions of tokens itself")
-    _gather_before_projection(model)
     return model
 
 
