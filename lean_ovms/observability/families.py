@@ -146,7 +146,7 @@ def select(listed: str) -> list[Family]:
     known = {name for family in FAMILIES for name in _names(family)}
     unknown = sorted(names - known - set(UNUSED) - set(PROCESS))
     if unknown:
-        raise StartError(f"--metrics_list has unknown metrics: {', '.join(unknown)}")
+        raise StartError(f"--metrics_list has unknown metrics: {', '.join(unknown)} (docs/operations.md lists them)")
     return [family for family in FAMILIES if _names(family) & names]
 
 

@@ -189,6 +189,13 @@ def test_the_repository_may_come_from_the_environment(
     assert config == {"model_config_list": [{"config": {"name": "org/model", "base_path": "org/model"}}]}
 
 
+def test_a_repository_without_models_is_an_empty_list_with_a_note(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--list_models", "--model_repository_path", str(tmp_path)) == 0
+    assert capsys.readouterr() == ("", f"lean_ovms: there is no model in {tmp_path}\n")
+
+
 # --- endings
 
 
