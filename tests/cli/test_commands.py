@@ -321,7 +321,7 @@ def test_models_are_added_and_removed(
     ]
 
 
-def test_a_model_path_is_written_as_given_and_told_when_nothing_is_there(
+def test_a_model_path_is_written_as_given_with_a_note_when_nothing_is_there(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ("--add_to_config", "c.json", "--model_name", "m", "--model_path", "/not/yet")

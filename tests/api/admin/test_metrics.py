@@ -118,7 +118,7 @@ async def test_a_client_cannot_make_series(make_app: MakeApp) -> None:
     assert not any("m1" in name or "such" in name for name in found[-1])
 
 
-async def test_a_scrape_tells_what_it_can_while_the_engine_restarts(make_app: MakeApp) -> None:
+async def test_a_scrape_has_what_is_known_while_the_engine_restarts(make_app: MakeApp) -> None:
     app, engine = await make(make_app, "a")
     await whole(await post(app, CHAT, HELLO))
     engine.state, engine.restarts = "restarting", 1

@@ -143,7 +143,7 @@ async def test_vllms_older_structural_tag_becomes_triggered_tags(make_app: MakeA
 # --- what is wrong
 
 
-async def test_a_response_format_that_cannot_be_imposed_is_dropped_and_told(make_app: MakeApp) -> None:
+async def test_a_response_format_that_cannot_be_imposed_is_dropped_with_a_warning(make_app: MakeApp) -> None:
     for form in ({"type": "nope"}, schema_format(name="x"), schema_format(name="x", schema={"type": "nope"})):
         app, engine = await make_app(say("x"))
         response = await ask(app, response_format=form)
@@ -157,7 +157,7 @@ EXPECTED = r"""299 lean_ovms "response_format was not imposed: a 'quote'\r\nX-Ev
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_the_engine_cannot_compile_is_dropped_and_told(make_app: MakeApp, stream: bool) -> None:
+async def test_what_the_engine_cannot_compile_is_dropped_with_a_warning(make_app: MakeApp, stream: bool) -> None:
     app, engine = await make_app(say("x"))
     engine.bad_grammar = GrammarInvalid('a "quote"\r\nX-Evil: 1 ž')
     response = await ask(app, response_format={"type": "regex", "pattern": "("}, stream=stream)

@@ -36,7 +36,7 @@ def test_a_chunk_of_text_is_what_the_long_way_makes_of_it(usage: bool, index: in
     assert said.get("usage", "absent") == (None if usage else "absent")
 
 
-def test_what_is_not_plain_is_told_the_long_way() -> None:
+def test_what_is_not_plain_is_written_the_long_way() -> None:
     content = b'"delta":{"content":"x"}'
 
     def told(chunk: bytes) -> dict[str, Any]:

@@ -116,7 +116,7 @@ async def test_echo_with_logprobs_scores_the_prompt(make_app: MakeApp) -> None:
     assert engine.submitted[0][1].prompt_logprobs
 
 
-async def test_alternatives_of_a_prompt_are_refused_for_nobody_knows_them(make_app: MakeApp) -> None:
+async def test_alternatives_of_a_prompt_are_refused_as_they_are_unknown(make_app: MakeApp) -> None:
     """What lm-evaluation-harness sends. From the prompt's own tokens alone it takes every text for the greedy one."""
     app, engine = await make_app(lambda *_: say("H"))
     fields = {"temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True}
@@ -141,7 +141,7 @@ async def test_alternatives_of_a_prompt_are_refused_for_nobody_knows_them(make_a
         ({"echo": True}, False),
     ],
 )
-async def test_alternatives_that_are_not_known_are_told_of(
+async def test_alternatives_that_are_not_known_get_a_warning(
     make_app: MakeApp, fields: dict[str, Any], told: bool
 ) -> None:
     app, _ = await make_app(lambda *_: say("H"))
