@@ -1,4 +1,4 @@
-"""What clients say about the form of an answer: which grammar it becomes, what is refused, what is told."""
+"""What clients say about the form of an answer: which grammar it becomes, what is refused, what gets a warning."""
 
 from __future__ import annotations
 
@@ -310,13 +310,13 @@ async def test_without_a_grammar_parallel_tool_calls_false_ends_the_answer_befor
     assert [c["function"]["name"] for c in choice["message"]["tool_calls"]] == ["f"]
     assert choice["finish_reason"] == "tool_calls"
     app, _ = await make_app(say(*TWO_CALLS), tool_parser="hermes3")
-    told = await events(await ask(app, stream=True, **fields))
-    assert told[-1] == "[DONE]"
+    sent = await events(await ask(app, stream=True, **fields))
+    assert sent[-1] == "[DONE]"
     names = [
-        c["function"].get("name") for e in told[:-1] for p in e["choices"] for c in p["delta"].get("tool_calls", ())
+        c["function"].get("name") for e in sent[:-1] for p in e["choices"] for c in p["delta"].get("tool_calls", ())
     ]
     assert [name for name in names if name] == ["f"]
-    assert [p["finish_reason"] for e in told[:-1] for p in e["choices"]][-1] == "tool_calls"
+    assert [p["finish_reason"] for e in sent[:-1] for p in e["choices"]][-1] == "tool_calls"
 
 
 async def test_guided_generation_shapes_calls_that_the_model_begins(make_app: MakeApp) -> None:

@@ -1,4 +1,4 @@
-"""Fields without an effect: told of in a Warning header, refused if their type is wrong, never dropped in silence."""
+"""Fields without an effect: named in a Warning header, refused if their type is wrong, never dropped in silence."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ async def test_alternatives_of_a_prompt_are_refused_as_they_are_unknown(make_app
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "warns"),
     [
         ({"logprobs": 0}, False),
         ({"logprobs": 1}, True),
@@ -142,13 +142,13 @@ async def test_alternatives_of_a_prompt_are_refused_as_they_are_unknown(make_app
     ],
 )
 async def test_alternatives_that_are_not_known_get_a_warning(
-    make_app: MakeApp, fields: dict[str, Any], told: bool
+    make_app: MakeApp, fields: dict[str, Any], warns: bool
 ) -> None:
     app, _ = await make_app(lambda *_: say("H"))
     response = await post(app, PATH, ask(**fields))
     assert response.status == 200
     warned = ["chosen token alone" in text for name, text in response.headers if name == "Warning"]
-    assert warned == [True] * told
+    assert warned == [True] * warns
 
 
 async def test_logprobs_name_tokens_by_their_ids_on_request(make_app: MakeApp) -> None:
