@@ -1,7 +1,8 @@
 """Every metric, each one once, as a row: name, kind, help, labels and buckets. metrics.py observes them.
 
-Names and labels are OVMS's where it has the metric (contract section 12), else vLLM's, else our own. Label values come
-from our own tables, never from a client, so their number is bounded.
+Names and labels are OVMS's where it has the metric
+(https://github.com/openvinotoolkit/model_server/blob/main/docs/metrics.md), else vLLM's, else our own. Label
+values come from our own tables, never from a client, so their number is bounded.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ async def test_ovms_buckets_are_there(make_app: MakeApp) -> None:
     found = await scraped(app)
     bounds = [re.search(r'le="(.*?)"', name) for name in found if name.startswith("ovms_graph_processing_time_us_b")]
     stream = [found[1] for found in bounds if found][:34]
-    assert stream[:4] == ["10", "18", "32", "58"]  # floor(10 * 1.8^i), contract section 12
+    assert stream[:4] == ["10", "18", "32", "58"]  # floor(10 * 1.8^i), as in OVMS
     assert stream[-1] == "+Inf"
 
 
