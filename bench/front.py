@@ -107,7 +107,7 @@ class Run:
             total.add(self._once(count, seconds))
             cpu = {role: cpu[role] + seconds for role, seconds in accounts.since().items()}
             tick(bar, f"{name}, {count} connections")
-        return {"case": name, "who": who, "connections": count, **told(total, cpu)}
+        return {"case": name, "who": who, "connections": count, **summary(total, cpu)}
 
     def _once(self, count: int, seconds: float) -> Outcome:
         texts = prompts(count, 64, 12, 0.5) * (count // 64 + 1 + round(seconds * 500))
@@ -115,7 +115,7 @@ class Run:
         return self._load.run(work, **self._more)
 
 
-def told(total: Outcome, cpu: dict[str, float]) -> dict[str, object]:
+def summary(total: Outcome, cpu: dict[str, float]) -> dict[str, object]:
     """Figures of one case. per core: what one core does when the front end has it to itself."""
     done = len(total.total)
     figures_: dict[str, object] = {

@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> None:
     for row in rows:
         report.row(**row)
     report.table("time to first token, median of the rounds (low to high); added to the better bare loop", COLUMNS)
-    wrong = [row for row in checked if row["told"] != row["expected"]]
+    wrong = [row for row in checked if row["reported"] != row["expected"]]
     report.row(case="cached_tokens", turns=len(checked), wrong=wrong)
     report.say(f"cached_tokens: {len(checked) - len(wrong)} of {len(checked)} turns as computed by blocks")
     for row in wrong:
@@ -134,7 +134,7 @@ class Blocks:
 
 
 def check(args: argparse.Namespace, where: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Two more conversations, each turn with the cached_tokens that the server has told and those that are right."""
+    """Two more conversations, each turn with the cached_tokens that the server reports and those that are right."""
     ask, blocks, rows = over_http(where, args.tokens, return_token_ids=True), Blocks(args.block_size), []
     for which in (1, 2):
         system, *users = conversation(args.seed * 1_000_003 - 1, which, args)
@@ -143,13 +143,13 @@ def check(args: argparse.Namespace, where: Mapping[str, Any]) -> list[dict[str, 
             messages.append({"role": "user", "content": user})
             ids = tokenize(where, messages)
             reply = ask(messages)
-            told = reply.usage.get("prompt_tokens_details", {}).get("cached_tokens")
+            reported = reply.usage.get("prompt_tokens_details", {}).get("cached_tokens")
             rows.append(
                 {
                     "conversation": which,
                     "turn": turn,
                     "prompt": len(ids),
-                    "told": told,
+                    "reported": reported,
                     "expected": blocks.cached(ids),
                 }
             )

@@ -109,7 +109,7 @@ def race(
             results[streams, rate] = laps
             limit = best([laps[contestant.name] for contestant in contestants[:limits]], bool(rate))
             for contestant in contestants:
-                row = told(contestant, laps[contestant.name], limit)
+                row = summary(contestant, laps[contestant.name], limit)
                 report.row(case=case_name(streams, rate), streams=streams, rate=rate, **row)
     return results
 
@@ -129,7 +129,7 @@ def warm_up(args: argparse.Namespace, contestants: list[Contestant]) -> None:
             contestant.run(Work(prompts=texts, max_tokens=4, concurrency=streams))
 
 
-def told(contestant: Contestant, lap: Lap, limit: Lap) -> dict[str, object]:
+def summary(contestant: Contestant, lap: Lap, limit: Lap) -> dict[str, object]:
     """The figures of one contestant in one case; ratio, ttft_added and itl_added against the first contestant."""
     pooled = lap.pooled()
     tokens = sum(pooled.tokens) or 1

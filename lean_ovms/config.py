@@ -108,7 +108,7 @@ class Config:
     # --- model
     model_path: str = option(
         "",
-        "model directory (OpenVINO IR) or GGUF file; without any option for models the demo model is served, as demo",
+        "model directory (OpenVINO IR) or GGUF file; without any option for models the demo models are served",
         group="model",
     )
     model_name: str = option(

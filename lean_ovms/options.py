@@ -72,8 +72,8 @@ def read_object(name: str, value: str) -> dict[str, Any]:
     """The object that is the value of a JSON option; {} for an empty one. Raises StartError."""
     try:
         found = json.loads(value) if value else {}
-    except (ValueError, RecursionError):
-        raise StartError(f"--{name} is not valid JSON") from None
+    except (ValueError, RecursionError) as error:
+        raise StartError(f"--{name} is not valid JSON: {error}") from None
     if not isinstance(found, dict):
         raise StartError(f"--{name} is not a JSON object")
     return found

@@ -220,7 +220,7 @@ async def test_a_hosted_app_lives_as_long_as_its_host() -> None:
         assert (await http.get("/v1/models")).status_code == 503
 
 
-async def test_a_hosted_app_that_cannot_start_tells_its_host() -> None:
+async def test_a_hosted_app_that_cannot_start_reports_to_its_host() -> None:
     hosted = Hosted(lambda: Config(model_path="/no/such/model"))
     sent = await lives(hosted, until=asyncio.Event())
     assert sent[0]["type"] == "lifespan.startup.failed"
@@ -278,7 +278,7 @@ async def test_an_app_can_be_mounted_below_a_path() -> None:
 
 
 @pytest.mark.slow
-async def test_a_ray_replica_serves_and_tells_its_health() -> None:
+async def test_a_ray_replica_serves_and_reports_its_health() -> None:
     replica = LeanOvms.__new__(LeanOvms)
     await replica.__init__(**FAKE)  # type: ignore[misc]  # as Ray does
     try:

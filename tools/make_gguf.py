@@ -8,33 +8,15 @@ of llama.cpp's converter for Qwen3.
 from __future__ import annotations
 
 import json
-import re
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import gguf
 import numpy as np
-import openvino as ov
 
-DEMO = Path(__file__).parents[1] / "lean_ovms" / "demo_model"
-LAYERS = r"(?:self|__module)\.model\.layers\.(\d+)\."
-MATRICES = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-NORMS = {
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-}
+from tools.demo_weights import DEMO, weights
+
 GGUF_CONTEXT = 8192  # the format of Qwen3 has no window for attention, without which the model knows no long prompts
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
 
@@ -107,32 +89,6 @@ def words() -> dict[str, Any]:
         "tokenizer.ggml.bos_token_id": 0,
         "tokenizer.chat_template": (DEMO / "chat_template.jinja").read_text("utf-8"),
     }
-
-
-@cache
-def weights() -> dict[str, np.ndarray]:
-    """Values of every tensor by name; a linear layer as rows of outputs. All that is folded in one go."""
-    nodes: dict[str, Any] = {}
-    for node in ov.Core().read_model(DEMO / "openvino_model.xml").get_ops():
-        name = node.get_friendly_name()
-        if node.get_type_name() == "Multiply" and "/fq_weights_" in name:
-            nodes["token_embd" if "embed_tokens" in name else _layer(name, MATRICES)] = node
-        elif node.get_type_name() == "Multiply" and "norm/aten::mul/Multiply_1" in name:
-            nodes["output_norm" if "layers" not in name else _layer(name, NORMS)] = _constant(node)
-    folded = ov.Core().compile_model(ov.Model([n.output(0) for n in nodes.values()], [], "weights"), "CPU")([])
-    arrays = [np.array(folded[i], dtype=np.float32) for i in range(len(nodes))]
-    return {f"{n}.weight": a.reshape(-1) if "norm" in n else a for n, a in zip(nodes, arrays, strict=True)}
-
-
-def _layer(name: str, kinds: dict[str, str]) -> str:
-    found = re.match(LAYERS, name)
-    assert found, name
-    rest = name[found.end() :]
-    return f"blk.{found[1]}.{next(new for old, new in kinds.items() if rest.startswith(old))}"
-
-
-def _constant(node: Any) -> Any:
-    return next(n for n in (node.input_value(i).get_node() for i in (0, 1)) if n.get_type_name() == "Constant")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Writes the demo model as a Hugging Face folder: python -m tools.make_hf FOLDER
 
 config.json, the tokenizer's files and model.safetensors in float32, with the weights as the engine computes with them
-(int8 times scale): what transformers and vLLM load. Needs the packages gguf and safetensors (extra `bench`).
+(int8 times scale): what transformers and vLLM load. Needs the package safetensors (extra `bench`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from safetensors.numpy import save_file
 
-from tools.make_gguf import DEMO, MATRICES, NORMS, weights
+from tools.demo_weights import DEMO, MATRICES, NORMS, weights
 
 OUTSIDE = {"token_embd": "embed_tokens", "output_norm": "norm"}
 FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")

@@ -34,7 +34,7 @@ class Field:
 
     kind: "bool", "number", "int", "uint", "string", "object", "array" or "any". low, high: inclusive bounds.
     above: an exclusive lower bound; below: an exclusive upper one. wrong: message for a value of another kind, where
-    OVMS has its own text (contract section 2). outside: the same for a value out of bounds.
+    OVMS has its own text. outside: the same for a value out of bounds.
     read: converts a value of the right kind; raises BadRequest. default: value of an absent field.
     builtin: value if the model's generation_config.json has none either, for the documentation.
     required: for the documentation; the endpoint raises the error. fields: the members of an object.

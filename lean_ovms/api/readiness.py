@@ -1,4 +1,4 @@
-"""Readiness of the server, which vLLM's and KServe's health endpoints report alike (contract section 1.5)."""
+"""Readiness of the server, which vLLM's and KServe's health endpoints report alike."""
 
 from __future__ import annotations
 

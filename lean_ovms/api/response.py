@@ -13,7 +13,7 @@ import orjson
 from ..errors import BadRequest
 from ..observability.logging import safe
 from ..timing_types import PromptProgress, Timings
-from ..types import Json, Response, TokenLogprob, Usage
+from ..types import ByteStream, Json, Response, TokenLogprob, Usage
 from ..util import json_pieces
 from ..util.concurrency import Offload
 
@@ -26,7 +26,12 @@ WHOLE_BYTES = 262_144
 
 def json(body: Any, headers: list[tuple[str, str]] | None = None, status: int = 200) -> Response:
     """A JSON response."""
-    return Response(status, [("Content-Type", "application/json"), *(headers or [])], orjson.dumps(body))
+    return json_bytes(orjson.dumps(body), headers, status)
+
+
+def json_bytes(body: bytes | ByteStream, headers: list[tuple[str, str]] | None = None, status: int = 200) -> Response:
+    """A JSON response whose body is JSON already."""
+    return Response(status, [("Content-Type", "application/json"), *(headers or [])], body)
 
 
 async def written(offload: Offload, size: int, make: Callable[[], Json]) -> Response:
@@ -42,7 +47,7 @@ async def written(offload: Offload, size: int, make: Callable[[], Json]) -> Resp
 def json_in_pieces(pieces: list[bytes]) -> Response:
     """A JSON response from its bytes in pieces; a large one is sent piece by piece, since joining them takes long."""
     whole = sum(map(len, pieces)) <= WHOLE_BYTES
-    return Response(200, [("Content-Type", "application/json")], b"".join(pieces) if whole else _Pieces(pieces))
+    return json_bytes(b"".join(pieces) if whole else _Pieces(pieces))
 
 
 class _Pieces:

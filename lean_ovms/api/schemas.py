@@ -1,6 +1,6 @@
 """JSON Schemas of nested request values and of responses, for the OpenAPI document only.
 
-Request schemas contain the checked rules; response schemas the guaranteed members (contract section 5; OpenAI's
+Request schemas contain the checked rules; response schemas the guaranteed members (OpenAI's
 reference). tests/api/test_openapi.py validates real responses against them.
 """
 

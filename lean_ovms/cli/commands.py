@@ -167,7 +167,7 @@ def _check(config: Config, commands: list[str]) -> None:
     if config.source_model and command and command != "pull":
         raise WrongOptions(f"--source_model and --{command} exclude each other")
     if command == "pull" or config.source_model:
-        _require(config.source_model or config.model_name, "--pull needs --source_model")
+        _require(config.source_model or config.model_name, "--pull needs --source_model ORGANISATION/NAME")
     elif command == "configure":
         _require(config.model_path, "--configure needs --model_path")
         _require(not config.model_name, "--configure and --model_name exclude each other: a graph holds no name")
@@ -284,8 +284,11 @@ def _pull(config: Config) -> None:
 def _list(config: Config) -> None:
     from ..repository.listing import servable
 
-    for path in servable(Path(config.model_repository_path)):
+    found = servable(Path(config.model_repository_path))
+    for path in found:
         print(path)
+    if not found:
+        print(f"lean_ovms: there is no model in {config.model_repository_path}", file=sys.stderr)
 
 
 def _configure(config: Config) -> None:

@@ -31,11 +31,14 @@ def main(argv: Sequence[str], environ: Mapping[str, str], root: Path = Path("/pr
     try:
         if argv[:1] == ["--pid"] and len(argv) == 2:
             argv = options_of(root, argv[1])
-        check(parse(argv, environ))
+        config = parse(argv, environ)
+        check(config)
     except StartError as error:
         return _fail(error, exit_status.USAGE)
-    except (OSError, http.client.HTTPException) as error:
-        return _fail(f"no answer: {error}", exit_status.FAILED)
+    except OSError as error:
+        return _fail(f"no answer from {_address(config)}: {error.strerror or error}", exit_status.FAILED)
+    except http.client.HTTPException as error:
+        return _fail(f"no answer from {_address(config)}: {error!r}", exit_status.FAILED)
     except NotReady as error:
         return _fail(error, exit_status.FAILED)
     return exit_status.OK
@@ -67,6 +70,11 @@ def options_of(root: Path, pid: str) -> list[str]:
         if os.path.basename(word) in PROGRAMS:
             return words[place + 1 :]
     raise StartError(f"process {pid} is not lean_ovms: {' '.join(words)[:200]}")
+
+
+def _address(config: Config) -> str:
+    connection = _connection(config)
+    return f"unix:{config.unix_socket}" if config.unix_socket else f"{connection.host}:{connection.port}"
 
 
 def _connection(config: Config) -> http.client.HTTPConnection:

@@ -123,7 +123,7 @@ class OutputDecoder:
     def entry(self, token: int, logprob: float | None) -> TokenLogprob:
         """A token with its log probability."""
         data = self.detokenizer.piece(token)
-        # A positive value is the engine's placeholder for "not known" (contract 3.6).
+        # A positive value is the engine's placeholder for "not known".
         known = logprob is not None and logprob <= 0
         return TokenLogprob(token, data.decode("utf-8", "replace"), data, logprob if known else None)
 

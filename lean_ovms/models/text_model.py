@@ -65,12 +65,7 @@ class TextModel(Model):
     def _check_options(self) -> None:
         super()._check_options()
         if self.config.draft_model_path:
-            draft = Path(self.config.draft_model_path)
-            wrong = f"--draft_model_path {draft}"
-            if not draft.exists():
-                raise WrongOptions(f"{wrong}: there is no such directory")
-            if draft.is_dir() and not (draft / model_dir.WEIGHTS[0]).is_file():
-                raise WrongOptions(f"{wrong} has no {model_dir.WEIGHTS[0]}")
+            _check_draft(Path(self.config.draft_model_path))
         if asked := self.config.max_model_len:
             limit = model_config.context_length(model_config.read(self.config.model_dir))
             if 0 < limit < asked:
@@ -336,3 +331,15 @@ async def _submit_constrained(
             return await submit(constraint=constraint)
         except (GrammarInvalid, GrammarTooComplex) as error:
             constraint = await structured.rebuild_after(error)
+
+
+def _check_draft(path: Path) -> None:
+    """Raise WrongOptions unless it is a directory with a network, or a file (GGUF)."""
+    wrong = f"--draft_model_path {path}"
+    try:
+        if not path.exists():
+            raise WrongOptions(f"{wrong}: there is no such directory")
+        if path.is_dir() and not (path / model_dir.WEIGHTS[0]).is_file():
+            raise WrongOptions(f"{wrong} has no {model_dir.WEIGHTS[0]}")
+    except OSError as error:
+        raise WrongOptions(f"{wrong} cannot be read: {error.strerror}") from None

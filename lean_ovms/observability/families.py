@@ -1,7 +1,8 @@
 """Every metric, each one once, as a row: name, kind, help, labels and buckets. metrics.py observes them.
 
-Names and labels are OVMS's where it has the metric (contract section 12), else vLLM's, else our own. Label values come
-from our own tables, never from a client, so their number is bounded.
+Names and labels are OVMS's where it has the metric
+(https://github.com/openvinotoolkit/model_server/blob/main/docs/metrics.md), else vLLM's, else our own. Label
+values come from our own tables, never from a client, so their number is bounded.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def select(listed: str) -> list[Family]:
     known = {name for family in FAMILIES for name in _names(family)}
     unknown = sorted(names - known - set(UNUSED) - set(PROCESS))
     if unknown:
-        raise StartError(f"--metrics_list has unknown metrics: {', '.join(unknown)}")
+        raise StartError(f"--metrics_list has unknown metrics: {', '.join(unknown)} (docs/operations.md lists them)")
     return [family for family in FAMILIES if _names(family) & names]
 
 

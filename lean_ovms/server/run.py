@@ -78,7 +78,7 @@ def build(config: Config, make: Callable[[Config], Model] = make_model) -> App:
 def _check(config: Config) -> None:
     """Raise WrongOptions for what would otherwise be found by requests, or after the models are loaded."""
     media, store = config.allowed_local_media_path, config.response_store
-    if media and not Path(media).is_dir():
+    if media and not os.path.isdir(media):  # Path.is_dir() raises where a directory above it cannot be read
         raise WrongOptions(f"--allowed_local_media_path {media}: there is no such directory")
     if store and "://" not in store and not Path(store).absolute().parent.is_dir():
         raise WrongOptions(f"--response_store {store}: there is no directory {Path(store).absolute().parent}")
@@ -124,8 +124,7 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
         logger.info("lean_ovms %s listens on %s", __version__, ", ".join(server.addresses))
         await _until(load(app), signals.stop)
         if not signals.stop.is_set():
-            ready = ", ".join(name for name, model in app.registry.models.items() if model.ready)
-            logger.info("ready: %s; %s", ready or "none", _entry_points(server.addresses, app.config.root_path))
+            _log_ready(app, server.addresses)
             _freeze_gc()
             notifier.notify(READY, "STATUS=serving")
             alive = asyncio.create_task(notifier.keep_alive())  # until the end: draining takes time, too
@@ -144,6 +143,17 @@ async def serve(app: App, notifier: SystemdNotifier | None = None) -> int:
             alive.cancel()
     logger.info("stopped")
     return exit_status.OK
+
+
+def _log_ready(app: App, addresses: Sequence[str]) -> None:
+    ready = ", ".join(name for name, model in app.registry.models.items() if model.ready)
+    if not ready and app.registry.models:
+        logger.warning("no model could be loaded: requests get a 503; %s", RETRIED)
+        return
+    logger.info("ready: %s; %s", ready or "no models", _entry_points(addresses, app.config.root_path))
+
+
+RETRIED = "models are loaded again when the configuration or their files change, or at POST /v1/config/reload"
 
 
 def _entry_points(addresses: Sequence[str], root_path: str) -> str:

@@ -57,7 +57,7 @@ async def test_the_root_answers_clients_that_look_for_a_server(make_app: MakeApp
         ("/x" * 30_000 + "/v3/models", "/v3/models"),
     ],
 )
-async def test_a_wrong_base_url_is_told_from_a_right_one(make_app: MakeApp, path: str, meant: str) -> None:
+async def test_a_wrong_base_url_is_distinguished_from_a_right_one(make_app: MakeApp, path: str, meant: str) -> None:
     app, _ = await make_app()
     response = await get(app, path)
     assert response.status == 404
@@ -96,7 +96,7 @@ async def test_a_page_may_send_a_key_and_headers_of_its_own(make_app: MakeApp) -
     assert ("Access-Control-Max-Age", "600") in response.headers
 
 
-async def test_a_preflight_is_told_nothing_beyond_what_is_configured(make_app: MakeApp) -> None:
+async def test_a_preflight_gets_nothing_beyond_what_is_configured(make_app: MakeApp) -> None:
     app, _ = await make_app(allowed_headers="X-Own", allowed_methods="GET")
     headers = (await app.handle(Request("OPTIONS", CHAT, headers=PREFLIGHT))).headers
     assert [v for k, v in headers if k.startswith("Access-Control-Allow-") and k[21:] != "Origin"] == ["GET", "X-Own"]
@@ -106,7 +106,7 @@ async def test_a_preflight_is_told_nothing_beyond_what_is_configured(make_app: M
     assert [v for k, v in headers if k == "Access-Control-Allow-Headers"] == ["*"]
 
 
-async def test_of_several_allowed_origins_a_page_is_told_its_own(make_app: MakeApp) -> None:
+async def test_of_several_allowed_origins_a_page_gets_its_own(make_app: MakeApp) -> None:
     app, _ = await make_app(allowed_origins="https://a.example, https://b.example")
     for origin, told in [("https://b.example", "https://b.example"), ("https://c.example", "https://a.example")]:
         headers = (await get(app, "/v1/models", origin=origin)).headers
@@ -211,7 +211,7 @@ async def test_a_model_has_no_field_that_open_webui_takes_for_its_own(make_app: 
     assert not theirs & set(model)
 
 
-async def test_health_tells_ready_from_restarting_from_draining(make_app: MakeApp) -> None:
+async def test_health_distinguishes_ready_restarting_and_draining(make_app: MakeApp) -> None:
     app, engine = await make_app()
     for path in ("/health", "/v2/health/ready", "/v2/health/live", "/ping"):
         assert (await get(app, path)).status == 200

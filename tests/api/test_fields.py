@@ -119,7 +119,7 @@ def test_a_huge_integer_is_out_of_range_not_a_crash() -> None:
 
 
 @pytest.mark.parametrize("depth", [130, 300, 1000, 100_000])
-def test_a_body_that_is_nested_too_deep_is_told_so_in_ovms_words(depth: int) -> None:
+def test_a_body_that_is_nested_too_deep_is_refused_in_ovms_words(depth: int) -> None:
     for opened, closed in (("[", "]"), ('{"a":', "}")):
         body = f'{{"x": {opened * depth}{"1" if closed == "}" else ""}{closed * depth}}}'
         with pytest.raises(BadRequest) as caught:

@@ -58,7 +58,7 @@ async def check(app: App, name: str, *values: Any) -> None:
         validator.validate(value)
 
 
-async def test_every_route_is_told(make_app: MakeApp) -> None:
+async def test_every_route_is_described(make_app: MakeApp) -> None:
     app, _ = await make_app()
     paths = (await document(app))["paths"]
     told = {
@@ -110,7 +110,7 @@ def test_a_row_takes_what_its_schema_takes(row: Field) -> None:
         assert validator.is_valid(value) is taken, value
 
 
-async def test_models_are_named_and_the_key_is_told_where_it_is_asked_for(make_app: MakeApp) -> None:
+async def test_models_are_named_and_the_key_is_described_where_it_is_required(make_app: MakeApp) -> None:
     app, _ = await make_app()
     told = await document(app)
     body = told["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]
@@ -134,7 +134,7 @@ CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
     [{}, {"n": 2, "logprobs": True}, {"return_token_ids": True}, {"stop": "b"}, {"tools": TOOLS}],
     ids=str,
 )
-async def test_chat_answers_are_as_told(make_app: MakeApp, more: dict[str, Any]) -> None:
+async def test_chat_answers_are_as_described(make_app: MakeApp, more: dict[str, Any]) -> None:
     script = ("<think>h</think>", CALL) if "tools" in more else ("a", "b", "c")
     options = {"tool_parser": "hermes3", "reasoning_parser": "qwen3"}
     app, _ = await make_app(lambda _, sampling: say(*script, sequences=sampling.n), **options)
@@ -145,7 +145,7 @@ async def test_chat_answers_are_as_told(make_app: MakeApp, more: dict[str, Any])
     await check(app, "ChatCompletionChunk", *chunks)
 
 
-async def test_other_answers_are_as_told(make_app: MakeApp) -> None:
+async def test_other_answers_are_as_described(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda _, sampling: say("a", "b", sequences=sampling.n))
     prompt = {"model": "m", "prompt": "x", "logprobs": 0, "echo": True}
     await check(app, "Completion", await whole(await post(app, "/v1/completions", prompt)))
@@ -194,7 +194,7 @@ async def test_other_answers_are_as_told(make_app: MakeApp) -> None:
         ("token_classify", "Pooled", "/v1/pooling", {"input": "a"}),
     ],
 )
-async def test_answers_of_pooling_models_are_as_told(
+async def test_answers_of_pooling_models_are_as_described(
     make_pooling: MakePooling, task: str, name: str, path: str, body: dict[str, Any]
 ) -> None:
     app, _ = await make_pooling(task)

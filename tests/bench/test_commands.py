@@ -126,8 +126,8 @@ def test_cached_tokens_are_those_of_the_blocks_in_every_turn_of_a_conversation()
     finally:
         server.close()
 
-    assert [row["told"] for row in rows] == [row["expected"] for row in rows]
-    assert [row["told"] > 0 for row in rows] == [False, *[True] * 7]
+    assert [row["reported"] for row in rows] == [row["expected"] for row in rows]
+    assert [row["reported"] > 0 for row in rows] == [False, *[True] * 7]
 
 
 @pytest.mark.model

@@ -189,6 +189,13 @@ def test_the_repository_may_come_from_the_environment(
     assert config == {"model_config_list": [{"config": {"name": "org/model", "base_path": "org/model"}}]}
 
 
+def test_a_repository_without_models_is_an_empty_list_with_a_note(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--list_models", "--model_repository_path", str(tmp_path)) == 0
+    assert capsys.readouterr() == ("", f"lean_ovms: there is no model in {tmp_path}\n")
+
+
 # --- endings
 
 
@@ -314,7 +321,7 @@ def test_models_are_added_and_removed(
     ]
 
 
-def test_a_model_path_is_written_as_given_and_told_when_nothing_is_there(
+def test_a_model_path_is_written_as_given_with_a_note_when_nothing_is_there(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ("--add_to_config", "c.json", "--model_name", "m", "--model_path", "/not/yet")

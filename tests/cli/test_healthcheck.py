@@ -84,6 +84,14 @@ def test_the_options_of_a_running_server(listener: socket.socket, tmp_path: Path
         assert healthcheck.main(["--pid", "1"], environ, tmp_path) == 0
 
 
+def test_a_server_that_is_not_there_is_named(listener: socket.socket, capsys: pytest.CaptureFixture[str]) -> None:
+    port = listener.getsockname()[1]  # bound, so that nobody else listens there, and not listening
+    with listener:
+        assert healthcheck.main(["--rest_port", str(port)], {}) == 1
+        error = capsys.readouterr().err
+        assert error == f"lean_ovms healthcheck: no answer from 127.0.0.1:{port}: Connection refused\n"
+
+
 def test_what_cannot_be_checked_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "cmdline").write_bytes(b"sleep\x001000\0")

@@ -23,13 +23,18 @@ def test_rates_are_straight_between_corners() -> None:
     assert PLAN.steps == 19
 
 
+def test_a_plan_that_is_cut_is_the_same_up_to_its_last_step() -> None:
+    cut = PLAN.cut(12)
+    assert (cut.steps, PLAN.cut(40), PLAN.cut(None)) == (12, PLAN, PLAN)
+    assert [cut.rate(step) for step in range(13)] == [PLAN.rate(step) for step in range(13)]
+
+
 def test_practice_begins_at_its_step() -> None:
     drawn = {step: [isinstance(PLAN.dialog(step, seed), Written) for seed in (0, 499, 500)] for step in (0, 63, 64)}
     assert drawn == {0: [False] * 3, 63: [False] * 3, 64: [True, True, False]}
 
 
 def test_training_can_begin_with_the_weights_of_the_exported_model(folder: Path) -> None:
-    pytest.importorskip("gguf")
     from tools.demo_model import model
     from tools.demo_model.published import published
 

@@ -278,7 +278,7 @@ def test_options_without_effect_are_said(tmp_path: Path, caplog: pytest.LogCaptu
     assert "chat_template_mode has no effect here: templates are always rendered by Jinja" in caplog.text
 
 
-def test_a_changed_graph_is_another_wish_also_when_its_options_are_the_same(tmp_path: Path) -> None:
+def test_a_changed_graph_is_another_configuration_also_when_its_options_are_the_same(tmp_path: Path) -> None:
     config = Config(model_path=str(tmp_path))
     (tmp_path / "graph.pbtxt").write_text(graph())
     before = only(config)

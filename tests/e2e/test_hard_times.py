@@ -263,7 +263,7 @@ def test_a_front_end_that_is_killed_takes_computing_engines_and_their_helpers_al
             assert not any(map(exists, below))
 
 
-async def test_health_tells_of_a_restart() -> None:
+async def test_health_shows_a_restart() -> None:
     async with open_house() as house, house.client() as client:
         health = f"{house.url}/health"
         assert (await client._client.get(health)).status_code == 200

@@ -180,7 +180,7 @@ def test_the_demo_model_is_the_default() -> None:
     assert (DEMO_MODEL / "openvino_model.xml").is_file()
 
 
-async def test_prompt_tokens_from_the_prefix_cache_are_told() -> None:
+async def test_prompt_tokens_from_the_prefix_cache_are_reported() -> None:
     prompt = "one two three four " * 20
     async with open_house(metrics_enable=True) as house, house.client() as client:
 

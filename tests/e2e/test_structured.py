@@ -79,7 +79,7 @@ def test_a_choice_in_completions(client: openai.OpenAI) -> None:
     assert {choice.text for choice in answer.choices} <= {"blue", "green"}
 
 
-def test_a_format_that_is_wrong_is_not_imposed_and_told(client: openai.OpenAI) -> None:
+def test_a_format_that_is_wrong_is_not_imposed_and_gets_a_warning(client: openai.OpenAI) -> None:
     form: Any = {"type": "regex", "pattern": "(a"}
     raw = client.chat.completions.with_raw_response.create(
         model="demo", messages=HELLO, response_format=form, temperature=0, max_tokens=20

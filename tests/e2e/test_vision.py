@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import openai
 import pytest
 
 from tests.e2e.conftest import EXACT, Process, start_process
+from tests.e2e.test_doc_commands import BLOCKS, run
 from tests.media.images.webserver import ok, serving
 from tests.pictures import data_url, file, part, picture, user
 
@@ -54,6 +57,15 @@ async def chat(client: openai.AsyncOpenAI, *messages: Any, **more: Any) -> Any:
 
 async def says(client: openai.AsyncOpenAI, *messages: Any, **more: Any) -> str:
     return str((await chat(client, *messages, **more)).choices[0].message.content)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_readmes_command_takes_a_picture_of_any_size(seeing: Process, tmp_path: Path) -> None:
+    """Linux limits an argument of a command to 128 KiB, so the picture must not be one."""
+    [block] = [block for block in BLOCKS if block.file == "README.md" and "zebra.jpeg" in block.text]
+    (tmp_path / "zebra.jpeg").write_bytes(file(picture("blue", (90, 70)), "JPEG") + bytes(200_000))
+    output = run(block.text.replace("NAME", "colours"), seeing.url, tmp_path)
+    assert "blue" in json.loads(output)["choices"][0]["message"]["content"]
 
 
 async def test_the_three_forms_of_one_image_are_one_image(client: openai.AsyncOpenAI, folder: Path) -> None:

@@ -104,7 +104,7 @@ def test_a_step_brings_one_output_of_one_token_for_everybody_who_runs(pipeline):
     finish(pipeline, *handles)
 
 
-def test_max_tokens_is_kept_to_the_token_and_the_status_tells_the_end(each):
+def test_max_tokens_is_kept_to_the_token_and_the_status_is_how_it_ended(each):
     handle = each.add(work(max_tokens=5))
     assert each.status(handle) == "running"
     assert [len(ids) for ids in finish(each, handle)] == [5]

@@ -201,7 +201,7 @@ async def test_when_the_waiting_request_leaves_the_busy_model_goes_on(memory: Me
     a.in_flight.remove()
 
 
-async def test_a_load_that_fails_is_told_to_all_and_tried_again_later(
+async def test_a_load_that_fails_is_an_error_for_all_and_tried_again_later(
     memory: Memory, residency: Residency, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     [a] = models(memory, residency, "a", fault="/secret/path")

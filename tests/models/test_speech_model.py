@@ -133,7 +133,7 @@ async def test_a_request_has_a_time_limit_unless_it_is_live(
     assert isinstance(found[0], TurnStarted)
 
 
-async def test_other_tasks_are_told_apart(model: SpeechModel) -> None:
+async def test_other_tasks_are_distinguished(model: SpeechModel) -> None:
     with pytest.raises(
         BadRequest, match=r"'w' does speech to text, not text generation.*audio/transcriptions"
     ) as caught:

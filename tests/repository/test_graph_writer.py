@@ -144,7 +144,7 @@ def test_a_draft_and_a_gguf_file_are_named() -> None:
     assert options["draft_device"] == "GPU"
 
 
-def test_the_frame_is_what_ovms_wants_around_it() -> None:
+def test_the_frame_is_what_ovms_requires_around_it() -> None:
     text = written()
     for line in ('calculator: "HttpLLMCalculator"', "LLM_NODE_RESOURCES:llm", "LLM_NODE_EXECUTION_CONTEXTS:llm_ctx",
                  "SyncSetInputStreamHandler", "back_edge: true"):  # fmt: skip

@@ -150,7 +150,7 @@ def test_each_missing_file_is_named(model, name):
     )
 
 
-def test_the_usual_reasons_are_told(tmp_path):
+def test_the_usual_reasons_are_reported(tmp_path):
     assert "; it is empty; export a model with: optimum-cli" in complaint(tmp_path)
     for i in range(12):
         write(tmp_path, f"file{i:02}", "")

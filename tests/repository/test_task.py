@@ -44,7 +44,7 @@ def directory(path: Path, **files: Any) -> Path:
 
 
 @pytest.mark.parametrize(("name", "task"), BY_ARCHITECTURE.items())
-def test_the_architecture_tells_the_task(tmp_path: Path, name: str, task: str) -> None:
+def test_the_architecture_decides_the_task(tmp_path: Path, name: str, task: str) -> None:
     assert detect(directory(tmp_path, config={"architectures": [name]})) == task
 
 
@@ -118,7 +118,7 @@ def test_an_ambiguous_architecture_is_decided_by_the_directorys_own_name(tmp_pat
         assert detect(directory(tmp_path / name, config={"architectures": ["Qwen3ForCausalLM"]})) == task
 
 
-def test_a_broken_config_tells_nothing(tmp_path: Path) -> None:
+def test_a_broken_config_decides_nothing(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{")
     assert detect(tmp_path) == ""
 

@@ -52,6 +52,17 @@ def test_the_log_says_how_clients_reach_the_server(address: str, root_path: str,
     assert serve._entry_points([address], root_path) == line
 
 
+async def test_the_log_warns_when_no_model_could_be_loaded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "config.json").write_text('{"model_config_list": [{"config": {"name": "a", "base_path": "none"}}]}')
+    app = build(Config(config_path=str(tmp_path)))
+    try:
+        serve._log_ready(app, ["http://[::]:8"])
+    finally:
+        await close(app)
+    [record] = [record for record in caplog.records if record.name == "lean_ovms"]
+    assert (record.levelname, record.message[:26]) == ("WARNING", "no model could be loaded: ")
+
+
 async def checked(config: Config) -> None:
     """What a server does before it listens."""
     app = build(config)
@@ -82,6 +93,8 @@ async def checked(config: Config) -> None:
         ({"cache_dir": "file/x"}, "--cache_dir file/x: Not a directory"),
         ({"draft_model_path": "none"}, "--draft_model_path none: there is no such directory"),
         ({"draft_model_path": "empty"}, "--draft_model_path empty has no openvino_model.xml"),
+        ({"draft_model_path": "x" * 300}, "xxx cannot be read: File name too long"),
+        ({"allowed_local_media_path": "x" * 300}, "xxx: there is no such directory"),
         ({"lora_modules": "a=none"}, "--lora_modules: there is no adapter at none"),
         ({"max_model_len": 1_000_000}, "--max_model_len 1000000 is more than the 131072 tokens"),
         ({"tool_parser": "nope"}, "--tool_parser must be none or one of "),

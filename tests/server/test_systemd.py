@@ -70,7 +70,7 @@ async def test_signs_of_life_come_within_the_period(listener: socket.socket) -> 
 
 
 @pytest.mark.slow
-def test_a_server_tells_when_it_is_ready_and_when_it_stops(listener: socket.socket, tmp_path: Path) -> None:
+def test_a_server_notifies_when_it_is_ready_and_when_it_stops(listener: socket.socket, tmp_path: Path) -> None:
     """Started as by the unit: no home, a working directory that cannot be written, nothing left behind."""
     place = tmp_path / "cwd"
     place.mkdir(mode=0o555)

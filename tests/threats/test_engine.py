@@ -206,7 +206,7 @@ def test_t20_extreme_numbers_do_not_reach_the_engine(house: House) -> None:
             assert answer.status in (200, 400), (name, value, answer.body)
 
 
-def test_t27_no_answer_tells_of_files_or_traces(house: House) -> None:
+def test_t27_no_answer_names_files_or_has_traces(house: House) -> None:
     asks = [{}, {"model": "m"}, {"model": "m", "messages": 5}, schema(5), schema({"$ref": "file:///etc/passwd"})]
     asks += [
         {"model": "m", "messages": HI, "guided_grammar": "x"},

@@ -320,7 +320,7 @@ def test_bugs_are_a_500_or_a_body_that_visibly_ends_too_soon(
     on_uvloop(main)
 
 
-def test_asgi_send_alone_tells_that_the_client_left() -> None:
+def test_asgi_send_alone_shows_that_the_client_left() -> None:
     async def main() -> None:
         engine = Engine()
         client = AsgiDeaf(engine.stream)

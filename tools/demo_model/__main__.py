@@ -42,6 +42,12 @@ def main() -> None:
     parser.add_argument(
         "--eager", action="store_true", help="train without torch.compile (no C++ compiler needed; slower)"
     )
+    parser.add_argument(
+        "--max-steps",
+        type=int,
+        metavar="N",
+        help="end each training after N steps, to try the recipe: the model answers nothing, and evaluate fails",
+    )
     options = parser.parse_args()
     unknown = set(options.steps) - set(STEPS)
     if unknown:
@@ -71,11 +77,12 @@ def run_train(options: argparse.Namespace) -> None:
     from tools.demo_model import model, train
 
     tokenizer = Tokenizer.from_file(str(options.work / "tokenizer.json"))
-    train.train(tokenizer, train.MAIN_PLAN, model.MAIN, options.work / "model.pt", compiled=not options.eager)
+    plan = train.MAIN_PLAN.cut(options.max_steps)
+    train.train(tokenizer, plan, model.MAIN, options.work / "model.pt", compiled=not options.eager)
 
 
 def run_tune(options: argparse.Namespace) -> None:
-    """From the weights of the package, into the target folder."""
+    """From the weights in the target folder, into the same folder."""
     import torch
     from tokenizers import Tokenizer
 
@@ -84,11 +91,13 @@ def run_tune(options: argparse.Namespace) -> None:
 
     tokenizer = Tokenizer.from_file(str(options.target / "tokenizer.json"))
     schemas, kept = options.work / "schemas.pt", options.work / "kept.pt"
-    before, compiled = published(), not options.eager
-    train.train(tokenizer, train.TUNE_PLAN, model.MAIN, schemas, compiled, begin=before)
+    before, compiled = published(options.target), not options.eager
+    train.train(tokenizer, train.TUNE_PLAN.cut(options.max_steps), model.MAIN, schemas, compiled, begin=before)
     after = torch.load(schemas, map_location="cpu")["model"]
     mixed = train.mixture(before, after, train.TUNED_SHARE)
-    train.train(tokenizer, train.KEEP_PLAN, model.MAIN, kept, compiled, begin=mixed, teacher=before)
+    train.train(
+        tokenizer, train.KEEP_PLAN.cut(options.max_steps), model.MAIN, kept, compiled, begin=mixed, teacher=before
+    )
     after = torch.load(kept, map_location="cpu")["model"]
     tuned = train.narrowed(before, after, train.CHANGE_RANK)
     torch.save({"model": tuned | {"lm_head.weight": tuned["model.embed_tokens.weight"]}}, options.work / "tuned.pt")
@@ -126,7 +135,8 @@ def run_draft(options: argparse.Namespace) -> None:
     from tools.demo_model import model, train
 
     tokenizer = Tokenizer.from_file(str(options.work / "tokenizer.json"))
-    train.train(tokenizer, train.DRAFT_PLAN, model.DRAFT, options.work / "draft.pt", compiled=not options.eager)
+    plan = train.DRAFT_PLAN.cut(options.max_steps)
+    train.train(tokenizer, plan, model.DRAFT, options.work / "draft.pt", compiled=not options.eager)
     _export(options, "draft.pt", options.draft_target, "DRAFT")
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
-from tools.make_gguf import MATRICES, NORMS, weights
+from tools.demo_weights import DEMO, MATRICES, NORMS, weights
 
 NAMES = {new: old for old, new in (MATRICES | NORMS).items()}
 
 
-def published() -> dict[str, torch.Tensor]:
-    """State of the torch model by name, from `lean_ovms/demo_model/`."""
+def published(folder: Path = DEMO) -> dict[str, torch.Tensor]:
+    """State of the torch model by name, from a folder that `export` wrote; by default the model of the package."""
     state = {}
-    for name, values in weights().items():
+    for name, values in weights(folder).items():
         parts = name.removesuffix(".weight").split(".")
         if parts[0] == "blk":
             key = f"model.layers.{parts[1]}.{NAMES[parts[2]]}.weight"

@@ -9,7 +9,7 @@ import itertools
 import random
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,12 @@ class Plan:
     @property
     def steps(self) -> int:
         return self.rates[-1][0]
+
+    def cut(self, steps: int | None) -> Plan:
+        """This plan, ended after so many steps; None: as it is."""
+        if steps is None or steps >= self.steps:
+            return self
+        return replace(self, rates=(*(corner for corner in self.rates if corner[0] < steps), (steps, self.rate(steps))))
 
     def rate(self, step: int) -> float:
         for (before, low), (after, high) in itertools.pairwise(self.rates):

@@ -22,6 +22,7 @@ from ..pooling import fields as shared
 from ..pooling.encoding import Encoding
 from ..pooling.inputs import check_count, content_text
 from ..pooling.request import PoolingRequest, dimensions, follows_ovms, parse, prompt_text
+from ..response import json_bytes
 from ..router import Route, RouteDoc, for_each_prefix
 from ..schemas import one_of
 
@@ -199,7 +200,7 @@ def full(embed: EmbedRequest, outputs: list[PooledOutput]) -> Response:
     lists = [(name, b"[%b]" % b",".join(_one(name, output) for output in outputs)) for name in embed.types]
     vectors = lists[0][1] if embed.plain else b"{%b}" % b",".join(b'"%b":%b' % (n.encode(), v) for n, v in lists)
     body = b'{"id":%b,"embeddings":%b,%b' % (orjson.dumps(envelope["id"]), vectors, orjson.dumps(rest)[1:])
-    return Response(200, [("Content-Type", "application/json"), *embed.call.headers], body)
+    return json_bytes(body, embed.call.headers)
 
 
 def _one(name: str, output: PooledOutput) -> bytes:

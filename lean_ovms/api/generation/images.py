@@ -1,7 +1,7 @@
 """Images of a conversation: they are loaded, and tags in the text mark their places.
 
 GenAI inserts the images at the tags, so a client's text must not contain tags or the model's own image tokens: they
-would move images to other places. Rules and texts: contract sections 2.8, 6.2 and 6.3.
+would move images to other places. The rules are OVMS's.
 """
 
 from __future__ import annotations

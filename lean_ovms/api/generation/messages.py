@@ -1,6 +1,8 @@
 """The field `messages`: its shape is checked here; the chat template gives it its meaning.
 
-Rules and texts: contract section 2.6.
+The rules and the texts of errors are those of OVMS and OpenAI:
+https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_chat.md,
+https://platform.openai.com/docs/api-reference/chat.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sampling fields of every generating endpoint, and their conversion to SamplingParams and OutputParams.
 
-Precedence: request, then the model's generation_config.json, then the built-in default (contract section 3.1).
+Precedence: request, then the model's generation_config.json, then the built-in default, as in OVMS.
 `do_sample` and `rng_seed` of generation_config.json are not honoured, as in OVMS: temperature decides, and seeds are
 random unless given. n without best_of samples n sequences; best_of > 1 is beam search.
 """

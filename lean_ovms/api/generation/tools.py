@@ -1,6 +1,6 @@
 """The fields `tools`, `tool_choice` and `parallel_tool_calls`: which tools the model is offered, and what it must call.
 
-Rules and texts: contract section 2.6.
+The rules and the texts of errors are OVMS's and OpenAI's: messages.py has the sources.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """POST …/chat/completions: OpenAI's chat API with OVMS's and vLLM's parameters.
 
-https://platform.openai.com/docs/api-reference/chat, contract sections 2.4, 2.6, 4.3, 5.1. What is not supported is
-accepted with a Warning header: generation/unsupported.py.
+https://platform.openai.com/docs/api-reference/chat,
+https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_chat.md. What is not supported
+is accepted with a Warning header: generation/unsupported.py.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ FOR_MODEL = TextModel
 
 
 def full(chat: ChatRequest, answers: list[CompletedChoice], generation: Generation) -> Json:
-    """The chat.completion object (contract section 5.1)."""
+    """The chat.completion object."""
     choices = [choice(chat, index, answer) for index, answer in enumerate(answers)]
     body = envelope(chat).full(choices, generation.usage, chat.options.times(generation))
     if chat.options.token_ids:
@@ -71,7 +72,7 @@ def full(chat: ChatRequest, answers: list[CompletedChoice], generation: Generati
 
 
 class ChatRenderer:
-    """Deltas to chat.completion.chunk events (contract section 4.3)."""
+    """Deltas to chat.completion.chunk events."""
 
     def __init__(self, chat: ChatRequest, generation: Generation) -> None:
         self._chunks = Chunks(envelope(chat, "chat.completion.chunk"), generation, chat.options)

@@ -1,6 +1,6 @@
 """The body of a chat request, and the choices of its response: of one conversation, and of a batch of them.
 
-https://platform.openai.com/docs/api-reference/chat, contract sections 2.4, 2.6, 5.1.
+https://platform.openai.com/docs/api-reference/chat
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """POST …/completions: OpenAI's older API, text in, text out, with OVMS's and vLLM's parameters.
 
-https://platform.openai.com/docs/api-reference/completions, contract sections 2.5, 4.4, 5.2. A prompt may be a string,
-a list of strings, a list of token ids or a list of such lists. suffix is for models that fill in (insertion.py).
+https://platform.openai.com/docs/api-reference/completions,
+https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_completions.md. A prompt may
+be a string, a list of strings, a list of token ids or a list of such lists. suffix is for models that fill in
+(insertion.py).
 """
 
 from __future__ import annotations
@@ -191,7 +193,7 @@ def full(
     echoes: list[Echo],
     group: Generation | GenerationGroup,
 ) -> Json:
-    """The text_completion object (contract section 5.2)."""
+    """The text_completion object."""
     n = completion.generation.sampling.n
     choices = [_choice(completion, i, answer, echoes[i // n]) for i, answer in enumerate(answers)]
     return _envelope(completion).full(choices, _counts(completion, group.usage), completion.options.times(group))
@@ -251,7 +253,7 @@ def _by_name(token: TokenLogprob, options: ChunkOptions) -> dict[str, float | No
 
 
 class CompletionRenderer:
-    """Deltas to text_completion events (contract section 4.4)."""
+    """Deltas to text_completion events."""
 
     def __init__(self, completion: CompletionRequest, group: Generation | GenerationGroup, echoes: list[Echo]) -> None:
         self._chunks = Chunks(_envelope(completion), group, completion.options)

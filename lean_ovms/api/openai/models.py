@@ -1,6 +1,6 @@
 """GET …/models and …/models/{id}: which models are served. Ids may contain "/".
 
-https://platform.openai.com/docs/api-reference/models, contract section 1.4. `created` is when the model was
+https://platform.openai.com/docs/api-reference/models. `created` is when the model was
 configured, not the time of the request; only models that are ready are listed, as in OVMS, and those of a repository
 while they load.
 """

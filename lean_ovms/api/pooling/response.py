@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import orjson
 
 from ...types import Json, Response
+from ..response import json_bytes
 
 
 def usage(prompt_tokens: int) -> Json:
@@ -27,12 +28,12 @@ def json_list(envelope: Json, items: Iterable[bytes], counts: Json, headers: lis
         parts += (b",", item)
     parts[2:3] = [b"["]
     body = b"".join((*parts, b'],"usage":', orjson.dumps(counts), b"}"))
-    return Response(200, [("Content-Type", "application/json"), *headers], body)
+    return json_bytes(body, headers)
 
 
 def bare_list(items: Iterable[bytes], headers: list[tuple[str, str]]) -> Response:
     """A list and nothing around it; items are JSON already."""
-    return Response(200, [("Content-Type", "application/json"), *headers], b"[%b]" % b",".join(items))
+    return json_bytes(b"[%b]" % b",".join(items), headers)
 
 
 def shortest(value: float) -> float:

@@ -1,6 +1,6 @@
 """POST …/tokenize and …/detokenize: text to ids and back.
 
-Three bodies in one endpoint: OVMS's (`text`, contract section 11.1: {"tokens": [...]}), vLLM's (`prompt` or
+Three bodies in one endpoint: OVMS's (`text`: {"tokens": [...]}), vLLM's (`prompt` or
 `messages`: {"tokens", "count", "max_model_len", "token_strs"}) and llama.cpp's (`content`: {"tokens": [...]}). Also
 served without a prefix, as in vLLM and llama.cpp. The text of ids has vLLM's name and llama.cpp's.
 """

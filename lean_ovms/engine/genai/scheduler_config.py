@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ import openvino_genai as genai
 
 from ...config import Config
 from ...errors import StartError
+from ...options import read_object
 from ...types import Json
 from ..errors import last_line
 from .settings import PipelineSettings
@@ -104,13 +104,7 @@ def _sparse(text: str) -> Any:
 
 
 def _fields(option: str, text: str, kinds: dict[str, Any]) -> Json:
-    try:
-        asked = json.loads(text)
-    except (ValueError, RecursionError):
-        raise StartError(f"--{option} is not valid JSON") from None
-    if not isinstance(asked, dict):
-        raise StartError(f"--{option} is not a JSON object")
-    return _typed(option, asked, kinds)
+    return _typed(option, read_object(option, text), kinds)
 
 
 def _typed(option: str, asked: Json, kinds: dict[str, Any]) -> Json:

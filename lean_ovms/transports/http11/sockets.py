@@ -100,7 +100,11 @@ def _remove_stale(path: Path) -> None:
 
 
 def _unix_error(path: Path, error: OSError) -> StartError:
-    return StartError(f"cannot listen on {path}: {error.strerror or error}")
+    next_step = {
+        errno.ENOENT: "; the directory of --unix_socket has to exist",
+        errno.EACCES: "; the directory of --unix_socket has to be writable for this user",
+    }
+    return StartError(f"cannot listen on {path}: {error.strerror or error}{next_step.get(error.errno or 0, '')}")
 
 
 def remove_unix(path: Path, inode: int) -> None:

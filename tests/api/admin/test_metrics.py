@@ -62,7 +62,7 @@ async def test_ovms_buckets_are_there(make_app: MakeApp) -> None:
     found = await scraped(app)
     bounds = [re.search(r'le="(.*?)"', name) for name in found if name.startswith("ovms_graph_processing_time_us_b")]
     stream = [found[1] for found in bounds if found][:34]
-    assert stream[:4] == ["10", "18", "32", "58"]  # floor(10 * 1.8^i), contract section 12
+    assert stream[:4] == ["10", "18", "32", "58"]  # floor(10 * 1.8^i), as in OVMS
     assert stream[-1] == "+Inf"
 
 
@@ -118,7 +118,7 @@ async def test_a_client_cannot_make_series(make_app: MakeApp) -> None:
     assert not any("m1" in name or "such" in name for name in found[-1])
 
 
-async def test_a_scrape_tells_what_it_can_while_the_engine_restarts(make_app: MakeApp) -> None:
+async def test_a_scrape_has_what_is_known_while_the_engine_restarts(make_app: MakeApp) -> None:
     app, engine = await make(make_app, "a")
     await whole(await post(app, CHAT, HELLO))
     engine.state, engine.restarts = "restarting", 1

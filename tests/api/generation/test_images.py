@@ -133,7 +133,7 @@ async def test_the_models_own_notation_is_refused(vision_app: tuple[App, FakeEng
     assert param == "messages"
 
 
-async def test_a_text_only_model_may_hear_of_tags(make_app: MakeApp) -> None:
+async def test_a_text_only_model_may_get_tags_in_a_text(make_app: MakeApp) -> None:
     app, _ = await make_app(say("fine"))
     assert (await chat(app, {"role": "user", "content": "<ov_genai_image_0> <image>"})).status == 200
 

@@ -1,4 +1,4 @@
-"""What clients say about the form of an answer: which grammar it becomes, what is refused, what is told."""
+"""What clients say about the form of an answer: which grammar it becomes, what is refused, what gets a warning."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ async def test_vllms_older_structural_tag_becomes_triggered_tags(make_app: MakeA
 # --- what is wrong
 
 
-async def test_a_response_format_that_cannot_be_imposed_is_dropped_and_told(make_app: MakeApp) -> None:
+async def test_a_response_format_that_cannot_be_imposed_is_dropped_with_a_warning(make_app: MakeApp) -> None:
     for form in ({"type": "nope"}, schema_format(name="x"), schema_format(name="x", schema={"type": "nope"})):
         app, engine = await make_app(say("x"))
         response = await ask(app, response_format=form)
@@ -157,7 +157,7 @@ EXPECTED = r"""299 lean_ovms "response_format was not imposed: a 'quote'\r\nX-Ev
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_the_engine_cannot_compile_is_dropped_and_told(make_app: MakeApp, stream: bool) -> None:
+async def test_what_the_engine_cannot_compile_is_dropped_with_a_warning(make_app: MakeApp, stream: bool) -> None:
     app, engine = await make_app(say("x"))
     engine.bad_grammar = GrammarInvalid('a "quote"\r\nX-Evil: 1 ž')
     response = await ask(app, response_format={"type": "regex", "pattern": "("}, stream=stream)
@@ -310,13 +310,13 @@ async def test_without_a_grammar_parallel_tool_calls_false_ends_the_answer_befor
     assert [c["function"]["name"] for c in choice["message"]["tool_calls"]] == ["f"]
     assert choice["finish_reason"] == "tool_calls"
     app, _ = await make_app(say(*TWO_CALLS), tool_parser="hermes3")
-    told = await events(await ask(app, stream=True, **fields))
-    assert told[-1] == "[DONE]"
+    sent = await events(await ask(app, stream=True, **fields))
+    assert sent[-1] == "[DONE]"
     names = [
-        c["function"].get("name") for e in told[:-1] for p in e["choices"] for c in p["delta"].get("tool_calls", ())
+        c["function"].get("name") for e in sent[:-1] for p in e["choices"] for c in p["delta"].get("tool_calls", ())
     ]
     assert [name for name in names if name] == ["f"]
-    assert [p["finish_reason"] for e in told[:-1] for p in e["choices"]][-1] == "tool_calls"
+    assert [p["finish_reason"] for e in sent[:-1] for p in e["choices"]][-1] == "tool_calls"
 
 
 async def test_guided_generation_shapes_calls_that_the_model_begins(make_app: MakeApp) -> None:

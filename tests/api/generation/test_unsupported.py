@@ -1,4 +1,4 @@
-"""Fields without an effect: told of in a Warning header, refused if their type is wrong, never dropped in silence."""
+"""Fields without an effect: named in a Warning header, refused if their type is wrong, never dropped in silence."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ async def test_repetition_detection_needs_no_capability(
 
 
 @each_path
-async def test_what_asks_for_nothing_is_not_told_of(app: App, path: str) -> None:
+async def test_what_requests_nothing_gets_no_warning(app: App, path: str) -> None:
     response = await send(app, path, IDLE)
     assert response.status == 200
     assert warned(response) == []
@@ -242,7 +242,7 @@ async def test_a_wrong_type_is_a_400(app: App, path: str, fields: dict[str, Any]
         ("/v1/responses", "max_tokens", "max_output_tokens"),
     ],
 )
-async def test_a_name_near_a_known_one_is_told_of(app: App, path: str, name: str, near: str) -> None:
+async def test_a_name_near_a_known_one_gets_a_warning(app: App, path: str, name: str, near: str) -> None:
     response = await send(app, path, {name: 5})
     assert response.status == 200
     assert warned(response) == [f"{name} is not a field of this endpoint and was ignored; there is {near}"]

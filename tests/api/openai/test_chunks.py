@@ -36,16 +36,16 @@ def test_a_chunk_of_text_is_what_the_long_way_makes_of_it(usage: bool, index: in
     assert said.get("usage", "absent") == (None if usage else "absent")
 
 
-def test_what_is_not_plain_is_told_the_long_way() -> None:
+def test_what_is_not_plain_is_written_the_long_way() -> None:
     content = b'"delta":{"content":"x"}'
 
-    def told(chunk: bytes) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads(chunk.removeprefix(b"data: "))
-        return told
+    def parsed(chunk: bytes) -> dict[str, Any]:
+        body: dict[str, Any] = json.loads(chunk.removeprefix(b"data: "))
+        return body
 
-    assert told(chunks().chunk(0, content, ChoiceState(), finish="stop"))["choices"][0]["finish_reason"] == "stop"
-    assert told(chunks().chunk(0, content, ChoiceState(), b'{"content":[]}'))["choices"][0]["logprobs"] == {
+    assert parsed(chunks().chunk(0, content, ChoiceState(), finish="stop"))["choices"][0]["finish_reason"] == "stop"
+    assert parsed(chunks().chunk(0, content, ChoiceState(), b'{"content":[]}'))["choices"][0]["logprobs"] == {
         "content": []
     }
-    assert told(chunks(continuous=True).chunk(0, content, ChoiceState()))["usage"]["completion_tokens"] == 2
-    assert told(chunks(token_ids=True).chunk(0, content, ChoiceState(tokens=[5])))["choices"][0]["token_ids"] == [5]
+    assert parsed(chunks(continuous=True).chunk(0, content, ChoiceState()))["usage"]["completion_tokens"] == 2
+    assert parsed(chunks(token_ids=True).chunk(0, content, ChoiceState(tokens=[5])))["choices"][0]["token_ids"] == [5]

@@ -116,7 +116,7 @@ async def test_echo_with_logprobs_scores_the_prompt(make_app: MakeApp) -> None:
     assert engine.submitted[0][1].prompt_logprobs
 
 
-async def test_alternatives_of_a_prompt_are_refused_for_nobody_knows_them(make_app: MakeApp) -> None:
+async def test_alternatives_of_a_prompt_are_refused_as_they_are_unknown(make_app: MakeApp) -> None:
     """What lm-evaluation-harness sends. From the prompt's own tokens alone it takes every text for the greedy one."""
     app, engine = await make_app(lambda *_: say("H"))
     fields = {"temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True}
@@ -131,7 +131,7 @@ async def test_alternatives_of_a_prompt_are_refused_for_nobody_knows_them(make_a
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "warns"),
     [
         ({"logprobs": 0}, False),
         ({"logprobs": 1}, True),
@@ -141,14 +141,14 @@ async def test_alternatives_of_a_prompt_are_refused_for_nobody_knows_them(make_a
         ({"echo": True}, False),
     ],
 )
-async def test_alternatives_that_are_not_known_are_told_of(
-    make_app: MakeApp, fields: dict[str, Any], told: bool
+async def test_alternatives_that_are_not_known_get_a_warning(
+    make_app: MakeApp, fields: dict[str, Any], warns: bool
 ) -> None:
     app, _ = await make_app(lambda *_: say("H"))
     response = await post(app, PATH, ask(**fields))
     assert response.status == 200
     warned = ["chosen token alone" in text for name, text in response.headers if name == "Warning"]
-    assert warned == [True] * told
+    assert warned == [True] * warns
 
 
 async def test_logprobs_name_tokens_by_their_ids_on_request(make_app: MakeApp) -> None:

@@ -1,4 +1,4 @@
-"""GET /v1/config and POST /v1/config/reload: contract section 1.5, with an honest status for failures."""
+"""GET /v1/config and POST /v1/config/reload: OVMS's, with an error status for failures."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ async def test_the_access_line_and_the_metrics() -> None:
     assert b'vllm:generation_tokens_total{model_name="w"} 1' in body
 
 
-async def test_a_client_that_sends_after_the_close_is_told() -> None:
+async def test_a_client_that_sends_after_the_close_gets_an_error() -> None:
     app, _ = await speech_app()
     async with session(app) as client:
         app.service(Realtime)._sessions.copy().pop().stop()

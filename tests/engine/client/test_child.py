@@ -109,7 +109,7 @@ def test_a_child_that_loads_too_long_is_killed():
     run_fast(main)
 
 
-async def test_a_killed_loader_is_told_by_its_signal():
+async def test_the_error_of_a_killed_loader_names_its_signal():
     life = Life()
     task = asyncio.create_task(life.start("hang"))
     await until(lambda: life.child.pid)

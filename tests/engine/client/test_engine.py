@@ -51,7 +51,7 @@ async def test_a_thread_can_ask_why_an_engine_is_not_ready():
     await engine.stop()
 
 
-async def test_start_tells_what_the_model_is():
+async def test_start_returns_what_the_model_is():
     engine = Engine(Config(), command())
     assert engine.state == "loading"
     assert engine.pid is None
@@ -65,7 +65,7 @@ async def test_start_tells_what_the_model_is():
     await engine.stop()
 
 
-async def test_who_waits_too_long_to_be_accepted_is_told_so_and_cancels():
+async def test_who_waits_too_long_to_be_accepted_gets_an_error_and_cancels():
     async with running() as engine:
         with pytest.raises(RequestTimeout):
             await submit(engine, "mute", timeout_s=0.05)
@@ -521,7 +521,7 @@ def test_the_real_child_that_hangs_in_a_step_is_replaced():
 
 
 @pytest.mark.slow
-async def test_a_model_that_is_not_there_is_told_by_the_real_child(tmp_path):
+async def test_a_model_that_is_not_there_is_reported_by_the_real_child(tmp_path):
     engine = Engine(Config(model_path=str(tmp_path / "nothing")))
     with pytest.raises(StartError) as error:
         await engine.start()

@@ -73,7 +73,7 @@ def test_on_a_single_core_none_is_started(monkeypatch: pytest.MonkeyPatch) -> No
     assert prestart._prestarted == []
 
 
-def test_what_cannot_be_started_is_told_when_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_started_is_an_error_when_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prestart, "COMMAND", ("/nowhere/python",))
     prestart.prestart()
     with pytest.raises(FileNotFoundError):

@@ -83,7 +83,7 @@ def test_an_engine_that_answers_pings_lives(clock):
     assert dog.calls.count("ping") >= 5
 
 
-def test_an_engine_that_talks_is_never_asked(clock):
+def test_an_engine_that_sends_is_never_asked(clock):
     dog = Dog()
     dog.begin()
     for _ in range(100):

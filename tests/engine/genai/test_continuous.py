@@ -271,7 +271,7 @@ def test_telemetry_is_not_imported():
     assert done.stdout.strip() == "None"
 
 
-def test_never_more_prompt_tokens_are_told_as_cached_than_are_skipped():
+def test_never_more_prompt_tokens_are_reported_as_cached_than_are_skipped():
     """With 32 tokens a step, the steps before the first token tell how many of a prompt are really computed."""
     dice = random.Random(7)
     rig = Rig(pipeline=load(blocks=24, enable_prefix_caching=True, max_num_batched_tokens=32))

@@ -70,7 +70,7 @@ def read(tmp_path):
     return read
 
 
-def test_the_header_tells_what_a_config_tells(read, tmp_path):
+def test_the_header_has_what_a_config_has(read, tmp_path):
     header = read(file())
     assert header.user_defined == {2}
     assert (header.vocab_size, header.logits_width) == (3, 3)
@@ -123,7 +123,7 @@ def test_a_file_that_ends_before_its_tensors_is_refused(read):
         (file({"tokenizer.ggml.bos_token_id": (5, struct.pack("<i", -1))}), "bos token"),
     ],
 )
-def test_what_cannot_be_loaded_is_told_in_a_sentence(read, data, word):
+def test_what_cannot_be_loaded_is_explained_in_a_sentence(read, data, word):
     with pytest.raises(StartError, match=word):
         read(data)
 

@@ -255,7 +255,7 @@ os._exit(0)
 """
 
 
-def test_a_draft_pipeline_that_failed_is_given_up_and_everybody_told():
+def test_a_draft_pipeline_that_failed_is_given_up_and_all_get_the_error():
     """GenAI throws for ever then, also after everybody was cancelled; and it may crash when it is taken down."""
     root = Path(__file__).parents[3]
     command = [sys.executable, "-c", LOST]

@@ -173,7 +173,7 @@ def test_a_draft_option_without_a_draft_stops_the_start(option):
         ({"draft_eagle3_mode": True, **DRAFT}, "--draft_eagle3_mode"),
     ],
 )
-def test_what_the_engine_does_not_take_is_told_by_its_option(options, message):
+def test_what_the_engine_does_not_take_is_an_error_with_its_option(options, message):
 
     with pytest.raises(StartError, match=message) as caught:
         load_pipeline(Config(**options))
@@ -212,7 +212,7 @@ def test_prompts_of_any_length_live_with_cache_eviction():
 
 
 @pytest.mark.model
-def test_compiled_models_are_kept_where_told(tmp_path):
+def test_compiled_models_are_kept_in_the_given_directory(tmp_path):
 
     load_pipeline(Config(cache_dir=str(tmp_path / "cache")))
     assert any((tmp_path / "cache").iterdir())

@@ -120,7 +120,7 @@ def test_the_context_is_the_models_lowered_by_the_option(model):
     assert settings.resolve(model({}, max_model_len=10**5), GB).context == 10**5
 
 
-def test_prompts_are_split_unless_told_otherwise(model):
+def test_prompts_are_split_unless_configured_otherwise(model):
     made = settings.resolve(model(QWEN, max_num_batched_tokens=99), GB)
     assert (made.split_prompts, made.step_tokens) == (True, 99)
 

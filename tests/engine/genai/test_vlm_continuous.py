@@ -181,7 +181,7 @@ def test_a_request_is_cancelled_while_it_runs_and_before(vlm_pipeline):
     assert_empty(rig)
 
 
-def test_who_is_put_back_for_want_of_cache_tells_nothing_twice(tight):
+def test_what_is_preempted_for_want_of_cache_sends_nothing_twice(tight):
     alone = Rig(pipeline=tight)
     request = see(alone, turn(tags(1) + "describe"), "red", ignore_eos=True, max_tokens=120)
     alone.run()
@@ -216,7 +216,7 @@ def test_images_of_several_requests_are_encoded_in_different_steps(vlm_pipeline)
     assert rig.answer(stream).reasons == {0: "length"}
 
 
-def test_the_true_count_is_told_before_the_end(vlm_pipeline):
+def test_the_true_count_is_sent_before_the_end(vlm_pipeline):
     rig = Rig(pipeline=vlm_pipeline)
     see(rig, turn(tags(2) + "describe"), "red", "blue")
     rig.run()
@@ -226,6 +226,6 @@ def test_the_true_count_is_told_before_the_end(vlm_pipeline):
     assert told[-2].prompt_tokens == direct(vlm_pipeline, turn(tags(2) + "describe"), "red", "blue")[1]
 
 
-def test_the_models_own_chat_template_is_told(vlm_pipeline):
+def test_the_models_own_chat_template_is_reported(vlm_pipeline):
     assert "im_start" in vlm_pipeline.info.chat_template
     assert vlm_pipeline.info.image_tokens == ["<image>"]

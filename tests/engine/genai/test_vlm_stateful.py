@@ -62,5 +62,5 @@ def test_token_ids_are_refused(stateful):
     assert "token ids" in rig.answer(request).refused[1]
 
 
-def test_the_models_own_chat_template_is_told(stateful):
+def test_the_models_own_chat_template_is_reported(stateful):
     assert "im_start" in stateful.info.chat_template

@@ -56,7 +56,7 @@ def test_it_is_started_by_the_first_grammar_and_kept(make):
     assert checker.pid == pid
 
 
-def test_a_wrong_grammar_is_told_in_the_helpers_words(make):
+def test_a_wrong_grammar_is_refused_in_the_helpers_words(make):
     with pytest.raises(GrammarInvalid, match="it is wrong"):
         make().check("wrong", Bounds())
 
@@ -101,7 +101,7 @@ def test_stop_ends_it(make):
 
 
 @pytest.mark.model
-def test_the_real_helper_tells_good_from_wrong_and_survives_what_kills_it(caplog):
+def test_the_real_helper_distinguishes_good_from_wrong_and_survives_what_kills_it(caplog):
     settings = CheckerSettings(model_dir=str(DEMO_MODEL), width=2048, timeout_s=20, memory_bytes=256 << 20)
     checker = ProcessGrammarChecker(settings)
 

@@ -117,7 +117,7 @@ def finish(prefixes, kv, one, *generated):
     kv.free(one.blocks)
 
 
-def test_whole_blocks_of_an_earlier_prompt_are_told_but_never_the_last_token():
+def test_whole_blocks_of_an_earlier_prompt_are_counted_but_never_the_last_token():
     prefixes, kv = watch(), KvBudget(100, 4)
     found, one = add(prefixes, kv, *A, *B)
     assert found == 0
@@ -136,13 +136,13 @@ def test_an_answer_is_found_by_the_next_turn():
     assert add(prefixes, kv, *A, *B, 1, 2, 3, 4)[0] == 8
 
 
-def test_a_prompt_in_the_making_is_not_told():
+def test_a_prompt_that_is_being_computed_is_not_counted():
     prefixes, kv = watch(), KvBudget(100, 4)
     add(prefixes, kv, *A, *B)
     assert add(prefixes, kv, *A, *B, 1)[0] == 0
 
 
-def test_what_others_may_have_overwritten_is_not_told():
+def test_what_others_may_have_overwritten_is_not_counted():
     prefixes, kv = watch(), KvBudget(6, 4)
     _, one = add(prefixes, kv, *A)
     finish(prefixes, kv, one)

@@ -126,7 +126,7 @@ def test_a_sequence_with_a_grammar_stays_when_another_can_go():
     assert order == [grammar, penalised]
 
 
-def test_a_sequence_with_a_grammar_begins_again_and_tells_nothing_twice():
+def test_a_sequence_with_a_grammar_begins_again_and_sends_nothing_twice():
     """The pipeline would match the grammar from its beginning against what follows in the middle."""
     rig = Rig(blocks=6)
     constrained(rig, old := rig.submit("ab" * 20, ignore_eos=True, max_tokens=120))

@@ -526,7 +526,7 @@ def test_whoever_needs_more_than_the_cache_is_lost_alone():
     assert texts[2] == alone(prompt(30, 2), Params(max_tokens=11))
 
 
-def test_whose_wishes_cannot_be_met_fails_alone():
+def test_a_request_that_cannot_be_computed_fails_alone():
     made = engine()
     bad = made.add(prompt(8), Params(max_tokens=10, allowed_token_ids=(3,), bad_words=((3,),)))
     good = made.add(prompt(9), Params(max_tokens=10))

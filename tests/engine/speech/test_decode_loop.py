@@ -214,7 +214,7 @@ def test_what_the_model_cannot_do_is_refused(loop: DecodeLoop) -> None:
             loop.check(params)
 
 
-def test_speech_is_told_from_silence_noise_and_tones(loaded: loading.Loaded) -> None:
+def test_speech_is_distinguished_from_silence_noise_and_tones(loaded: loading.Loaded) -> None:
     _, detector, has_speech = loaded
     assert all(has_speech(samples(data)) for data in recordings().values())
     assert not has_speech(np.zeros(48000, np.float32))
@@ -225,7 +225,7 @@ def test_speech_is_told_from_silence_noise_and_tones(loaded: loading.Loaded) -> 
     assert [one.probability(frame) for _ in range(3)] == [other.probability(frame) for _ in range(3)]
 
 
-def test_a_directory_that_is_not_complete_is_told_in_one_line(directory: Path, tmp_path: Path) -> None:
+def test_a_directory_that_is_not_complete_is_reported_in_one_line(directory: Path, tmp_path: Path) -> None:
     copy = unpacked(tmp_path)
     (copy / "generation_config.json").write_text("{}")
     config = Config(model_path=str(copy), task="speech2text")

@@ -210,7 +210,7 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipelineRecognize
 
 
 @pytest.mark.model
-def test_qwen3_asr_hears_words_and_languages(qwen: PipelineRecognizer) -> None:
+def test_qwen3_asr_recognizes_words_and_languages(qwen: PipelineRecognizer) -> None:
     assert (qwen.info.speech.languages, qwen.info.speech.backend) == (["en", "de"], "asr_pipeline")  # type: ignore[union-attr]
     for name, language in sounds.SOUNDS.items():
         job = Job(sounds.samples_of(name), 1.0, PLAIN, stream=True)

@@ -121,7 +121,7 @@ def gone(pid):
 
 
 @pytest.mark.slow
-def test_ready_tells_the_model_and_its_vocabulary():
+def test_ready_has_the_model_and_its_vocabulary():
     with child(fake_engine=True) as found:
         ready = found.next()
         assert isinstance(ready, Ready)
@@ -212,7 +212,7 @@ def test_an_engine_that_is_lost_fails_its_requests_and_exits_with_4():
         pytest.param({"kv_cache_precision": "f99"}, "f99", marks=pytest.mark.model),
     ],
 )
-def test_a_model_that_does_not_load_is_told_in_one_line_and_exits_with_3(options, words):
+def test_a_model_that_does_not_load_is_reported_in_one_line_and_exits_with_3(options, words):
     with child(**options) as found:
         record = found.next()
         assert isinstance(record, LoadFailed)
@@ -232,7 +232,7 @@ def test_a_task_without_an_implementation_does_not_load():
 
 
 @pytest.mark.slow
-def test_a_broken_model_file_is_told_in_one_line(tmp_path):
+def test_a_broken_model_file_is_reported_in_one_line(tmp_path):
     (tmp_path / "openvino_model.xml").write_text("<net")
     with child(model_path=str(tmp_path)) as found:
         record = found.next()
@@ -244,7 +244,7 @@ def test_a_broken_model_file_is_told_in_one_line(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [[], ["x"], ["1", "2"]])
-def test_wrong_use_is_told(arguments):
+def test_wrong_use_is_reported(arguments):
     done = subprocess.run(
         [sys.executable, "-m", "lean_ovms.engine.worker", *arguments],
         cwd=ROOT,

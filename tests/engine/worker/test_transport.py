@@ -37,7 +37,7 @@ def test_half_a_frame_is_kept_for_later(pair):
     assert transport.receive(wait=True) == [Ping(7)]
 
 
-def test_the_end_is_told_by_waiting_and_by_looking(pair):
+def test_the_end_is_found_by_waiting_and_by_looking(pair):
     ours, transport = pair
     ours.close()
     assert transport.receive(wait=False) is None

@@ -142,7 +142,7 @@ async def test_nobody_there():
             await web().fetch(parse_url(f"http://127.0.0.1:{port}/"))
 
 
-async def test_tls_wants_a_certificate_that_is_known():
+async def test_tls_requires_a_certificate_that_is_known():
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(TLS / "cert.pem", TLS / "key.pem")
     asked = []

@@ -103,7 +103,7 @@ NOT_IMPOSED: list[tuple[Any, set[str]]] = [
 
 
 @pytest.mark.parametrize(("schema", "ignored"), NOT_IMPOSED)
-def test_what_is_not_imposed_is_told(schema: Any, ignored: set[str]) -> None:
+def test_what_is_not_imposed_is_reported(schema: Any, ignored: set[str]) -> None:
     assert values(schema)[1] == ignored
 
 

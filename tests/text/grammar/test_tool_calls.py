@@ -299,7 +299,7 @@ UNSAYABLE = [
 
 
 @pytest.mark.parametrize(("family", "one"), UNSAYABLE)
-def test_what_a_family_cannot_write_is_told_and_not_enforced(family: str | None, one: Json) -> None:
+def test_what_a_family_cannot_write_is_reported_and_not_enforced(family: str | None, one: Json) -> None:
     built = build.build(OutputConstraint(tool_calls="required"), context(family, one))
     assert built.tag == ""
     assert len(built.notices) == 1
@@ -310,7 +310,7 @@ def test_a_json_family_can_write_any_name() -> None:
     assert r"\"name\": \"a \\\"b\\\" ž\"" in grammar("hermes3", tool('a "b" ž'))
 
 
-def test_a_bad_schema_of_one_tool_becomes_any_object_and_is_told() -> None:
+def test_a_bad_schema_of_one_tool_becomes_any_object_and_is_reported() -> None:
     built = build.build(
         OutputConstraint(tool_calls="required"), context("devstral", tool("a", {"type": "nope"}), tool("b"))
     )
@@ -319,7 +319,7 @@ def test_a_bad_schema_of_one_tool_becomes_any_object_and_is_told() -> None:
     assert "[TOOL_CALLS]b[ARGS]" in built.tag
 
 
-def test_keywords_that_are_not_imposed_are_told() -> None:
+def test_keywords_that_are_not_imposed_are_reported() -> None:
     parameters = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
     built = build.build(OutputConstraint(tool_calls="required"), context("hermes3", tool("f", parameters)))
     assert built.notices == ["not imposed in the schema of the tool f: uniqueItems"]

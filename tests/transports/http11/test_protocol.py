@@ -466,7 +466,7 @@ def test_a_stream_to_http_1_0_ends_with_the_connection() -> None:
 KEPT_10 = b"POST / HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nhi"
 
 
-def test_http_1_0_is_kept_if_it_asks_for_that_and_told_so() -> None:
+def test_http_1_0_is_kept_if_it_asks_for_that_and_the_answer_says_so() -> None:
     session = begun(KEPT_10)
     assert b"\r\nConnection: keep-alive\r\n" in session.start_response(ok())
     assert session.phase is Phase.IDLE

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 
-import orjson
-
 from ....speech_types import Segment, Word
 from ....types import Json, Response
 from ....util.languages import name_of
+from ...response import json
 from .request import AudioRequest
 from .subtitles import srt, vtt
 from .transcript import Logprobs, Transcript
@@ -33,7 +32,7 @@ def answer(asked: AudioRequest, found: Transcript) -> Response:
             body = verbose(asked, found)
         case _:
             body = brief(asked, found)
-    return Response(200, [("Content-Type", "application/json"), *asked.headers], orjson.dumps(body))
+    return json(body, asked.headers)
 
 
 def _text(text: str, media: str, asked: AudioRequest) -> Response:

@@ -11,7 +11,7 @@ from ....errors import BadRequest
 from ....types import Json, Request, Response
 from ...app import App
 from ...fields import Field, FieldSet, read
-from ...response import json, now
+from ...response import json, json_bytes, now
 from ...router import RouteDoc, for_each_prefix, id_in, ids_in
 from ...schemas import INPUT_ITEM
 from .fields import METADATA
@@ -91,7 +91,7 @@ def _item_of(request: Request) -> tuple[str, str]:
 
 async def handle_item(request: Request, app: App) -> Response:
     item = await app.service(ResponseService).store.conversation_item(*_item_of(request))
-    return Response(200, [("Content-Type", "application/json")], item)
+    return json_bytes(item)
 
 
 async def handle_delete_item(request: Request, app: App) -> Response:

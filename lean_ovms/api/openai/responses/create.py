@@ -1,7 +1,8 @@
 """POST …/responses: OpenAI's Responses API with OVMS's parameters.
 
-https://platform.openai.com/docs/api-reference/responses, contract sections 2.7, 4.5, 5.3, 6.7. Not supported: built-in
-tools, files, audio, stored prompts, log probabilities of tokens that were not chosen.
+https://platform.openai.com/docs/api-reference/responses,
+https://github.com/openvinotoolkit/model_server/blob/main/docs/model_server_rest_api_responses.md. Not supported:
+built-in tools, files, audio, stored prompts, log probabilities of tokens that were not chosen.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The fields of the response object that repeat its request (contract section 5.3, OpenAI's Response)."""
+"""The fields of the response object that repeat its request (OpenAI's Response)."""
 
 from __future__ import annotations
 

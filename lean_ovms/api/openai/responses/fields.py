@@ -1,6 +1,6 @@
 """The request fields that only POST …/responses has, and those that it refuses.
 
-Rules and texts: contract section 2.7, https://platform.openai.com/docs/api-reference/responses/create.
+The rules are OpenAI's, https://platform.openai.com/docs/api-reference/responses/create, the texts of errors OVMS's.
 """
 
 from __future__ import annotations

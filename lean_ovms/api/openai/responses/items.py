@@ -1,6 +1,6 @@
 """Input items: their validation, their stored form, and their conversion to messages for a chat template.
 
-Rules and texts: contract sections 2.7 and 6.7. Unsupported items are refused, not ignored. Knows no model and no
+The sources are those of create.py. Unsupported items are refused, not ignored. Knows no model and no
 store; references to stored items are resolved earlier.
 """
 

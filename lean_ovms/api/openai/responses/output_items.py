@@ -1,6 +1,6 @@
 """The output items of a response while they grow: message, reasoning, function call. Each writes its own events.
 
-Order and fields of the events: contract section 4.5 and OpenAI's published schema. An item knows no other items, no
+Order and fields of the events are those of OVMS and of OpenAI's published schema. An item knows no other items, no
 choices and no response; it adds numbered frames to an EventWriter.
 """
 

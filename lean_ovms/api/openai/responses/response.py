@@ -1,6 +1,6 @@
-"""The response object (contract section 5.3, OpenAI's Response): fields of the request, then the output.
+"""The response object (OpenAI's Response): fields of the request, then the output.
 
-Key order is the contract's, then OpenAI's other fields. Knows no stream and no store.
+The order of keys is OVMS's, then OpenAI's other fields. Knows no stream and no store.
 """
 
 from __future__ import annotations

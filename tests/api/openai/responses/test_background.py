@@ -85,7 +85,7 @@ async def test_a_background_response_is_answered_at_once_and_goes_on_alone(slow:
     assert not slow.engine.mail.busy
 
 
-async def test_its_events_are_told_from_any_number_while_it_runs_and_after(slow: Slow) -> None:
+async def test_its_events_are_sent_from_any_number_while_it_runs_and_after(slow: Slow) -> None:
     body = await slow.start()
     followers = [asyncio.ensure_future(slow.stream(body["id"], after)) for after in (None, 0, 3)]
     await slow.say("Hel")

@@ -164,7 +164,7 @@ async def test_an_answer_cut_by_its_length_is_incomplete(make_app: MakeApp) -> N
     assert engine.submitted[0][1].max_tokens == 3
 
 
-async def test_a_failure_in_a_stream_is_told_in_the_stream(make_app: MakeApp) -> None:
+async def test_a_failure_in_a_stream_is_an_event_of_the_stream(make_app: MakeApp) -> None:
     app, _ = await make_app(lambda *_: [*say("Hel", reason="x")[:0], [(0, "Hel", None)], EngineFailure("it broke")])
     events = await streamed(await post(app, PATH, ask(stream=True)))
     assert events[-1]["type"] == "response.failed"
@@ -385,7 +385,7 @@ async def test_the_form_of_the_answer_reaches_the_engine_and_is_echoed(
     assert engine.constraints[0]
 
 
-async def test_a_form_that_cannot_be_imposed_is_told_or_refused_under_its_own_name(make_app: MakeApp) -> None:
+async def test_a_form_that_cannot_be_imposed_gets_a_warning_or_is_refused_under_its_own_name(make_app: MakeApp) -> None:
     body = ask(text={"format": {"type": "strange"}})
     app, _ = await make_app(say("x"))
     response = await post(app, PATH, body)

@@ -452,7 +452,9 @@ async def test_work_that_fails_takes_nothing_else_with_it() -> None:
         await database.run(lambda c: None)
 
 
-async def test_a_transaction_that_fails_is_told_to_all_and_the_next_one_works(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_transaction_that_fails_is_an_error_for_all_and_the_next_one_works(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     broken = [True]
 
     def before(connection: Connection) -> None:

@@ -37,10 +37,10 @@ async def test_token_ids_in_a_stream_are_those_so_far(make_app: MakeApp) -> None
     app, _ = await make_app(lambda *_: say("a", "b"))
     events = await streamed(app, ask(return_token_ids=True, stream=True))
     check(events)
-    told = [event["response"] for event in events if "response" in event]
-    assert [response["prompt_token_ids"] for response in told] == [PROMPT] * len(told)
-    assert told[0]["token_ids"] == []
-    assert told[-1]["token_ids"] == [*encode("ab"), EOS]
+    sent = [event["response"] for event in events if "response" in event]
+    assert [response["prompt_token_ids"] for response in sent] == [PROMPT] * len(sent)
+    assert sent[0]["token_ids"] == []
+    assert sent[-1]["token_ids"] == [*encode("ab"), EOS]
 
 
 async def test_token_ids_of_several_choices_are_a_list_for_each(make_app: MakeApp) -> None:
