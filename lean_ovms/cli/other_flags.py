@@ -196,6 +196,11 @@ ALIASES = (
     Alias("max_loaded_models", LLAMA_CPP, ("models_max",)),
     Alias("model_idle_timeout_s", LLAMA_CPP, ("sleep_idle_seconds",), read=_idle_seconds),
     Alias("allowed_local_media_path", LLAMA_CPP, ("media_path",)),
+    Alias("allowed_origins", LLAMA_CPP, ("cors_origins",)),
+    Alias("allowed_methods", LLAMA_CPP, ("cors_methods",)),
+    Alias("allowed_headers", LLAMA_CPP, ("cors_headers",)),
+    Alias("allow_credentials", LLAMA_CPP, ("cors_credentials",), bare="true"),
+    Alias("allow_credentials", LLAMA_CPP, ("no_cors_credentials",), bare="false"),
 )
 """In the order of the documentation. A flag with the name of our option is listed for its other notation of values."""
 
