@@ -238,7 +238,7 @@ IGNORED = {
     "no_slots": "there are no slots to show",
     "enable_reasoning": "--reasoning_parser enables it",
     **dict.fromkeys(("runner", "convert", "embedding", "embeddings", "rerank", "reranking"), _TASK),
-    **dict.fromkeys(("compilation_config", "optimization_level", "-O", "model_impl"), "OpenVINO compiles the model"),
+    **dict.fromkeys(("compilation_config", "-cc", "optimization_level", "-O", "model_impl"), "OpenVINO compiles the model"),
     "max_parallel_loading_workers": "OpenVINO loads the model",
     "max_cpu_loras": "--max_loras bounds the adapters that are loaded",
     "enable_server_load_tracking": "GET /load is always served",
