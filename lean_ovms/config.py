@@ -7,6 +7,7 @@ A value out of bounds stops the start with a message that names the option. --he
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,9 @@ OTHER_TASKS = (*POOLING_TASKS, SPEECH_TO_TEXT, TEXT_TO_SPEECH)
 SERVED_TASKS = ("text_generation", *OTHER_TASKS)
 """Tasks, by OVMS's names, that a model may have here; `repository/task.py` has all of them."""
 
+LOCAL_PAGES = "localhost"
+"""In --allowed_origins: every page of the client's own machine, whatever its port, as in llama.cpp."""
+_LOCAL_ORIGIN = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::\d{1,5})?")
 PER_MODEL = ("model", "engine")
 """Groups of options that each model of a config file may set; the others are those of the server."""
 
@@ -295,7 +299,9 @@ class Config:
     api_key: str = option("", "API key; an environment variable only", group="listen", env="API_KEY", secret=True)
     trusted_proxies: str = option("", "addresses, networks, unix, all: X-Forwarded-For is believed", group="listen")
     protect_models: bool = option(False, "require the API key for the model list, too", group="listen")
-    allowed_origins: str = option("*", "CORS: Access-Control-Allow-Origin, several separated by commas", group="listen")
+    allowed_origins: str = option(
+        "*", "CORS: origins, separated by commas; localhost: pages of the client's own machine", group="listen"
+    )
     allowed_methods: str = option("*", "CORS: Access-Control-Allow-Methods", group="listen")
     allowed_headers: str = option("*", "CORS: Access-Control-Allow-Headers", group="listen")
     allow_credentials: bool = option(False, "CORS: Access-Control-Allow-Credentials", group="listen")
@@ -518,18 +524,25 @@ class Config:
         """The members of allowed_origins."""
         return [origin.strip() for origin in self.allowed_origins.split(",")]
 
+    def allows_origin(self, origin: str) -> bool:
+        """Whether a page of this origin is named, or of the client's own machine where those are allowed."""
+        if origin == LOCAL_PAGES:
+            return False
+        return origin in self.origins or (LOCAL_PAGES in self.origins and bool(_LOCAL_ORIGIN.fullmatch(origin)))
+
     def cors_headers(self, origin: str = "") -> list[tuple[str, str]]:
         """CORS headers, sent with every response: a browser hides a response without them from the page.
 
         origin: the page's, if known. The header holds one origin, so with several allowed it is that of the page.
         """
-        origins = self.origins
-        headers = [
-            ("Access-Control-Allow-Origin", origin if origin in origins else origins[0]),
+        named = [origin for origin in self.origins if origin != LOCAL_PAGES]
+        value = origin if self.allows_origin(origin) else "".join(named[:1])
+        headers = [("Access-Control-Allow-Origin", value)] if value else []
+        headers += [
             ("Access-Control-Allow-Methods", self.allowed_methods),
             ("Access-Control-Allow-Headers", self.allowed_headers),
             ("Access-Control-Expose-Headers", "X-Request-Id, Warning, Retry-After"),
         ]
-        if len(origins) > 1:
+        if self.origins != named[:1]:
             headers.append(("Vary", "Origin"))
         return headers + ([("Access-Control-Allow-Credentials", "true")] if self.allow_credentials else [])

@@ -34,7 +34,7 @@ from ..util import json_pieces
 from ..util.budget import Budget
 from ..util.concurrency import Offload
 from ..util.memory import Trimmer
-from . import route_index
+from . import load_report, route_index
 from .clients import Clients
 from .fields import json_body
 from .middleware import Auth, Cors, RequestRecords, hold, release_all
@@ -237,7 +237,10 @@ class App:
             if request.method == "OPTIONS":
                 return self._cors.preflight(request)
             route = self._admit(request, record)
-            return await (route.handler or await route.load())(request, self)
+            response = await (route.handler or await route.load())(request, self)
+            if form := request.headers.get(load_report.ASKED_IN, ""):
+                await load_report.add(response, form, self.registry.names.get(record.model))
+            return response
         except RequestError as error:
             record.error = error.code or error.kind
             return error_response(error, request=request, request_id=record.request_id)

@@ -36,11 +36,13 @@ class Cors:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._default = config.cors_headers()
-        self._of_origin = {origin: config.cors_headers(origin) for origin in config.origins}
 
     def headers(self, request: Request) -> list[tuple[str, str]]:
         """Headers of every response."""
-        return self._of_origin.get(request.headers.get("origin", ""), self._default)
+        origin = request.headers.get("origin", "")
+        if not origin or not self._config.allows_origin(origin):
+            return self._default
+        return self._config.cors_headers(origin)
 
     def check_origin(self, request: Request) -> None:
         """Raises Forbidden for a WebSocket of a page that may not read this server's responses.
@@ -49,7 +51,7 @@ class Cors:
         leaves to the browser must be refused here. Only browsers send Origin. A page of this server is of its own host.
         """
         origin = request.headers.get("origin", "")
-        if not origin or "*" in self._of_origin or origin in self._of_origin:
+        if not origin or "*" in self._config.origins or self._config.allows_origin(origin):
             return
         if origin.partition("://")[2] != request.headers.get("host", ""):
             raise Forbidden(

@@ -13,7 +13,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,7 +25,7 @@ from ..options import TYPE_NAMES, from_json
 from ..repository import json_file
 from ..server import exit_status
 from ..util import child_process
-from . import completion, other_flags, ovms_flags, vllm_flags
+from . import completion, dotted_flags, other_flags, ovms_flags, vllm_flags
 from . import help as help_page
 
 PREFIX = "LEAN_OVMS_"
@@ -256,6 +256,14 @@ def _add_foreign_flags(result: argparse.ArgumentParser) -> None:
     for name in IGNORED.keys() | REFUSED.keys():
         flag = other_flags.flag(name)
         result.add_argument(flag, dest=name, nargs="?", const="", default=None, help=argparse.SUPPRESS)
+    for name in _switched_off(own):
+        result.add_argument(f"--no_{name}", dest=name, action="store_const", const="", help=argparse.SUPPRESS)
+
+
+def _switched_off(own: Set[str]) -> list[str]:
+    """Flags without an effect that vLLM's command line can also have behind --no, which has no effect either."""
+    known = own | IGNORED.keys() | REFUSED.keys() | {name for alias in other_flags.ALIASES for name in alias.names}
+    return [name for name in IGNORED if not name.startswith(("-", "no_")) and f"no_{name}" not in known]
 
 
 _OTHER_NOTATION = {alias.option: alias for alias in other_flags.ALIASES if alias.option in alias.names}
@@ -332,7 +340,7 @@ def _normalized(argv: Sequence[str]) -> list[str]:
     found: list[str] = []
     switches = {f"--{row.name}" for row in _options() if isinstance(row.default, bool)}
     ignored = {other_flags.flag(name) for name in IGNORED.keys() - vllm_flags.WITH_PATHS}
-    for argument in map(_underscored, argv):
+    for argument in map(_underscored, dotted_flags.joined(argv)):
         if ("/" in argument or argument in WORDS) and not argument.startswith("-") and found:
             if found[-1] in switches:
                 found[-1] += "=true"

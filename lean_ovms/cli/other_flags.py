@@ -196,6 +196,11 @@ ALIASES = (
     Alias("max_loaded_models", LLAMA_CPP, ("models_max",)),
     Alias("model_idle_timeout_s", LLAMA_CPP, ("sleep_idle_seconds",), read=_idle_seconds),
     Alias("allowed_local_media_path", LLAMA_CPP, ("media_path",)),
+    Alias("allowed_origins", LLAMA_CPP, ("cors_origins",)),
+    Alias("allowed_methods", LLAMA_CPP, ("cors_methods",)),
+    Alias("allowed_headers", LLAMA_CPP, ("cors_headers",)),
+    Alias("allow_credentials", LLAMA_CPP, ("cors_credentials",), bare="true"),
+    Alias("allow_credentials", LLAMA_CPP, ("no_cors_credentials",), bare="false"),
 )
 """In the order of the documentation. A flag with the name of our option is listed for its other notation of values."""
 
@@ -233,7 +238,8 @@ IGNORED = {
     "no_slots": "there are no slots to show",
     "enable_reasoning": "--reasoning_parser enables it",
     **dict.fromkeys(("runner", "convert", "embedding", "embeddings", "rerank", "reranking"), _TASK),
-    **dict.fromkeys(("compilation_config", "optimization_level", "-O", "model_impl"), "OpenVINO compiles the model"),
+    **dict.fromkeys(("compilation_config", "-cc", "optimization_level", "-O"), "OpenVINO compiles the model"),
+    "model_impl": "OpenVINO compiles the model",
     "max_parallel_loading_workers": "OpenVINO loads the model",
     "max_cpu_loras": "--max_loras bounds the adapters that are loaded",
     "enable_server_load_tracking": "GET /load is always served",

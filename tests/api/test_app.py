@@ -114,6 +114,23 @@ async def test_of_several_allowed_origins_a_page_gets_its_own(make_app: MakeApp)
         assert ("Vary", "Origin") in headers
 
 
+@pytest.mark.parametrize("allowed", ["localhost", "https://a.example, localhost"])
+async def test_pages_of_the_own_machine_may_be_allowed_on_every_port(make_app: MakeApp, allowed: str) -> None:
+    """llama.cpp's --cors-origins localhost. A page elsewhere gets no header, or that of the origin that is named."""
+    app, _ = await make_app(allowed_origins=allowed)
+
+    async def answered(origin: str) -> list[str]:
+        headers = (await get(app, "/v1/models", origin=origin)).headers
+        assert ("Vary", "Origin") in headers
+        return [v for k, v in headers if k == "Access-Control-Allow-Origin"]
+
+    for origin in ("http://localhost", "https://localhost:8080", "http://127.0.0.1:3000", "http://[::1]:3000"):
+        assert await answered(origin) == [origin]
+    others = allowed.split(", ")[:-1]
+    for origin in ("", "localhost", "http://notlocalhost", "http://localhost.evil.com", "http://localhost:80.evil.com"):
+        assert await answered(origin) == others
+
+
 async def test_head_is_routed_as_get(make_app: MakeApp) -> None:
     app, _ = await make_app()
     assert (await app.handle(Request("HEAD", "/v1/models"))).status == 200

@@ -139,6 +139,8 @@ async def test_a_client_without_subprotocols_gets_none() -> None:
         ("https://a.example,https://b.example", "https://b.example", 101),
         ("https://a.example", "https://evil.example", 403),
         ("https://a.example", "null", 403),
+        ("localhost", "http://127.0.0.1:3000", 101),
+        ("localhost", "http://localhost.evil.com", 403),
         ("https://a.example", "http://server:8000", 101),  # its own page
         ("https://a.example", "", 101),  # no browser
     ],

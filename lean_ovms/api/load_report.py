@@ -1,0 +1,40 @@
+"""The response header endpoint-load-metrics: how busy the model's engine is, for gateways that ask for it.
+
+As in vLLM: the native HTTP form of ORCA's load report, in responses that are no streams.
+https://github.com/cncf/xds/blob/main/xds/data/orca/v3/orca_load_report.proto
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import orjson
+
+from ..errors import RequestError
+from ..models.model import Model
+from ..types import Response
+
+ASKED_IN = "endpoint-load-metrics-format"
+NAME = "endpoint-load-metrics"
+TIMEOUT_S = 0.2
+"""The engine answers between two steps; a response does not wait longer, and then has no report."""
+
+
+async def add(response: Response, form: str, model: Model | None) -> None:
+    """Add the header in the form TEXT or JSON. Nothing without a model, in another form, and to errors and streams."""
+    form = form.strip().upper()
+    if model is None or form not in ("TEXT", "JSON") or response.status != 200 or not isinstance(response.body, bytes):
+        return
+    try:
+        stats = await asyncio.wait_for(model.engine.stats(), TIMEOUT_S)
+    except (RequestError, asyncio.TimeoutError):
+        return
+    metrics = {
+        "kv_cache_usage_perc": stats.kv_blocks_used / max(stats.kv_blocks_total, 1),
+        "num_requests_waiting": float(stats.queued),
+    }
+    if form == "JSON":
+        report = orjson.dumps({"named_metrics": metrics}).decode()
+    else:
+        report = ", ".join(f"named_metrics.{name}={value}" for name, value in metrics.items())
+    response.headers.append((NAME, f"{form} {report}"))
