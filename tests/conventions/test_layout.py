@@ -160,6 +160,7 @@ NO_ASYNCIO = (
 """The engine child has one thread and no event loop; text is a function of what it is given."""
 
 PURE = {
+    "compaction",
     "agent_tools",
     "connection",
     "custom_call",

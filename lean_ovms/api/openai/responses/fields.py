@@ -178,7 +178,7 @@ FIELDS = (
 
 REFUSED = {
     "prompt": "stored prompt templates are not supported: send instructions and input",
-    "context_management": "context management is not supported: send truncation, or a shorter input",
+    "context_management": "context management is not supported: use POST …/responses/compact, or send truncation: auto",
     "moderation": "moderation is not supported",
     "previous_input_messages": "earlier messages of the model's own form are not supported: send them in input",
     "chat_template": "chat_template is not taken from a request: start with --chat_template",

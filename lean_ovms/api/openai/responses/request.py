@@ -5,10 +5,12 @@ What cannot be honoured and would change the answer is refused; what would not i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ....errors import BadRequest
+from ....errors import TOO_LONG, BadRequest
+from ....models.generation import Generation
 from ....models.text_model import TextModel
 from ....types import ChatPrompt, Json
 from ...app import INLINE_BYTES, App
@@ -54,6 +56,22 @@ class ResponsesRequest:
     echo: Json
     origins: dict[str, ToolOrigin]
     headers: list[tuple[str, str]]
+
+    async def start(self, items: list[Json], app: App, close: Callable[[list[Json]], list[Json]] = list) -> Generation:
+        """The running generation; with truncation auto without old turns that do not fit. Raises RequestError.
+
+        close: adds the end of the prompt, which is no turn.
+        """
+        while True:
+            try:
+                return await self.generation.start(await self.prompt(close(items), app), echo=self.token_ids)
+            except BadRequest as error:
+                if error.param and error.param.startswith("messages"):
+                    error.param = "input"
+                less = drop_oldest_turns(items) if self.shorten and error.code == TOO_LONG else items
+                if len(less) == len(items):
+                    raise
+                items = less
 
     async def prompt(self, items: list[Json], app: App) -> ChatPrompt:
         """The prompt of a whole context; a long one is made beside the loop. Raises as _prompt."""
