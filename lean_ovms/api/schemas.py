@@ -247,6 +247,15 @@ ANSWERS: dict[str, Json] = {
             "usage": OBJECT,
         }
     ),
+    "Decision": object_of(
+        {
+            "model": STRING,
+            "answers": array(
+                object_of({"type": {"enum": ["predicate", "choice", "score"]}, "name": any_of(STRING, NULL)})
+            ),
+            "usage": OBJECT,
+        }
+    ),
     "Items": _listed(object_of({"id": STRING, "type": STRING})),
     "Item": object_of({"id": STRING, "type": STRING}),
     "Conversation": object_of(

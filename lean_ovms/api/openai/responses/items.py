@@ -290,8 +290,13 @@ def _content(content: str | list[Json]) -> str | list[Json]:
     """Content for a chat message: a string for a single text, else parts."""
     if isinstance(content, str):
         return content
-    parts = [_chat_part(part) for part in content]
+    parts = to_parts(content)
     return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
+
+
+def to_parts(content: str | list[Json]) -> list[Json]:
+    """Content as the parts of a chat message."""
+    return [{"type": "text", "text": content}] if isinstance(content, str) else [_chat_part(part) for part in content]
 
 
 def _chat_part(part: Json) -> Json:
