@@ -79,6 +79,8 @@ class ResponsesRequest:
 
     def _prompt(self, items: list[Json]) -> ChatPrompt:
         """Raises BadRequest for content that the model cannot read."""
+        if (self.generation.values["reasoning"] or {}).get("context") == "current_turn":
+            items = _without_older_reasoning(items)
         messages = to_messages(items)
         if self.instructions:
             messages.insert(0, {"role": "system", "content": self.instructions})
@@ -163,6 +165,12 @@ def _template_kwargs(values: Json) -> Json:
         "verbosity": (values["text"] or {}).get("verbosity"),
     }
     return template_kwargs(values | asked)
+
+
+def _without_older_reasoning(items: list[Json]) -> list[Json]:
+    """The items without the reasoning before the last message of the user."""
+    last = max((place for place, item in enumerate(items) if item.get("role") == "user"), default=0)
+    return [item for item in items[:last] if item["type"] != "reasoning"] + items[last:]
 
 
 def drop_oldest_turns(items: list[Json]) -> list[Json]:
