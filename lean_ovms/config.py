@@ -393,10 +393,13 @@ class Config:
 
     # --- realtime
     max_realtime_sessions: int = option(16, "open sessions of /realtime; more: 429", group="realtime", low=1)
+    max_response_websockets: int = option(64, "open WebSockets of /responses; more: 429", group="realtime", low=1)
     max_realtime_message_bytes: int = option(1 << 20, "bytes of a message; more: 1009", group="realtime", low=1 << 12)
     realtime_ahead_s: float = option(30.0, "seconds of audio read ahead of the engine", group="realtime", low=1)
     realtime_idle_timeout_s: float = option(60.0, "seconds without a message, then closed", group="realtime", low=1)
-    max_realtime_session_s: float = option(3600.0, "seconds of a session, then closed", group="realtime", low=1)
+    max_realtime_session_s: float = option(
+        3600.0, "seconds of a session or a WebSocket of /responses, then closed", group="realtime", low=1
+    )
     realtime_partials: bool = option(True, "send stable text of an utterance before its end", group="realtime")
 
     # --- responses

@@ -238,6 +238,24 @@ ANSWERS: dict[str, Json] = {
     ),
     "ResponseEvent": object_of({"type": STRING, "sequence_number": INTEGER}),
     "InputTokens": object_of({"object": const("response.input_tokens"), "input_tokens": INTEGER}),
+    "Compaction": object_of(
+        {
+            "id": STRING,
+            "object": const("response.compaction"),
+            "created_at": NUMBER,
+            "output": array(object_of({"id": STRING, "type": STRING})),
+            "usage": OBJECT,
+        }
+    ),
+    "Decision": object_of(
+        {
+            "model": STRING,
+            "answers": array(
+                object_of({"type": {"enum": ["predicate", "choice", "score"]}, "name": any_of(STRING, NULL)})
+            ),
+            "usage": OBJECT,
+        }
+    ),
     "Items": _listed(object_of({"id": STRING, "type": STRING})),
     "Item": object_of({"id": STRING, "type": STRING}),
     "Conversation": object_of(

@@ -77,7 +77,7 @@ ALLOWED: dict[str, set[str]] = {
     "api.generation": OBSERVED | {"api", "models", "media", "config", "util"},
     "api.pooling": OBSERVED | {"api", "api.generation", "models", "config", "util"},
     "api.openai": OBSERVED
-    | {"api", "api.generation", "api.pooling", "models", "media", "config", "util", "__version__"},
+    | {"api", "api.generation", "api.pooling", "models", "media", "config", "util", "websocket_types", "__version__"},
     "api.openai.audio": OBSERVED | {"api", "api.generation", "media", "models", "config", "util"},
     "api.vllm": OBSERVED | {"api", "api.generation", "api.pooling", "models", "lora_modules"},
     "api.anthropic": OBSERVED | {"api", "api.generation", "models"},
@@ -160,6 +160,7 @@ NO_ASYNCIO = (
 """The engine child has one thread and no event loop; text is a function of what it is given."""
 
 PURE = {
+    "compaction",
     "agent_tools",
     "connection",
     "custom_call",

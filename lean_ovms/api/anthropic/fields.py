@@ -99,6 +99,7 @@ FIELDS = (
     Field(name="context_management", kind="object", help="accepted; edits other than of thinking get a Warning header"),
     _refused("mcp_servers", "array", "this server connects to no MCP servers; offer their tools as tools"),
     _refused("container", "any", "there is no code execution on this server"),
+    _refused("compaction", "object", "conversations are not compacted here; ask for a summary as a message"),
     _refused("thread", "object", "no conversation is kept; send all of it", NO_THREADS),
     TEMPLATE_KWARGS,
 )  # fmt: skip

@@ -45,6 +45,8 @@ UNSUPPORTED = FieldSet((
     Field(name="functions", kind="array", help="OpenAI's older form of tools"),
     Field(name="function_call", kind="any", help="OpenAI's older form of tool_choice"),
     Field(name="web_search_options", kind="object", help="OpenAI's: options of a web search", read=_web_search),
+    Field(name="moderation", kind="object", help="OpenAI's: moderation of input and output; responses refuse it"),
+    Field(name="personality", kind="string", help="OpenAI's: a style preset of its models"),
     Field(name="echo", kind="bool", help="vLLM's, for chat: last message before the output; completions have it"),
     Field(name="prompt_logprobs", kind="int", help="vLLM's, for chat and completions: the prompt's log probabilities"),
     Field(name="timings", kind="bool", help="where no text is generated: times"),
@@ -71,10 +73,12 @@ UNSUPPORTED = FieldSet((
 
 HARMLESS = frozenset((
     *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
+    *("access_programs", "background_options", "image"),
     *("prompt_cache_options", "prediction", "client_metadata", "session_id", "stream_interval", "mm_payload"),
+    *("billing_policy", "diagnostics", "fallback_credit_token", "fallbacks", "user_profile_id", "workspace_id"),
     *("cache_prompt", "id_slot", "n_keep", "n_discard", "n_cache_reuse", "sse_ping_interval", "backend_sampling"),
 ))  # fmt: skip
-"""OpenAI's, vLLM's and llama.cpp's fields without effect on generated text; the Responses API declares some of them."""
+"""Other servers' fields without effect on generated text; the Responses API declares some of them."""
 
 LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 """One limit under the names of three APIs, for the suggestion: the first that the endpoint has."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs
 
-from ...errors import BadRequest, NotFound, UpgradeRequired
+from ...errors import NotFound
 from ...models.speech_model import SpeechModel
 from ...observability.records import current_record
 from ...types import Request, Response
@@ -17,6 +17,7 @@ from ..app import App
 from ..fields import Field
 from ..response import new_id, now
 from ..router import RouteDoc, for_each_prefix
+from ..websockets import no_upgrade
 from .dialect import Dialect
 from .openai import OpenAi
 from .service import Realtime
@@ -71,16 +72,6 @@ DOC = RouteDoc(
     summary="A transcription session over a WebSocket", query=QUERY, errors=(403, 404, 426, 429, 501), upgrade=True
 )
 ROUTES = for_each_prefix("GET", "/realtime", handle, doc=DOC)
-
-
-def no_upgrade(request: Request) -> BadRequest | UpgradeRequired:
-    """Why this request opens no WebSocket."""
-    headers = request.headers
-    if "websocket" not in headers.get("upgrade", "").lower() or "upgrade" not in headers.get("connection", "").lower():
-        return UpgradeRequired("this path is a WebSocket: send Upgrade: websocket and Connection: Upgrade")
-    if headers.get("sec-websocket-version") != "13":
-        return UpgradeRequired("only version 13 of WebSocket is supported: Sec-WebSocket-Version: 13")
-    return BadRequest("Sec-WebSocket-Key must be 16 bytes in base64, of a GET of HTTP/1.1", code="invalid_handshake")
 
 
 def chosen_model(app: App, name: str) -> str:

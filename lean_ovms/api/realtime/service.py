@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 
 from ...config import Config
-from ...errors import TooManyRequests, Unavailable
+from ...errors import Unavailable
+from ..websockets import Places
 from .session import Session
 
 
@@ -14,9 +15,7 @@ class Realtime:
     """One for each App. reserve, then add the session."""
 
     def __init__(self, config: Config) -> None:
-        self._most = config.max_realtime_sessions
-        self._most_of_client = max(1, self._most - self._most // 4)
-        self._clients: dict[str, int] = {}
+        self._places = Places(config.max_realtime_sessions, "too many realtime sessions: --max_realtime_sessions")
         self._sessions: set[Session] = set()
         self._stopping = False
         self._ended = asyncio.Event()  # there is no session
@@ -26,16 +25,11 @@ class Realtime:
         """A place for a session of this client. Raises RequestError."""
         if self._stopping:
             raise Unavailable("the server is shutting down", code="shutting_down")
-        mine = self._clients.get(client, 0)
-        if sum(self._clients.values()) >= self._most or mine >= self._most_of_client:
-            raise TooManyRequests("too many realtime sessions: --max_realtime_sessions", code="too_many_sessions")
-        self._clients[client] = mine + 1
+        self._places.reserve(client)
 
     def release(self, client: str) -> None:
         """Give the place back."""
-        self._clients[client] -= 1
-        if not self._clients[client]:
-            del self._clients[client]
+        self._places.release(client)
 
     def add(self, session: Session) -> None:
         """A session begins."""

@@ -108,7 +108,7 @@ async def test_a_client_that_leaves_frees_the_engine() -> None:
     assert not engine.open
     service = app.service(Realtime)
     assert not service._sessions
-    assert not service._clients
+    assert not service._places._clients
 
 
 @pytest.mark.slow

@@ -1,19 +1,63 @@
-"""POST …/responses/compact is not served: a compacted item is encrypted text that only OpenAI's models read."""
+"""POST …/responses/compact: the user's messages and a summary, written by the model, in place of a conversation.
+
+https://platform.openai.com/docs/api-reference/responses/compact. The `output` is the input of the next response. Keeps
+nothing. A conversation that is too long for the model is summarized without its oldest turns.
+"""
 
 from __future__ import annotations
 
-from ....errors import NotFound
-from ....types import Request, Response
+from ....errors import EngineFailure
+from ....models.collect import collect
+from ....types import Json, Request, Response
 from ...app import App
+from ...fields import FieldSet
+from ...response import json, now, warning_headers
 from ...router import RouteDoc, for_each_prefix
+from . import compaction
+from .fields import ALL_FIELDS
+from .output_items import item_id
+from .request import ResponsesRequest, parse_response
+from .response import counts
+from .service import ResponseService
+
+_NAMES = (
+    *("model", "input", "instructions", "previous_response_id", "max_output_tokens", "temperature", "top_p", "seed"),
+    *("reasoning", "chat_template_kwargs", "keep_alive", "priority", "cache_salt"),
+    *("prompt_cache_key", "prompt_cache_retention", "service_tier"),
+)
+FIELDS = FieldSet(field for field in ALL_FIELDS if field.name in _NAMES)
 
 
 async def handle(request: Request, app: App) -> Response:
-    raise NotFound(
-        "responses are not compacted here: ask the model for a summary with POST …/responses and go on from that, "
-        "or send truncation: auto, which drops the oldest turns"
-    )
+    asked = await app.parse_body(request, _parse)
+    context = await app.service(ResponseService).store.context(asked.previous, asked.conversation, asked.items)
+    items = compaction.current(context.items)
+    generation = await asked.start(items, app, compaction.asking)
+    try:
+        [choice] = await collect(generation, 1)
+    finally:
+        await generation.aclose()
+    summary = choice.text.strip()
+    if not summary:
+        raise EngineFailure("the model wrote no summary: try again, or with a higher max_output_tokens")
+    body = {
+        "id": item_id("resp"),
+        "object": "response.compaction",
+        "created_at": now(),
+        "output": [
+            *compaction.kept(items, asked.generation.model.info.context_length),
+            compaction.item(summary),
+        ],
+        "usage": counts(generation.usage),
+    }
+    return json(body, asked.headers + warning_headers(generation.warnings))
 
 
-DOC = RouteDoc(summary="Not served: says what to do instead of compacting", errors=(404,))
-ROUTES = for_each_prefix("POST", "/responses/compact", handle, doc=DOC)
+DOC = RouteDoc(summary="A summary in place of a conversation", body=FIELDS, answer="Compaction")
+ROUTES = for_each_prefix("POST", "/responses/compact", handle, doc=DOC, bare=True)
+
+
+def _parse(body: Json, app: App) -> ResponsesRequest:
+    """The body without the fields that this endpoint does not have: many clients send those of a response."""
+    mine = {name: value for name, value in body.items() if name in FIELDS.names}
+    return parse_response({**mine, "truncation": "auto"}, app)

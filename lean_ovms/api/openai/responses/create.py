@@ -7,8 +7,8 @@ built-in tools, files, audio, stored prompts, log probabilities of tokens that w
 
 from __future__ import annotations
 
-from ....errors import TOO_LONG, BadRequest, RequestError
-from ....models.generation import DeltaStream, Generation
+from ....errors import RequestError
+from ....models.generation import DeltaStream
 from ....types import ByteStream, Delta, Json, Request, Response, Usage
 from ...app import App
 from ...response import json, warning_headers
@@ -17,7 +17,7 @@ from ...sse import HEADERS, EventStream
 from . import fields
 from .background import EventFollower
 from .events import Events
-from .request import ResponsesRequest, drop_oldest_turns, parse_response
+from .request import ResponsesRequest, parse_response
 from .response import ResponseObject, TokenIds
 from .service import ResponseService
 from .store import Context
@@ -34,7 +34,7 @@ async def prepare(app: App) -> None:
 async def handle_create(request: Request, app: App) -> Response:
     asked = await app.parse_body(request, parse_response)
     context = await app.service(ResponseService).store.context(asked.previous, asked.conversation, asked.items)
-    generation = await start(asked, context.items, app)
+    generation = await asked.start(context.items, app)
     stream = asked.generation.deltas(generation)
     body = ResponseObject(
         model=asked.generation.model.name,
@@ -64,20 +64,6 @@ DOC = RouteDoc(
     rules=fields.SOME_INPUT,
 )
 ROUTES = for_each_prefix("POST", "/responses", handle_create, doc=DOC, bare=True)
-
-
-async def start(asked: ResponsesRequest, items: list[Json], app: App) -> Generation:
-    """The running generation; with truncation auto without the oldest turns that do not fit. Raises RequestError."""
-    while True:
-        try:
-            return await asked.generation.start(await asked.prompt(items, app), echo=asked.token_ids)
-        except BadRequest as error:
-            if error.param and error.param.startswith("messages"):
-                error.param = "input"
-            less = drop_oldest_turns(items) if asked.shorten and error.code == TOO_LONG else items
-            if len(less) == len(items):
-                raise
-            items = less
 
 
 async def collect_response(

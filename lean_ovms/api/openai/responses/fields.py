@@ -32,6 +32,8 @@ from ...generation.structured_output import RESPONSE_FORMAT, STRUCTURED
 from ...response import MAX_REQUEST_ID
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+CONTEXTS = ("auto", "current_turn", "all_turns")
+"""Whose reasoning the chat template gets: auto and all_turns: of every turn; templates leave out some themselves."""
 INCLUDABLE = (
     "message.output_text.logprobs",
     "reasoning.encrypted_content",
@@ -114,7 +116,10 @@ def _reasoning(value: Json) -> Json:
     summary = value.get("summary", value.get("generate_summary"))
     if summary not in (None, "auto", "concise", "detailed"):
         raise BadRequest("reasoning.summary must be one of: auto, concise, detailed", param="reasoning.summary")
-    return {"effort": effort, "summary": summary}
+    context = value.get("context")
+    if context not in (None, *CONTEXTS):
+        raise BadRequest(f"reasoning.context must be one of: {', '.join(CONTEXTS)}", param="reasoning.context")
+    return {"effort": effort, "summary": summary} | ({} if context is None else {"context": context})
 
 
 def _truncation(value: str) -> str:
@@ -155,7 +160,9 @@ FIELDS = (
     replace(TOOLS[0], read=_tools),
     *TOOLS[1:],
     Field(name="max_tool_calls", kind="uint", help="echoed; it counts built-in tools, of which there are none"),
-    Field(name="reasoning", kind="object", help="effort: enable_thinking and reasoning_effort for the chat template",
+    Field(name="reasoning", kind="object",
+        help="effort: enable_thinking and reasoning_effort for the chat template; context: current_turn leaves out the "
+        "reasoning before the last message of the user",
         read=_reasoning),
     Field(name="text", kind="object", read=_text,
         help="format: text, json_object or json_schema; verbosity: given to the chat template"),
@@ -178,7 +185,7 @@ FIELDS = (
 
 REFUSED = {
     "prompt": "stored prompt templates are not supported: send instructions and input",
-    "context_management": "context management is not supported: send truncation, or a shorter input",
+    "context_management": "context management is not supported: use POST …/responses/compact, or send truncation: auto",
     "moderation": "moderation is not supported",
     "previous_input_messages": "earlier messages of the model's own form are not supported: send them in input",
     "chat_template": "chat_template is not taken from a request: start with --chat_template",

@@ -13,6 +13,7 @@ import orjson
 
 from ....errors import AUDIO_ADVICE, BadRequest
 from ....types import Json
+from . import compaction
 from .agent_tools import function_name
 from .output_items import item_id
 
@@ -194,6 +195,7 @@ _READERS: dict[str, Callable[[Json, str], Json]] = {
     "custom_tool_call": _custom_call,
     "custom_tool_call_output": _call_output,
     "reasoning": _reasoning,
+    compaction.KIND: compaction.read,
     REFERENCE: _reference,
 }
 
@@ -204,7 +206,7 @@ _READERS: dict[str, Callable[[Json, str], Json]] = {
 def to_messages(items: list[Json]) -> list[Json]:
     """Items as chat messages. Consecutive reasoning, text and calls of the assistant become one message."""
     builder = _MessageBuilder()
-    for item in items:
+    for item in compaction.current(items):
         builder.add(item)
     return builder.build()
 
@@ -231,6 +233,10 @@ class _MessageBuilder:
         elif kind in ("function_call_output", "custom_tool_call_output"):
             reference = {"tool_call_id": item["call_id"]} if item["call_id"] else {}
             self._append({"role": "tool", **reference, "content": _content(item["output"])})
+        elif kind == compaction.KIND:
+            self._flush()
+            self._join_users()
+            self._assistant()["content"] = compaction.text(item)
         elif item["role"] == "assistant":
             if self._turn is not None and self._turn["content"]:
                 self._flush()
@@ -254,6 +260,17 @@ class _MessageBuilder:
         before = turn.get("reasoning_content")
         turn["reasoning_content"] = f"{before}\n{text}" if before else text
 
+    def _join_users(self) -> None:
+        """The user's messages at the end as one: many templates take no two in a row."""
+        parts: list[Json] = []
+        while self._messages and self._messages[-1]["role"] == "user":
+            content = self._messages.pop()["content"]
+            parts = [{"type": "text", "text": content}, *parts] if isinstance(content, str) else [*content, *parts]
+        if parts:
+            texts = [part.get("text") for part in parts]
+            whole = "\n\n".join(filter(None, texts)) if None not in texts else parts
+            self._messages.append({"role": "user", "content": whole})
+
     def _append(self, message: Json) -> None:
         self._flush()
         self._messages.append(message)
@@ -273,8 +290,13 @@ def _content(content: str | list[Json]) -> str | list[Json]:
     """Content for a chat message: a string for a single text, else parts."""
     if isinstance(content, str):
         return content
-    parts = [_chat_part(part) for part in content]
+    parts = to_parts(content)
     return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
+
+
+def to_parts(content: str | list[Json]) -> list[Json]:
+    """Content as the parts of a chat message."""
+    return [{"type": "text", "text": content}] if isinstance(content, str) else [_chat_part(part) for part in content]
 
 
 def _chat_part(part: Json) -> Json:

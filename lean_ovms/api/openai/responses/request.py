@@ -5,10 +5,12 @@ What cannot be honoured and would change the answer is refused; what would not i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ....errors import BadRequest
+from ....errors import TOO_LONG, BadRequest
+from ....models.generation import Generation
 from ....models.text_model import TextModel
 from ....types import ChatPrompt, Json
 from ...app import INLINE_BYTES, App
@@ -55,12 +57,30 @@ class ResponsesRequest:
     origins: dict[str, ToolOrigin]
     headers: list[tuple[str, str]]
 
+    async def start(self, items: list[Json], app: App, close: Callable[[list[Json]], list[Json]] = list) -> Generation:
+        """The running generation; with truncation auto without old turns that do not fit. Raises RequestError.
+
+        close: adds the end of the prompt, which is no turn.
+        """
+        while True:
+            try:
+                return await self.generation.start(await self.prompt(close(items), app), echo=self.token_ids)
+            except BadRequest as error:
+                if error.param and error.param.startswith("messages"):
+                    error.param = "input"
+                less = drop_oldest_turns(items) if self.shorten and error.code == TOO_LONG else items
+                if len(less) == len(items):
+                    raise
+                items = less
+
     async def prompt(self, items: list[Json], app: App) -> ChatPrompt:
         """The prompt of a whole context; a long one is made beside the loop. Raises as _prompt."""
         return await app.offload.run(ITEM_BYTES * len(items), partial(self._prompt, items), inline_below=INLINE_BYTES)
 
     def _prompt(self, items: list[Json]) -> ChatPrompt:
         """Raises BadRequest for content that the model cannot read."""
+        if (self.generation.values["reasoning"] or {}).get("context") == "current_turn":
+            items = _without_older_reasoning(items)
         messages = to_messages(items)
         if self.instructions:
             messages.insert(0, {"role": "system", "content": self.instructions})
@@ -145,6 +165,12 @@ def _template_kwargs(values: Json) -> Json:
         "verbosity": (values["text"] or {}).get("verbosity"),
     }
     return template_kwargs(values | asked)
+
+
+def _without_older_reasoning(items: list[Json]) -> list[Json]:
+    """The items without the reasoning before the last message of the user."""
+    last = max((place for place, item in enumerate(items) if item.get("role") == "user"), default=0)
+    return [item for item in items[:last] if item["type"] != "reasoning"] + items[last:]
 
 
 def drop_oldest_turns(items: list[Json]) -> list[Json]:

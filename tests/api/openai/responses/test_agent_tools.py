@@ -140,13 +140,6 @@ def test_what_the_model_is_offered_leads_back_to_the_tool() -> None:
     assert "start: x" in found.functions[-1]["description"]
 
 
-async def test_compacting_says_what_to_do_instead(make_app: MakeApp) -> None:
-    app, _ = await make_app()
-    response = await post(app, PATH + "/compact", {"model": "m", "input": "hi"})
-    assert response.status == 404
-    assert "truncation: auto" in (await whole(response))["error"]["message"]
-
-
 async def test_the_grammar_of_a_custom_tool_is_imposed_or_shown(make_app: MakeApp) -> None:
     """OpenAI's two syntaxes: https://platform.openai.com/docs/guides/function-calling#context-free-grammars"""
     form = {"type": "grammar", "syntax": "regex", "definition": "[a-c]+|x"}

@@ -121,7 +121,7 @@ async def test_what_does_not_change_the_answer_is_echoed(make_app: MakeApp) -> N
         "safety_identifier": "s",
         "prompt_cache_key": "k",
         "truncation": "auto",
-        "reasoning": {"effort": "low", "summary": "auto"},
+        "reasoning": {"effort": "low", "summary": "auto", "context": "all_turns"},
         "text": {"format": {"type": "text"}, "verbosity": "low"},
         "instructions": "Be brief.",
         "store": False,
@@ -129,6 +129,17 @@ async def test_what_does_not_change_the_answer_is_echoed(make_app: MakeApp) -> N
     body = await whole(await post(app, PATH, ask(**fields)))
     check_response(body)
     assert {name: body[name] for name in fields} == fields
+
+
+async def test_the_reasoning_of_earlier_turns_is_left_out_on_request(make_app: MakeApp) -> None:
+    app, engine = await make_app(
+        say("x"), chat_template="{% for m in messages %}{{ m.role }}:{{ m.reasoning_content }};{% endfor %}"
+    )
+    thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}
+    hi = {"role": "user", "content": "hi"}
+    for context in ("auto", "current_turn"):
+        await post(app, PATH, ask(input=[hi, thought, hi, thought], reasoning={"context": context}))
+    assert [prompt.count("hm") for prompt, _ in engine.submitted] == [2, 1]
 
 
 async def test_a_stream_obeys_the_rules_and_ends_as_the_whole_answer(make_app: MakeApp) -> None:
@@ -302,6 +313,7 @@ async def test_instructions_come_first(make_app: MakeApp) -> None:
         ({"store": False, "conversation": "conv_1"}, "conversation", "needs store"),
         ({"previous_response_id": "resp_1", "conversation": "conv_1"}, "previous_response_id", "exclude each other"),
         ({"prompt": {"id": "pmpt_1"}}, "prompt", "not supported"),
+        ({"reasoning": {"context": "none"}}, "reasoning.context", "must be one of: auto, current_turn"),
         ({"context_management": [{"type": "compaction"}]}, "context_management", "not supported"),
         ({"temperature": 3}, "temperature", "temperature out of range(0.0, 2.0)"),
         (

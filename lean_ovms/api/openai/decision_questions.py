@@ -1,0 +1,177 @@
+"""Questions of POST …/decisions: as the model reads them, and the answers from the probabilities of their letters.
+
+Each question is a multiple choice whose options have the letters A, B, C, …. Knows no model.
+"""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from ...errors import BadRequest
+from ...types import Json
+from .responses.items import read_items, to_parts
+
+LETTERS = string.ascii_uppercase
+REPLY = "Answer with the letter of one option only."
+MAX_TEXT = 1 << 20
+"""Characters of an instruction, a value or a description."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """kind: predicate, choice or score. parts: the instructions. values: what an answer names for each option.
+
+    options: what the model reads of each.
+    """
+
+    kind: str
+    name: str | None
+    parts: list[Json]
+    values: list[Any]
+    options: list[str]
+
+    def prompt(self, parts: list[Json]) -> str | list[Json]:
+        """The content of a message with the input, which comes first so that all questions share it."""
+        options = [f"{letter}: {option}" for letter, option in zip(LETTERS, self.options, strict=False)]
+        end = "\n".join(["", *options, REPLY])
+        joined = _joined([*parts, _text("\n\nQuestion: "), *self.parts, _text(end)])
+        return joined[0]["text"] if len(joined) == 1 else joined
+
+    def answer(self, chances: list[float]) -> Json:
+        """The answer. chances: the probability of each option's letter in the whole vocabulary."""
+        mass = sum(chances) or 1.0
+        shares = [chance / mass for chance in chances]
+        found: Json = {"type": self.kind, "name": self.name}
+        if self.kind == "predicate":
+            return found | {"probability": shares[0]}
+        best = max(range(len(shares)), key=shares.__getitem__)
+        if self.kind == "choice":
+            found |= {"choice": self.values[best]}
+            listed = [{"value": value, "probability": p} for value, p in zip(self.values, shares, strict=True)]
+        else:
+            found |= {"score": sum(place * p for place, p in enumerate(shares))}
+            labels = enumerate(zip(self.values, shares, strict=True))
+            listed = [{"value": place, "label": label, "probability": p} for place, (label, p) in labels]
+        return found | {"probabilities": listed, "confidence": chances[best]}
+
+
+def read_input(value: Any) -> list[Json]:
+    """The input as the parts of a chat message. Raises BadRequest."""
+    if isinstance(value, str) and value:
+        return [_text(value)]
+    if not isinstance(value, list) or not value:
+        raise BadRequest("input must be a text or an array of items, and not empty", param="input")
+    plain = [
+        {**item, "content": _without_json(item["content"], f"input[{place}].content")}
+        if isinstance(item, dict) and isinstance(item.get("content"), list)
+        else item
+        for place, item in enumerate(value)
+    ]
+    items = read_items(plain, "input")
+    if len(items) == 1 and items[0].get("role") == "user":
+        return to_parts(items[0]["content"])
+    return _joined([part for item in items for part in _said(item)])
+
+
+def read_questions(value: list[Any], most: int) -> list[Question]:
+    """Raises BadRequest."""
+    if not 1 <= len(value) <= most:
+        raise BadRequest(f"questions must have 1 to {most} entries", param="questions")
+    return [_question(one, f"questions[{place}]") for place, one in enumerate(value)]
+
+
+def _question(given: Any, param: str) -> Question:
+    if not isinstance(given, dict):
+        raise BadRequest(f"{param} is not an object", param=param)
+    kind, name = given.get("type"), given.get("name")
+    if name is not None and not isinstance(name, str):
+        raise BadRequest(f"{param}.name is not a string", param=f"{param}.name")
+    parts = _instructions(given.get("instructions"), f"{param}.instructions")
+    if kind == "predicate":
+        return Question(kind, name, parts, [True, False], ["true", "false"])
+    if kind == "choice":
+        values = _options(given.get("choices"), "value", f"{param}.choices")
+        shown = [orjson.dumps(value).decode() for value, _ in values]
+    elif kind == "score":
+        values = _options(given.get("levels"), "label", f"{param}.levels")
+        shown = [str(value) for value, _ in values]
+    else:
+        raise BadRequest(f"{param}.type must be one of: predicate, choice, score", param=f"{param}.type")
+    options = [f"{text} - {more}" if more else text for text, (_, more) in zip(shown, values, strict=True)]
+    return Question(kind, name, parts, [value for value, _ in values], options)
+
+
+def _instructions(value: Any, param: str) -> list[Json]:
+    if isinstance(value, str) and value:
+        return [_text(_short(value, param))]
+    if not isinstance(value, list) or not value:
+        raise BadRequest(f"{param} must be a text or an array of parts, and not empty", param=param)
+    [item] = read_items([{"role": "user", "content": _without_json(value, param)}], param)
+    return to_parts(item["content"])
+
+
+def _options(value: Any, name: str, param: str) -> list[tuple[Any, str]]:
+    """The value and the description of each. Raises BadRequest."""
+    if not isinstance(value, list) or not 2 <= len(value) <= len(LETTERS):
+        raise BadRequest(f"{param} must be an array of 2 to {len(LETTERS)} objects", param=param)
+    found: list[tuple[Any, str]] = []
+    for place, one in enumerate(value):
+        given = one if isinstance(one, dict) else {}
+        label, more = given.get(name), given.get("description") or ""
+        if not isinstance(label, str | bool) or (isinstance(label, bool) and name != "value"):
+            raise BadRequest(f"{param}[{place}].{name} is missing or of a wrong type", param=f"{param}[{place}].{name}")
+        if not isinstance(more, str):
+            raise BadRequest(f"{param}[{place}].description is not a string", param=f"{param}[{place}].description")
+        found.append((label if isinstance(label, bool) else _short(label, param), _short(more, param)))
+    if len({(type(label), label) for label, _ in found}) < len(found):
+        raise BadRequest(f"{param}: each {name} must be another one", param=param)
+    return found
+
+
+def _without_json(parts: list[Any], param: str) -> list[Any]:
+    """The parts with JSON as text."""
+    found = []
+    for place, part in enumerate(parts):
+        if isinstance(part, dict) and part.get("type") == "input_json":
+            if not isinstance(part.get("data"), dict | list):
+                raise BadRequest(f"{param}[{place}].data is not an object or an array", param=f"{param}[{place}].data")
+            part = {"type": "input_text", "text": orjson.dumps(part["data"]).decode()}
+        found.append(part)
+    return found
+
+
+def _said(item: Json) -> list[Json]:
+    """An item of a conversation that the model judges from outside."""
+    kind = item["type"]
+    if kind in ("function_call", "custom_tool_call"):
+        return [_text(f"call of {item['name']}:\n{item.get('arguments', item.get('input'))}\n\n")]
+    if kind in ("function_call_output", "custom_tool_call_output"):
+        return [_text("output of the call:\n"), *to_parts(item["output"]), _text("\n\n")]
+    if kind == "message":
+        return [_text(f"{item['role']}:\n"), *to_parts(item["content"]), _text("\n\n")]
+    raise BadRequest(f"input item type {kind!r} is not supported for decisions", param="input")
+
+
+def _joined(parts: list[Json]) -> list[Json]:
+    """The parts with neighbouring texts as one."""
+    found: list[Json] = []
+    for part in parts:
+        if found and part["type"] == found[-1]["type"] == "text":
+            found[-1] = _text(found[-1]["text"] + part["text"])
+        else:
+            found.append(part)
+    return found
+
+
+def _text(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def _short(text: str, param: str) -> str:
+    if len(text) > MAX_TEXT:
+        raise BadRequest(f"{param} has more than {MAX_TEXT} characters", param=param, code="string_above_max_length")
+    return text

@@ -1,0 +1,136 @@
+"""POST …/decisions: the probabilities of answers to questions about an input, without a generated text.
+
+https://platform.openai.com/docs/api-reference/decisions, which vLLM has as well. Each question is a prompt of its own,
+with the input in front; the letters of its options are compared as the first token of the reply. Needs an engine that
+reports log probabilities of tokens which were not chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ...errors import BadRequest
+from ...models.collect import CompletedChoice, collect
+from ...models.generation import GenerationGroup, start_all
+from ...models.text_model import TextModel
+from ...types import ChatPrompt, Json, OutputParams, Request, Response, SamplingParams, Usage
+from ..app import App
+from ..fields import Field, FieldSet, read
+from ..generation.common_fields import KEEP_ALIVE, MODEL, TEMPLATE_KWARGS
+from ..generation.images import load_images
+from ..generation.sampling import SAMPLING
+from ..generation.unsupported import warnings
+from ..response import json, warning_headers
+from ..router import RouteDoc, for_each_prefix
+from ..schemas import OBJECT, STRING, any_of, array
+from .decision_questions import LETTERS, Question, read_input, read_questions
+from .responses.response import counts
+
+TAIL = 400
+"""Characters at the end of a prompt after which the letters are tokenized."""
+
+FIELDS = FieldSet((
+    MODEL,
+    Field(name="input", kind="any", required=True, schema=any_of(STRING, array(OBJECT, 1)),
+        help="a text, or items as those of responses: what the questions are about"),
+    Field(name="questions", kind="array", required=True, schema={"items": OBJECT, "minItems": 1},
+        help="predicate, choice or score, each with instructions and perhaps a name"),
+    TEMPLATE_KWARGS,
+    KEEP_ALIVE,
+    SAMPLING[SAMPLING.places["priority"]],
+    SAMPLING[SAMPLING.places["cache_salt"]],
+))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRequest:
+    """A checked body. prompts: one for each question. headers: Warning headers."""
+
+    model: TextModel
+    questions: list[Question]
+    prompts: list[ChatPrompt]
+    cache_salt: str
+    priority: int
+    headers: list[tuple[str, str]]
+
+
+async def handle(request: Request, app: App) -> Response:
+    asked = await app.parse_body(request, _parse)
+    with await asked.model.hold() as model:
+        prompts = [await load_images(prompt, model, app.image_loader) for prompt in asked.prompts]
+        longest = max(len(question.options) for question in asked.questions)
+        letters = await _letters(model, prompts[0], longest)
+        # The first one fills the prefix cache for the others.
+        first, usage = await _read(asked, prompts[:1], letters, model)
+        others, more = await _read(asked, prompts[1:], letters, model) if prompts[1:] else ([], Usage())
+    answers = [
+        question.answer(_chances(choice, len(question.options)))
+        for question, choice in zip(asked.questions, [*first, *others], strict=True)
+    ]
+    return json({"model": model.name, "answers": answers, "usage": counts(_sum(usage, more))}, asked.headers)
+
+
+DOC = RouteDoc(summary="Probabilities of answers to questions about an input", body=FIELDS, answer="Decision")
+ROUTES = for_each_prefix("POST", "/decisions", handle, doc=DOC)
+
+
+def _parse(body: Json, app: App) -> DecisionRequest:
+    values = read(FIELDS, body)
+    model = app.default_model(values)
+    for name in ("input", "questions"):
+        if values[name] is None:
+            raise BadRequest(f"{name} is missing", param=name)
+    parts = read_input(values["input"])
+    questions = read_questions(values["questions"], app.config.max_prompts)
+    model.require_ready()
+    if "alternatives" not in model.capabilities:
+        raise BadRequest(
+            "decisions need log probabilities of tokens that were not chosen, which this model's pipeline does not "
+            "report: start with --pipeline_type PAGED",
+            param="model",
+            code="not_supported",
+        )
+    kwargs = {"enable_thinking": False} | (values["chat_template_kwargs"] or {})
+    prompts = [
+        ChatPrompt(messages=[{"role": "user", "content": question.prompt(parts)}], template_kwargs=kwargs)
+        for question in questions
+    ]
+    headers = warning_headers(warnings(FIELDS, body) + model.keep_loaded(values["keep_alive"]))
+    return DecisionRequest(model, questions, prompts, values["cache_salt"] or "", values["priority"], headers)
+
+
+async def _letters(model: TextModel, prompt: ChatPrompt, count: int) -> tuple[int, ...]:
+    """The token of each letter as the first one of a reply. Raises RequestError."""
+    tail = (await model.render(prompt))[-TAIL:]
+    before, *after = await model.encode([tail, *(tail + letter for letter in LETTERS[:count])], False)
+    tokens = tuple(ids[-1] for ids in after if ids[:-1] == before)
+    if len(set(tokens)) != count:
+        raise BadRequest("this model's tokenizer has no token for each letter", param="model", code="not_supported")
+    return tokens
+
+
+async def _read(
+    asked: DecisionRequest, prompts: list[ChatPrompt], letters: tuple[int, ...], model: TextModel
+) -> tuple[list[CompletedChoice], Usage]:
+    """The first token of the reply to each prompt, with the log probabilities of the letters. Raises RequestError."""
+    sampling = SamplingParams(
+        max_tokens=1, temperature=0.0, logprobs=True, logprob_token_ids=letters, cache_salt=asked.cache_salt
+    )
+    starts = [model.start(prompt, sampling, OutputParams(), priority=asked.priority) for prompt in prompts]
+    group = GenerationGroup(await start_all(starts), 1)
+    try:
+        return await collect(group, len(prompts)), group.usage
+    finally:
+        await group.aclose()
+
+
+def _chances(choice: CompletedChoice, count: int) -> list[float]:
+    """The probability of each of the first letters in the whole vocabulary."""
+    return [math.exp(-math.inf if top.logprob is None else top.logprob) for top in choice.logprobs[0].top[:count]]
+
+
+def _sum(first: Usage, second: Usage) -> Usage:
+    known = None if first.cached_tokens is None else first.cached_tokens + (second.cached_tokens or 0)
+    prompts = first.prompt_tokens + second.prompt_tokens
+    return Usage(prompts, first.completion_tokens + second.completion_tokens, 0, known)

@@ -1,0 +1,39 @@
+"""What the endpoints with WebSockets share: why there is none, and how many may be open."""
+
+from __future__ import annotations
+
+from ..errors import BadRequest, TooManyRequests, UpgradeRequired
+from ..types import Request
+
+
+def no_upgrade(request: Request) -> BadRequest | UpgradeRequired:
+    """Why this request opens no WebSocket."""
+    headers = request.headers
+    if "websocket" not in headers.get("upgrade", "").lower() or "upgrade" not in headers.get("connection", "").lower():
+        return UpgradeRequired("this path is a WebSocket: send Upgrade: websocket and Connection: Upgrade")
+    if headers.get("sec-websocket-version") != "13":
+        return UpgradeRequired("only version 13 of WebSocket is supported: Sec-WebSocket-Version: 13")
+    return BadRequest("Sec-WebSocket-Key must be 16 bytes in base64, of a GET of HTTP/1.1", code="invalid_handshake")
+
+
+class Places:
+    """Counts what is open. most: of all clients; one client gets three quarters. refusal: the message beyond that."""
+
+    def __init__(self, most: int, refusal: str) -> None:
+        self._most = most
+        self._most_of_client = max(1, most - most // 4)
+        self._refusal = refusal
+        self._clients: dict[str, int] = {}
+
+    def reserve(self, client: str) -> None:
+        """A place for this client. Raises TooManyRequests."""
+        mine = self._clients.get(client, 0)
+        if sum(self._clients.values()) >= self._most or mine >= self._most_of_client:
+            raise TooManyRequests(self._refusal, code="too_many_sessions")
+        self._clients[client] = mine + 1
+
+    def release(self, client: str) -> None:
+        """Give the place back."""
+        self._clients[client] -= 1
+        if not self._clients[client]:
+            del self._clients[client]

@@ -1,0 +1,175 @@
+"""Responses over a WebSocket, without sockets: events, what a WebSocket keeps, refusals, its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pydantic
+import pytest
+from openai.types.responses import ResponsesServerEvent
+
+from lean_ovms.api.app import App
+from lean_ovms.transports.websocket.local import Closed, LocalWebSocket, Refused, connect
+from lean_ovms.types import Request
+from lean_ovms.websocket_types import GOING_AWAY
+from tests.api.conftest import MakeApp, get, whole
+from tests.api.openai.responses.rules import Json, check
+from tests.fakes import say
+
+PATH = "/v1/responses"
+EVENT: Any = pydantic.TypeAdapter(ResponsesServerEvent)
+
+
+@asynccontextmanager
+async def opened(app: App, path: str = PATH, **headers: str) -> AsyncIterator[LocalWebSocket]:
+    sent = {"host": "server", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    async with connect(app.handle, Request("GET", path, headers=sent, websocket=True)) as websocket:
+        yield websocket
+
+
+async def told(websocket: LocalWebSocket) -> Json:
+    event: Json = orjson.loads(await websocket.receive())
+    EVENT.validate_python(event)
+    return event
+
+
+async def create(websocket: LocalWebSocket, **fields: Any) -> list[Json]:
+    """The events of one response, up to its last."""
+    event = {"type": "response.create", "model": "m", "input": "hi", **fields}
+    await websocket.send(orjson.dumps({k: v for k, v in event.items() if v is not None}).decode())
+    events = [await told(websocket)]
+    while events[-1]["type"] not in ("response.completed", "response.incomplete", "response.failed", "error"):
+        events.append(await told(websocket))
+    return events
+
+
+@pytest.mark.parametrize("path", [PATH, "/v3/responses", "/responses"])
+async def test_responses_one_after_the_other(make_app: MakeApp, path: str) -> None:
+    app, engine = await make_app(say("Hel", "lo"))
+    async with opened(app, path) as websocket:
+        final = check(await create(websocket))
+        assert final["output"][0]["content"][0]["text"] == "Hello"
+        assert check(await create(websocket, input="more", previous_response_id=final["id"]))["store"]
+    assert [prompt for prompt, _ in engine.submitted] == ["user:hi;", "user:hi;assistant:Hello;user:more;"]
+    assert (await get(app, f"{PATH}/{final['id']}")).status == 200
+
+
+async def test_what_is_not_stored_is_kept_by_the_websocket(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("Hello"))
+    async with opened(app) as websocket:
+        stored = (await create(websocket))[-1]["response"]["id"]
+        first = (await create(websocket, input="a", store=False, previous_response_id=stored))[-1]["response"]["id"]
+        second = await create(websocket, input="b", store=False, previous_response_id=first)
+        assert engine.submitted[-1][0] == "user:hi;assistant:Hello;user:a;assistant:Hello;user:b;"
+        [error] = await create(websocket, store=False, previous_response_id=first)
+        assert (error["status"], error["error"]["code"]) == (400, "previous_response_not_found")
+        again = await create(websocket, store=False, previous_response_id=second[-1]["response"]["id"])
+        assert again[-1]["type"] == "response.completed"
+    assert (await get(app, f"{PATH}/{first}")).status == 404
+    async with opened(app) as websocket:
+        assert (await create(websocket, previous_response_id=first))[-1]["type"] == "error"
+
+
+async def test_a_prompt_is_prepared_without_an_answer(make_app: MakeApp) -> None:
+    app, engine = await make_app(say("x"))
+    async with opened(app) as websocket:
+        created, completed = await create(websocket, input="long", generate=False)
+        assert (created["type"], created["response"]["status"]) == ("response.created", "in_progress")
+        response = completed["response"]
+        assert (response["output"], response["status"], response["usage"]["output_tokens"]) == ([], "completed", 0)
+        assert engine.submitted[0][1].max_tokens == 1
+        await create(websocket, previous_response_id=response["id"], input="go")
+        assert engine.submitted[1][0] == "user:long;user:go;"
+        [error] = await create(websocket, generate=False, input="")
+        assert error["error"]["param"] == "input"
+
+
+async def test_a_lane_is_named_in_every_event(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("Hello"))
+    async with opened(app) as websocket:
+        events = await create(websocket, stream_id="a")
+        assert {event["stream_id"] for event in events} == {"a"}
+        [error] = await create(websocket, stream_id="b", temperature=9)
+        assert (error["stream_id"], error["error"]["param"]) == ("b", "temperature")
+        assert "stream_id" not in (await create(websocket))[-1]
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [("{", "invalid_json"), ("[]", "invalid_event"), (b"\xff", "invalid_json"), ('{"type":"x"}', "invalid_event")],
+)
+async def test_a_wrong_message_ends_nothing(make_app: MakeApp, message: str | bytes, code: str) -> None:
+    app, _ = await make_app(say("x"))
+    async with opened(app) as websocket:
+        await websocket.send(message)
+        event = await told(websocket)
+        assert (event["status"], event["error"]["code"]) == (400, code)
+        assert (await create(websocket))[-1]["type"] == "response.completed"
+
+
+async def test_steering_is_refused_as_openai_refuses_it(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    async with opened(app) as websocket:
+        await websocket.send('{"type":"response.steer","input":"no","previous_response_id":"r"}')
+        event = await told(websocket)
+        assert (event["type"], event["error"]["code"]) == ("response.steer.failed", "steering_not_supported")
+        assert event["steer"] == {"input": "no", "previous_response_id": "r"}
+
+
+async def test_the_key_and_the_limit(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"), api_key="k", max_response_websockets=1)
+    with pytest.raises(Refused) as refused:
+        async with opened(app):
+            pass
+    assert refused.value.response.status == 401
+    async with opened(app, sec_websocket_protocol="openai-insecure-api-key.k") as websocket:
+        assert (await create(websocket))[-1]["type"] == "response.completed"
+        with pytest.raises(Refused) as refused:
+            async with opened(app, authorization="Bearer k"):
+                pass
+        assert refused.value.response.status == 429
+    async with opened(app, authorization="Bearer k") as websocket:
+        assert (await create(websocket))[-1]["type"] == "response.completed"
+    assert (await get(app, PATH, authorization="Bearer k")).status == 426
+
+
+async def test_a_websocket_is_closed_when_the_server_stops_or_its_time_is_over(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    async with opened(app) as websocket:
+        await create(websocket)
+        await asyncio.wait_for(app.drain(60), 60)
+        with pytest.raises(Closed) as closed:
+            await websocket.receive()
+        assert closed.value.close.code == GOING_AWAY
+    app, _ = await make_app(say("x"), max_realtime_session_s=1)
+    async with opened(app) as websocket:
+        with pytest.raises(Closed) as closed:
+            await websocket.receive()
+        assert closed.value.close.reason.startswith("--max_realtime_session_s")
+
+
+async def test_a_client_that_leaves_ends_its_response(make_app: MakeApp) -> None:
+    app, engine = await make_app([[(0, "x", None)]])
+    async with opened(app) as websocket:
+        await websocket.send('{"type":"response.create","model":"m","input":"hi"}')
+        assert (await told(websocket))["type"] == "response.created"
+    assert len(engine.cancelled) == 1
+
+
+async def test_a_conversation_beyond_the_limit_of_a_body_is_refused(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x" * 600), max_body_bytes=1024)
+    async with opened(app) as websocket:
+        last = (await create(websocket, store=False))[-1]["response"]["id"]
+        [error] = await create(websocket, store=False, input="y" * 600, previous_response_id=last)
+        assert error["status"] == 413
+
+
+async def test_its_answer_is_that_of_a_post(make_app: MakeApp) -> None:
+    app, _ = await make_app(say("x"))
+    async with opened(app) as websocket:
+        final = (await create(websocket))[-1]["response"]
+    assert await whole(await get(app, f"{PATH}/{final['id']}")) == final
