@@ -106,7 +106,7 @@ class Server:
                 self.signal(number)
             else:
                 self._process.send_signal(number)
-            self._process.wait(30)
+            self._process.wait(300)
             self._process = None
 
     def signal(self, number: int) -> None:

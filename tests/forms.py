@@ -15,14 +15,14 @@ Part = tuple[str, "str | bytes | tuple[str, bytes]"]
 
 def encoded(parts: Iterable[Part], boundary: str = BOUNDARY) -> bytes:
     """The body."""
-    out = b""
+    out = []
     for name, value in parts:
         file = ""
         if isinstance(value, tuple):
             file, value = f'; filename="{value[0]}"\r\nContent-Type: application/octet-stream', value[1]
         data = value.encode() if isinstance(value, str) else value
-        out += f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"{file}\r\n\r\n'.encode() + data + b"\r\n"
-    return out + f"--{boundary}--\r\n".encode()
+        out += [f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"{file}\r\n\r\n'.encode(), data, b"\r\n"]
+    return b"".join(out) + f"--{boundary}--\r\n".encode()
 
 
 def form_request(path: str, parts: Sequence[Part] = (), body: bytes | None = None, **headers: str) -> Request:

@@ -67,11 +67,11 @@ def test_importing_what_embeds_starts_nothing(module: str) -> None:
 
 @pytest.mark.slow
 async def test_a_server_in_this_loop_listens_and_is_gone_after_its_block() -> None:
-    async with running(**LOCAL) as server, httpx.AsyncClient(base_url=server.addresses[0]) as http:
+    async with running(**LOCAL) as server, httpx.AsyncClient(base_url=server.addresses[0], timeout=300) as http:
         assert (await http.get("/v2/health/ready")).status_code == 200
         engine = server.app.registry.models["m"].engine
     assert engine.state == "stopped"
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=300) as http:
         with pytest.raises(httpx.ConnectError):
             await http.get(server.addresses[0] + "/v2/health/ready")
 
@@ -79,7 +79,7 @@ async def test_a_server_in_this_loop_listens_and_is_gone_after_its_block() -> No
 @pytest.mark.slow
 async def test_running_requests_finish_when_the_block_ends() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "temperature": 0}
-    async with httpx.AsyncClient(timeout=20) as http:
+    async with httpx.AsyncClient(timeout=300) as http:
         async with running(**LOCAL, **SLOW) as server:
             url = server.addresses[0] + "/v1/chat/completions"
             asked = asyncio.ensure_future(http.post(url, json=body))
@@ -123,7 +123,7 @@ def test_a_loop_in_another_thread_will_do() -> None:
 
     thread = threading.Thread(target=lambda: asyncio.run(main()))
     thread.start()
-    thread.join(30)
+    thread.join(300)
     assert len(answers) == 1
     assert answers[0]
 

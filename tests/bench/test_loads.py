@@ -34,7 +34,7 @@ def test_a_server_may_close_a_connection_that_has_nothing_left_to_send(load: Cal
         with connection:
             assert connection.recv(len(sent), socket.MSG_WAITALL) == sent
             if last:
-                closed.wait(10)
+                closed.wait(300)
                 time.sleep(0.02)
             connection.sendall(ANSWER)
         closed.set()
@@ -47,14 +47,14 @@ def test_a_server_may_close_a_connection_that_has_nothing_left_to_send(load: Cal
         for thread in servers:
             thread.start()
         for thread in (*servers, client):
-            thread.join(20)
+            thread.join(300)
 
     assert done == [2]
 
 
 def scripted(listener: socket.socket, turns: list[list[bytes]], seen: list[int]) -> None:
     """For each connection the answers to its requests; it is closed after the last one."""
-    listener.settimeout(10)
+    listener.settimeout(300)
     for number, answers in enumerate(turns):
         connection = listener.accept()[0]
         with connection:
@@ -88,6 +88,6 @@ def test_a_request_that_crossed_the_closing_of_its_connection_is_sent_once_more(
         else:
             with pytest.raises(SystemExit, match="hung up"):
                 load.run()
-        server.join(20)
+        server.join(300)
 
     assert came == seen

@@ -32,7 +32,7 @@ def answering(listener: socket.socket, answer: bytes) -> Iterator[list[bytes]]:
     thread.start()
     with listener:
         yield seen
-        thread.join(10)
+        thread.join(300)
 
 
 @pytest.fixture

@@ -290,7 +290,8 @@ async def test_the_state_while_it_loads(home: Home) -> None:
     await home.open()
     home.gate.clear()
     asked = asyncio.create_task(home.chat("a"))
-    await asyncio.sleep(0.01)
+    while await home.statuses() == {"a": "unloaded"}:
+        await asyncio.sleep(0.001)
     assert await home.statuses() == {"a": "loading"}
     _, states, _ = await home.ask("GET", "/v1/config")
     assert states["a"]["model_version_status"][0]["state"] == "LOADING"
@@ -355,8 +356,8 @@ async def test_a_changed_configuration_replaces_a_model_and_the_next_request_loa
     home.want()
     await home.ask("POST", "/v1/config/reload")
     assert (await home.chat("a"))[0] == 404
-    await asyncio.sleep(0.01)
-    assert home.running == []
+    while home.running:
+        await asyncio.sleep(0.005)
 
 
 async def test_a_request_that_was_read_for_the_old_model_is_served_by_one_that_is_not_loaded_yet(home: Home) -> None:
@@ -419,7 +420,7 @@ async def test_every_request_has_one_outcome_whatever_is_loaded_and_unloaded(
             await asleep
         if chance.random() < 0.4:
             await asyncio.sleep(chance.choice([0, 0.001]))
-    await asyncio.wait_for(asyncio.gather(*tasks), 120)
+    await asyncio.wait_for(asyncio.gather(*tasks), 500)
     assert sum(outcomes.values()) == 150
     assert set(outcomes) <= {200, "model_not_loaded", "sleeping"}
     assert outcomes[200] > 0

@@ -38,7 +38,7 @@ def main() -> None:
         print(f"serving at http://127.0.0.1:{port}", flush=True)
         sys.stdin.read()
         run.send_signal(signal.SIGINT)
-        run.wait(30)
+        run.wait(300)
     else:
         replicas(arguments[0], port)
     serve.shutdown()

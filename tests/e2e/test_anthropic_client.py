@@ -24,7 +24,7 @@ GREEDY = {"temperature": 0}
 
 @pytest.fixture
 def api(server: Process) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=60) as client:
+    with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=300) as client:
         yield client
 
 

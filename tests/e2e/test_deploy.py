@@ -57,7 +57,7 @@ def test_the_unit_serves_no_demo_when_its_settings_are_missing(tmp_path: Path) -
     [start] = re.findall(r"^ExecStart=(.*)$", text, re.M)
     command = [sys.executable, "-m", "lean_ovms", *start.split()[1:], "--rest_port", "0"]
     done = subprocess.run(
-        command, env={**os.environ, **environ}, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        command, env={**os.environ, **environ}, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 2
     assert f"--model_repository_path {tmp_path} has no model to serve: it is empty" in done.stderr
@@ -99,7 +99,7 @@ def test_a_read_only_root_file_system_will_do(read_only: Process) -> None:
     request = urllib.request.Request(
         read_only.url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=300) as answer:
         assert json.load(answer)["usage"]["completion_tokens"] > 0
     check = [sys.executable, "-m", "lean_ovms", "healthcheck", "--rest_port", read_only.url.rpartition(":")[2]]
     assert subprocess.run(check).returncode == 0

@@ -48,13 +48,13 @@ def repository(tmp_path: Path) -> Path:
 def two(repository: Path) -> Iterator[Process]:
     """A server of two models that looks at its files only when asked."""
     with start_process("--config_path", str(repository), "--file_system_poll_wait_seconds", "0") as process:
-        process.wait_for("ready: first, second", 60)
+        process.wait_for("ready: first, second")
         yield process
 
 
 def client(process: Process) -> openai.AsyncOpenAI:
     """To be closed by whoever has it."""
-    return openai.AsyncOpenAI(base_url=process.url + "/v3", api_key="none", max_retries=0, timeout=60)
+    return openai.AsyncOpenAI(base_url=process.url + "/v3", api_key="none", max_retries=0, timeout=300)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ async def who(two: Process) -> AsyncIterator[openai.AsyncOpenAI]:
 
 
 def reload_(process: Process) -> tuple[int, dict[str, Any]]:
-    answer = httpx.post(process.url + "/v1/config/reload", timeout=60)
+    answer = httpx.post(process.url + "/v1/config/reload", timeout=300)
     return answer.status_code, answer.json()
 
 
@@ -131,7 +131,7 @@ async def test_a_change_that_cannot_be_loaded_leaves_what_is_served(
     assert body["error"]["message"].startswith("Reloading config file failed.")
     assert str(repository) not in json.dumps(body)
     assert await ask(who, "first")
-    status = httpx.get(two.url + "/v1/config").json()
+    status = httpx.get(two.url + "/v1/config", timeout=300).json()
     assert status["first"]["model_version_status"][0]["status"]["error_code"] == "FAILED_PRECONDITION"
     assert states(status) == {"first": "AVAILABLE", "second": "AVAILABLE"}
     two.wait_for("no option 'no_such_option'")
@@ -149,7 +149,7 @@ async def test_a_removed_model_is_gone_and_its_engine_too(
     with pytest.raises(openai.NotFoundError):
         await ask(who, "second")
     await until(lambda: len(_children(two.popen.pid)) == 1)
-    assert states(httpx.get(two.url + "/v1/config").json()) == {"first": "AVAILABLE", "second": "END"}
+    assert states(httpx.get(two.url + "/v1/config", timeout=300).json()) == {"first": "AVAILABLE", "second": "END"}
 
 
 async def test_one_model_that_does_not_load_leaves_the_other_and_files_are_watched(tmp_path: Path) -> None:
@@ -158,17 +158,19 @@ async def test_one_model_that_does_not_load_leaves_the_other_and_files_are_watch
     with start_process(
         "--config_path", str(tmp_path / "config.json"), "--file-system-poll-wait-seconds", "0.05"
     ) as process:
-        process.wait_for("ready: good", 60)
+        process.wait_for("ready: good")
         async with client(process) as who:
             assert await ask(who, "good")
             with pytest.raises(openai.InternalServerError) as caught:
                 await ask(who, "late")
             assert caught.value.status_code == 503
             assert str(tmp_path) not in str(caught.value)
-            assert httpx.get(process.url + "/v2/health/ready").status_code == 200
-            assert states(httpx.get(process.url + "/v1/config").json())["late"] == "LOADING"
+            assert httpx.get(process.url + "/v2/health/ready", timeout=300).status_code == 200
+            assert states(httpx.get(process.url + "/v1/config", timeout=300).json())["late"] == "LOADING"
             write_graph(tmp_path, "late")
-            await until(lambda: states(httpx.get(process.url + "/v1/config").json())["late"] == "AVAILABLE", 60)
+            await until(
+                lambda: states(httpx.get(process.url + "/v1/config", timeout=300).json())["late"] == "AVAILABLE"
+            )
             assert await ask(who, "late")
 
 
@@ -210,22 +212,22 @@ async def test_a_repository_serves_every_model_in_it_and_those_that_come(tmp_pat
     environ = {"OVMS_MODEL_REPOSITORY_PATH": str(tmp_path), "LEAN_OVMS_FILE_SYSTEM_POLL_WAIT_SECONDS": "0.05"}
     with start_process(env=environ) as process:
         process.wait_for("has 3 models: broken, org, team/a")
-        process.wait_for("ready: org, team/a", 60)
+        process.wait_for("ready: org, team/a")
         async with client(process) as who:
             for name in ("org", "team/a"):
                 assert await ask(who, name, 4)
             with pytest.raises(openai.InternalServerError, match="could not be loaded") as caught:
                 await ask(who, "broken")
             assert caught.value.status_code == 503
-            assert httpx.get(process.url + "/health").status_code == 200
+            assert httpx.get(process.url + "/health", timeout=300).status_code == 200
             write_graph(tmp_path, "team/b")
             process.wait_for("has 4 models: broken, org, team/a, team/b")
 
             async def served() -> bool:
-                states = httpx.get(process.url + "/v1/config").json()
+                states = httpx.get(process.url + "/v1/config", timeout=300).json()
                 return "team/b" in states and states["team/b"]["model_version_status"][0]["state"] == "AVAILABLE"
 
-            await until(served, 60)
+            await until(served)
             assert await ask(who, "team/b", 4)
 
 
@@ -264,6 +266,6 @@ def _children(pid: int) -> list[str]:
 def test_every_model_has_one_child_and_nobody_else_is_left(repository: Path, names: tuple[str, ...]) -> None:
     write(repository, **{name: {} for name in names})
     with start_process("--config_path", str(repository)) as process:
-        process.wait_for(f"ready: {', '.join(names) or 'none'}", 60)
+        process.wait_for(f"ready: {', '.join(names) or 'none'}")
         assert len(_children(process.popen.pid)) == len(names)
         assert process.stop() == 0

@@ -112,7 +112,7 @@ def run(command: str, url: str, folder: Path) -> str:
     )
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        ["bash", "-ec", script], cwd=folder, env=environ, capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-ec", script], cwd=folder, env=environ, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -227,7 +227,7 @@ def test_the_file_of_continue_leads_to_both_models(server: Process) -> None:
     ):
         url = entry["apiBase"].replace(HERE, server.url) + path
         headers = {"Authorization": f"Bearer {entry['apiKey']}"}
-        answer = httpx.post(url, json={"model": entry["model"], **body}, headers=headers, timeout=60)
+        answer = httpx.post(url, json={"model": entry["model"], **body}, headers=headers, timeout=300)
         assert answer.status_code == 200, answer.text
-    listed = {model["id"] for model in httpx.get(server.url + "/v1/models", timeout=60).json()["data"]}
+    listed = {model["id"] for model in httpx.get(server.url + "/v1/models", timeout=300).json()["data"]}
     assert {first["model"], second["model"]} <= listed

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.model
 def run(name: str) -> list[str]:
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, env=environ, timeout=90
+        [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, env=environ, timeout=300
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -51,11 +51,11 @@ def test_under_uvicorn(app: str, base: str, tmp_path: Path) -> None:
     try:
         url = listening(tmp_path / "log", host) + base
         body = {"model": "demo", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 8, "stream": True}
-        answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)
+        answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=300)
         assert answer.status_code == 200
         assert answer.text.endswith("data: [DONE]\n\n")
         host.terminate()
-        host.wait(30)
+        host.wait(300)
     finally:
         host.kill()
         host.wait()

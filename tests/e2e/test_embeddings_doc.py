@@ -33,7 +33,7 @@ def curls(text: str) -> Iterator[tuple[str, Any]]:
 
 
 def ask(server: Process, path: str, body: Any) -> Any:
-    answer = httpx.post(server.url + path, json=body, timeout=60)
+    answer = httpx.post(server.url + path, json=body, timeout=300)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -64,7 +64,7 @@ def test_the_semantic_search(server: Process) -> None:
     program = program.replace("http://localhost:8000", server.url)
     environ = {**os.environ, "PYTHONWARNINGS": "error"}
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environ, timeout=90, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environ, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     number = re.compile(r"\d\.\d\d")

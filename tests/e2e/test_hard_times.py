@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -14,7 +15,7 @@ import httpx
 import openai
 import pytest
 
-from tests.e2e.conftest import EXACT, open_house, start_process, until
+from tests.e2e.conftest import EXACT, PATIENT_S, open_house, start_process, until
 from tools.make_lora import make as make_lora
 
 pytestmark = pytest.mark.model
@@ -73,14 +74,22 @@ async def test_a_timeout_of_the_client_cancels_the_work() -> None:
         await until(idle)
 
 
-async def test_a_killed_engine_fails_its_streams_honestly_and_comes_back() -> None:
+async def test_a_killed_engine_fails_its_streams_honestly_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_house() as house, house.client() as client:
         fields = {"model": "demo", "prompt": "x", "max_tokens": 4000, "stream": True}
         streams = [await client.completions.create(**fields, extra_body={"ignore_eos": True}) for _ in range(8)]
         for chunks in streams:
             await chunks.__anext__()
-        assert house.model.engine.pid
-        os.kill(house.model.engine.pid, signal.SIGKILL)
+        engine = house.model.engine
+        begin, launch = asyncio.Event(), engine._launch
+
+        async def when_told() -> None:
+            await begin.wait()
+            await launch()
+
+        monkeypatch.setattr(engine, "_launch", when_told)
+        assert engine.pid
+        os.kill(engine.pid, signal.SIGKILL)
         for chunks in streams:
             with pytest.raises(openai.APIError) as caught:
                 async for _ in chunks:
@@ -90,6 +99,7 @@ async def test_a_killed_engine_fails_its_streams_honestly_and_comes_back() -> No
             await client.completions.create(model="demo", prompt="x", max_tokens=2)
         assert refused.value.status_code == 503
         assert int(refused.value.response.headers["Retry-After"]) >= 1
+        begin.set()
         await until(lambda: house.model.ready)
         answer = await client.completions.create(model="demo", prompt="x", max_tokens=2)
         assert answer.usage
@@ -151,7 +161,7 @@ def test_a_stop_lets_streams_finish(to_every_process: bool) -> None:
                 os.kill(pid, signal.SIGTERM)
             last = [first, *chunks][-1]
         assert last.choices[0].finish_reason == "length"
-        assert process.popen.wait(30) == 0
+        assert process.popen.wait(PATIENT_S) == 0
 
 
 LONG = '{"step_s": 0.02, "answer": "' + 2000 * "x" + '"}'
@@ -161,7 +171,7 @@ LONG = '{"step_s": 0.02, "answer": "' + 2000 * "x" + '"}'
 def test_a_second_ctrl_c_waits_no_longer_one_that_came_twice_is_one(first: signal.Signals) -> None:
     with start_process("--fake_engine", "true", "--plugin_config", LONG) as process:
         process.wait_for("ready: ")
-        with httpx.Client(base_url=process.url, timeout=10) as client:
+        with httpx.Client(base_url=process.url, timeout=PATIENT_S) as client:
             asked = {"model": "demo", "prompt": "x", "max_tokens": 2000, "stream": True}
             with client.stream("POST", "/v1/completions", json=asked) as answer:
                 lines = answer.iter_lines()
@@ -174,7 +184,7 @@ def test_a_second_ctrl_c_waits_no_longer_one_that_came_twice_is_one(first: signa
                 process.popen.send_signal(signal.SIGINT)
                 with pytest.raises(httpx.RemoteProtocolError):  # cut so that the client can tell
                     list(lines)
-        assert process.popen.wait(10) == 0
+        assert process.popen.wait(PATIENT_S) == 0
 
 
 def test_a_wrong_key_and_the_right_one(tmp_path: Any) -> None:
@@ -194,7 +204,7 @@ def test_a_wrong_key_and_the_right_one(tmp_path: Any) -> None:
 def test_a_log_that_nobody_reads_holds_nobody() -> None:
     with start_process("--fake_engine", "true") as process:  # its stderr is a pipe, which holds 64 KiB
         process.wait_for("ready: ")
-        with httpx.Client(base_url=process.url, timeout=5) as client:
+        with httpx.Client(base_url=process.url, timeout=PATIENT_S) as client:
             for i in range(1000):
                 assert client.get("/v2/health/live", headers={"X-Request-Id": f"{i:0100}"}).status_code == 200
         for i in (0, 500, 999):
@@ -214,10 +224,8 @@ def test_the_engine_child_ends_with_its_parent() -> None:
         [child] = children(process.popen.pid)
         process.popen.kill()
         process.popen.wait()
-        deadline = time.monotonic() + 10
-        while os.path.exists(f"/proc/{child}") and time.monotonic() < deadline:
+        while exists(child):
             time.sleep(0.02)
-        assert not os.path.exists(f"/proc/{child}")
 
 
 def descendants(pid: int) -> list[int]:
@@ -227,6 +235,15 @@ def descendants(pid: int) -> list[int]:
         with open(f"/proc/{pid}/task/{thread}/children") as file:
             found += map(int, file.read().split())
     return found + [other for child in found for other in descendants(child)]
+
+
+def total_cpu_seconds(pids: list[int]) -> float:
+    """Of those that still exist."""
+    found = 0.0
+    for pid in pids:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found += cpu_seconds(pid)
+    return found
 
 
 def exists(pid: int) -> bool:
@@ -257,10 +274,10 @@ def test_a_front_end_that_is_killed_takes_computing_engines_and_their_helpers_al
             assert len(below) == 3, "an engine for the model and one for the adapter; what compiles grammars"
             process.popen.kill()
             process.popen.wait()
-            killed_at = time.monotonic()
-            while any(map(exists, below)) and time.monotonic() < killed_at + 2:
+            used_s = total_cpu_seconds(below)
+            while any(map(exists, below)):
+                assert total_cpu_seconds(below) < used_s + 2, "it goes on computing"
                 time.sleep(0.01)
-            assert not any(map(exists, below))
 
 
 async def test_health_shows_a_restart() -> None:

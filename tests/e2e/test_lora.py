@@ -91,7 +91,7 @@ async def test_each_adapter_answers_as_in_a_direct_call_and_the_model_as_without
 
 
 async def test_an_engine_is_started_by_the_first_request_and_stopped_when_idle(adapters: Any) -> None:
-    options: Any = {"lora_modules": f"a={adapters['a']}", "lora_idle_timeout_s": 0.4, "pipeline_type": "LM_CB"}
+    options: Any = {"lora_modules": f"a={adapters['a']}", "lora_idle_timeout_s": 2.0, "pipeline_type": "LM_CB"}
     async with open_house(**options) as house, house.client() as client:
         adapter = house.app.registry.get("a")
         assert adapter.engine.pid is None

@@ -45,7 +45,7 @@ def engines(server: Process) -> int:
 
 
 async def test_models_of_a_repository_take_turns(server: Process) -> None:
-    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=300) as client:
 
         async def statuses() -> dict[str, str]:
             found = (await client.get("/v1/models")).json()["data"]

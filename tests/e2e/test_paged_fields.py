@@ -20,7 +20,7 @@ COUNT = [{"role": "user", "content": "Count from 1 to 9."}]
 def paged() -> Iterator[openai.OpenAI]:
     with start_process("--pipeline_type", "PAGED", "--plugin_config", EXACT) as process:
         process.wait_for("ready: demo")
-        with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+        with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=300) as client:
             yield client
 
 
@@ -45,7 +45,7 @@ def test_the_clients_fields_have_an_effect_and_no_warning(paged: openai.OpenAI) 
 
 def test_multiple_choice_as_lm_eval_asks_for_it(paged: openai.OpenAI) -> None:
     """Prompts as token ids, echo, one token: the context's part is cut off by the client, and the generated token."""
-    with httpx.Client(base_url=str(paged.base_url), timeout=60) as client:
+    with httpx.Client(base_url=str(paged.base_url), timeout=300) as client:
         body = {"prompt": "<|im_start|>user\nCount from 1 to 9.<|im_end|>\n<|im_start|>assistant\n"}
         context = client.post("tokenize", json=body).json()["tokens"]
         texts = ["1, 2, 3", "1, 2, 4", "9, 8, 7"]
@@ -82,7 +82,7 @@ def test_multiple_choice_as_lm_eval_asks_for_it(paged: openai.OpenAI) -> None:
 def test_generative_scores_are_the_probabilities_of_the_next_token(paged: openai.OpenAI) -> None:
     prompt = "<|im_start|>user\nCount from 1 to 9.<|im_end|>\n<|im_start|>assistant\n"
     answer = paged.completions.create(model="demo", prompt=prompt, max_tokens=1, logprobs=3, temperature=0)
-    with httpx.Client(base_url=str(paged.base_url), timeout=60) as client:
+    with httpx.Client(base_url=str(paged.base_url), timeout=300) as client:
         ids = [client.post("tokenize", json={"prompt": text}).json()["tokens"][0] for text in ("1", "9")]
         body = {"query": prompt, "items": [""], "label_token_ids": ids}
         softmax = client.post("generative_scoring", json=body).json()

@@ -30,14 +30,14 @@ def ranker() -> Iterator[Process]:
 
 @pytest.fixture(params=["/v1", "/v3"])
 def embeddings(embedder: Process, request: pytest.FixtureRequest) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=embedder.url + request.param, api_key="none", max_retries=0, timeout=60) as client:
+    with openai.OpenAI(base_url=embedder.url + request.param, api_key="none", max_retries=0, timeout=300) as client:
         yield client
 
 
 @pytest.fixture
 def http() -> Iterator[httpx.Client]:
     """For Cohere's clients, which do not close their own."""
-    with httpx.Client(timeout=60) as client:
+    with httpx.Client(timeout=300) as client:
         yield client
 
 
@@ -118,4 +118,4 @@ def test_a_client_that_leaves_and_one_that_stays(embedder: Process) -> None:
     with httpx.Client(base_url=embedder.url) as client, pytest.raises(httpx.ReadTimeout):
         client.post("/v1/embeddings", json=body, timeout=httpx.Timeout(30, read=0.001))
     with httpx.Client(base_url=embedder.url) as client:
-        assert client.post("/v1/embeddings", json={"model": "m", "input": "a"}, timeout=60).status_code == 200
+        assert client.post("/v1/embeddings", json={"model": "m", "input": "a"}, timeout=300).status_code == 200

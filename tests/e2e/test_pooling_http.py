@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def client(folder: Path) -> AsyncIterator[httpx.AsyncClient]:
     async with (
         open_house(model_repository_path=str(folder), plugin_config=EXACT) as house,
-        httpx.AsyncClient(base_url=house.url, timeout=60) as client,
+        httpx.AsyncClient(base_url=house.url, timeout=300) as client,
     ):
         yield client
 

@@ -30,7 +30,7 @@ def hub() -> Iterator[HubServer]:
 
 
 def answer(process: Process, model: str) -> str:
-    with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+    with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=300) as client:
         said = client.chat.completions.create(model=model, messages=HELLO, temperature=0, max_tokens=24)  # type: ignore[arg-type]
         return said.choices[0].message.content or ""
 

@@ -30,7 +30,7 @@ ASK: dict[str, Any] = {"model": "demo", "temperature": 0, "max_output_tokens": 4
 
 @pytest.fixture(params=["/v1", "/v3"])
 def client(server: Process, request: pytest.FixtureRequest) -> Any:
-    with openai.OpenAI(base_url=server.url + request.param, api_key="none", max_retries=0, timeout=60) as client:
+    with openai.OpenAI(base_url=server.url + request.param, api_key="none", max_retries=0, timeout=300) as client:
         yield client
 
 
@@ -208,11 +208,11 @@ def test_the_products_examples_work_as_they_are_printed() -> None:
     with start_process("--model_path", str(DEMO_MODEL), "--model_name", "llama3") as process:
         process.wait_for("ready: llama3")
         command = CURL.replace("http://localhost", process.url)
-        done = subprocess.run(["bash", "-c", command], capture_output=True, check=True, timeout=60)
+        done = subprocess.run(["bash", "-c", command], capture_output=True, check=True, timeout=300)
         answer = json.loads(done.stdout)
         assert answer["status"] == "completed"
         assert answer["output"][0]["content"][0]["text"]
-        with openai.OpenAI(base_url=process.url + "/v3", api_key="unused", max_retries=0, timeout=60) as client:
+        with openai.OpenAI(base_url=process.url + "/v3", api_key="unused", max_retries=0, timeout=300) as client:
             response = client.responses.create(
                 model="llama3",
                 input="What is OpenVINO?",
@@ -228,7 +228,7 @@ def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
     for question in ("Hello!", "Thank you."):
         with start_process("--response_store", str(tmp_path / "store.sqlite")) as process:
             process.wait_for("ready: demo")
-            with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+            with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=300) as client:
                 previous = ids[-1] if ids else openai.omit
                 ids.append(client.responses.create(input=question, previous_response_id=previous, **ASK).id)
                 assert client.responses.retrieve(ids[0]).status == "completed"
@@ -241,11 +241,11 @@ def test_a_stop_lets_background_responses_finish(tmp_path: Path) -> None:
     store = ("--response_store", str(tmp_path / "store.sqlite"))
     with start_process(*store) as process:
         process.wait_for("ready: demo")
-        with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+        with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=300) as client:
             made = client.responses.create(input="Hello!", background=True, extra_body={"ignore_eos": True}, **ASK)
         assert process.stop() == 0
     with start_process(*store) as process:
-        with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+        with openai.OpenAI(base_url=process.url + "/v1", api_key="none", max_retries=0, timeout=300) as client:
             found = client.responses.retrieve(made.id)
         assert found.usage
         assert found.usage.output_tokens == ASK["max_output_tokens"]
@@ -260,7 +260,7 @@ async def test_the_agents_sdk_runs_a_tool_loop_to_its_end(server: Process) -> No
         asked.append(city)
         return "Sunny, 21 degrees."
 
-    async with openai.AsyncOpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+    async with openai.AsyncOpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=300) as client:
         agent = agents.Agent(
             name="Helper",
             instructions="You are a helpful assistant.",

@@ -37,7 +37,7 @@ async def test_what_was_acknowledged_survives_a_kill_of_either(kept_in: str) -> 
 async def under_load(first: Process, second: Process) -> None:
     kept: dict[str, dict[str, Any]] = {}
     lost = 0
-    async with httpx.AsyncClient(timeout=60) as client:
+    async with httpx.AsyncClient(timeout=300) as client:
         found = await client.post(f"{second.url}/v1/conversations", json={})
         conversation = found.json()["id"]
 

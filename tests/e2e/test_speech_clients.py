@@ -37,13 +37,13 @@ def server() -> Iterator[Process]:
 
 @pytest.fixture(params=["/v1", "/v3"])
 def client(server: Process, request: pytest.FixtureRequest) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=server.url + request.param, api_key="none", max_retries=0, timeout=60) as client:
+    with openai.OpenAI(base_url=server.url + request.param, api_key="none", max_retries=0, timeout=300) as client:
         yield client
 
 
 @pytest.fixture
 def http(server: Process) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=60) as client:
+    with httpx.Client(base_url=server.url, timeout=300) as client:
         yield client
 
 

@@ -45,7 +45,7 @@ def seeing(folder: Path) -> Iterator[Process]:
 
 @pytest.fixture
 async def client(seeing: Process) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=seeing.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+    async with openai.AsyncOpenAI(base_url=seeing.url + "/v1", api_key="none", max_retries=0, timeout=300) as client:
         yield client
 
 

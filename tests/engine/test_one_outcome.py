@@ -88,7 +88,7 @@ async def killer(engine, rng, times):
 async def outlived(engine):
     """An answer of the last life; what was sent last may still kill the one before it."""
     while True:
-        await until(lambda: engine.state == "ready", 10.0)
+        await until(lambda: engine.state == "ready")
         with contextlib.suppress(Unavailable):
             return await engine.encode(["still here"], True)
 

@@ -81,7 +81,6 @@ def _has_whole_float(value: Any) -> bool:
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
-@pytest.mark.timeout(300)
 def test_it_finds_nothing(app: App, mode: GenerationMode) -> None:
     asked = 0
 

@@ -37,7 +37,7 @@ async def all_answered(data: list[bytes]) -> None:
             assert isinstance(response.body, bytes)
             assert orjson.loads(response.body)["error"]["message"]
         await response.aclose()
-    await asyncio.wait_for(model.in_flight.drained(), 5)
+    await asyncio.wait_for(model.in_flight.drained(), 300)
     app.image_loader.close()
     await app.close()
 

@@ -447,7 +447,7 @@ def start(server: HubServer, repository: Path) -> subprocess.Popen[str]:
 def test_two_processes_do_not_pull_the_same_model_twice(server: HubServer, order: MakeRequest) -> None:
     server.repos["org/model"].faults["openvino_model.bin"] = [Fault(stall_s=1.0)]
     both = [start(server, order().repository) for _ in range(2)]
-    said = [process.communicate(timeout=60) for process in both]
+    said = [process.communicate(timeout=300) for process in both]
     assert sorted(out.strip() for out, _ in said) == ["False", "True"]
     assert server.starts("openvino_model.bin") == [0]
     assert tree(order().target) == PULLED
@@ -459,16 +459,16 @@ def test_a_killed_pull_is_gone_on_with_by_the_next(server: HubServer, order: Mak
     weights = WEIGHTS * 40
     server.repos["org/model"].files["openvino_model.bin"] = weights
     gate = threading.Event()
-    server.repos["org/model"].faults["openvino_model.bin"] = [Fault(cut=15_000_000), Fault(stall_s=30)]
+    server.repos["org/model"].faults["openvino_model.bin"] = [Fault(cut=15_000_000), Fault(stall_s=300)]
     process = start(server, order().repository)
     parts = order().repository / staging.HIDDEN / "org--model" / "parts"
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while not (parts.is_dir() and any(p.stat().st_size > 9_000_000 for p in parts.iterdir())):
         assert time.monotonic() < deadline
         assert process.poll() is None
         gate.wait(0.02)
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=30)
+    process.communicate(timeout=300)
     assert not order().target.exists()
     server.repos["org/model"].faults.clear()
     server.seen.clear()

@@ -46,7 +46,7 @@ def logger(reader: Reader) -> Iterator[logging.Logger]:
     logger.addHandler(handler)
     yield logger
     for writer in writers():
-        writer.join(5)
+        writer.join(300)
         assert not writer.is_alive()
     handler.close()
 
@@ -70,7 +70,7 @@ def test_lines_wait_for_a_reader_and_keep_their_order(reader: Reader, logger: lo
     logger.info("later")
     assert reader.read(b"later") == [*words, "later"]
     for writer in writers():
-        writer.join(5)
+        writer.join(300)
     assert not writers()
 
 
@@ -83,7 +83,7 @@ def test_what_does_not_fit_is_lost_and_counted(
     taker = threading.Thread(target=reader.read, args=(b"end",))
     taker.start()
     for writer in writers():
-        writer.join(5)
+        writer.join(300)
     logger.info("end")
     taker.join()
     *lines, _ = reader.read(b"end")
@@ -172,7 +172,7 @@ def test_a_terminal_without_a_reader_does_not_block(monkeypatch: pytest.MonkeyPa
     assert [int(line.split()[0]) for line in text.splitlines()] == list(range(1000))
     assert os.get_blocking(terminal)
     for thread in writers():
-        thread.join(5)
+        thread.join(300)
     handler.close()
     os.close(master)
     os.close(terminal)

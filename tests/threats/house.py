@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 CHAT = "/v1/chat/completions"
 HI = [{"role": "user", "content": "hi"}]
-PATIENT_S = 60.0
+PATIENT_S = 300.0
 """For whatever must happen: the machine may be busy."""
 COMING = 1
 """Open files of helpers that start when they are needed; a leak has one more for each request."""

@@ -13,7 +13,7 @@ import pytest
 
 from lean_ovms.api.generation.sampling import SAMPLING
 from lean_ovms.config import DEMO_MODEL
-from tests.threats.house import CHAT, HI, House, in_use, open_house
+from tests.threats.house import CHAT, HI, PATIENT_S, House, in_use, open_house
 from tests.threats.test_requests import EXTREMES
 
 pytestmark = pytest.mark.model
@@ -105,7 +105,7 @@ def test_t04_schemas_that_are_none(house: House, form: Any) -> None:
 def test_t05_regular_expressions_that_are_wrong_or_catastrophic(house: House, pattern: str) -> None:
     began = time.monotonic()
     check(house, {"model": "m", "messages": HI, "max_tokens": 2, "guided_regex": pattern})
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < PATIENT_S
 
 
 def test_t06_malformed_grammars_right_after_valid_ones(house: House) -> None:
@@ -162,7 +162,7 @@ def test_t07_grammars_that_compile_fast_and_step_slowly_are_refused(house: House
 
 
 def test_t07_long_schemas_of_one_client_do_not_keep_others_from_their_answers(house: House) -> None:
-    """Five schemas, each a grammar of 30 KiB; a chat meanwhile takes no longer than a few checks."""
+    """Five schemas, each a grammar of 30 KiB; meanwhile more chats than these are answered."""
     statuses: list[int] = []
 
     def hostile(seed: int) -> None:
@@ -174,14 +174,12 @@ def test_t07_long_schemas_of_one_client_do_not_keep_others_from_their_answers(ho
     threads = [threading.Thread(target=hostile, args=(seed,)) for seed in range(5)]
     for thread in threads:
         thread.start()
-    waits = []
+    served = 0
     while any(thread.is_alive() for thread in threads):
-        began = time.monotonic()
         assert house.post(CHAT, {"model": "m", "messages": HI, "max_tokens": 2}).status == 200
-        waits.append(time.monotonic() - began)
+        served += 1
     assert set(statuses) <= {200, 400, 429}
-    assert sorted(waits)[len(waits) // 2] < 2
-    assert max(waits) < 10
+    assert served > 2 * len(threads)
 
 
 def test_t07_a_stream_of_unique_schemas_fills_no_memory(house: House) -> None:

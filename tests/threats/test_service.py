@@ -16,6 +16,7 @@ import pytest
 from tests.threats.house import (
     CHAT,
     HI,
+    PATIENT_S,
     Bystander,
     CompletedChoice,
     House,
@@ -33,7 +34,7 @@ LONG = {"model": "m", "messages": HI, "max_tokens": 5000, "ignore_eos": True, "t
 def slow_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     """One answer at a time, a token every 10 ms, six requests in the queue, short timers."""
     flags = ["--plugin_config", '{"step_s": 0.01, "step_tokens": 64}', "--max_num_seqs", "1"]
-    flags += ["--max_queued_requests", "6", "--header_timeout_s", "0.5", "--body_timeout_s", "0.5"]
+    flags += ["--max_queued_requests", "6", "--header_timeout_s", "4", "--body_timeout_s", "4"]
     flags += ["--stream_stall_timeout_s", "0.5", "--max_connections", "40"]
     with open_house(tmp_path_factory.mktemp("slow"), *flags) as house:
         house.settle()
@@ -106,7 +107,7 @@ def test_t25_connections_have_a_limit_and_those_within_it_work(slow_house: House
     assert read_answer(kept[0]).status == 200
     surplus = [slow_house.connect() for _ in range(20)]
     for sock in surplus:
-        sock.settimeout(60)
+        sock.settimeout(PATIENT_S)
     answers = [read_all(sock) for sock in surplus[10:]]
     assert all(answer.startswith(b"HTTP/1.1 503") for answer in answers)
     for sock in kept + surplus:
@@ -172,7 +173,7 @@ def test_t29_a_request_that_kills_engines_does_not_kill_the_server(tmp_path: Pat
 
 
 def test_a_deadline_ends_a_request_whatever_it_does(tmp_path: Path) -> None:
-    flags = ["--request_timeout_s", "0.4", "--plugin_config", '{"step_s": 0.01}']
+    flags = ["--request_timeout_s", "2", "--plugin_config", '{"step_s": 0.01}']
     with open_house(tmp_path, *flags) as house:
         house.settle()
         answer = house.post(CHAT, LONG)

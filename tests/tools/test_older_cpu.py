@@ -28,7 +28,7 @@ print(json.dumps({
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tools.older_cpu", *command], capture_output=True, text=True, timeout=100
+        [sys.executable, "-m", "tools.older_cpu", *command], capture_output=True, text=True, timeout=300
     )
 
 

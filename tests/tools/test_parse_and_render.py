@@ -17,7 +17,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
 
 def run(tool: str, *flags: str, given: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "tools" / tool), *flags]
-    return subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=300)
 
 
 @pytest.mark.slow

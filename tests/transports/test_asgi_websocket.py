@@ -90,7 +90,7 @@ async def test_messages_and_the_servers_close() -> None:
     await host.text("ä")
     host.messages.put_nowait({"type": "websocket.receive", "bytes": b"\0"})
     await host.text("bye")
-    await asyncio.wait_for(host.call, 10)
+    await asyncio.wait_for(host.call, 300)
     assert host.sent == [
         {"type": "websocket.accept", "headers": [(b"x-request-id", b"7")], "subprotocol": "realtime"},
         {"type": "websocket.send", "text": "ä"},
@@ -108,7 +108,7 @@ async def test_a_client_that_leaves_cancels_the_handler() -> None:
     host = Host(echo)
     await host.text("one")
     host.messages.put_nowait({"type": "websocket.disconnect", "code": 1006})
-    await asyncio.wait_for(host.call, 10)
+    await asyncio.wait_for(host.call, 300)
     assert (echo.cancelled, echo.closed) == (1, 1)
     assert host.sent[-1]["type"] == "websocket.send"  # nothing is sent to a client that has left
 
@@ -119,21 +119,21 @@ async def test_a_host_whose_send_fails() -> None:
     await host.text("one")
     host.gone = True
     await host.text("two")
-    await asyncio.wait_for(host.call, 10)
+    await asyncio.wait_for(host.call, 300)
     assert (echo.cancelled, echo.closed) == (1, 1)
 
 
 async def test_a_message_that_is_too_big() -> None:
     host = Host(Echo())
     await host.text("ä" * 51)
-    await asyncio.wait_for(host.call, 10)
+    await asyncio.wait_for(host.call, 300)
     assert host.sent[-1]["code"] == 1009
 
 
 async def test_a_handler_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     host = Host(Echo())
     await host.text("boom")
-    await asyncio.wait_for(host.call, 10)
+    await asyncio.wait_for(host.call, 300)
     assert host.sent[-1] == {"type": "websocket.close", "code": 1011, "reason": "internal error"}
     assert "ZeroDivisionError" in caplog.text
 
@@ -153,7 +153,7 @@ async def test_a_refusal_keeps_its_status_where_the_host_can(denies: bool) -> No
     echo = Echo()
     echo.refusal = error_response(TooManyRequests("too many"))
     host = Host(echo, denies=denies)
-    await asyncio.wait_for(host.call, 10)
+    await asyncio.wait_for(host.call, 300)
     if not denies:
         assert host.sent == [{"type": "websocket.close", "code": 1000}]
         return

@@ -53,7 +53,7 @@ async def test_files_are_compressed_and_sent_once(make_app: MakeApp, name: str) 
 def test_a_compressed_copy_of_the_wheel_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(page.FILES, tmp_path / "web")
     monkeypatch.setattr(page, "FILES", tmp_path / "web")
-    subprocess.run([sys.executable, "-c", COMPRESS, str(tmp_path / "web")], cwd=ROOT, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", COMPRESS, str(tmp_path / "web")], cwd=ROOT, check=True, timeout=300)
     copy = tmp_path / "web" / "main.js.gz"
     assert gzip.decompress(copy.read_bytes()) == (tmp_path / "web" / "main.js").read_bytes()
     assert page.read.__wrapped__("main.js").compressed == copy.read_bytes()
@@ -98,7 +98,7 @@ def test_what_a_model_writes_stays_text(tmp_path: Path) -> None:
     shutil.copytree(page.FILES, tmp_path / "web")
     (tmp_path / "package.json").write_text('{"type": "module"}')
     (tmp_path / "check.js").write_text(CHECK)
-    subprocess.run(["node", "check.js"], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run(["node", "check.js"], cwd=tmp_path, check=True, timeout=300)
 
 
 CHECK = r"""

@@ -80,7 +80,7 @@ class Actor:
             os._exit(9)
         if self.part in ("holder", "escapee"):
             alone = self.part == "escapee"
-            subprocess.Popen(["sleep", "4"], pass_fds=[self.sock.fileno()], start_new_session=alone)
+            subprocess.Popen(["sleep", "600"], pass_fds=[self.sock.fileno()], start_new_session=alone)
         if self.part == "deaf":
             time.sleep(600)
         if self.part == "stubborn":

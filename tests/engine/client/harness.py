@@ -11,6 +11,8 @@ from lean_ovms.config import Config
 from lean_ovms.engine.client.engine import Engine
 from lean_ovms.types import SamplingParams
 
+PATIENT_S = 300.0
+"""For whatever must happen, in real seconds: the machine may be slow and busy."""
 FAKE = pathlib.Path(__file__).with_name("fake_child.py")
 
 
@@ -21,8 +23,11 @@ def command(part="ok"):
 
 @contextlib.asynccontextmanager
 async def running(part="ok", **options):
-    """A started engine on the fake child, stopped at the end."""
-    engine = Engine(Config(**options), command(part))
+    """A started engine on the fake child, stopped at the end.
+
+    No limit of loading unless options have one: on a fast loop 600 s are a few real ones, and a child may take longer.
+    """
+    engine = Engine(Config(**{"engine_load_timeout_s": 1e9, **options}), command(part))
     try:
         await engine.start()
         yield engine
@@ -54,7 +59,7 @@ async def read(reply):
     return seen
 
 
-async def until(condition, timeout_s=30.0):
+async def until(condition, timeout_s=PATIENT_S):
     """Wait for what another process does; the loop's own clock does not matter here."""
     end = time.monotonic() + timeout_s
     while not condition():

@@ -1,6 +1,7 @@
 """One life of a child: every way to begin, every way to end, and nothing left behind."""
 
 import asyncio
+import contextlib
 import json
 import os
 import pathlib
@@ -14,7 +15,7 @@ import lean_ovms
 from lean_ovms.engine import protocol
 from lean_ovms.engine.client.child import Child, describe_exit
 from lean_ovms.errors import StartError
-from tests.engine.client.harness import command, run_fast, until
+from tests.engine.client.harness import PATIENT_S, command, run_fast, until
 
 LOAD = protocol.Load({"model_name": "m"})
 
@@ -31,7 +32,7 @@ class Life:
         assert child is self.child
         self.lost += 1
 
-    async def start(self, part="ok", timeout_s=20.0):
+    async def start(self, part="ok", timeout_s=PATIENT_S):
         return await self.child.start(command(part), LOAD, timeout_s)
 
 
@@ -187,8 +188,15 @@ async def test_our_end_of_the_pipe_is_not_inherited_by_later_children():
 async def test_a_pipe_that_a_grandchild_holds_open_does_not_hide_the_death(part):
     life = Life()
     await life.start(part)
-    os.kill(life.child.pid, signal.SIGKILL)
-    await until(lambda: life.lost == 1 and gone(life.child.pid), 3.0)
+    task = pathlib.Path(f"/proc/{life.child.pid}/task/{life.child.pid}/children")
+    await until(lambda: task.read_text())
+    (holder,) = map(int, task.read_text().split())
+    try:
+        os.kill(life.child.pid, signal.SIGKILL)
+        await until(lambda: life.lost == 1 and gone(life.child.pid))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(holder, signal.SIGKILL)
 
 
 async def test_what_the_child_started_ends_with_it():
@@ -206,7 +214,7 @@ async def test_what_the_child_started_ends_with_it():
 def test_a_child_that_ignores_all_requests_to_end_is_killed():
     async def main():
         life = Life()
-        await life.start("stubborn", timeout_s=2000.0)
+        await life.start("stubborn", timeout_s=1e9)
         await life.child.stop()
         assert gone(life.child.pid)
 
@@ -216,7 +224,7 @@ def test_a_child_that_ignores_all_requests_to_end_is_killed():
 def test_a_stop_that_is_cancelled_kills():
     async def main():
         life = Life()
-        await life.start("stubborn", timeout_s=2000.0)
+        await life.start("stubborn", timeout_s=1e9)
         task = asyncio.create_task(life.child.stop())
         await asyncio.sleep(0)
         task.cancel()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import os
 import pathlib
 import signal
@@ -13,6 +14,7 @@ import uvloop
 
 from lean_ovms.config import Config
 from lean_ovms.engine import protocol
+from lean_ovms.engine.client import engine as engine_module
 from lean_ovms.engine.client.engine import Engine
 from lean_ovms.engine_types import EngineStats
 from lean_ovms.errors import BadRequest, EngineFailure, RequestTimeout, StartError, Unavailable
@@ -250,7 +252,7 @@ async def test_a_child_that_dies_is_replaced_and_serves_again():
         await lost(submit_and_read(engine, "die"))
         with pytest.raises(Unavailable, match="restarted") as error:
             await submit(engine, "count 1")
-        assert error.value.retry_after_s in (1, 2)
+        assert 1 <= error.value.retry_after_s <= math.ceil(0.5 + engine._load_s)
         with pytest.raises(Unavailable):
             await engine.encode(["a"], True)
         await until(lambda: engine.state == "ready")
@@ -305,7 +307,7 @@ def test_restarts_back_off_and_go_on_for_ever(tmp_path, caplog):
             os.kill(engine.pid, signal.SIGKILL)
             before = 0
             while engine.restarts < 8:
-                await until(lambda before=before: engine.restarts > before, 10.0)
+                await until(lambda before=before: engine.restarts > before)
                 before = engine.restarts
                 waits.append(engine._backoff_s())
                 if before == 2:
@@ -315,7 +317,7 @@ def test_restarts_back_off_and_go_on_for_ever(tmp_path, caplog):
                 await submit(engine, "count 1")
             assert 1 <= error.value.retry_after_s <= 60
             part.write_text("ok")
-            await until(lambda: engine.state == "ready", 10.0)
+            await until(lambda: engine.state == "ready")
             assert await read(await submit(engine, "count 1")) == {0: ([0], [], "stop")}
         assert waits[:6] == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0]
 
@@ -325,14 +327,18 @@ def test_restarts_back_off_and_go_on_for_ever(tmp_path, caplog):
 
 
 @pytest.mark.slow
-def test_a_healthy_life_makes_the_next_death_a_first_one():
+def test_a_healthy_life_makes_the_next_death_a_first_one(monkeypatch):
+    """How long a life is healthy is set here: what is a minute on the fast loop is a moment on a busy machine."""
+
     async def main():
+        monkeypatch.setattr(engine_module, "HEALTHY_AFTER_S", 1e9)
         async with running() as engine:
             for expected in (1, 2):
                 os.kill(engine.pid, signal.SIGKILL)
                 await until(lambda: engine.state == "restarting")
                 await until(lambda: engine.state == "ready")
                 assert engine._unready == expected
+            monkeypatch.setattr(engine_module, "HEALTHY_AFTER_S", 60.0)
             await asyncio.sleep(61)
             os.kill(engine.pid, signal.SIGKILL)
             await until(lambda: engine.state == "restarting")
@@ -446,7 +452,7 @@ def test_stop_while_a_new_child_loads(tmp_path):
 
 def test_stop_while_the_first_child_loads():
     async def main():
-        engine = Engine(Config(), command("hang"))
+        engine = Engine(Config(engine_load_timeout_s=1e9), command("hang"))
         start = asyncio.create_task(engine.start())
         await until(lambda: engine.pid)
         await engine.stop()
@@ -508,11 +514,11 @@ async def test_the_real_child_serves_dies_and_is_replaced():
 @pytest.mark.slow
 def test_the_real_child_that_hangs_in_a_step_is_replaced():
     async def main():
-        engine = Engine(Config(fake_engine=True, engine_watchdog_s=30.0))
+        engine = Engine(Config(fake_engine=True, engine_watchdog_s=30.0, engine_load_timeout_s=1e9))
         await engine.start()
         try:
             await lost(submit_and_read(engine, "<|hang|>"))
-            await until(lambda: engine.state == "ready", 10.0)
+            await until(lambda: engine.state == "ready")
             assert await engine.encode(["a"], False) == [[97]]
         finally:
             await engine.stop()

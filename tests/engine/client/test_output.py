@@ -23,7 +23,7 @@ from lean_ovms.engine.client.child import Child
 from lean_ovms.engine.client.engine import Engine
 from lean_ovms.engine.client.output import MAX_LINE, MAX_LINES, MAX_RECORDS, Grouper, OutputLog
 from lean_ovms.errors import StartError
-from tests.engine.client.harness import command, until
+from tests.engine.client.harness import PATIENT_S, command, until
 
 TRACEBACK = """Traceback (most recent call last):
   File "model.py", line 3, in load
@@ -140,7 +140,7 @@ async def child(part: str = "ok") -> Any:
     lost: list[Child] = []
     found = Child(lambda records: None, lost.append)
     try:
-        await found.start(command(part), protocol.Load({"model_name": "m"}), 20.0)
+        await found.start(command(part), protocol.Load({"model_name": "m"}), PATIENT_S)
         yield found, lost
     finally:
         await found.stop()

@@ -26,7 +26,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, ...]]:
 def ended(child: Spawned) -> int:
     child.ours.close()
     child.output.close()
-    return child.process.wait(10)
+    return child.process.wait(300)
 
 
 def test_the_next_one_wanted_is_the_one_started_ahead(command: tuple[str, ...]) -> None:

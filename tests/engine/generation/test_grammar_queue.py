@@ -38,7 +38,7 @@ class Compiler:
     def _do(self, what, text):
         self.calls.append((what, text))
         self.reached[what].release()
-        assert self.let[what].wait(10)
+        assert self.let[what].wait(300)
 
     def check(self, text, bounds):
         self._do("check", text)
@@ -69,7 +69,7 @@ class WakingTransport(MemoryTransport):
 
     def receive(self, wait):
         if wait and not self.inbox and not self.closed:
-            assert self.bell.wait(10), "nobody wakes the loop"
+            assert self.bell.wait(300), "nobody wakes the loop"
         self.bell.clear()
         return super().receive(False)
 

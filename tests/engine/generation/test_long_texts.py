@@ -31,7 +31,7 @@ class Beside:
     def encode(self, text, add_special_tokens):
         self.threads.add(threading.current_thread().name)
         self.texts.append(text)
-        assert self.go.wait(30)
+        assert self.go.wait(300)
         if text.startswith("?"):
             raise BadRequest("no such text")
         if text.startswith("!"):
@@ -54,7 +54,7 @@ class BesideRig(Rig):
 
     def finish_text(self):
         self.beside.go.set()
-        assert self.woken.acquire(timeout=30)
+        assert self.woken.acquire(timeout=300)
         self.turn_without_waiting()
 
     def turn_without_waiting(self):

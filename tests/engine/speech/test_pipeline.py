@@ -46,7 +46,7 @@ class Scripted:
         self.asked.append(options)
         said = ""
         for piece in self.pieces:
-            self.gate.wait(30)
+            self.gate.wait(300)
             said += piece
             self.statuses.append(streamer(piece))
             if self.statuses[-1] != openvino_genai.StreamingStatus.RUNNING:

@@ -108,7 +108,7 @@ def test_memory_is_trimmed_when_the_last_request_with_images_has_ended(worker, m
     worker.transport.inbox.append([])
     assert not trimmed.is_set()
     worker.turn()
-    assert trimmed.wait(30)
+    assert trimmed.wait(300)
     trimmed.clear()
     worker.transport.inbox.append([])
     worker.turn()

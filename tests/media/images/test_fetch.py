@@ -20,7 +20,7 @@ BODY = b"an image " * 100
 
 def web(**options):
     return HttpFetcher(
-        Config(**{"allowed_media_domains": "127.0.0.1", "max_image_bytes": 5000, "image_timeout_s": 10, **options})
+        Config(**{"allowed_media_domains": "127.0.0.1", "max_image_bytes": 5000, "image_timeout_s": 300, **options})
     )
 
 

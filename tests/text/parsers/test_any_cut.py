@@ -116,7 +116,7 @@ def places(case: Case, most: int) -> list[int]:
     return sorted(random.Random(case.name).sample(every, min(most, len(every))))
 
 
-PLACES = 250
+PLACES = 150
 """Of a longer text so many, by chance: the time grows with the square of the length."""
 
 
@@ -151,8 +151,9 @@ def test_truncated_anywhere_is_visible(case: Case) -> None:
 
 
 @pytest.mark.slow
-def test_every_place() -> None:
-    for case in CASES:
+@each_family
+def test_every_place(family: str) -> None:
+    for case in read_cases(family):
         most = min(len(case.text), PLACES)
         check_cuts(case, most)
         check_ends(case, most)

@@ -142,17 +142,24 @@ async def _all(response: Any) -> bytes:
     return b"".join([part async for part in parts(response)])
 
 
+async def hours_later(made: store.Store, response: str) -> None:
+    """The response had its last heartbeat long ago, and the store was there all the while; all others had theirs."""
+    aged = "UPDATE run SET seen = seen - 9999 WHERE response = ?"
+    await made._db.run(lambda connection: connection.execute(aged, (response,)), write=True)
+    made._connected -= 9999
+
+
 @pytest.mark.slow
 async def test_what_a_dead_server_was_making_has_failed_for_the_others(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
+    opened: Open,
 ) -> None:
-    monkeypatch.setattr(store, "LEASE_S", 0.3)
     a, b = await opened(), await opened()
     dead, alive = await a.start(), await b.start()
     run = a.app.service(ResponseService)._background[dead["id"]]
     a.app.service(ResponseService)._monitor_task.cancel()  # type: ignore[union-attr]
     run.task.cancel()  # as if the process were gone: nothing is written any more
     await a.app.service(ResponseService).store.close()
+    await hours_later(b.app.service(ResponseService).store, dead["id"])
     cancelling = asyncio.ensure_future(post(b.app, f"{PATH}/{dead['id']}/cancel", b""))
     body = await b.until_over(dead["id"])
     check_response(body)
@@ -169,8 +176,20 @@ async def test_a_response_that_was_given_up_stays_failed(opened: Open, monkeypat
     """Its server was only slow: what the others were told does not change any more."""
     a, b = await opened(), await opened()
     made = await a.start()
+    kept = a.app.service(ResponseService).store
+    looked = asyncio.Event()
+    look = kept.poll_stops
+
+    async def looking(heartbeat: bool) -> list[str]:
+        found = await look(heartbeat)
+        looked.set()
+        return found
+
+    monkeypatch.setattr(kept, "poll_stops", looking)
+    await looked.wait()
     monkeypatch.setattr(service, "POLL_INTERVAL_S", 3600)
-    await asyncio.sleep(0.05)  # the server does not look any more
+    looked.clear()
+    await looked.wait()  # the server does not look any more
     monkeypatch.setattr(store, "LEASE_S", 0.0)
     failed = await b.until_over(made["id"])
     assert failed["status"] == "failed"
@@ -242,7 +261,7 @@ async def test_a_database_that_goes_away_is_a_503_until_it_is_back(
 async def test_a_database_that_hangs_holds_up_nobody(
     make_app: MakeApp, own_postgres: databases.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "JOB_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(database, "JOB_TIMEOUT_S", 2.0)
     monkeypatch.setattr(postgres, "CONNECT_TIMEOUT_S", 2)
     app, _ = await make_app(lambda *_: say("Hi."), response_store=own_postgres.url())
     kept = await ask(app, "x")
@@ -296,7 +315,7 @@ async def test_a_write_that_was_given_up_is_not_done_later(
     for result in await asyncio.gather(reading, made.create_conversation(body, []), return_exceptions=True):
         assert isinstance(result, StoreUnavailable)
     own_postgres.signal(signal.SIGCONT)
-    monkeypatch.setattr(database, "JOB_TIMEOUT_S", 20)
+    monkeypatch.setattr(database, "JOB_TIMEOUT_S", 300)
     with pytest.raises(NotFound):
         await made.conversation("conv_1")
     await made.close()
