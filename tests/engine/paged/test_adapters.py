@@ -9,6 +9,7 @@ from lean_ovms.engine.paged.adapters import CHOICE, Adapter, AdapterTable, fits
 from lean_ovms.engine.paged.engine import Engine
 from lean_ovms.engine.paged.params import Params
 from tests.engine.paged.network import NAMES, VOCAB, FakeNetwork, logits_after
+from tests.engine.paged.test_draft import draft
 from tests.engine.paged.test_engine import SIZE, alone, prompt, run
 
 SHIFT = 1000
@@ -93,6 +94,22 @@ def test_each_text_has_the_weights_of_its_adapter_and_its_own_prefix_cache(most,
         assert turn == 0 or blocks < 100 or all(request.cached for request in asked)
         asked = {}
     assert made.scheduler.preemptions or blocks > 30
+
+
+@pytest.mark.parametrize("drafting", [False, True])
+def test_guesses_without_adapters_are_checked_with_them(drafting):
+    """Prompt lookup, or a draft model that is right about texts without an adapter."""
+    proposer = draft() if drafting else None
+    made, asked = engine(4, 200, tile=SIZE, proposer=proposer), {}
+    for number in range(10):
+        params = Params(max_tokens=20, adapter=ADAPTERS[number % 5], lookahead=4, ngram=1)
+        ids = prompt(9 + number)
+        asked[made.add(ids, params)] = wanted(ids, params, number % 5)
+    assert run(made, *asked) == list(asked.values())
+    before = made.steps
+    request = made.add(prompt(12), Params(max_tokens=20, lookahead=4, ngram=1))
+    run(made, request)
+    assert made.steps - before <= (5 if drafting else 19)
 
 
 def test_one_adapter_more_than_there_is_room_for_waits():
