@@ -101,7 +101,7 @@ def test_guesses_without_adapters_are_checked_with_them(drafting):
     """Prompt lookup, or a draft model that is right about texts without an adapter."""
     computed, asked = [], {}
     for lookahead in (0, 4):
-        made = engine(4, 200, tile=SIZE, proposer=draft() if drafting else None)
+        made = engine(4, 200, proposer=draft() if drafting else None)
         for number in range(10):
             params = Params(max_tokens=20, adapter=ADAPTERS[number % 5], lookahead=lookahead, ngram=1)
             ids = prompt(9 + number)
