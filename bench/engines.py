@@ -16,6 +16,7 @@ import os
 import random
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from lean_ovms.cli.arguments import parse
@@ -38,11 +39,22 @@ class Round:
     tokens: list[list[int]]
 
 
-def run(pipe: Pipeline, prompts: list[list[int]], tokens: int, sampling: SamplingParams) -> Round:
+def run(
+    pipe: Pipeline, prompts: list[list[int]], tokens: int, sampling: SamplingParams, adapters: Sequence[str] = ("",)
+) -> Round:
+    """adapters: the requests have them in turns, as in PipelineRequest."""
     wall, cpu = time.perf_counter(), time.process_time()
     handles = [
         pipe.add(
-            PipelineRequest(tokens=p, sampling=sampling, max_tokens=tokens, min_tokens=0, seed=seed, stops=frozenset())
+            PipelineRequest(
+                tokens=p,
+                sampling=sampling,
+                max_tokens=tokens,
+                min_tokens=0,
+                seed=seed,
+                stops=frozenset(),
+                adapter=adapters[seed % len(adapters)],
+            )
         )
         for seed, p in enumerate(prompts)
     ]

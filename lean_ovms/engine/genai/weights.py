@@ -18,3 +18,9 @@ def floats(tensor: Tensor) -> Floats:
         values = (values.astype(np.uint32) << 16).view(np.float32)
     converted: Floats = values.astype(np.float32).reshape(tensor.shape)
     return converted
+
+
+def rounded_to_bf16(values: Floats) -> NDArray[np.uint16]:
+    """The nearest bf16 of each number, the even one of two."""
+    bits = values.view(np.uint32)
+    return ((bits + (0x7FFF + (bits >> 16 & 1))) >> 16).astype(np.uint16)

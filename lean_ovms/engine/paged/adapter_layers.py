@@ -2,6 +2,10 @@
 
 A and B are inputs: the weights of all adapters in memory one after the other, along the axis of ranks. `choice`
 [tokens, ranks] has an adapter's scale in the columns of the adapter that the token's request names, and 0 in others.
+
+Layers that multiply the same x (q, k, v; gate, up) are a group: the A of all of them is one input, so x A' is one
+product. x is made [tokens, width] for it: [tokens, 1, width] would be a product for each token. A step of 32 tokens
+with the demo model took 1.4 times as long with those, one of 256 twice as long (CPU time, 2026-11).
 """
 
 from __future__ import annotations
@@ -11,44 +15,73 @@ from typing import Any, NamedTuple
 import numpy as np
 from openvino import opset13 as ops
 
-from .adapters import CHOICE, down_name, up_name
+from .adapters import CHOICE, Sizes, down_name, up_name
 
 MODULE = "__module."
 
 
 class Layers(NamedTuple):
-    """adapted: (width of x, width of y) by name. fixed: layers that adapters may name and that take none here."""
+    """groups: layers that take weights. fixed: layers that adapters may name and that take none here."""
 
-    adapted: dict[str, tuple[int, int]]
+    groups: tuple[Sizes, ...]
     fixed: frozenset[str]
 
 
-def insert(model: Any) -> Layers:
-    """Add the inputs for every linear layer that has a name and computes one row for each token."""
-    choice = _input(CHOICE, [-1, -1])
-    inputs, layers, fixed = [choice], dict[str, tuple[int, int]](), set[str]()
-    for node in list(model.get_ops()):
+def insert(model: Any, kind: Any) -> Layers:
+    """Add the inputs for every linear layer that has a name and computes one row for each token.
+
+    kind: their element type. One that the network does not compute in would be converted in each step.
+    """
+    choice = _input(CHOICE, [-1, -1], np.float32)
+    inputs, choices, found = [choice], {1: choice}, list[Sizes]()
+    groups, fixed = _groups(model)
+    for nodes in groups:
+        x = next(iter(nodes.values())).input_value(0)
+        sizes = {layer: (_width(x), _width(node.output(0))) for layer, node in nodes.items()}
+        found.append(sizes)
+        down = _input(down_name(next(iter(sizes))), [-1, _width(x)], kind)
+        ups = [_input(up_name(layer), [height, -1], kind) for layer, (_, height) in sizes.items()]
+        inputs += [down, *ups]
+        if len(ups) not in choices:
+            choices[len(ups)] = ops.concat([choice] * len(ups), 1)
+        deep = x.get_partial_shape().rank.get_length() == 3
+        flat = ops.squeeze(x, np.int64(1)) if deep else x
+        low = ops.multiply(ops.matmul(flat, _float(down), False, True), choices[len(ups)])
+        for part, up, node in zip(ops.split(low, np.int64(1), len(ups)).outputs(), ups, nodes.values(), strict=True):
+            more = ops.matmul(part, _float(up), False, True)
+            consumers = list(node.output(0).get_target_inputs())
+            total = ops.add(node.output(0), ops.unsqueeze(more, np.int64(1)) if deep else more)
+            for consumer in consumers:
+                consumer.replace_source_output(total.output(0))
+    model.add_parameters(inputs)
+    model.validate_nodes_and_infer_types()
+    return Layers(tuple(found), frozenset(fixed))
+
+
+def _groups(model: Any) -> tuple[list[dict[str, Any]], set[str]]:
+    """The nodes of the layers that take weights, by what they multiply, and the names of those that take none."""
+    groups: dict[tuple[str, int], dict[str, Any]] = {}
+    fixed, seen = set[str](), set[str]()
+    for node in model.get_ordered_ops():
         layer = _layer(node)
-        if not layer or layer in layers:
+        if not layer or layer in seen:
             continue
         if not _by_token(node):
             fixed.add(layer)
             continue
+        seen.add(layer)
         x = node.input_value(0)
-        width, height = (int(o.get_partial_shape()[-1].get_length()) for o in (x, node.output(0)))
-        layers[layer] = width, height
-        down, up = _input(down_name(layer), [-1, width]), _input(up_name(layer), [height, -1])
-        inputs += [down, up]
-        deep = x.get_partial_shape().rank.get_length() == 3
-        spread = ops.unsqueeze(choice, np.int64(1)) if deep else choice
-        low = ops.multiply(ops.matmul(x, down, False, True), spread)
-        consumers = list(node.output(0).get_target_inputs())
-        total = ops.add(node.output(0), ops.matmul(low, up, False, True))
-        for consumer in consumers:
-            consumer.replace_source_output(total.output(0))
-    model.add_parameters(inputs)
-    model.validate_nodes_and_infer_types()
-    return Layers(layers, frozenset(fixed))
+        groups.setdefault((x.get_node().get_friendly_name(), x.get_index()), {})[layer] = node
+    return list(groups.values()), fixed
+
+
+def _width(value: Any) -> int:
+    return int(value.get_partial_shape()[-1].get_length())
+
+
+def _float(value: Any) -> Any:
+    """openvino removes the conversion where it computes in the value's own type."""
+    return value if value.get_element_type() == np.float32 else ops.convert(value, "f32")
 
 
 def _layer(node: Any) -> str:
@@ -72,7 +105,7 @@ def _by_token(node: Any) -> bool:
     return bool(rank == 2 or (rank == 3 and x[1].is_static and x[1].get_length() == 1))
 
 
-def _input(name: str, shape: list[int]) -> Any:
-    made = ops.parameter(shape, np.float32, name)
+def _input(name: str, shape: list[int], kind: Any) -> Any:
+    made = ops.parameter(shape, kind, name)
     made.output(0).get_tensor().set_names({name})
     return made

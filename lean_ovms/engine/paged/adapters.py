@@ -5,9 +5,8 @@ Weights are inputs of the network (`adapter_layers`), so an adapter is loaded be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +14,14 @@ from numpy.typing import NDArray
 from .network import Network
 
 Weights = NDArray[np.float32]
+Sizes = Mapping[str, tuple[int, int]]
+"""Layers by name, each with the width of x and of y."""
 CHOICE = "lora_choice"
 """The input [tokens, ranks]: for each token the scale of its adapter in the columns of its ranks, else 0."""
 
 
 def down_name(layer: str) -> str:
-    """The input [ranks, width] with the A of all adapters for a layer."""
+    """The input [layers * ranks, width] with the A of all adapters for a group of layers; layer: its first."""
     return f"lora_A.{layer}"
 
 
@@ -43,8 +44,8 @@ class Adapter:
         return max((len(down) for down, _ in self.layers.values()), default=1)
 
 
-def fits(adapter: Adapter, layers: Mapping[str, tuple[int, int]], fixed: frozenset[str]) -> str:
-    """What keeps a network of these layers from taking an adapter; "" if nothing. layers: as in AdapterTable.
+def fits(adapter: Adapter, layers: Sizes, fixed: frozenset[str]) -> str:
+    """What keeps a network of these layers from taking an adapter; "" if nothing.
 
     fixed: layers that it has and that take no weights. Others that it does not have are ignored, as by openvino_genai.
     """
@@ -60,10 +61,10 @@ def fits(adapter: Adapter, layers: Mapping[str, tuple[int, int]], fixed: frozens
 class AdapterTable:
     """The adapters whose weights are in a network, at most `most`; those that no sequence uses make room for others."""
 
-    def __init__(self, network: Network, layers: Mapping[str, tuple[int, int]], most: int) -> None:
-        """layers: (width of x, width of y) of each layer that takes weights."""
+    def __init__(self, network: Network, groups: Iterable[Sizes], most: int) -> None:
+        """groups: of layers that take weights; those of a group multiply the same x."""
         self._network = network
-        self._layers = layers
+        self._groups = tuple(groups)
         self._most = most
         self._users: dict[Adapter, int] = {}  # the one that was used longest ago first
         self._columns: dict[Adapter, slice] = {}
@@ -104,16 +105,16 @@ class AdapterTable:
             self._columns[adapter] = slice(at, at + adapter.rank)
             at += adapter.rank
         self.ranks = max(1, at)
-        for layer, (width, height) in self._layers.items():
-            down = self._zeros(down_name(layer), [self.ranks, width])
-            up = self._zeros(up_name(layer), [height, self.ranks])
-            for adapter, columns in self._columns.items():
-                if layer in adapter.layers:
-                    low, high = adapter.layers[layer]
-                    down[columns.start : columns.start + len(low)] = low
-                    up[:, columns.start : columns.start + len(low)] = high
-
-    def _zeros(self, name: str, shape: list[int]) -> NDArray[Any]:
-        data = self._network.tensor(name, shape).data
-        data[...] = 0
-        return data
+        for layers in self._groups:
+            first = next(iter(layers))
+            width = layers[first][0]
+            downs = np.zeros((len(layers), self.ranks, width), np.float32)
+            for down, (layer, (_, height)) in zip(downs, layers.items(), strict=True):
+                up = np.zeros((height, self.ranks), np.float32)
+                for adapter, columns in self._columns.items():
+                    if layer in adapter.layers:
+                        low, high = adapter.layers[layer]
+                        down[columns.start : columns.start + len(low)] = low
+                        up[:, columns.start : columns.start + len(low)] = high
+                self._network.write(up_name(layer), up)
+            self._network.write(down_name(first), downs.reshape(-1, width))

@@ -67,7 +67,7 @@ class Engine:
         self._network = network
         self._rows = rows
         self.blocks = BlockManager(blocks, block_size)
-        adapters = adapters or AdapterTable(network, {}, 0)
+        adapters = adapters or AdapterTable(network, (), 0)
         self.scheduler = Scheduler(
             network,
             self.blocks,

@@ -25,6 +25,7 @@ from openvino._offline_transformations import paged_attention_transformation
 from ...errors import StartError
 from ..errors import last_line
 from ..genai.in_thread import in_thread
+from ..genai.weights import rounded_to_bf16
 from . import adapter_layers, positions
 from .network import LOGITS_INPUT
 
@@ -47,7 +48,8 @@ class PagedModel:
     """A network.Network on one or several openvino infer requests with the same inputs and caches: one for each kind of
     step.
 
-    layers, fixed: those that take adapters and that do not, as in adapter_layers.Layers. block_bytes: of a KV block.
+    layers: those that take adapters, by name, with the widths of x and y. groups, fixed: as in adapter_layers.Layers.
+    block_bytes: of a KV block.
     vocab_size: width of the logits, padding included. threads: that compute.
     """
 
@@ -74,12 +76,12 @@ class PagedModel:
         """
         core = ov.Core()
         compile_network = partial(core.compile_model, device_name=device, config=properties)
-        self.layers, self.fixed = adapter_layers.Layers({}, frozenset())
+        self.groups, self.fixed = adapter_layers.Layers((), frozenset())
         self._compiled: list[tuple[Any, Kinds]] = []  # what is for fewer kinds of steps is behind
         if adapted:
             model = _paged(core, xml)
-            self.layers, self.fixed = adapter_layers.insert(model)
-            if not self.layers:
+            self.groups, self.fixed = adapter_layers.insert(model, _precision(core, device, properties))
+            if not self.groups:
                 raise NotPageable("its linear layers have no names by which adapters could be matched")
             self._compiled.append((compile_network(model), ALL))
         if plain or not adapted:
@@ -89,6 +91,7 @@ class PagedModel:
                 self._compiled.append((in_thread("compile", partial(compile_network, model)), ALL[1:2]))
         compiled = self._compiled[0][0]
         self._ports = {_name(port): port for port in compiled.inputs}
+        self.layers = {layer: sizes for group in self.groups for layer, sizes in group.items()}
         self.vocab_size = int(compiled.outputs[0].get_partial_shape()[-1].get_length())
         self.threads = int(compiled.get_property("INFERENCE_NUM_THREADS"))
         self.hybrid = any(STATES in name for name in self._ports)
@@ -149,6 +152,13 @@ class PagedModel:
                 request.set_tensor(name, tensor)
         return tensor
 
+    def write(self, name: str, values: NDArray[np.float32]) -> None:
+        data = self.tensor(name, list(values.shape)).data
+        if self._ports[name].get_element_type() == ov.Type.bf16:
+            data.view(np.uint16)[...] = rounded_to_bf16(values)
+        else:
+            data[...] = values
+
     def infer(self, prompts: bool) -> NDArray[np.float32]:
         """`start` and `wait`, by this thread and openvino's: one thread less wants a core. Releases the GIL."""
         self._running = self._networks[self.adapting, prompts]
@@ -203,6 +213,14 @@ def _transformed(core: Any, xml: Path, *, connected: bool) -> Any:
     except RuntimeError as error:
         raise NotPageable(f"its attention cannot be paged: {last_line(error)}") from error
     return model
+
+
+def _precision(core: Any, device: str, properties: dict[str, Any]) -> Any:
+    """The element type in which a network computes that is compiled with these properties."""
+    value = ops.parameter([1], np.float32)
+    compiled = core.compile_model(ov.Model([ops.relu(value)], [value]), device, properties)
+    hint = compiled.get_property("INFERENCE_PRECISION_HINT")
+    return hint if hint in (ov.Type.bf16, ov.Type.f16) else ov.Type.f32
 
 
 def _name(port: Any) -> str:

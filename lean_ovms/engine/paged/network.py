@@ -42,6 +42,10 @@ class Network(Protocol):
         """A new tensor for an input."""
         ...
 
+    def write(self, name: str, values: NDArray[np.float32]) -> None:
+        """A new tensor for an input, with these values, in the input's own precision."""
+        ...
+
     def infer(self, prompts: bool) -> NDArray[np.float32]:
         """Compute with what is in the input tensors: `start` and `wait` in one, without a change of threads."""
         ...

@@ -109,7 +109,7 @@ class PagedPipeline:
                 caching=settings.prefix_caching,
                 prepare=prepare,
                 tile=tile,
-                adapters=AdapterTable(self._model, self._model.layers, config.max_loras),
+                adapters=AdapterTable(self._model, self._model.groups, config.max_loras),
                 proposer=self._draft(draft, config, settings, blocks) if draft is not None else None,
             )
             # Two more threads want a core then, this one and the front end's. Where the network's threads have all

@@ -9,6 +9,7 @@ from lean_ovms.engine.paged.adapters import CHOICE, Adapter, AdapterTable, fits
 from lean_ovms.engine.paged.engine import Engine
 from lean_ovms.engine.paged.params import Params
 from tests.engine.paged.network import NAMES, VOCAB, FakeNetwork, logits_after
+from tests.engine.paged.test_draft import draft
 from tests.engine.paged.test_engine import SIZE, alone, prompt, run
 
 SHIFT = 1000
@@ -16,10 +17,10 @@ SHIFT = 1000
 
 
 class AdaptedNetwork(FakeNetwork):
-    """Its one layer computes (x A') B' = x * number for adapter `number`."""
+    """The sum of its two layers, which multiply the same x, computes x * number for adapter `number`."""
 
     inputs = frozenset((*NAMES, CHOICE))
-    layers = {"layer": (1, 1)}  # noqa: RUF012
+    groups = ({"first": (1, 1), "second": (1, 2)},)
 
     def __init__(self, block_size):
         super().__init__(block_size)
@@ -31,14 +32,20 @@ class AdaptedNetwork(FakeNetwork):
             made.data = made.data.astype(np.float32)
         return made
 
+    def write(self, name, values):
+        self.tensor(name, values.shape).data[...] = values
+
     def start(self, prompts):
         ids, choice = self._input("input_ids"), self._input(CHOICE)
-        down, up = self.tensors["lora_A.layer"].data, self.tensors["lora_B.layer"].data
-        assert choice.shape == (len(ids), len(down))
+        downs = self.tensors["lora_A.first"].data.reshape(2, -1, 1)
+        ups = [self.tensors[f"lora_B.{layer}"].data for layer in self.groups[0]]
+        assert choice.shape == (len(ids), downs.shape[1])
         assert self.adapting == choice.any()
         self.steps[self.adapting] += 1
         plain = ids.copy()
-        ids += SHIFT * ((choice * down[:, 0]) @ up.T)[:, 0].astype(np.int64)
+        ids += SHIFT * sum(((choice * down.T) @ up.T)[:, -1] for down, up in zip(downs, ups, strict=True)).astype(
+            np.int64
+        )
         super().start(prompts)
         ids[:] = plain
 
@@ -51,14 +58,15 @@ class AdaptedNetwork(FakeNetwork):
 
 
 def adapter(number, rank=2):
-    """It adds `number`, as the sum of its ranks."""
-    down, up = np.ones((rank, 1), np.float32), np.full((1, rank), number / rank / 2, np.float32)
-    return Adapter(str(number), 2.0, {"layer": (down, up)})
+    """It adds `number`: 1 in its first layer, which has one rank, and the rest in its second."""
+    down, up = np.ones((rank, 1), np.float32), np.full((2, rank), (number - 1) / rank / 2, np.float32)
+    one = np.ones((1, 1), np.float32)
+    return Adapter(str(number), 2.0, {"first": (one, one / 2), "second": (down, up)})
 
 
 def engine(most, blocks=80, **options):
     network = AdaptedNetwork(SIZE)
-    table = AdapterTable(network, network.layers, most)
+    table = AdapterTable(network, network.groups, most)
     sizes = {"block_size": SIZE, "context": 400, "step_tokens": 32, "max_sequences": 8}
     return Engine(network, blocks=blocks, adapters=table, **sizes, **options)
 
@@ -86,6 +94,22 @@ def test_each_text_has_the_weights_of_its_adapter_and_its_own_prefix_cache(most,
         assert turn == 0 or blocks < 100 or all(request.cached for request in asked)
         asked = {}
     assert made.scheduler.preemptions or blocks > 30
+
+
+@pytest.mark.parametrize("drafting", [False, True])
+def test_guesses_without_adapters_are_checked_with_them(drafting):
+    """Prompt lookup, or a draft model that is right about texts without an adapter."""
+    computed, asked = [], {}
+    for lookahead in (0, 4):
+        made = engine(4, 200, proposer=draft() if drafting else None)
+        for number in range(10):
+            params = Params(max_tokens=20, adapter=ADAPTERS[number % 5], lookahead=lookahead, ngram=1)
+            ids = prompt(9 + number)
+            asked[made.add(ids, params)] = wanted(ids, params, number % 5)
+        assert run(made, *asked) == list(asked.values())
+        asked = {}
+        computed.append(made._network.computed)
+    assert computed[1] > computed[0]
 
 
 def test_one_adapter_more_than_there_is_room_for_waits():

@@ -1,0 +1,64 @@
+"""The operations of adapters in a network of two layers that multiply the same x."""
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as ops
+
+from lean_ovms.engine.genai.weights import rounded_to_bf16
+from lean_ovms.engine.paged.adapter_layers import insert
+from lean_ovms.engine.paged.adapters import CHOICE, down_name, up_name
+
+WIDTH, HEIGHTS, TOKENS, RANKS = 6, {"q": 4, "k": 3}, 5, 2
+EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
+
+
+def network(dice, shape):
+    x = ops.parameter([-1, *shape, WIDTH], np.float32, "x")
+    weights = {name: dice.normal(size=(height, WIDTH)).astype(np.float32) for name, height in HEIGHTS.items()}
+    found = []
+    for name, values in weights.items():
+        node = ops.matmul(x, ops.constant(values), False, True)
+        node.set_friendly_name(f"__module.layers.0.{name}/aten::linear/MatMul")
+        found.append(ops.result(node))
+    return ov.Model(found, [x]), weights
+
+
+@pytest.mark.parametrize("shape", [[], [1]])
+def test_layers_with_one_input_share_a_product_and_each_token_has_its_own_scales(shape):
+    dice = np.random.default_rng(1)
+    model, weights = network(dice, shape)
+    (group,), fixed = insert(model, ov.Type.f32)
+    assert group == {"layers.0.q": (WIDTH, 4), "layers.0.k": (WIDTH, 3)}
+    assert not fixed
+    assert [op.get_type_name() for op in model.get_ops()].count("MatMul") == 5
+    x, choice = dice.normal(size=(TOKENS, WIDTH)), dice.normal(size=(TOKENS, RANKS))
+    downs = {layer: dice.normal(size=(RANKS, WIDTH)) for layer in group}
+    ups = {layer: dice.normal(size=(height, RANKS)) for layer, (_, height) in group.items()}
+    values = {down_name(next(iter(group))): np.concatenate(list(downs.values())), CHOICE: choice}
+    values |= {up_name(layer): up for layer, up in ups.items()}
+    request = ov.Core().compile_model(model, "CPU", EXACT).create_infer_request()
+    for name, value in values.items():
+        request.set_tensor(name, ov.Tensor(np.ascontiguousarray(value, np.float32)))
+    request.set_input_tensor(0, ov.Tensor(x.reshape(TOKENS, *shape, WIDTH).astype(np.float32)))
+    request.infer()
+    for place, (name, matrix) in enumerate(weights.items()):
+        layer = f"layers.0.{name}"
+        wanted = x @ matrix.T + (x @ downs[layer].T * choice) @ ups[layer].T
+        assert request.get_output_tensor(place).data.reshape(TOKENS, -1) == pytest.approx(wanted, abs=1e-4)
+
+
+def test_weights_are_inputs_of_the_type_that_is_asked_for():
+    model, _ = network(np.random.default_rng(1), [1])
+    insert(model, ov.Type.bf16)
+    kinds = {max(port.get_names()): port.get_element_type() for port in model.inputs if port.get_names()}
+    assert kinds.pop(CHOICE) == ov.Type.f32
+    assert {kind for name, kind in kinds.items() if name.startswith("lora")} == {ov.Type.bf16}
+
+
+def test_numbers_are_rounded_to_the_nearest_bf16():
+    one = 2.0**-7  # the step of bf16 behind 1
+    values = np.array([1, 1 + 0.4 * one, 1 + 0.6 * one, 1 + 0.5 * one, 1 + 1.5 * one, -3.0e38, 0], np.float32)
+    found = (rounded_to_bf16(values).astype(np.uint32) << 16).view(np.float32)
+    assert found[:5].tolist() == [1, 1, 1 + one, 1, 1 + 2 * one]
+    assert found[5:] == pytest.approx(values[5:], rel=2.0**-8)
