@@ -109,7 +109,9 @@ def _try(core: Core) -> None:
     compiled = core.compiled(core.compile(core.compiler(vocabulary), 'root ::= "ab"'), vocabulary)
     matcher, mask = core.matcher(compiled), np.zeros((1, 1), np.int32)
     fill(matcher, mask)
-    right = mask[0, 0] & 0b111 == 0b010 and forced(matcher) == b"ab" and accept(matcher, 1) and accept(matcher.fork(), 2)
+    right = (
+        mask[0, 0] & 0b111 == 0b010 and forced(matcher) == b"ab" and accept(matcher, 1) and accept(matcher.fork(), 2)
+    )
     if not right or matcher.is_completed() or accept(matcher, 1):
         raise RuntimeError("it matches otherwise than expected")
 

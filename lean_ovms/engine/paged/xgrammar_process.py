@@ -10,10 +10,11 @@ import os
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import GrammarInvalid
 from ..errors import last_line
@@ -22,8 +23,9 @@ from ..generation.grammar_answers import Check, limit_memory, serve
 from ..generation.grammar_limits import Bounds, too_complex
 from . import ebnf_writer, structural_tag, xgrammar_core
 
-TRIAL_TEXTS, TRIAL_TOKENS, TRIAL_S = 3, 24, 0.5
-"""Random texts of a new grammar, and the CPU time after which no further token is tried."""
+Choose = Callable[[NDArray[np.int64]], Any]
+TRIAL_TEXTS, TRIAL_TOKENS, LONG_TOKENS, TRIAL_S = 3, 24, 256, 0.5
+"""Random texts of a new grammar, a long one, and the CPU time of each kind after which no further token is tried."""
 MASK_S, ALLOWED_SLOW = 0.05, 1
 """CPU time of a mask. So many over it are put down to the machine, unless one takes as long as several."""
 MAX_COMPILED_BYTES = 16 << 20
@@ -46,6 +48,7 @@ class Compiler:
         self._compiler = self._core.compiler(self._vocabulary)
         self._eos = list(eos)
         self._width = len(pieces)
+        self._x = next((i for i, piece in enumerate(pieces) if piece == b"x"), 0)
 
     def check(self, tag: str, bounds: Bounds) -> dict[str, Any]:
         """Raises GrammarInvalid and GrammarTooComplex."""
@@ -64,15 +67,21 @@ class Compiler:
 
     def _tried(self, compiled: Any) -> float:
         """CPU time of the slowest mask in random texts. Raises GrammarTooComplex."""
-        end = time.process_time() + TRIAL_S
         times: list[float] = []
+        end = time.process_time() + TRIAL_S
         for seed in range(TRIAL_TEXTS):
-            self._walk(self._core.matcher(compiled), random.Random(seed), end, times)
+            self._walk(self._core.matcher(compiled), TRIAL_TOKENS, random.Random(seed).choice, end, times)
+        self._walk(self._core.matcher(compiled), LONG_TOKENS, self._letter, time.process_time() + TRIAL_S, times)
         return max(times, default=0.0)
 
-    def _walk(self, matcher: Any, rng: random.Random, end: float, times: list[float]) -> None:
+    def _letter(self, allowed: NDArray[np.int64]) -> int:
+        """An x where it may stand, so that counted repetitions become long; else the first token."""
+        found = int(np.searchsorted(allowed, self._x))
+        return int(allowed[found if found < len(allowed) and allowed[found] == self._x else 0])
+
+    def _walk(self, matcher: Any, most: int, choose: Choose, end: float, times: list[float]) -> None:
         mask = np.zeros((1, -(-self._width // 32)), np.int32)
-        for _ in range(TRIAL_TOKENS):
+        for _ in range(most):
             began = time.thread_time()
             xgrammar_core.fill(matcher, mask)
             times.append(time.thread_time() - began)
@@ -83,7 +92,7 @@ class Compiler:
             allowed = np.flatnonzero(bits)
             if not len(allowed) or time.process_time() > end:
                 return
-            xgrammar_core.accept(matcher, int(rng.choice(allowed)))
+            xgrammar_core.accept(matcher, int(choose(allowed)))
 
 
 def _reason(error: Exception) -> str:
